@@ -1,0 +1,41 @@
+"""The record features: one table that writer, parser, model and signatures all read."""
+
+from typing import NamedTuple
+
+
+class Feature(NamedTuple):
+    """A feature of a TFRecord example.
+
+    Attributes:
+        name: key in the tf.Example.
+        length: number of values.
+        dtype: type in the model, "int32" or "float32"; integers are int64 in the file.
+    """
+
+    name: str
+    length: int
+    dtype: str
+
+
+def encoder_features(max_seq_length: int) -> tuple[Feature, ...]:
+    """What every model reads: ids, mask and segments, each int32[max_seq_length]."""
+    return (
+        Feature("input_ids", max_seq_length, "int32"),
+        Feature("input_mask", max_seq_length, "int32"),
+        Feature("segment_ids", max_seq_length, "int32"),
+    )
+
+
+def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> tuple[Feature, ...]:
+    """The seven features of a pre-training record, in the original's order.
+
+    `masked_lm_weights` is 1.0 for a real prediction and 0.0 for padding; `next_sentence_labels` is 1 when the
+    second segment is random and 0 when it follows the first.
+    """
+    return (
+        *encoder_features(max_seq_length),
+        Feature("masked_lm_positions", max_predictions_per_seq, "int32"),
+        Feature("masked_lm_ids", max_predictions_per_seq, "int32"),
+        Feature("masked_lm_weights", max_predictions_per_seq, "float32"),
+        Feature("next_sentence_labels", 1, "int32"),
+    )

@@ -1,0 +1,80 @@
+"""absl flags from options classes. Only scripts import this."""
+
+import dataclasses
+import os
+import sys
+import types
+import typing
+
+from absl import app, flags, logging
+
+from official_bert.errors import InputError
+
+flags.disclaim_key_flags()  # the flags belong to the script that runs: its --help lists them
+
+_DEFINE = {
+    bool: flags.DEFINE_boolean,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+    list[str]: flags.DEFINE_list,
+}
+
+
+def run(main, options_class):
+    """Parses the command line into `options_class` and calls `main` with it.
+
+    Call it under `if __name__ == "__main__"`: importing a script must define no flag.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # our log lines are the ones people see
+    read = define(options_class)
+    app.run(lambda _: _answer_for_input(main, read), flags_parser=parse)
+
+
+def define(options_class):
+    """Defines a flag for each field of a frozen dataclass; returns a function that builds it from the parsed flags."""
+    fields = dataclasses.fields(options_class)
+    types_of = typing.get_type_hints(options_class)
+    for field in fields:
+        required = field.default is dataclasses.MISSING
+        default = None if required else field.default
+        kind = types_of[field.name]
+        if isinstance(kind, types.UnionType):
+            kind = kind.__args__[0]
+        if field.metadata["choices"]:
+            flags.DEFINE_enum(field.name, default, list(field.metadata["choices"]), field.metadata["help"])
+        else:
+            _DEFINE[kind](field.name, default, field.metadata["help"])
+        if field.metadata["alias"]:
+            flags.DEFINE_alias(field.metadata["alias"], field.name)
+        if required:
+            flags.mark_flag_as_required(field.name)
+        if field.metadata["check"]:
+            holds, sentence = field.metadata["check"]
+            flags.register_validator(field.name, lambda value, holds=holds: value is None or holds(value), sentence)
+    return lambda: options_class(**{field.name: flags.FLAGS[field.name].value for field in fields})
+
+
+def parse(argv):
+    """As the original's parser: a flag that nobody defined is named in a warning and left alone."""
+    try:
+        rest = flags.FLAGS(argv, known_only=True)
+    except flags.Error as error:
+        sys.exit(f"{argv[0]}: {error}")
+    for word in rest[1:]:
+        if word.startswith("-"):
+            logging.warning("unknown flag, ignored: %s", word)
+    return rest
+
+
+def _answer_for_input(main, read):
+    """Calls `main`; what the user can mend ends in one sentence and status 1, defects keep their traceback."""
+    logging.set_verbosity(logging.INFO)
+    try:
+        main(read())
+    except InputError as error:
+        sys.exit(f"{sys.argv[0]}: {error}")
+    except OSError as error:
+        if error.filename is None and error.strerror is None:
+            raise
+        sys.exit(f"{sys.argv[0]}: {error.filename or 'output'}: {error.strerror}")

@@ -1,0 +1,31 @@
+"""How an option is written down: a dataclass field with its help and its check."""
+
+import dataclasses
+from collections.abc import Callable
+
+Check = tuple[Callable[[object], bool], str]
+
+POSITIVE: Check = (lambda n: n > 0, "must be positive")
+NOT_NEGATIVE: Check = (lambda n: n >= 0, "must not be negative")
+PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
+
+
+def option(
+    default=dataclasses.MISSING,
+    *,
+    help: str,
+    check: Check | None = None,
+    choices: tuple[str, ...] | None = None,
+    alias: str | None = None,
+):
+    """A field of an options class.
+
+    Args:
+        default: value without the flag; left out, the flag is required.
+        help: text of `--help`.
+        check: a predicate and the sentence for when it fails.
+        choices: the only values a string may take.
+        alias: a second name of the flag.
+    """
+    metadata = {"help": help, "check": check, "choices": choices, "alias": alias}
+    return dataclasses.field(default=default, metadata=metadata)
