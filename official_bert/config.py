@@ -1,0 +1,235 @@
+"""The shape of a model: bert_config.json, a Hugging Face config.json, or a named size.
+
+In: a dictionary, a JSON file or a size's name. Out: a BertConfig; whoever builds a model calls its `validate`.
+"""
+
+import copy
+import json
+
+from official_bert import files
+from official_bert.errors import InputError
+
+# Turc et al. (2019), table 1, and Devlin et al. (2019), section 3: layers, hidden size, heads.
+SIZES = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
+
+# What the original calls gelu is the tanh form; Hugging Face's gelu is the erf form.
+_FROM_HUGGING_FACE = {
+    "gelu": "gelu_erf",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+_TO_HUGGING_FACE = {
+    "gelu_erf": "gelu",
+    "gelu": "gelu_new",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+_LAYER_NORM_EPSILON = 1e-12
+
+_SIZES_OF_THINGS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+class BertConfig:
+    """Configuration of a BERT model, with the original's names and defaults.
+
+    Attributes:
+        vocab_size: word pieces.
+        hidden_size: width of the encoder.
+        num_hidden_layers: encoder layers.
+        num_attention_heads: heads of a layer; they divide `hidden_size`.
+        intermediate_size: width of the feed-forward layer.
+        hidden_act: "gelu" (the tanh form), "gelu_erf", "relu", "tanh" or "linear"; a callable works too.
+        hidden_dropout_prob: dropout of embeddings and of both outputs of a layer.
+        attention_probs_dropout_prob: dropout of attention probabilities.
+        max_position_embeddings: the longest sequence, in tokens.
+        type_vocab_size: kinds of segment (released models have 2).
+        initializer_range: standard deviation of the initial weights.
+    """
+
+    def __init__(
+        self,
+        vocab_size,
+        hidden_size=768,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        hidden_act="gelu",
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+        max_position_embeddings=512,
+        type_vocab_size=16,
+        initializer_range=0.02,
+    ):
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.hidden_act = hidden_act
+        self.intermediate_size = intermediate_size
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.max_position_embeddings = max_position_embeddings
+        self.type_vocab_size = type_vocab_size
+        self.initializer_range = initializer_range
+
+    @classmethod
+    def from_size(cls, size: str, vocab_size: int = 30522, **overrides) -> "BertConfig":
+        """A published size by name, "tiny" to "large", with two segment kinds.
+
+        Args:
+            size: a key of SIZES.
+            vocab_size: word pieces.
+            **overrides: fields to set differently; without one `intermediate_size` is 4 * hidden_size.
+        """
+        if size not in SIZES:
+            raise InputError(f"no model size is called {size!r}; choose one of {', '.join(SIZES)}")
+        layers, hidden, heads = SIZES[size]
+        fields = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
+        fields |= {"type_vocab_size": 2} | overrides
+        fields.setdefault("intermediate_size", 4 * fields["hidden_size"])
+        return cls(vocab_size, **fields)
+
+    @classmethod
+    def from_dict(cls, json_object: dict) -> "BertConfig":
+        """Defaults, then every key of the dictionary; unknown ones come back out of `to_dict`."""
+        config = cls(vocab_size=None)
+        for key, value in json_object.items():
+            setattr(config, key, value)
+        return config
+
+    @classmethod
+    def from_json_file(cls, json_file: str) -> "BertConfig":
+        """Reads a bert_config.json, or a Hugging Face config.json, which its `model_type` gives away.
+
+        Raises:
+            InputError: a file that is missing or no JSON object, or a Hugging Face model of another kind.
+        """
+        json_object = _read_object(json_file)
+        if "model_type" not in json_object:
+            return cls.from_dict(json_object)
+        return cls.from_dict(_own_fields(json_object, json_file))
+
+    def to_dict(self) -> dict:
+        return copy.deepcopy(self.__dict__)
+
+    def to_json_string(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def to_huggingface_dict(self) -> dict:
+        """The fields of a Hugging Face config.json for this model.
+
+        Raises:
+            InputError: an activation that Hugging Face has no name for.
+        """
+        known = vars(BertConfig(self.vocab_size))
+        fields = {key: value for key, value in self.to_dict().items() if key in known}
+        activation = self.hidden_act or "linear"
+        if not isinstance(activation, str) or activation.lower() not in _TO_HUGGING_FACE:
+            raise InputError(f"hidden_act: Hugging Face has no activation for {activation!r}")
+        return fields | {
+            "model_type": "bert",
+            "hidden_act": _TO_HUGGING_FACE[activation.lower()],
+            "layer_norm_eps": _LAYER_NORM_EPSILON,
+            "position_embedding_type": "absolute",
+            "pad_token_id": 0,
+        }
+
+    def validate(self):
+        """Checks the values from which a model is about to be built.
+
+        Raises:
+            InputError: the first field that is missing or cannot be used.
+        """
+        for name in _SIZES_OF_THINGS:
+            value = getattr(self, name)
+            if value is None:
+                raise InputError(f"model config: {name} is missing; add it to the config file")
+            if not _is_int(value) or value <= 0:
+                raise InputError(f"model config: {name} must be a positive whole number, got {value!r}")
+        for name in _DROPOUTS:
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and 0 <= value < 1):
+                raise InputError(f"model config: {name} must be a number from 0 to below 1, got {value!r}")
+        if not _is_number(self.initializer_range) or self.initializer_range < 0:
+            raise InputError(
+                f"model config: initializer_range must be 0 or a positive number, got {self.initializer_range!r}"
+            )
+        if self.hidden_size % self.num_attention_heads:
+            raise InputError(
+                f"model config: hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
+                f"({self.num_attention_heads})"
+            )
+        named = self.hidden_act if not callable(self.hidden_act) else None
+        if named and (not isinstance(named, str) or named.lower() not in ACTIVATIONS):
+            raise InputError(
+                f"model config: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {self.hidden_act!r}"
+            )
+
+
+def _read_object(json_file: str) -> dict:
+    try:
+        with files.open_file(json_file) as file:
+            json_object = json.loads(file.read())
+    except json.JSONDecodeError as error:
+        raise InputError(f"{json_file}: line {error.lineno} is not valid JSON ({error.msg})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{json_file}: not a UTF-8 text file; give the model's config file") from None
+    if not isinstance(json_object, dict):
+        raise InputError(f"{json_file}: must hold a JSON object with the model's fields")
+    return json_object
+
+
+def _own_fields(json_object: dict, source: str) -> dict:
+    """The fields of a Hugging Face config that BertConfig has, in the original's words.
+
+    Only those: written back as bert_config.json the file must not pass for Hugging Face's.
+    """
+    _refuse_unlike(json_object, "model_type", "bert", source)
+    _refuse_unlike(json_object, "position_embedding_type", "absolute", source)
+    _refuse_unlike(json_object, "layer_norm_eps", _LAYER_NORM_EPSILON, source)
+    _refuse_unlike(json_object, "is_decoder", False, source)
+    defaults = vars(BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act="gelu"))
+    fields = {key: json_object.get(key, default) for key, default in defaults.items()}
+    activation = fields["hidden_act"]
+    if activation not in _FROM_HUGGING_FACE:
+        raise InputError(
+            f"{source}: hidden_act {activation!r} is not supported; it must be one of "
+            f"{', '.join(_FROM_HUGGING_FACE)}"
+        )
+    return fields | {"hidden_act": _FROM_HUGGING_FACE[activation]}
+
+
+def _refuse_unlike(json_object: dict, key: str, only, source: str):
+    value = json_object.get(key, only)
+    if value != only:
+        raise InputError(f"{source}: {key} is {value!r}, and only models with {only!r} can be loaded")
+
+
+def _is_int(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
