@@ -1,0 +1,26 @@
+"""The model: BertModel, the pre-training heads and losses, and the original's public helpers."""
+
+from official_bert.config import BertConfig
+from official_bert.modeling.activations import gelu, get_activation
+from official_bert.modeling.bert import BertModel, BertOutput
+from official_bert.modeling.layers import create_initializer
+from official_bert.modeling.pretrainer import BertPretrainer, PretrainingOutput
+from official_bert.modeling.shapes import (
+    create_attention_mask_from_input_mask,
+    gather_indexes,
+    get_shape_list,
+)
+
+__all__ = [
+    "BertConfig",
+    "BertModel",
+    "BertOutput",
+    "BertPretrainer",
+    "PretrainingOutput",
+    "create_attention_mask_from_input_mask",
+    "create_initializer",
+    "gather_indexes",
+    "gelu",
+    "get_activation",
+    "get_shape_list",
+]

@@ -1,0 +1,51 @@
+"""Activations by the names that a configuration gives them."""
+
+import math
+
+from keras import ops
+
+from official_bert.errors import InputError
+
+
+def gelu(x):
+    """Gaussian error linear unit in its tanh form, which the released checkpoints were trained with.
+
+        0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+
+    The erf form is `gelu_erf`; the two differ by up to 5e-4. Source: Hendrycks and Gimpel (2016).
+
+    Args:
+        x: float tensor of any shape.
+    """
+    # Products, not a power: pow costs more than the rest of the formula.
+    inner = math.sqrt(2.0 / math.pi) * x * (1.0 + 0.044715 * x * x)
+    return 0.5 * x * (1.0 + ops.tanh(inner))
+
+
+def gelu_erf(x):
+    """Gaussian error linear unit in its exact form, which Hugging Face calls `gelu`."""
+    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+_BY_NAME = {"linear": None, "relu": ops.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": ops.tanh}
+
+
+def get_activation(activation_string):
+    """The function that a configuration names.
+
+    Args:
+        activation_string: "relu", "gelu", "gelu_erf", "tanh" or "linear" in any case; empty and None mean
+            linear; anything that is not a string is returned as it is.
+
+    Returns:
+        A function of a tensor, or None for linear.
+
+    Raises:
+        InputError: another name.
+    """
+    if activation_string is not None and not isinstance(activation_string, str):
+        return activation_string
+    name = (activation_string or "linear").lower()
+    if name not in _BY_NAME:
+        raise InputError(f"Unsupported activation: {activation_string!r}; use one of {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]

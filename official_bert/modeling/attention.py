@@ -1,0 +1,78 @@
+"""Multi-head self-attention of the encoder.
+
+B batch   F from-length   T to-length   N heads   H head size
+"""
+
+import keras
+from keras import ops
+
+from official_bert.modeling.dropout import dropout
+from official_bert.modeling.layers import ResidualOutput, dense
+
+MASKED = -10000.0
+
+
+def attention_bias(input_mask, dtype="float32"):
+    """The mask as a term of the scores.
+
+    Args:
+        input_mask: int32[B, T], 1 for a token and 0 for padding.
+
+    Returns:
+        float[B, 1, 1, T], 0 where attention may look and -10000 where it may not. Added, not substituted: a row
+        that is masked everywhere attends everywhere, as in the original.
+    """
+    return ((1.0 - ops.cast(input_mask, dtype)) * MASKED)[:, None, None, :]
+
+
+class SelfAttention(keras.layers.Layer):
+    """Scaled dot-product attention in `num_attention_heads` heads (Vaswani et al., 2017)."""
+
+    def __init__(self, config, dropout_index: int, name: str = "self"):
+        super().__init__(name=name)
+        self.config, self.dropout_index = config, dropout_index
+        self.head_size = config.hidden_size // config.num_attention_heads
+
+    def build(self, input_shape):
+        self.query, self.key, self.value = (
+            dense(self.config.hidden_size, self.config, name=name) for name in ("query", "key", "value")
+        )
+        for projection in (self.query, self.key, self.value):
+            projection.build(input_shape)
+
+    def call(self, x, bias, dropout_seed=None):
+        """Float[B*F, N*H] and the scores' bias float[B, 1, 1, T] to float[B*F, N*H], the heads side by side."""
+        length = ops.shape(bias)[-1]
+        query = self._split_heads(self.query(x), length)  # [B, N, F, H]
+        key = self._split_heads(self.key(x), length)  # [B, N, T, H]
+        value = self._split_heads(self.value(x), length)  # [B, N, T, H]
+
+        # The query is scaled, not the scores: the same product over fewer numbers.
+        scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
+        probabilities = ops.softmax(scores + bias)
+        # Dropping probabilities drops whole tokens to attend to; odd, but it is the Transformer paper's.
+        rate = self.config.attention_probs_dropout_prob
+        probabilities = dropout(probabilities, rate, dropout_seed, self.dropout_index)
+        context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, F, N, H]
+        return ops.reshape(context, (-1, self.config.hidden_size))
+
+    def _split_heads(self, x, length):
+        x = ops.reshape(x, (-1, length, self.config.num_attention_heads, self.head_size))  # [B, F, N, H]
+        return ops.transpose(x, (0, 2, 1, 3))
+
+
+class Attention(keras.layers.Layer):
+    """The attention sub-layer: heads, output projection, residual sum, layer norm."""
+
+    def __init__(self, config, dropout_index: int, name: str = "attention"):
+        super().__init__(name=name)
+        self.config, self.dropout_index = config, dropout_index
+
+    def build(self, input_shape):
+        self.heads = SelfAttention(self.config, self.dropout_index)
+        self.heads.build(input_shape)
+        self.merge = ResidualOutput(self.config, self.dropout_index + 1)
+        self.merge.build(input_shape)
+
+    def call(self, x, bias, dropout_seed=None):
+        return self.merge(self.heads(x, bias, dropout_seed), x, dropout_seed)

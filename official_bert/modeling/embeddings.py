@@ -1,0 +1,46 @@
+"""Token ids and segment ids to vectors: word, segment and position tables, layer norm, dropout."""
+
+import keras
+from keras import ops
+
+from official_bert.modeling.dropout import dropout
+from official_bert.modeling.layers import create_initializer, layer_norm
+
+
+class Embeddings(keras.layers.Layer):
+    """Devlin et al. (2019), section 3: the sum of token, segment and position embeddings.
+
+    Attributes:
+        word_embeddings: float[vocab, hidden], which the masked LM head shares.
+    """
+
+    def __init__(self, config, use_one_hot_embeddings: bool = False, name: str = "embeddings"):
+        super().__init__(name=name)
+        self.config, self.use_one_hot_embeddings = config, use_one_hot_embeddings
+
+    def build(self, input_shape=None):
+        config = self.config
+
+        def table(name, rows):
+            initializer = create_initializer(config.initializer_range)
+            return self.add_weight((rows, config.hidden_size), initializer=initializer, name=name)
+
+        self.word_embeddings = table("word_embeddings", config.vocab_size)
+        self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
+        self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
+        self.norm = layer_norm()
+        self.norm.build((None, None, config.hidden_size))
+
+    def call(self, input_ids, segment_ids, dropout_seed=None):
+        """Int32[B, S] twice to float[B, S, hidden]."""
+        if self.use_one_hot_embeddings:
+            x = ops.matmul(
+                ops.one_hot(input_ids, self.config.vocab_size, dtype=self.compute_dtype), self.word_embeddings
+            )
+        else:
+            x = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, hidden]
+        # One-hot, as in the original: a segment id outside the table adds nothing.
+        segments = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
+        x = x + ops.matmul(segments, self.token_type_embeddings)
+        x = x + self.position_embeddings[: ops.shape(input_ids)[1]]
+        return dropout(self.norm(x), self.config.hidden_dropout_prob, dropout_seed, index=0)

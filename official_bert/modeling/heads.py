@@ -1,0 +1,86 @@
+"""The two pre-training heads, `cls/predictions` and `cls/seq_relationship`.
+
+B batch   P predictions a sequence   V vocabulary
+"""
+
+import keras
+from keras import ops
+
+from official_bert.modeling.layers import create_initializer, dense, layer_norm
+from official_bert.modeling.shapes import gather_indexes
+
+
+class Transform(keras.layers.Layer):
+    """Dense layer with the configuration's activation, then layer norm."""
+
+    def __init__(self, config, name: str = "transform"):
+        super().__init__(name=name)
+        self.config = config
+
+    def build(self, input_shape):
+        self.dense = dense(self.config.hidden_size, self.config, self.config.hidden_act)
+        self.dense.build(input_shape)
+        self.norm = layer_norm()
+        self.norm.build(input_shape)
+
+    def call(self, x):
+        return self.norm(self.dense(x))
+
+
+class MaskedLmHead(keras.layers.Layer):
+    """Scores every word at the masked positions; the output matrix is the word embedding table."""
+
+    def __init__(self, config, name: str = "predictions"):
+        super().__init__(name=name)
+        self.config = config
+
+    def build(self, input_shape=None):
+        self.transform = Transform(self.config)
+        self.transform.build((None, self.config.hidden_size))
+        self.output_bias = self.add_weight((self.config.vocab_size,), initializer="zeros", name="output_bias")
+
+    def call(self, sequence_output, positions, embedding_table):
+        """Float[B, S, hidden] and int32[B, P] to logits float[B*P, V]."""
+        # The masked positions first: the vocabulary product is the dearest of the model.
+        x = self.transform(gather_indexes(sequence_output, positions))
+        return ops.matmul(x, ops.transpose(embedding_table)) + self.output_bias
+
+
+class NextSentenceHead(keras.layers.Layer):
+    """Whether the second segment is random (class 1) or follows the first (class 0)."""
+
+    def __init__(self, config, name: str = "seq_relationship"):
+        super().__init__(name=name)
+        self.config = config
+
+    def build(self, input_shape=None):
+        initializer = create_initializer(self.config.initializer_range)
+        # [out, in], as the original's hand-made heads.
+        shape = (2, self.config.hidden_size)
+        self.output_weights = self.add_weight(shape, initializer=initializer, name="output_weights")
+        self.output_bias = self.add_weight((2,), initializer="zeros", name="output_bias")
+
+    def call(self, pooled_output):
+        """Float[B, hidden] to logits float[B, 2]."""
+        return ops.matmul(pooled_output, ops.transpose(self.output_weights)) + self.output_bias
+
+
+class PretrainingHeads(keras.layers.Layer):
+    """The scope `cls` of a pre-training checkpoint."""
+
+    def __init__(self, config, name: str = "cls"):
+        super().__init__(name=name)
+        self.config = config
+
+    def build(self, input_shape=None):
+        self.predictions = MaskedLmHead(self.config)
+        self.predictions.build()
+        self.seq_relationship = NextSentenceHead(self.config)
+        self.seq_relationship.build()
+
+    def call(self, encoded, positions, embedding_table):
+        """BertOutput and int32[B, P] to the logits of both heads, float[B*P, V] and float[B, 2]."""
+        return (
+            self.predictions(encoded.sequence_output, positions, embedding_table),
+            self.seq_relationship(encoded.pooled_output),
+        )

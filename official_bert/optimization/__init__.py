@@ -1,0 +1,13 @@
+"""The optimizer, its learning rate and what happens to gradients before it."""
+
+from official_bert.optimization.adam_weight_decay import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer
+from official_bert.optimization.gradients import clip_by_global_norm, dense_gradients
+from official_bert.optimization.schedule import WarmupLinearDecay
+
+__all__ = [
+    "EXCLUDED_FROM_DECAY",
+    "AdamWeightDecayOptimizer",
+    "WarmupLinearDecay",
+    "clip_by_global_norm",
+    "dense_gradients",
+]

@@ -1,0 +1,1 @@
+"""What models are trained for: objectives, metrics and files of each task."""

@@ -1,0 +1,123 @@
+"""The training loop and the evaluation loop around a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.errors import InputError
+from official_bert.training.step import Objective, TrainingStep, evaluation_step
+
+Sums = dict[str, float]
+
+
+def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[dict], Sums]:
+    """A function that makes several updates in one call into TensorFlow.
+
+    Args:
+        strategy: whose replicas share each batch.
+        step: what every replica does with its part.
+
+    Returns:
+        A function of per-replica features [steps, batch / replicas, ...] that returns the objective's sums over
+        those steps and all replicas.
+    """
+
+    @tf.function
+    def run(batches, num_steps):
+        def replica_step(batches, index):
+            return step({name: value[index] for name, value in batches.items()})
+
+        # The first step stands before the loop: it tells which sums there are.
+        sums = _summed(strategy, strategy.run(replica_step, args=(batches, 0)))
+        for index in tf.range(1, num_steps):
+            more = _summed(strategy, strategy.run(replica_step, args=(batches, index)))
+            sums = {name: value + more[name] for name, value in sums.items()}
+        return sums
+
+    return lambda batches, num_steps: _on_host(run(batches, tf.constant(num_steps)))
+
+
+def train(
+    *,
+    run_steps: Callable,
+    draw: Callable[[int], dict],
+    first_step: int,
+    num_train_steps: int,
+    steps_per_loop: int,
+    log_every_steps: int,
+    save_every_steps: int,
+    report: Callable[[int, int, Sums], None],
+    save: Callable[[int], None],
+):
+    """Updates until `num_train_steps`; a loop on the device never crosses a log point or a checkpoint.
+
+    Args:
+        run_steps: what `compiled_steps` gives.
+        draw: the next n batches, as `run_steps` takes them.
+        first_step: updates made by earlier runs.
+        num_train_steps: updates in total.
+        steps_per_loop: the most updates in one call into TensorFlow.
+        log_every_steps: `report` is called at its multiples and at the end.
+        save_every_steps: `save` is called at its multiples and at the end.
+        report: receives the step, the steps since the last report and their sums.
+        save: receives the step.
+
+    Raises:
+        InputError: the loss is no longer finite. Nothing is saved after that.
+    """
+    step, unreported, sums = first_step, 0, {}
+    while step < num_train_steps:
+        stops = (_next_multiple(step, log_every_steps), _next_multiple(step, save_every_steps), num_train_steps)
+        num_steps = min(steps_per_loop, min(stops) - step)
+        new = run_steps(draw(num_steps), num_steps)
+        step, unreported = step + num_steps, unreported + num_steps
+        if not math.isfinite(new["loss"]):
+            raise InputError(
+                f"the loss is {new['loss']} between steps {step - num_steps} and {step}; lower --learning_rate or "
+                "lengthen --num_warmup_steps (the last checkpoint is sound)"
+            )
+        sums = {name: sums.get(name, 0.0) + value for name, value in new.items()}
+        if step % log_every_steps == 0 or step == num_train_steps:
+            report(step, unreported, sums)
+            unreported, sums = 0, {}
+        if step % save_every_steps == 0 or step == num_train_steps:
+            save(step)
+
+
+def evaluate(
+    strategy: tf.distribute.Strategy, objective: Objective, batches: Iterator[dict], num_batches: int
+) -> Sums:
+    """Sums of the objective over `num_batches` batches of per-replica features.
+
+    Args:
+        strategy: whose replicas share each batch.
+        objective: what is measured.
+        batches: per-replica features [batch / replicas, ...].
+        num_batches: how many of them are read.
+    """
+
+    @tf.function
+    def run(features):
+        return _summed(strategy, strategy.run(lambda part: evaluation_step(objective, part), args=(features,)))
+
+    sums: Sums = {}
+    for _ in range(num_batches):
+        sums = {name: sums.get(name, 0.0) + value for name, value in _on_host(run(next(batches))).items()}
+    return sums
+
+
+def _summed(strategy, per_replica):
+    reduce = strategy.reduce
+    return {name: reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in per_replica.items()}
+
+
+def _on_host(sums) -> Sums:
+    return {name: float(np.asarray(value)) for name, value in sums.items()}
+
+
+def _next_multiple(step: int, of: int) -> int:
+    return (step // of + 1) * of
