@@ -1,6 +1,6 @@
 """The shape of a model: bert_config.json, a Hugging Face config.json, or a named size.
 
-In: a dictionary, a JSON file or a size's name. Out: a BertConfig; whoever builds a model calls its `validate`.
+In: a dictionary, a JSON file or a size's name. Out: a BertConfig, whose `validate` model builders call.
 """
 
 import copy
@@ -174,7 +174,7 @@ class BertConfig:
                 raise InputError(f"model config: {name} must be a number from 0 to below 1, got {value!r}")
         if not _is_number(self.initializer_range) or self.initializer_range < 0:
             raise InputError(
-                f"model config: initializer_range must be 0 or a positive number, got {self.initializer_range!r}"
+                f"model config: initializer_range must be 0 or positive, got {self.initializer_range!r}"
             )
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
