@@ -1,0 +1,1 @@
+"""From text to training records and back: documents, instances, TFRecords, input pipelines."""

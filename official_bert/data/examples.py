@@ -1,0 +1,202 @@
+"""tf.Example without TensorFlow: many at a time into bytes, one at a time back into arrays.
+
+An Example is a protobuf map from feature name to a list of integers, floats or byte strings. Keys are written sorted
+and lists packed, which is what TensorFlow's `SerializeToString(deterministic=True)` gives.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+# Wire format: a field is a varint (number << 3 | type), then for type 2 its length as a varint and its bytes.
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIRST = 1 << 3 | _BYTES  # field 1: Example.features, Features.feature, a map entry's key, a list's values
+_SECOND = 2 << 3 | _BYTES  # field 2: a map entry's value; Feature.float_list
+_THIRD = 3 << 3 | _BYTES  # field 3: Feature.int64_list
+_KIND_OF_LIST = {1: "bytes", 2: "float", 3: "int64"}
+
+
+class MalformedExample(ValueError):
+    """Bytes that are no tf.Example."""
+
+
+def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
+    """Serialises one Example for each row.
+
+    Args:
+        features: name -> integer or float[batch, length]; integers become int64 lists, floats float32 lists.
+    """
+    columns = [_encode_column(name, features[name]) for name in sorted(features)]
+    encoded = []
+    for entries in zip(*columns, strict=True):
+        body = b"".join(entries)
+        encoded.append(b"".join((b"\x0a", _varint(len(body)), body)))
+    return encoded
+
+
+def decode_example(data: bytes) -> dict[str, np.ndarray]:
+    """Parses an Example.
+
+    Returns:
+        name -> int64, float32 or object (bytes)[length].
+
+    Raises:
+        MalformedExample: `data` is no Example.
+    """
+    features = {}
+    for number, entries in _fields(data):
+        if number != 1:
+            continue
+        for _, entry in _fields(_message(entries)):
+            parts = dict(_fields(_message(entry)))
+            try:
+                name = str(_message(parts[1]), "utf-8")
+            except (KeyError, UnicodeDecodeError):
+                raise MalformedExample("a feature without a name") from None
+            features[name] = _decode_feature(_message(parts.get(2, b"")))
+    return features
+
+
+def _encode_column(name: str, values: np.ndarray) -> list[bytes]:
+    """Map entries of one feature, one for each row of `values`."""
+    is_float = np.issubdtype(values.dtype, np.floating)
+    rows = _float_rows(values) if is_float else _varint_rows(values)
+    kind = _SECOND if is_float else _THIRD
+    key = bytes((_FIRST,)) + _varint(len(name.encode())) + name.encode()
+    heads: dict[int, bytes] = {}  # by the length of the values: few lengths occur
+    entries = []
+    for row in rows:
+        head = heads.get(len(row))
+        if head is None:
+            head = heads[len(row)] = _entry_head(key, kind, len(row))
+        entries.append(head + row)
+    return entries
+
+
+def _entry_head(key: bytes, kind: int, num_bytes: int) -> bytes:
+    """What precedes the packed values in a map entry, with its own header."""
+    values = bytes((_FIRST,)) + _varint(num_bytes) if num_bytes else b""
+    in_list = len(values) + num_bytes
+    feature = bytes((kind,)) + _varint(in_list) + values
+    in_feature = len(feature) + num_bytes
+    entry = key + bytes((_SECOND,)) + _varint(in_feature) + feature
+    return bytes((_FIRST,)) + _varint(len(entry) + num_bytes) + entry
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _float_rows(values: np.ndarray) -> list[bytes]:
+    data = np.ascontiguousarray(values, "<f4").tobytes()
+    width = 4 * values.shape[1]
+    return [data[i * width : (i + 1) * width] for i in range(len(values))]
+
+
+def _varint_rows(values: np.ndarray) -> list[bytes]:
+    """Varints of each row of integers, one after the other."""
+    values = values.astype(np.int64, copy=False).view(np.uint64)  # negative ones take ten bytes
+    largest = int(values.max(initial=0))
+    num_bytes = max(1, -(-largest.bit_length() // 7))
+    if num_bytes == 1:
+        data, width = values.astype(np.uint8).tobytes(), values.shape[1]
+        return [data[i * width : (i + 1) * width] for i in range(len(values))]
+    if largest < 1 << 32:
+        values = values.astype(np.uint32)
+    shifts = np.arange(0, 7 * num_bytes, 7, dtype=values.dtype)
+    shifted = values[..., None] >> shifts  # [B, length, num_bytes]
+    present = shifted > 0
+    present[..., 0] = True
+    groups = (shifted & 0x7F).astype(np.uint8)
+    groups[..., :-1] |= present[..., 1:].view(np.uint8) << 7  # another byte follows
+    data = groups[present].tobytes()
+    ends = np.cumsum(present.sum(axis=(1, 2))).tolist()
+    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _decode_feature(data: bytes) -> np.ndarray:
+    """The values of a Feature message; one without a list has none."""
+    values = np.zeros(0, np.int64)
+    for number, content in _fields(data):
+        kind = _KIND_OF_LIST.get(number)
+        if kind is None:
+            raise MalformedExample(f"a list of unknown kind {number}")
+        items = [value for field, value in _fields(_message(content)) if field == 1]
+        if kind == "bytes":
+            values = np.array([_message(item) for item in items], object)
+        else:
+            unpack = _unpack_floats if kind == "float" else _unpack_varints
+            parts = [unpack(item) for item in items]
+            values = np.concatenate([np.zeros(0, np.float32 if kind == "float" else np.int64), *parts])
+    return values
+
+
+def _unpack_floats(packed) -> np.ndarray:
+    if len(_message(packed)) % 4:
+        raise MalformedExample("a float list that ends within a number")
+    return np.frombuffer(packed, "<f4")
+
+
+def _unpack_varints(packed) -> np.ndarray:
+    """int64 values of packed varints, or of the single one that an unpacked list holds."""
+    if isinstance(packed, int):
+        return np.array([packed], np.uint64).view(np.int64)
+    data = np.frombuffer(packed, np.uint8)
+    if not len(data):
+        return np.zeros(0, np.int64)
+    ends = np.flatnonzero(data < 0x80)
+    if not len(ends) or ends[-1] != len(data) - 1:
+        raise MalformedExample("an integer list that ends within a number")
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    place = np.arange(len(data)) - np.repeat(starts, ends - starts + 1)
+    if place.max() > 9:
+        raise MalformedExample("an integer of more than 64 bits")
+    groups = (data & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+    return np.bitwise_or.reduceat(groups, starts).view(np.int64)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """(field number, content) of a message: bytes, or an integer for a varint."""
+    position = 0
+    while position < len(data):
+        tag, position = _read_varint(data, position)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
+            content, position = _read_varint(data, position)
+        else:
+            if wire_type == _BYTES:
+                length, position = _read_varint(data, position)
+            elif wire_type in (_FIXED32, _FIXED64):
+                length = 4 if wire_type == _FIXED32 else 8
+            else:
+                raise MalformedExample(f"an unknown wire type {wire_type}")
+            content = data[position : position + length]
+            position += length
+            if position > len(data):
+                raise MalformedExample("it ends within a field")
+        yield number, content
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The varint at `position` and the position behind it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            raise MalformedExample("it ends within a number")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position
+    raise MalformedExample("a number of more than 64 bits")
+
+
+def _message(content: bytes | int) -> bytes:
+    if isinstance(content, int):
+        raise MalformedExample("a number where a message belongs")
+    return content
