@@ -26,7 +26,7 @@ def run(main, options_class):
 
     Call it under `if __name__ == "__main__"`: importing a script must define no flag.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # our log lines are the ones people see
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # our log lines are the ones people see
     read = define(options_class)
     app.run(lambda _: _answer_for_input(main, read), flags_parser=parse)
 

@@ -10,7 +10,7 @@ from official_bert.config import BertConfig
 from official_bert.modeling.dropout import draw_seed
 from official_bert.modeling.embeddings import Embeddings
 from official_bert.modeling.encoder import Encoder
-from official_bert.modeling.inputs import check_encoder_shapes, check_ids
+from official_bert.modeling.inputs import check_encoder_inputs
 from official_bert.modeling.layers import DenseLayer
 
 
@@ -69,7 +69,7 @@ class BertModel(keras.Model):
         """float[vocab, hidden], the word embeddings."""
         return self.embeddings.word_embeddings
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
+    def __call__(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Encodes a batch.
 
         Args:
@@ -86,8 +86,13 @@ class BertModel(keras.Model):
             InputError: shapes that do not fit, more positions than the model has, ids outside the vocabulary
                 (the last in eager calls only).
         """
-        check_encoder_shapes(input_ids, input_mask, segment_ids, self.config.max_position_embeddings)
-        check_ids("input_ids", input_ids, self.config.vocab_size, "vocab_size")
+        check_encoder_inputs(self.config, input_ids, input_mask, segment_ids)
+        return super().__call__(
+            input_ids, input_mask, segment_ids, training=training, dropout_seed=dropout_seed
+        )
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
+        """The computation behind `__call__`."""
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:

@@ -3,6 +3,8 @@
 The one file of this room that names TensorFlow; at rate 0 it is not used at all.
 """
 
+_STRIDE = 0x9E3779B1  # odd, about 2^32 divided by the golden ratio
+
 
 def dropout(x, rate: float, seed, index: int):
     """Inverted dropout.
@@ -23,8 +25,9 @@ def dropout(x, rate: float, seed, index: int):
         return x
     import tensorflow as tf
 
-    # The generator scrambles its seed, so neighbouring seeds give unrelated streams.
-    seed = seed + tf.constant([0, index], tf.int32)
+    # The generator scrambles its seed, so any other seed gives an unrelated stream; the stride keeps the places
+    # of one seed apart from those of the seeds next to it.
+    seed = seed + tf.constant([(index * _STRIDE + 2**31) % 2**32 - 2**31, 0], tf.int32)
     shape = tf.shape(x)
     halves = 2 if x.shape[-1] % 2 == 0 else 1
     words = tf.random.stateless_uniform(

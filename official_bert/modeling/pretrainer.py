@@ -8,7 +8,7 @@ from keras import ops
 from official_bert.config import BertConfig
 from official_bert.modeling.bert import BertModel
 from official_bert.modeling.heads import PretrainingHeads
-from official_bert.modeling.inputs import check_ids
+from official_bert.modeling.inputs import check_encoder_inputs, check_ids
 from official_bert.modeling.losses import cross_entropy, masked_lm_loss, next_sentence_loss
 
 
@@ -43,9 +43,9 @@ class PretrainingOutput(NamedTuple):
 class BertPretrainer(keras.Model):
     """BertModel with both pre-training heads.
 
-        pretrainer = BertPretrainer(config)
-        out = pretrainer(features)
-        out.loss, out.masked_lm_log_probs
+    pretrainer = BertPretrainer(config)
+    out = pretrainer(features)
+    out.loss, out.masked_lm_log_probs
     """
 
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "pretrainer"):
@@ -59,7 +59,7 @@ class BertPretrainer(keras.Model):
         self.cls = PretrainingHeads(self.config)
         self.cls.build()
 
-    def call(self, features, training=False, dropout_seed=None):
+    def __call__(self, features, training=False, dropout_seed=None):
         """Encodes a batch and computes both losses.
 
         Args:
@@ -76,12 +76,24 @@ class BertPretrainer(keras.Model):
             InputError: as BertModel; in eager calls also for positions outside the sequence and labels outside
                 the vocabulary.
         """
-        ids, positions = features["input_ids"], features["masked_lm_positions"]
-        check_ids("masked_lm_positions", positions, ids.shape[-1], "sequence length")
+        ids = features["input_ids"]
+        check_encoder_inputs(self.config, ids, features["input_mask"], features["segment_ids"])
+        check_ids("masked_lm_positions", features["masked_lm_positions"], ids.shape[-1], "sequence length")
         check_ids("masked_lm_ids", features["masked_lm_ids"], self.config.vocab_size, "vocab_size")
         check_ids("next_sentence_labels", features["next_sentence_labels"], 2, "classes")
 
-        encoded = self.bert(ids, features["input_mask"], features["segment_ids"], training, dropout_seed)
+        return super().__call__(features, training=training, dropout_seed=dropout_seed)
+
+    def call(self, features, training=False, dropout_seed=None):
+        """The computation behind `__call__`."""
+        encoded = self.bert(
+            features["input_ids"],
+            features["input_mask"],
+            features["segment_ids"],
+            training=training,
+            dropout_seed=dropout_seed,
+        )
+        positions = features["masked_lm_positions"]
         word_logits, next_logits = self.cls(encoded, positions, self.bert.embedding_table)
         word_losses = cross_entropy(word_logits, ops.reshape(features["masked_lm_ids"], (-1,)))
         next_losses = cross_entropy(next_logits, ops.reshape(features["next_sentence_labels"], (-1,)))

@@ -11,6 +11,15 @@ if TYPE_CHECKING:
 class PretrainingObjective:
     """The sum of both losses over the whole update. Devlin et al. (2019), section 3.1."""
 
+    sum_names = (
+        "loss",
+        "masked_lm_loss",
+        "masked_lm_correct",
+        "masked_lm_weight",
+        "next_sentence_loss",
+        "next_sentence_correct",
+    )
+
     def __init__(self, pretrainer: BertPretrainer, batch_size: int):
         """Wraps a model.
 
@@ -54,9 +63,7 @@ class PretrainingObjective:
         return loss, {
             "loss": loss,
             "masked_lm_loss": ops.sum(word_losses * weights),
-            "masked_lm_correct": ops.sum(
-                correct(out.masked_lm_logits, features["masked_lm_ids"]) * weights
-            ),
+            "masked_lm_correct": ops.sum(correct(out.masked_lm_logits, features["masked_lm_ids"]) * weights),
             "masked_lm_weight": ops.sum(weights),
             "next_sentence_loss": ops.sum(next_losses),
             "next_sentence_correct": ops.sum(

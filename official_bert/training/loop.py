@@ -14,7 +14,7 @@ from official_bert.training.step import Objective, TrainingStep, evaluation_step
 Sums = dict[str, float]
 
 
-def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[dict], Sums]:
+def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[dict, int], Sums]:
     """A function that makes several updates in one call into TensorFlow.
 
     Args:
@@ -22,8 +22,8 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
         step: what every replica does with its part.
 
     Returns:
-        A function of per-replica features [steps, batch / replicas, ...] that returns the objective's sums over
-        those steps and all replicas.
+        A function of per-replica features [steps, batch / replicas, ...] and the number of steps that returns the
+        objective's sums over those steps and all replicas.
     """
 
     @tf.function
@@ -31,9 +31,8 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
         def replica_step(batches, index):
             return step({name: value[index] for name, value in batches.items()})
 
-        # The first step stands before the loop: it tells which sums there are.
-        sums = _summed(strategy, strategy.run(replica_step, args=(batches, 0)))
-        for index in tf.range(1, num_steps):
+        sums = dict.fromkeys(step.objective.sum_names, 0.0)
+        for index in tf.range(num_steps):
             more = _summed(strategy, strategy.run(replica_step, args=(batches, index)))
             sums = {name: value + more[name] for name, value in sums.items()}
         return sums
@@ -71,7 +70,11 @@ def train(
     """
     step, unreported, sums = first_step, 0, {}
     while step < num_train_steps:
-        stops = (_next_multiple(step, log_every_steps), _next_multiple(step, save_every_steps), num_train_steps)
+        stops = (
+            _next_multiple(step, log_every_steps),
+            _next_multiple(step, save_every_steps),
+            num_train_steps,
+        )
         num_steps = min(steps_per_loop, min(stops) - step)
         new = run_steps(draw(num_steps), num_steps)
         step, unreported = step + num_steps, unreported + num_steps
@@ -102,7 +105,9 @@ def evaluate(
 
     @tf.function
     def run(features):
-        return _summed(strategy, strategy.run(lambda part: evaluation_step(objective, part), args=(features,)))
+        return _summed(
+            strategy, strategy.run(lambda part: evaluation_step(objective, part), args=(features,))
+        )
 
     sums: Sums = {}
     for _ in range(num_batches):

@@ -2,6 +2,7 @@
 
 Both run in replica context, inside `strategy.run`. What the model computes comes in as an objective:
 
+    sum_names                                      keys of the sums that `loss` gives
     totals(features) -> {name: float32[]}          sums that the loss divides by, before they are reduced
     loss(features, totals, dropout_seed) -> (float32[], {name: float32[]})
                                                    this replica's share of the loss, and sums for the metrics
@@ -21,6 +22,8 @@ from official_bert.training.rng import step_seed
 
 class Objective(Protocol):
     """What a model is trained for; see the module's docstring."""
+
+    sum_names: tuple[str, ...]
 
     def totals(self, features: dict) -> dict: ...
 

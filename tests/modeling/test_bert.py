@@ -1,0 +1,146 @@
+"""The encoder's public face: names, defaults, shapes that vary, and refusals."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert import BertConfig, BertModel, InputError
+from official_bert.modeling import (
+    create_attention_mask_from_input_mask,
+    create_initializer,
+    gather_indexes,
+    get_shape_list,
+)
+
+CONFIG = BertConfig(
+    vocab_size=99, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=37
+)
+IDS = np.random.default_rng(3).integers(0, 99, (13, 7)).astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return BertModel(CONFIG)
+
+
+def test_weights_have_the_originals_names_and_shapes(model):
+    per_layer = {
+        "attention/self/query/kernel": (32, 32), "attention/self/query/bias": (32,),
+        "attention/self/key/kernel": (32, 32), "attention/self/key/bias": (32,),
+        "attention/self/value/kernel": (32, 32), "attention/self/value/bias": (32,),
+        "attention/output/dense/kernel": (32, 32), "attention/output/dense/bias": (32,),
+        "attention/output/LayerNorm/beta": (32,), "attention/output/LayerNorm/gamma": (32,),
+        "intermediate/dense/kernel": (32, 37), "intermediate/dense/bias": (37,),
+        "output/dense/kernel": (37, 32), "output/dense/bias": (32,),
+        "output/LayerNorm/beta": (32,), "output/LayerNorm/gamma": (32,),
+    }  # fmt: skip
+    expected = {
+        "bert/embeddings/word_embeddings": (99, 32),
+        "bert/embeddings/token_type_embeddings": (16, 32),
+        "bert/embeddings/position_embeddings": (512, 32),
+        "bert/embeddings/LayerNorm/beta": (32,),
+        "bert/embeddings/LayerNorm/gamma": (32,),
+        "bert/pooler/dense/kernel": (32, 32),
+        "bert/pooler/dense/bias": (32,),
+    }
+    for layer in range(5):
+        expected |= {f"bert/encoder/layer_{layer}/{name}": shape for name, shape in per_layer.items()}
+    assert {weight.path: tuple(weight.shape) for weight in model.weights} == expected
+
+
+def test_initial_weights_are_a_cut_normal(model):
+    for weight in model.weights:
+        values = weight.numpy()
+        if weight.path.endswith(("bias", "beta")):
+            assert not values.any()
+        elif weight.path.endswith("gamma"):
+            assert (values == 1).all()
+        else:
+            assert np.abs(values).max() <= 0.04 + 1e-7
+    # A normal cut at two deviations has 0.8796 of the deviation.
+    np.testing.assert_allclose(np.std(model.embeddings.position_embeddings.numpy()), 0.02 * 0.8796, rtol=0.03)
+    np.testing.assert_allclose(np.std(create_initializer(0.5)((20000,)).numpy()), 0.5 * 0.8796, rtol=0.03)
+
+
+def test_missing_mask_is_ones_and_missing_segments_are_zeros(model):
+    bare = model(IDS)
+    given = model(IDS, input_mask=np.ones_like(IDS), segment_ids=np.zeros_like(IDS))
+    np.testing.assert_array_equal(bare.pooled_output, given.pooled_output)
+    assert len(bare.all_encoder_layers) == 5
+    assert bare.sequence_output is bare.all_encoder_layers[-1]
+
+
+def test_padding_does_not_reach_the_tokens(model):
+    mask = np.ones_like(IDS)
+    mask[:, 4:] = 0
+    short = model(IDS[:, :4])
+    padded = model(IDS, mask)
+    np.testing.assert_allclose(short.sequence_output, padded.sequence_output[:, :4], atol=2e-6)
+
+
+def test_one_hot_lookup_gives_the_same(model):
+    one_hot = BertModel(CONFIG, use_one_hot_embeddings=True)
+    for target, source in zip(one_hot.weights, model.weights, strict=True):
+        target.assign(source)
+    np.testing.assert_allclose(one_hot(IDS).pooled_output, model(IDS).pooled_output, atol=1e-6)
+
+
+def test_batch_and_length_may_be_unknown_while_tracing(model):
+    traced = tf.function(
+        lambda ids: model(ids).sequence_output, input_signature=[tf.TensorSpec([None, None], tf.int32)]
+    )
+    np.testing.assert_allclose(traced(IDS), model(IDS).sequence_output, atol=2e-6)
+    np.testing.assert_allclose(traced(IDS[:1, :3]), model(IDS[:1, :3]).sequence_output, atol=2e-6)
+
+
+def test_dropout_follows_from_its_seed(model):
+    once, again, other = (
+        model(IDS, training=True, dropout_seed=tf.constant(seed)).pooled_output.numpy()
+        for seed in ([1, 2], [1, 2], [1, 3])
+    )
+    np.testing.assert_array_equal(once, again)
+    assert np.abs(once - other).max() > 1e-3
+    assert np.abs(once - model(IDS).pooled_output).max() > 1e-3
+    drawn = [model(IDS, training=True).pooled_output.numpy() for _ in range(2)]
+    assert np.abs(drawn[0] - drawn[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input_ids": np.full((1, 4), 99, np.int32)}, "input_ids holds 99, outside 0 to 98"),
+        ({"input_ids": np.full((1, 4), -1, np.int32)}, "input_ids holds -1"),
+        ({"input_ids": np.zeros((1, 513), np.int32)}, "513 positions.*max_position_embeddings 512"),
+        ({"input_ids": np.zeros((4,), np.int32)}, r"must be \[batch, length\]"),
+        (
+            {"input_ids": np.zeros((2, 4), np.int32), "input_mask": np.ones((2, 5), np.int32)},
+            r"input_mask has shape \(2, 5\)",
+        ),
+        (
+            {"input_ids": np.zeros((2, 4), np.int32), "segment_ids": np.ones((3, 4), np.int32)},
+            r"segment_ids has shape \(3, 4\)",
+        ),
+    ],
+)
+def test_unfit_inputs_are_refused_in_one_sentence(model, arguments, message):
+    with pytest.raises(InputError, match=message) as refusal:
+        model(**arguments)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_config_that_cannot_be_built_is_refused():
+    with pytest.raises(InputError, match="num_attention_heads"):
+        BertModel(BertConfig(vocab_size=9, hidden_size=10, num_attention_heads=3))
+
+
+def test_public_helpers():
+    mask = create_attention_mask_from_input_mask(np.zeros((2, 3), np.int32), np.int32([[1, 0], [1, 1]]))
+    np.testing.assert_array_equal(mask, [[[1, 0]] * 3, [[1, 1]] * 3])
+
+    vectors = np.arange(2 * 3 * 2, dtype=np.float32).reshape(2, 3, 2)
+    gathered = gather_indexes(vectors, np.int32([[2, 0], [1, 1]]))
+    np.testing.assert_array_equal(gathered, [vectors[0, 2], vectors[0, 0], vectors[1, 1], vectors[1, 1]])
+
+    assert get_shape_list(vectors, expected_rank=[2, 3]) == [2, 3, 2]
+    with pytest.raises(ValueError, match="query: rank 3"):
+        get_shape_list(vectors, expected_rank=2, name="query")

@@ -1,0 +1,189 @@
+"""The model against what the original computed, and mistakes that the tolerances must catch."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from official_bert import BertConfig, BertPretrainer, InputError
+from official_bert.modeling import activations, attention, layers, losses
+from official_bert.optimization import dense_gradients
+from tests.golden_model import (
+    BATCHES,
+    GRADIENTS,
+    LOSSES,
+    MASKED_ROWS,
+    OUTPUTS,
+    golden,  # noqa: F401  a fixture
+    largest_difference,
+    load_batch,
+    load_pretrainer,
+    named_weights,
+)
+from tests.shared import ROOT
+
+GELU = ROOT / "tests" / "golden" / "model_gelu"
+
+
+def output_differences(pretrainer, folder, kind):
+    """Largest differences of (outputs, losses) from the recording."""
+    expected = np.load(folder / f"{kind}_outputs.npz")
+    out = pretrainer(load_batch(folder, kind))
+    outputs = [
+        (out.encoded.embedding_output, expected["embedding_output"]),
+        (np.stack(out.encoded.all_encoder_layers), expected["layers"]),
+        (out.encoded.sequence_output, expected["layers"][-1]),
+        (out.encoded.pooled_output, expected["pooled_output"]),
+        (out.masked_lm_log_probs, expected["masked_lm_log_probs"]),
+        (out.next_sentence_log_probs, expected["next_sentence_log_probs"]),
+        (out.masked_lm_example_loss, expected["masked_lm_example_loss"]),
+    ]
+    scalars = [
+        (out.masked_lm_loss, expected["masked_lm_loss"]),
+        (out.next_sentence_loss, expected["next_sentence_loss"]),
+        (out.loss, expected["total_loss"]),
+    ]
+    return tuple(max(largest_difference(*pair) for pair in pairs) for pairs in (outputs, scalars))
+
+
+def gradient_difference(pretrainer, folder, kind):
+    """Largest difference of the dense gradients from the recording."""
+    expected = np.load(folder / f"{kind}_gradients.npz")
+    names, weights = zip(*named_weights(pretrainer), strict=True)
+    with tf.GradientTape() as tape:
+        loss = pretrainer(load_batch(folder, kind)).loss
+    gradients = dense_gradients(tape.gradient(loss, weights))
+    assert sorted(names) == sorted(expected.files)
+    return max(largest_difference(g, expected[name]) for name, g in zip(names, gradients, strict=True))
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_outputs_and_losses_equal_the_originals(golden, kind):  # noqa: F811
+    outputs, scalars = output_differences(load_pretrainer(golden), golden, kind)
+    assert outputs <= (MASKED_ROWS if kind == "masked_rows" else OUTPUTS)
+    assert scalars <= (MASKED_ROWS if kind == "masked_rows" else LOSSES)
+
+
+@pytest.mark.parametrize("kind", ["usual", "one_prediction"])
+def test_gradients_equal_the_originals(golden, kind):  # noqa: F811
+    assert gradient_difference(load_pretrainer(golden), golden, kind) <= GRADIENTS
+
+
+def erf_gelu(monkeypatch):
+    return load_pretrainer(GELU, hidden_act="gelu_erf")
+
+
+def wide_epsilon(monkeypatch):
+    monkeypatch.setattr(layers, "LAYER_NORM_EPSILON", 1e-6)
+    return load_pretrainer(GELU)
+
+
+def hard_mask(monkeypatch):
+    monkeypatch.setattr(attention, "MASKED", -1e9)
+    return load_pretrainer(GELU)
+
+
+def scale_two_percent_off(monkeypatch):
+    pretrainer = load_pretrainer(GELU)
+    for layer in pretrainer.bert.encoder.stack:
+        query = layer.attention.heads.query
+        query.kernel.assign(query.kernel * 1.02)
+        query.bias.assign(query.bias * 1.02)
+    return pretrainer
+
+
+def floor_in_the_denominator(monkeypatch):
+    pretrainer = load_pretrainer(GELU)
+    monkeypatch.setattr(
+        "official_bert.modeling.pretrainer.masked_lm_loss",
+        lambda loss, weights, total: ops.sum(loss * weights) / ops.maximum(total, losses.MASKED_LM_EPSILON),
+    )
+    return pretrainer
+
+
+@pytest.mark.parametrize(
+    ("mistake", "kind"),
+    [
+        (erf_gelu, "usual"),
+        (wide_epsilon, "usual"),
+        (hard_mask, "masked_rows"),
+        (scale_two_percent_off, "usual"),
+        (floor_in_the_denominator, "one_prediction"),
+    ],
+)
+def test_tolerances_catch(mistake, kind, monkeypatch):
+    outputs, scalars = output_differences(mistake(monkeypatch), GELU, kind)
+    if kind == "masked_rows":
+        assert outputs > MASKED_ROWS
+    else:
+        assert outputs > OUTPUTS or scalars > LOSSES
+
+
+def sine_filled_model():
+    """The model of the recorded vectors: variable n of the sorted names holds 0.1 sin(1 + k + 31 n)."""
+    config = BertConfig(
+        vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=16, type_vocab_size=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    pretrainer = BertPretrainer(config)
+    for n, (name, weight) in enumerate(sorted(named_weights(pretrainer), key=lambda pair: pair[0])):
+        values = 0.1 * np.sin(1.0 + np.arange(np.prod(weight.shape)) + 31.0 * n)
+        weight.assign(values.reshape(weight.shape).astype(np.float32) + name.endswith("gamma"))
+    return pretrainer
+
+
+SINE_BATCH = {
+    "input_ids": np.int32([[2, 7, 11, 3, 8, 3, 0, 0], [2, 5, 9, 12, 13, 3, 14, 3]]),
+    "input_mask": np.int32([[1, 1, 1, 1, 1, 1, 0, 0], [1] * 8]),
+    "segment_ids": np.int32([[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1]]),
+    "masked_lm_positions": np.int32([[1, 4, 0], [2, 3, 6]]),
+    "masked_lm_ids": np.int32([[9, 8, 0], [9, 20, 14]]),
+    "masked_lm_weights": np.float32([[1, 1, 0], [1, 1, 1]]),
+    "next_sentence_labels": np.int32([[0], [1]]),
+}
+
+
+def test_a_model_of_sines_gives_the_recorded_vectors():
+    pretrainer = sine_filled_model()
+    out = pretrainer(SINE_BATCH)
+    close = np.testing.assert_allclose
+    close(out.encoded.embedding_output[0, 0, :3], [0.3198602, 1.4462962, 1.0155776], atol=2e-6)
+    close(out.encoded.sequence_output[1, 6, :3], [-0.8956438, -0.8337483, 0.5198717], atol=2e-6)
+    close(out.encoded.sequence_output[0, 7, :3], [-0.7488718, 0.6947461, 1.9913458], atol=2e-6)
+    close(out.encoded.pooled_output[1, :3], [0.0515318, -0.0042502, -0.0561113], atol=1e-6)
+    close([out.masked_lm_loss, out.next_sentence_loss, out.loss], [3.670907, 0.6933527, 4.3642597], atol=1e-6)
+    close(out.next_sentence_log_probs, [[-0.6726679, -0.7140547], [-0.6726843, -0.7140375]], atol=1e-6)
+
+    with tf.GradientTape() as tape:
+        loss = pretrainer(SINE_BATCH).loss
+    gradients = dense_gradients(tape.gradient(loss, [weight for _, weight in named_weights(pretrainer)]))
+    close(tf.linalg.global_norm(gradients), 11.684333, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("masked_lm_positions", 8, "masked_lm_positions holds 8, outside 0 to 7"),
+        ("masked_lm_ids", 30, "masked_lm_ids holds 30, outside 0 to 29"),
+        ("next_sentence_labels", -1, "next_sentence_labels holds -1"),
+        ("input_ids", 30, "input_ids holds 30, outside 0 to 29"),
+    ],
+)
+def test_values_outside_their_range_are_named(name, value, message):
+    batch = SINE_BATCH | {name: SINE_BATCH[name].copy()}
+    batch[name][1, 0] = value
+    with pytest.raises(InputError, match=message):
+        sine_filled_model()(batch)
+
+
+def test_activations_by_name():
+    # Hand values: gelu(1) of the tanh form is 0.84119, of the erf form 0.84134.
+    np.testing.assert_allclose(
+        activations.gelu(tf.constant([1.0, -1.0, 3.0])), [0.84119199, -0.15880801, 2.99636261], atol=2e-7
+    )
+    np.testing.assert_allclose(activations.gelu_erf(tf.constant(1.0)), 0.84134475, atol=1e-7)
+    assert activations.get_activation("GELU") is activations.gelu
+    assert activations.get_activation(None) is activations.get_activation("linear") is None
+    assert activations.get_activation(len) is len
+    with pytest.raises(InputError, match="Unsupported activation: 'swish'"):
+        activations.get_activation("swish")

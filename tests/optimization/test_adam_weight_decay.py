@@ -1,0 +1,83 @@
+"""The update against numbers worked out by hand, and the corners: names, missing gradients, repeated ids."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.optimization import (
+    EXCLUDED_FROM_DECAY,
+    AdamWeightDecayOptimizer,
+    clip_by_global_norm,
+    dense_gradients,
+)
+
+
+def scalar(value: float) -> tf.Variable:
+    return tf.Variable(np.float32(value))
+
+
+def test_three_updates_by_hand():
+    # m' = .9 m + .1 g, v' = .999 v + .001 g^2, u = m' / (sqrt(v') + 1e-6) + .01 w, w' = w - lr u
+    gradients_and_rates = [(0.5, 0.1), (0.5, 0.1), (-0.2, 0.05)]
+    expected = [(0.05, 0.00025, 0.682792), (0.095, 0.00049975, 0.257169), (0.0655, 0.00053925025, 0.116015)]
+    rates = tf.constant([rate for _, rate in gradients_and_rates])
+    optimizer = AdamWeightDecayOptimizer(lambda step: rates[step], weight_decay_rate=0.01)
+    weight = scalar(1.0)
+    optimizer.build([("w/kernel", weight)])
+    for (gradient, _), (m, v, w) in zip(gradients_and_rates, expected, strict=True):
+        optimizer.apply_gradients([(tf.constant(gradient), weight)])
+        np.testing.assert_allclose(optimizer.slots["w/kernel/adam_m"], m, rtol=1e-6)
+        np.testing.assert_allclose(optimizer.slots["w/kernel/adam_v"], v, rtol=1e-6)
+        np.testing.assert_allclose(weight, w, atol=5e-7)  # recorded to six digits
+    assert int(optimizer.global_step) == 3
+
+
+def test_finds_the_minimum_of_the_originals_test():
+    weight = tf.Variable([0.1, -0.2, -0.1])
+    target = tf.constant([0.4, 0.2, -0.5])
+    optimizer = AdamWeightDecayOptimizer(0.2)
+    optimizer.build([("w", weight)])
+    for _ in range(100):
+        optimizer.apply_gradients([(2.0 * (weight - target) / 3.0, weight)])
+    np.testing.assert_allclose(weight, [0.4, 0.2, -0.5], rtol=1e-2, atol=1e-2)
+
+
+def test_names_decide_about_decay():
+    optimizer = AdamWeightDecayOptimizer(
+        1.0, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
+    )
+    decayed = ["bert/embeddings/word_embeddings", "a/dense/kernel", "cls/seq_relationship/output_weights"]
+    spared = ["a/dense/bias", "output_bias", "bert/embeddings/LayerNorm/gamma", "x/layer_norm/beta"]
+    assert [optimizer.decays(name) for name in decayed + spared] == [True] * 3 + [False] * 4
+    assert not AdamWeightDecayOptimizer(1.0).decays("a/dense/kernel")
+
+
+def test_a_variable_without_gradient_is_not_touched():
+    moved, left = scalar(1.0), scalar(1.0)
+    optimizer = AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.5)
+    optimizer.build([("moved", moved), ("left", left)])
+    gradients = clip_by_global_norm(dense_gradients([tf.constant(3.0), None]))
+    optimizer.apply_gradients(zip(gradients, [moved, left], strict=True))
+    assert float(left) == 1.0
+    assert float(optimizer.slots["left/adam_m"]) == 0.0
+    # The gradient 3 is clipped to 1: u = .1 / (sqrt(.001) + 1e-6) + .5, w' = 1 - .1 u.
+    np.testing.assert_allclose(moved, 1.0 - 0.1 * (0.1 / (np.sqrt(0.001) + 1e-6) + 0.5), rtol=1e-6)
+
+
+def test_other_variables_than_the_built_ones_are_refused():
+    optimizer = AdamWeightDecayOptimizer(0.1)
+    optimizer.build([("a", scalar(1.0))])
+    with pytest.raises(ValueError, match="variables of build"):
+        optimizer.apply_gradients([(tf.constant(1.0), scalar(1.0))])
+
+
+def test_the_norm_is_that_of_the_summed_rows():
+    table = tf.Variable(np.zeros((4, 1), np.float32))
+    with tf.GradientTape() as tape:
+        # Row 2 is looked up twice with gradients 3 and -3, row 1 once with 0.6.
+        looked_up = tf.gather(table, [2, 2, 1])
+        loss = tf.reduce_sum(looked_up[:, 0] * tf.constant([3.0, -3.0, 0.6]))
+    gradients = dense_gradients([tape.gradient(loss, table)])
+    np.testing.assert_allclose(gradients[0], [[0], [0.6], [0], [0]])
+    # The norm is 0.6, below 1: nothing is scaled. The norm of the single rows would be 4.3.
+    np.testing.assert_allclose(clip_by_global_norm(gradients)[0], [[0], [0.6], [0], [0]])

@@ -1,0 +1,133 @@
+"""Twelve updates against the original's: losses, final weights, slots, and going on from the recorded half."""
+
+import json
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
+from official_bert.tasks.pretraining import PretrainingObjective
+from official_bert.training.loop import compiled_steps
+from official_bert.training.step import TrainingStep
+from tests.golden_model import (
+    FINAL_WEIGHTS,
+    SLOTS,
+    TRAINING_LOSSES,
+    golden,  # noqa: F401  a fixture
+    largest_difference,
+    load_batch,
+    load_pretrainer,
+    named_weights,
+)
+from tests.shared import ROOT
+
+GELU = ROOT / "tests" / "golden" / "model_gelu"
+
+
+class Run(NamedTuple):
+    """A recorded training run that can be repeated.
+
+    Attributes:
+        updates: (batches stacked [steps, B, ...], number of steps) to the objective's sums.
+        batches: those that are cycled through.
+        settings: of the recording.
+        variables: weights, slots and the step count, by name.
+    """
+
+    updates: Callable
+    batches: list
+    settings: dict
+    variables: dict
+
+    def losses(self, count: int) -> list[float]:
+        """The losses before each of the next `count` updates."""
+        return [self.several(1) for _ in range(count)]
+
+    def several(self, count: int) -> float:
+        """The sum of the losses of `count` updates, made in one call into TensorFlow."""
+        first = int(self.variables["global_step"])
+        drawn = [self.batches[(first + k) % len(self.batches)] for k in range(count)]
+        stacked = {name: tf.constant(np.stack([batch[name] for batch in drawn])) for name in drawn[0]}
+        return self.updates(stacked, count)["loss"]
+
+
+def prepare(folder, checkpoint, **step_options) -> Run:
+    settings = json.loads((folder / "training.json").read_text())
+    pretrainer = load_pretrainer(folder, checkpoint)
+    rate = WarmupLinearDecay(settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"])
+    optimizer = AdamWeightDecayOptimizer(
+        rate, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
+    )
+    pairs = named_weights(pretrainer)
+    optimizer.build(pairs)
+    batches = [load_batch(folder, kind) for kind in settings["batches"]]
+    objective = PretrainingObjective(pretrainer, batch_size=len(batches[0]["input_ids"]))
+    step = TrainingStep(objective, [v for _, v in pairs], optimizer, run_seed=1, **step_options)
+    variables = dict(pairs) | optimizer.slots | {"global_step": optimizer.global_step}
+    return Run(compiled_steps(tf.distribute.get_strategy(), step), batches, settings, variables)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_whole_run_equals_the_originals(golden, jit_compile):  # noqa: F811
+    run = prepare(golden, "bert_model.ckpt", jit_compile=jit_compile)
+    recorded = np.load(golden / "training.npz")
+    losses = run.losses(run.settings["steps"])
+    assert largest_difference(losses, recorded["losses"]) <= TRAINING_LOSSES
+
+    assert sorted([*run.variables, "losses"]) == sorted(recorded.files)
+    for name, variable in run.variables.items():
+        tolerance = SLOTS if name.endswith(("adam_m", "adam_v")) else FINAL_WEIGHTS
+        assert largest_difference(variable.numpy(), recorded[name]) <= tolerance, name
+
+
+def test_going_on_from_the_half_of_the_originals_run(golden):  # noqa: F811
+    (index,) = golden.glob("model.ckpt-*.index")
+    run = prepare(golden, index.stem)
+    reader = tf.train.load_checkpoint(str(index.with_suffix("")))
+    for name, variable in run.variables.items():
+        variable.assign(reader.get_tensor(name))
+    half = int(reader.get_tensor("global_step"))
+    assert 0 < half < run.settings["steps"]
+
+    recorded = np.load(golden / "training.npz")
+    losses = run.losses(run.settings["steps"] - half)
+    assert largest_difference(losses, recorded["losses"][half:]) <= TRAINING_LOSSES
+    for name, variable in run.variables.items():
+        assert largest_difference(variable.numpy(), recorded[name]) <= FINAL_WEIGHTS, name
+
+
+def test_several_updates_in_one_call_equal_single_ones():
+    single, looped = (prepare(GELU, "bert_model.ckpt") for _ in range(2))
+    np.testing.assert_allclose(looped.several(5), sum(single.losses(5)), rtol=1e-6)
+    assert int(looped.variables["global_step"]) == 5
+    for name, variable in looped.variables.items():
+        np.testing.assert_array_equal(variable.numpy(), single.variables[name].numpy(), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "value"),
+    [("EXCLUDED", ()), ("num_warmup_steps", 0)],
+)
+def test_tolerances_catch(mistake, value, monkeypatch):
+    """Decay of biases and layer norms moves the final weights, another schedule the losses."""
+    recorded = np.load(GELU / "training.npz")
+    if mistake == "EXCLUDED":
+        monkeypatch.setattr("tests.training.test_step.EXCLUDED_FROM_DECAY", value)
+    else:
+        real = WarmupLinearDecay
+        monkeypatch.setattr(
+            "tests.training.test_step.WarmupLinearDecay", lambda peak, n, w: real(peak, n, value)
+        )
+    run = prepare(GELU, "bert_model.ckpt")
+    losses = run.losses(run.settings["steps"])
+    weights = max(
+        largest_difference(variable.numpy(), recorded[name])
+        for name, variable in run.variables.items()
+        if "adam" not in name
+    )
+    assert weights > FINAL_WEIGHTS
+    if mistake == "num_warmup_steps":
+        assert largest_difference(losses, recorded["losses"]) > TRAINING_LOSSES
