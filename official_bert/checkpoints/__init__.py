@@ -1,0 +1,22 @@
+"""Checkpoints: TF1's, Hugging Face's, and those of a training run.
+
+Everything is read and written under the names of the original's variables.
+"""
+
+from official_bert.checkpoints.loading import (
+    LoadReport,
+    load_checkpoint,
+    log_trainable_variables,
+    named_variables,
+    open_checkpoint,
+)
+from official_bert.checkpoints.manager import CheckpointManager
+
+__all__ = [
+    "CheckpointManager",
+    "LoadReport",
+    "load_checkpoint",
+    "log_trainable_variables",
+    "named_variables",
+    "open_checkpoint",
+]

@@ -1,0 +1,157 @@
+"""Hugging Face folders: config.json, model.safetensors (whole or in shards) and vocab.txt.
+
+In: a folder or a model.safetensors file; for writing, tensors by TF1 name and a BertConfig. Out: a
+HuggingFaceCheckpoint that is read by TF1 names; for writing, a folder that transformers loads.
+"""
+
+import json
+import os
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from official_bert import files
+from official_bert.checkpoints import names
+from official_bert.config import BertConfig
+from official_bert.errors import InputError
+
+WEIGHTS_FILE = "model.safetensors"
+SHARDS_FILE = "model.safetensors.index.json"
+PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+CONFIG_FILE = "config.json"
+
+
+class HuggingFaceCheckpoint:
+    """Weights that are read under their TF1 names and in TF1's layout.
+
+    Attributes:
+        path: the folder or file.
+        folder: where it lies.
+        shapes: tuple of ints for each TF1 name, sorted; tensors unknown to the table keep their own name.
+    """
+
+    def __init__(self, path: str):
+        """Opens the weights of a folder, or a model.safetensors file.
+
+        Raises:
+            InputError: files that are missing or damaged, or an output matrix that is not tied.
+        """
+        self.path = path
+        self.folder = path if os.path.isdir(path) else os.path.dirname(path)
+        self._tensors = {}  # Hugging Face name -> open file
+        for file in _weight_files(path):
+            try:
+                opened = safetensors.safe_open(file, framework="numpy")
+            except (safetensors.SafetensorError, OSError) as error:
+                raise InputError(f"{file}: cannot be read as safetensors ({error})") from None
+            self._tensors |= dict.fromkeys(opened.keys(), opened)
+
+        self._entries = {}
+        for name in self._tensors:
+            if not names.is_redundant(name):
+                entry = names.from_huggingface(name) or names.Entry(name, name)
+                self._entries[entry.tf1] = entry._replace(huggingface=name)
+        self._check_tied()
+        self.shapes = {name: self._shape(self._entries[name]) for name in sorted(self._entries)}
+
+    def read(self, name: str) -> np.ndarray:
+        """The tensor of this TF1 name, 16-bit floats widened to float32."""
+        entry = self._entries[name]
+        tensor = self._tensor(entry.huggingface)
+        return np.ascontiguousarray(tensor.T) if entry.transposed else tensor
+
+    def _tensor(self, name: str) -> np.ndarray:
+        tensor = self._tensors[name].get_tensor(name)
+        is_short_float = tensor.dtype.itemsize == 2 and tensor.dtype.kind not in "iu"
+        return tensor.astype(np.float32) if is_short_float else tensor
+
+    def _shape(self, entry: names.Entry) -> tuple[int, ...]:
+        shape = tuple(self._tensors[entry.huggingface].get_slice(entry.huggingface).get_shape())
+        return shape[::-1] if entry.transposed else shape
+
+    def _check_tied(self):
+        words = self._entries.get("bert/embeddings/word_embeddings")
+        for name in filter(names.is_tied_table, self._tensors):
+            if words and not np.array_equal(self._tensor(name), self._tensor(words.huggingface)):
+                raise InputError(
+                    f"{self.path}: {name} differs from {words.huggingface}; only models that share the word "
+                    "embeddings with the output layer can be loaded"
+                )
+
+
+def is_weights_file(path: str) -> bool:
+    """Whether a path names a file of weights in one of Hugging Face's forms."""
+    return path.endswith((".safetensors", *PICKLED_FILES))
+
+
+def is_huggingface(path: str) -> bool:
+    """Whether a path is a folder with weights in one of Hugging Face's forms, or a safetensors file."""
+    candidates = (WEIGHTS_FILE, SHARDS_FILE, *PICKLED_FILES)
+    return is_weights_file(path) or any(files.exists(os.path.join(path, name)) for name in candidates)
+
+
+def write(folder: str, tensors: dict[str, np.ndarray], config: BertConfig):
+    """Writes config.json and model.safetensors.
+
+    Args:
+        folder: an existing one.
+        tensors: arrays by TF1 name, each known to the table of names.
+        config: of the model.
+    """
+    entries = [names.to_huggingface(name) for name in tensors]
+    heads = [entry.tf1 for entry in entries if not entry.tf1.startswith("bert/")]
+    # Without a head the folder is a bare BertModel, whose names have no prefix.
+    prefix = "" if heads else "bert."
+    renamed = {}
+    for entry in entries:
+        tensor = np.asarray(tensors[entry.tf1])
+        tensor = tensor.T if entry.transposed else tensor
+        renamed[entry.huggingface.removeprefix(prefix)] = np.ascontiguousarray(tensor)
+
+    fields = config.to_huggingface_dict() | {"architectures": [_architecture(heads)]}
+    if "output_bias" in heads:
+        labels = [f"LABEL_{i}" for i in range(len(tensors["output_bias"]))]
+        fields["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        fields["label2id"] = {label: i for i, label in enumerate(labels)}
+    with files.replacing(os.path.join(folder, CONFIG_FILE)) as file:
+        file.write(json.dumps(fields, indent=2, sort_keys=True) + "\n")
+    with files.replacing(os.path.join(folder, WEIGHTS_FILE), "wb") as file:
+        file.write(safetensors.numpy.save(renamed, metadata={"format": "pt"}))
+
+
+def _architecture(heads: list[str]) -> str:
+    """The class of transformers that has these heads."""
+    if "cls/seq_relationship/output_weights" in heads:
+        return "BertForPreTraining"
+    if "cls/predictions/output_bias" in heads:
+        return "BertForMaskedLM"
+    if "cls/squad/output_weights" in heads:
+        return "BertForQuestionAnswering"
+    return "BertForSequenceClassification" if "output_weights" in heads else "BertModel"
+
+
+def _weight_files(path: str) -> list[str]:
+    if path.endswith(".safetensors"):
+        return [path]
+    whole, index = os.path.join(path, WEIGHTS_FILE), os.path.join(path, SHARDS_FILE)
+    if os.path.exists(whole):
+        return [whole]
+    if os.path.exists(index):
+        return _shards(index)
+    for name in PICKLED_FILES:
+        if path.endswith(name) or os.path.exists(os.path.join(path, name)):
+            raise InputError(
+                f"{path}: {name} alone, a pickle, is not read here; convert it with transformers' "
+                "save_pretrained(folder, safe_serialization=True), which writes model.safetensors"
+            )
+    raise InputError(f"{path}: has no {WEIGHTS_FILE}")
+
+
+def _shards(index: str) -> list[str]:
+    try:
+        with files.open_file(index) as file:
+            weight_map = json.loads(file.read())["weight_map"]
+        return [os.path.join(os.path.dirname(index), name) for name in sorted(set(weight_map.values()))]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{index}: has no readable weight_map; fetch the file again") from None

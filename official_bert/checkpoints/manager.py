@@ -1,0 +1,139 @@
+"""Checkpoints of a training run: `model.ckpt-<step>`, under the original's names, and what else resuming needs.
+
+In: the variables of a run by TF1 name, and a tf.train.Checkpoint of its input. Out: an output_dir that this
+project, and a TF1 program, resume from. A kill at any moment loses at most the steps since the last `save`.
+"""
+
+import os
+
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints import loading, names, tf1
+from official_bert.errors import InputError
+
+
+class CheckpointManager:
+    """Saves and restores a run in `output_dir`.
+
+    The `checkpoint` file is written last, so what it names is complete:
+
+        input.ckpt-<step>-<worker>   input position, seed: whatever trackables `save` is handed
+        model.ckpt-<step>            weights, Adam slots and `global_step`
+        checkpoint                   their list; then those beyond `keep_max` go
+    """
+
+    def __init__(self, output_dir: str, variables: dict, keep_max: int = 5, worker: int = 0):
+        """Looks after the checkpoints in a folder, those of earlier runs included.
+
+        Args:
+            output_dir: the folder; made when something is saved.
+            variables: tf.Variables, Keras or mirrored variables by TF1 name, `global_step` among them.
+            keep_max: newest checkpoints that are kept; 0 keeps all.
+            worker: this worker's number, in the name of its input's file.
+        """
+        self.output_dir, self.variables = output_dir, dict(variables)
+        self.keep_max, self.worker = keep_max, worker
+
+    @property
+    def latest(self) -> str | None:
+        """Prefix of the newest checkpoint."""
+        return tf1.latest_checkpoint(self.output_dir)
+
+    def latest_step(self) -> int | None:
+        """The step of the newest checkpoint; None without one.
+
+        Raises:
+            InputError: a checkpoint without `global_step`.
+        """
+        return self._step(tf1.Tf1Checkpoint(self.latest)) if self.latest else None
+
+    def save(self, step: int, input_state: tf.train.Checkpoint | None = None):
+        """Writes the checkpoint of a step.
+
+        Args:
+            step: updates made.
+            input_state: what is kept beside the model, such as the input's iterator.
+
+        Raises:
+            InputError: a place that cannot be written to.
+        """
+        tf.io.gfile.makedirs(self.output_dir)
+        if input_state is not None:
+            with tf1.written_aside(self._input_prefix(step)) as aside:
+                input_state.write(aside)
+        name = f"model.ckpt-{step}"
+        prefix = os.path.join(self.output_dir, name)
+        tf1.write(prefix, self.variables)
+
+        listed = [path for path in tf1.checkpoint_paths(self.output_dir) if self._is_inside(path)]
+        kept = [path for path in listed if os.path.basename(path) != name] + [prefix]
+        dropped = kept[: -self.keep_max] if self.keep_max else []
+        kept = kept[len(dropped) :]
+        tf1.write_state(self.output_dir, [os.path.basename(path) for path in kept])
+        for path in dropped:
+            self._remove(path)
+        logging.info("Saved checkpoint %s", prefix)
+
+    def restore(self, input_state: tf.train.Checkpoint | None = None) -> bool:
+        """Goes back to the newest checkpoint.
+
+        Args:
+            input_state: restored from the file beside it; without that file the input starts anew, which
+                is logged.
+
+        Returns:
+            Whether there was a checkpoint.
+
+        Raises:
+            InputError: variables that the checkpoint does not have or has in another shape, or an input that
+                cannot go back to where it was.
+        """
+        if not self.latest:
+            return False
+        checkpoint = tf1.Tf1Checkpoint(self.latest)
+        missing = [name for name in self.variables if name not in checkpoint.shapes]
+        if missing:
+            raise InputError(
+                f"{checkpoint.path}: cannot resume, since it lacks {', '.join(missing)}; give another "
+                "--output_dir, and this checkpoint as --init_checkpoint"
+            )
+        loading.assign(checkpoint, self.variables)
+        logging.info("Restored checkpoint %s", checkpoint.path)
+        if input_state is not None:
+            self._restore_input(input_state, self._input_prefix(self._step(checkpoint)))
+        return True
+
+    def _restore_input(self, input_state: tf.train.Checkpoint, prefix: str):
+        if not tf.io.gfile.exists(f"{prefix}.index"):
+            logging.warning("%s is not there: the input starts anew", prefix)
+            return
+        try:
+            input_state.read(prefix).assert_existing_objects_matched()
+        except (tf.errors.OpError, AssertionError, ValueError) as error:
+            raise InputError(
+                f"{prefix}: the input cannot go back to where it was ({str(error).splitlines()[0]}); resume "
+                "with the input files and flags of the earlier run, or delete this file to start the input anew"
+            ) from error
+
+    def _step(self, checkpoint: tf1.Tf1Checkpoint) -> int:
+        if names.GLOBAL_STEP not in checkpoint.shapes:
+            raise InputError(
+                f"{checkpoint.path}: has no {names.GLOBAL_STEP}, so it is no checkpoint of a training run; "
+                "give another --output_dir, and this checkpoint as --init_checkpoint"
+            )
+        return int(checkpoint.read(names.GLOBAL_STEP))
+
+    def _input_prefix(self, step: int) -> str:
+        return os.path.join(self.output_dir, f"{tf1.INPUT_PREFIX}{step}-{self.worker}")
+
+    def _is_inside(self, path: str) -> bool:
+        return os.path.normpath(os.path.dirname(path)) == os.path.normpath(self.output_dir)
+
+    def _remove(self, prefix: str):
+        """Deletes a checkpoint and the inputs of all workers at its step."""
+        step = prefix.rpartition("-")[2]
+        tf1.remove(prefix)
+        pattern = os.path.join(self.output_dir, f"{tf1.INPUT_PREFIX}{step}-*.index")
+        for index in tf.io.gfile.glob(pattern):
+            tf1.remove(index.removesuffix(".index"))

@@ -1,0 +1,140 @@
+"""One table of names: TF1 checkpoint <-> layer path <-> Hugging Face.
+
+A layer's path in this project is its TF1 name, at most with the name of the model in front of it, so the table
+has two columns. In: a name of one kind. Out: the name of the other, and whether the matrix is transposed.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+GLOBAL_STEP = "global_step"
+SLOTS = ("adam_m", "adam_v")
+
+
+class Entry(NamedTuple):
+    """A weight under both names.
+
+    Attributes:
+        tf1: name in a TF1 checkpoint, where kernels are [in, out] and the weights of small heads [out, in].
+        huggingface: name in a Hugging Face checkpoint, where all matrices are [out, in].
+        transposed: whether the two differ by a transposition.
+    """
+
+    tf1: str
+    huggingface: str
+    transposed: bool = False
+
+
+def _dense(tf1: str, huggingface: str) -> tuple[Entry, Entry]:
+    return (
+        Entry(f"{tf1}/kernel", f"{huggingface}.weight", transposed=True),
+        Entry(f"{tf1}/bias", f"{huggingface}.bias"),
+    )
+
+
+def _norm(tf1: str, huggingface: str) -> tuple[Entry, Entry]:
+    return (
+        Entry(f"{tf1}/LayerNorm/beta", f"{huggingface}.LayerNorm.bias"),
+        Entry(f"{tf1}/LayerNorm/gamma", f"{huggingface}.LayerNorm.weight"),
+    )
+
+
+def _head(tf1: str, huggingface: str) -> tuple[Entry, Entry]:
+    return (
+        Entry(f"{tf1}output_weights", f"{huggingface}.weight"),
+        Entry(f"{tf1}output_bias", f"{huggingface}.bias"),
+    )
+
+
+# N stands for the number of a layer.
+_LAYER, _HF_LAYER = "bert/encoder/layer_N", "bert.encoder.layer.N"
+_TABLE = (
+    Entry("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight"),
+    Entry("bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings.weight"),
+    Entry("bert/embeddings/position_embeddings", "bert.embeddings.position_embeddings.weight"),
+    *_norm("bert/embeddings", "bert.embeddings"),
+    *_dense(f"{_LAYER}/attention/self/query", f"{_HF_LAYER}.attention.self.query"),
+    *_dense(f"{_LAYER}/attention/self/key", f"{_HF_LAYER}.attention.self.key"),
+    *_dense(f"{_LAYER}/attention/self/value", f"{_HF_LAYER}.attention.self.value"),
+    *_dense(f"{_LAYER}/attention/output/dense", f"{_HF_LAYER}.attention.output.dense"),
+    *_norm(f"{_LAYER}/attention/output", f"{_HF_LAYER}.attention.output"),
+    *_dense(f"{_LAYER}/intermediate/dense", f"{_HF_LAYER}.intermediate.dense"),
+    *_dense(f"{_LAYER}/output/dense", f"{_HF_LAYER}.output.dense"),
+    *_norm(f"{_LAYER}/output", f"{_HF_LAYER}.output"),
+    *_dense("bert/pooler/dense", "bert.pooler.dense"),
+    *_dense("cls/predictions/transform/dense", "cls.predictions.transform.dense"),
+    *_norm("cls/predictions/transform", "cls.predictions.transform"),
+    Entry("cls/predictions/output_bias", "cls.predictions.bias"),
+    *_head("cls/seq_relationship/", "cls.seq_relationship"),
+    *_head("cls/squad/", "qa_outputs"),
+    *_head("", "classifier"),
+)
+_BY_TF1 = {entry.tf1: entry for entry in _TABLE}
+_BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
+
+# Copies of other weights, or no weights at all.
+_TIED_TABLE = "cls.predictions.decoder.weight"
+_REDUNDANT = re.compile(
+    r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)"
+)
+_OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+def from_path(path: str) -> str:
+    """TF1 name of the variable with this Keras path: the whole path, or the path below the model's name.
+
+    A path that the table does not know is its own name.
+    """
+    below = path.partition("/")[2]
+    if to_huggingface(path) is None and to_huggingface(below) is not None:
+        return below
+    return path
+
+
+def to_huggingface(tf1: str) -> Entry | None:
+    """The table's entry for a TF1 name, None for a name it does not know."""
+    return _find(_BY_TF1, tf1)
+
+
+def from_huggingface(name: str) -> Entry | None:
+    """The table's entry for a Hugging Face name, with or without `bert.`, old gamma and beta included."""
+    for old, new in _OLD_NORM.items():
+        name = name.replace(old, new)
+    return _find(_BY_HUGGING_FACE, name) or _find(_BY_HUGGING_FACE, f"bert.{name}")
+
+
+def is_redundant(huggingface: str) -> bool:
+    """Whether a Hugging Face tensor repeats another one: position ids, and the tied output matrix."""
+    return _REDUNDANT.fullmatch(huggingface) is not None
+
+
+def is_tied_table(huggingface: str) -> bool:
+    """Whether this is the masked LM head's output matrix, which must equal the word embeddings."""
+    return huggingface == _TIED_TABLE
+
+
+def is_training_state(tf1: str) -> bool:
+    """Whether a name in a TF1 checkpoint belongs to training only: an Adam slot or the step."""
+    return tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in SLOTS
+
+
+def num_layers(tf1_names: Iterable[str]) -> int:
+    """Encoder layers that a checkpoint with these names has."""
+    numbers = [re.match(r"bert/encoder/layer_(\d+)/", name) for name in tf1_names]
+    return max((int(match[1]) + 1 for match in numbers if match), default=0)
+
+
+def _find(table: dict[str, Entry], name: str) -> Entry | None:
+    match = re.search(r"encoder[./]layer[._](\d+)[./]", name)
+    if match is None:
+        return table.get(name)
+    entry = table.get(name[: match.start(1)] + "N" + name[match.end(1) :])
+    if entry is None:
+        return None
+    number = match[1]
+    return Entry(
+        entry.tf1.replace("layer_N", f"layer_{number}"),
+        entry.huggingface.replace("layer.N", f"layer.{number}"),
+        entry.transposed,
+    )
