@@ -104,6 +104,20 @@ class CheckpointManager:
             self._restore_input(input_state, self._input_prefix(self._step(checkpoint)))
         return True
 
+    def saved_input_value(self, name: str) -> int | None:
+        """A number of the newest checkpoint's input state, read before there is an input to restore.
+
+        Args:
+            name: attribute of the tf.train.Checkpoint that `save` was handed.
+
+        Returns:
+            Its value; None without a checkpoint or without its input state.
+        """
+        prefix = self._input_prefix(self.latest_step()) if self.latest else None
+        if prefix is None or not tf.io.gfile.exists(f"{prefix}.index"):
+            return None
+        return int(tf.train.load_variable(prefix, f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
+
     def _restore_input(self, input_state: tf.train.Checkpoint, prefix: str):
         if not tf.io.gfile.exists(f"{prefix}.index"):
             logging.warning("%s is not there: the input starts anew", prefix)
@@ -134,6 +148,6 @@ class CheckpointManager:
         """Deletes a checkpoint and the inputs of all workers at its step."""
         step = prefix.rpartition("-")[2]
         tf1.remove(prefix)
-        pattern = os.path.join(self.output_dir, f"{tf1.INPUT_PREFIX}{step}-*.index")
-        for index in tf.io.gfile.glob(pattern):
-            tf1.remove(index.removesuffix(".index"))
+        for name in tf.io.gfile.listdir(self.output_dir):
+            if name.startswith(f"{tf1.INPUT_PREFIX}{step}-") and name.endswith(".index"):
+                tf1.remove(os.path.join(self.output_dir, name.removesuffix(".index")))

@@ -69,11 +69,11 @@ def find_prefix(path: str) -> str | None:
     Raises:
         InputError: a folder with several prefixes and no `checkpoint` file.
     """
-    # A checkpoint of TensorFlow's first format is a single file.
-    if _gfile.exists(f"{path}.index") or (_gfile.exists(path) and not _gfile.isdir(path)):
+    if _gfile.exists(f"{path}.index"):
         return path
     if not _gfile.isdir(path):
-        return None
+        # A checkpoint of TensorFlow's first format is a single file.
+        return path if _gfile.exists(path) and not path.endswith(".index") else None
     newest = latest_checkpoint(path)
     if newest:
         return newest

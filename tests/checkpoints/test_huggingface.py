@@ -1,0 +1,147 @@
+"""Hugging Face folders: layout and names as transformers writes them, built here by hand with safetensors."""
+
+import json
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from official_bert.checkpoints import huggingface, tf1
+from official_bert.config import BertConfig
+from official_bert.errors import InputError
+from tests.checkpoints.sample import CONFIG, encoder_shapes, pretraining_shapes, random_weights
+
+
+def test_names_and_layout_of_what_is_written(tmp_path):
+    weights = random_weights(pretraining_shapes(CONFIG))
+    huggingface.write(str(tmp_path), weights, CONFIG)
+    written = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
+    assert len(written) == 46
+    np.testing.assert_array_equal(
+        written["bert.encoder.layer.1.intermediate.dense.weight"],
+        weights["bert/encoder/layer_1/intermediate/dense/kernel"].T,
+    )
+    np.testing.assert_array_equal(
+        written["cls.seq_relationship.weight"], weights["cls/seq_relationship/output_weights"]
+    )
+    np.testing.assert_array_equal(
+        written["bert.embeddings.LayerNorm.weight"], weights["bert/embeddings/LayerNorm/gamma"]
+    )
+    np.testing.assert_array_equal(written["cls.predictions.bias"], weights["cls/predictions/output_bias"])
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == ["BertForPreTraining"]
+    assert (config["model_type"], config["hidden_act"]) == ("bert", "gelu_new")
+    assert sorted(os.listdir(tmp_path)) == ["config.json", "model.safetensors"]
+
+
+def test_a_bare_encoder_has_no_prefix(tmp_path):
+    huggingface.write(str(tmp_path), random_weights(encoder_shapes(CONFIG)), CONFIG)
+    written = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
+    assert "embeddings.word_embeddings.weight" in written
+    assert not any(name.startswith("bert.") for name in written)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertModel"]
+
+
+@pytest.mark.parametrize(
+    ("heads", "architecture"),
+    [
+        ({"cls/predictions/output_bias": (20,)}, "BertForMaskedLM"),
+        ({"cls/squad/output_weights": (2, 8), "cls/squad/output_bias": (2,)}, "BertForQuestionAnswering"),
+        ({"output_weights": (3, 8), "output_bias": (3,)}, "BertForSequenceClassification"),
+    ],
+)
+def test_heads_name_the_class(tmp_path, heads, architecture):
+    huggingface.write(str(tmp_path), random_weights(encoder_shapes(CONFIG) | heads), CONFIG)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == [architecture]
+    if "output_bias" in heads:
+        assert config["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
+
+
+def test_tf1_to_hugging_face_to_tf1_is_bit_identical(tmp_path):
+    weights = random_weights(pretraining_shapes(CONFIG))
+    huggingface.write(str(tmp_path), weights, CONFIG)
+    there = huggingface.HuggingFaceCheckpoint(str(tmp_path))
+    prefix = str(tmp_path / "bert_model.ckpt")
+    tf1.write(prefix, {name: there.read(name) for name in there.shapes})
+    back = tf1.Tf1Checkpoint(prefix)
+    assert back.shapes == there.shapes == {name: value.shape for name, value in sorted(weights.items())}
+    for name, value in weights.items():
+        assert back.read(name).tobytes() == value.tobytes()
+    assert BertConfig.from_json_file(str(tmp_path / "config.json")).to_dict() == CONFIG.to_dict()
+
+
+def test_old_names_and_copies_of_other_weights(tmp_path):
+    words = np.arange(6, dtype=np.float32).reshape(3, 2)
+    tensors = {
+        "bert.embeddings.word_embeddings.weight": words,
+        "bert.embeddings.LayerNorm.gamma": np.float32([1, 2]),
+        "bert.embeddings.LayerNorm.beta": np.float32([3, 4]),
+        "bert.embeddings.position_ids": np.arange(4)[None],
+        "cls.predictions.decoder.weight": words,
+        "cls.predictions.decoder.bias": np.zeros(3, np.float32),
+        "cls.predictions.bias": np.zeros(3, np.float32),
+        "dropout_scale": np.zeros(1, np.float32),
+    }
+    path = str(tmp_path / "model.safetensors")
+    safetensors.numpy.save_file(tensors, path)
+    for checkpoint in map(huggingface.HuggingFaceCheckpoint, (path, str(tmp_path))):
+        assert checkpoint.shapes == {
+            "bert/embeddings/LayerNorm/beta": (2,),
+            "bert/embeddings/LayerNorm/gamma": (2,),
+            "bert/embeddings/word_embeddings": (3, 2),
+            "cls/predictions/output_bias": (3,),
+            "dropout_scale": (1,),
+        }
+        assert checkpoint.read("bert/embeddings/LayerNorm/gamma").tolist() == [1, 2]
+        assert checkpoint.folder == str(tmp_path)
+
+    safetensors.numpy.save_file(tensors | {"cls.predictions.decoder.weight": words + 1}, path)
+    with pytest.raises(InputError, match=r"decoder\.weight differs"):
+        huggingface.HuggingFaceCheckpoint(path)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_16_bit_floats_are_widened(tmp_path, dtype):
+    kernel = np.array([[1.5, -2.0], [0.25, 3.0], [8.0, 0.5]], dtype)
+    safetensors.numpy.save_file({"pooler.dense.weight": kernel}, str(tmp_path / "model.safetensors"))
+    read = huggingface.HuggingFaceCheckpoint(str(tmp_path)).read("bert/pooler/dense/kernel")
+    assert read.dtype == np.float32
+    np.testing.assert_array_equal(read, [[1.5, 0.25, 8.0], [-2.0, 3.0, 0.5]])
+
+
+def test_shards(tmp_path):
+    shards = {
+        "model-00001-of-00002.safetensors": {"bert.pooler.dense.bias": np.float32([1, 2])},
+        "model-00002-of-00002.safetensors": {"bert.pooler.dense.weight": np.float32([[1, 2], [3, 4]])},
+    }
+    for file, tensors in shards.items():
+        safetensors.numpy.save_file(tensors, str(tmp_path / file))
+    index = {"weight_map": {name: file for file, tensors in shards.items() for name in tensors}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    checkpoint = huggingface.HuggingFaceCheckpoint(str(tmp_path))
+    assert checkpoint.read("bert/pooler/dense/bias").tolist() == [1, 2]
+    assert checkpoint.read("bert/pooler/dense/kernel").tolist() == [[1, 3], [2, 4]]
+
+    os.remove(tmp_path / "model-00002-of-00002.safetensors")
+    with pytest.raises(InputError, match=r"00002-of-00002\.safetensors: cannot be read"):
+        huggingface.HuggingFaceCheckpoint(str(tmp_path))
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(InputError, match="weight_map"):
+        huggingface.HuggingFaceCheckpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize("given", ["", "pytorch_model.bin"])
+def test_a_pickle_gets_the_remedy(tmp_path, given):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    assert huggingface.is_huggingface(str(tmp_path / given))
+    with pytest.raises(InputError, match=r"pytorch_model\.bin.*safe_serialization=True"):
+        huggingface.HuggingFaceCheckpoint(str(tmp_path / given))
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"\x00" * 20)
+    with pytest.raises(InputError, match=r"model\.safetensors: cannot be read as safetensors"):
+        huggingface.HuggingFaceCheckpoint(str(tmp_path))

