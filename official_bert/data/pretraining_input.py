@@ -9,6 +9,7 @@ but deterministic. Records are batched first and parsed together, several times 
 """
 
 import contextlib
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -60,8 +61,8 @@ def training_dataset(
 
     The order follows from `seed` and, as always in tf.data, from the global seed of tf.random.set_seed. An
     iterator that tf.train.Checkpoint restores goes on with the batch after the last one delivered; its state holds
-    the shuffle buffer and the batches made ahead, some hundred kilobytes at usual sizes. It fits this pipeline
-    only: the same files, batch size and features.
+    the shuffle buffer and the batches made ahead, some hundred kilobytes at usual sizes. It fits a
+    pipeline of the same `reading_key` only.
 
     Args:
         files: names of the record files, in an order that does not change between runs.
@@ -98,6 +99,14 @@ def evaluation_dataset(
     check_first_record(files, features, limits)
     dataset = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(_records_of).repeat()
     return _batches(dataset, features, batch_size, limits)
+
+
+def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: int) -> str:
+    """What must be equal for a saved iterator to be restored, as one short word.
+
+    Restored into another pipeline it would fail later, or go on with records that are no longer asked for.
+    """
+    return hashlib.sha256(repr((list(files), list(features), batch_size)).encode()).hexdigest()[:16]
 
 
 def _records_of(file: tf.Tensor) -> tf.data.Dataset:

@@ -13,6 +13,7 @@ from official_bert.data.pretraining_input import (
     evaluation_dataset,
     explaining_input_errors,
     pretraining_limits,
+    reading_key,
     training_dataset,
 )
 from official_bert.errors import InputError
@@ -137,6 +138,13 @@ def test_another_process_goes_on_where_the_iterator_was_saved(files, tmp_path):
         check=False,
     )
     assert finished.stdout.strip() == str(expected), finished.stderr
+
+
+def test_a_saved_iterator_belongs_to_files_lengths_and_batch_size():
+    key = reading_key(["a", "b"], FEATURES, 10)
+    assert key == reading_key(("a", "b"), pretraining_features(SEQ, PREDICTIONS), 10)
+    others = [(["a"], FEATURES, 10), (["b", "a"], FEATURES, 10), (["a", "b"], FEATURES[:3], 10)]
+    assert key not in [reading_key(*other) for other in [*others, (["a", "b"], FEATURES, 11)]]
 
 
 WRONG = [

@@ -1,0 +1,123 @@
+"""The devices of a run: strategies from the flags, and host batches cut into the replicas' parts.
+
+A strategy is one function in `_STRATEGIES`, under its name in `options.distribution.STRATEGIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.errors import InputError
+from official_bert.options.distribution import DistributionOptions
+
+
+def strategy_name(options: DistributionOptions) -> str:
+    """The strategy that was asked for: by name, else tpu with --use_tpu, else one_device."""
+    return options.distribution_strategy or ("tpu" if options.use_tpu else "one_device")
+
+
+def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
+    """Sets up the devices.
+
+    Call it before anything else in TensorFlow: the CPU cannot be split, and a TPU not initialised, later on.
+
+    Raises:
+        InputError: the TPU cannot be found or reached, or has another number of cores.
+    """
+    return _STRATEGIES[strategy_name(options)](options)
+
+
+def check_divides(batch_size: int, num_replicas: int, flag: str):
+    """Refuses a batch that the replicas cannot share evenly.
+
+    Args:
+        batch_size: examples of all replicas together.
+        num_replicas: that share them.
+        flag: where the batch size came from.
+    """
+    if batch_size % num_replicas:
+        raise InputError(
+            f"--{flag}={batch_size} cannot be shared evenly by {num_replicas} replicas; "
+            f"give a multiple of {num_replicas}"
+        )
+
+
+def split_over_replicas(
+    strategy: tf.distribute.Strategy, batch: Mapping[str, tf.Tensor | np.ndarray], axis: int = 1
+) -> dict:
+    """Gives replica r the r-th part of every value.
+
+    Args:
+        strategy: whose replicas share the batch.
+        batch: values whose dimension `axis` is the whole batch; [steps, batch, ...] when `axis` is 1.
+        axis: the dimension that is cut; its size is a multiple of the number of replicas.
+
+    Returns:
+        The same keys with what `strategy.run` hands out, [steps, batch / replicas, ...] on each replica; the
+        values themselves when there is one replica.
+    """
+    num_replicas = strategy.num_replicas_in_sync
+    if num_replicas == 1:
+        return dict(batch)
+
+    def part(context):
+        replica = context.replica_id_in_sync_group
+
+        def cut(value):
+            size = value.shape[axis] // num_replicas
+            return value[(slice(None),) * axis + (slice(replica * size, (replica + 1) * size),)]
+
+        return {name: cut(value) for name, value in batch.items()}
+
+    return strategy.experimental_distribute_values_from_function(part)
+
+
+def _one_device(_: DistributionOptions) -> tf.distribute.Strategy:
+    """The default strategy: the first GPU where there is one."""
+    return tf.distribute.get_strategy()
+
+
+def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
+    """All GPUs of this machine; logical CPUs where there is none, or where the CPU is split on purpose."""
+    num_cpus = options.num_logical_cpus
+    if num_cpus == 1 and tf.config.list_physical_devices("GPU"):
+        return tf.distribute.MirroredStrategy()
+    if num_cpus > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus)
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(num_cpus)])
+
+
+def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
+    """The TPU that the original's flags name."""
+    address = options.tpu_name or options.master
+    if not address:
+        raise InputError(
+            "--tpu_name: not given; give the TPU's name, its grpc:// address, or 'local' on a TPU VM"
+        )
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=address, zone=options.tpu_zone, project=options.gcp_project
+        )
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError) as error:
+        reason = str(error).split(". ")[0].split("\n")[0]
+        raise InputError(
+            f"--tpu_name={address}: no TPU system answers there ({reason}); check the name, --tpu_zone and "
+            "--gcp_project, and that a TensorFlow with TPU support is installed"
+        ) from error
+    strategy = tf.distribute.TPUStrategy(resolver)
+    found = strategy.num_replicas_in_sync
+    if found != options.num_tpu_cores:
+        raise InputError(
+            f"--num_tpu_cores={options.num_tpu_cores}, but {address} has {found} cores; "
+            f"give --num_tpu_cores={found}"
+        )
+    return strategy
+
+
+_STRATEGIES = {"one_device": _one_device, "mirrored": _mirrored, "tpu": _tpu}

@@ -1,0 +1,161 @@
+"""Strategies run one to a process: two in the same process clash."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.errors import InputError
+from official_bert.options.distribution import DistributionOptions
+from official_bert.training.distribution import (
+    check_divides,
+    make_strategy,
+    split_over_replicas,
+    strategy_name,
+)
+from tests.shared import ROOT
+
+# Splits [2 steps, 8 examples, ...] over the replicas and prints what each of them sees of the second step.
+PROGRAM = """
+import json
+import sys
+import numpy as np
+import tensorflow as tf
+from official_bert.options.distribution import DistributionOptions
+from official_bert.training.distribution import make_strategy, split_over_replicas
+
+strategy = make_strategy(DistributionOptions(**json.loads(sys.argv[1])))
+batch = {"x": np.arange(48).reshape(2, 8, 3), "y": tf.reshape(tf.range(16), [2, 8])}
+parts = split_over_replicas(strategy, batch)
+
+@tf.function
+def run(parts, step):
+    each = strategy.run(lambda parts: (parts["x"][step], parts["y"][step]), args=(parts,))
+    return tf.nest.map_structure(strategy.experimental_local_results, each)
+
+x, y = run(parts, 1)
+print(json.dumps({
+    "strategy": type(strategy).__name__,
+    "x": [value.numpy().tolist() for value in x],
+    "y": [value.numpy().tolist() for value in y],
+}))
+"""
+
+
+def in_a_process(**options) -> dict:
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(options)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("num_cpus", [2, 4])
+def test_mirrored_over_logical_cpus(num_cpus):
+    found = in_a_process(distribution_strategy="mirrored", num_logical_cpus=num_cpus)
+    assert found["strategy"] == "MirroredStrategy"
+    second_step = np.arange(48).reshape(2, 8, 3)[1]
+    assert found["x"] == [part.tolist() for part in np.split(second_step, num_cpus)]
+    assert found["y"] == [part.tolist() for part in np.split(np.arange(8, 16), num_cpus)]
+
+
+def test_mirrored_on_one_device_has_one_replica():
+    found = in_a_process(distribution_strategy="mirrored")
+    assert found["strategy"] == "MirroredStrategy"
+    assert found["y"] == [list(range(8, 16))]
+
+
+def test_one_device_is_the_default_strategy():
+    strategy = make_strategy(DistributionOptions())
+    assert strategy is tf.distribute.get_strategy()
+    batch = {"x": np.arange(4)}
+    assert split_over_replicas(strategy, batch)["x"] is batch["x"]
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "one_device"),
+        ({"use_tpu": True}, "tpu"),
+        ({"use_tpu": True, "distribution_strategy": "mirrored"}, "mirrored"),
+        ({"distribution_strategy": "tpu"}, "tpu"),
+    ],
+)
+def test_the_strategy_asked_for(options, name):
+    assert strategy_name(DistributionOptions(**options)) == name
+
+
+class FakeTpu:
+    """Stands for TensorFlow's resolver, connection and strategy; notes the order of the calls."""
+
+    def __init__(self, monkeypatch, num_cores):
+        self.calls = []
+        self.num_replicas_in_sync = num_cores
+        monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", self.resolver)
+        monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", self.noting("connect"))
+        monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", self.noting("initialize"))
+        monkeypatch.setattr(tf.distribute, "TPUStrategy", self.strategy)
+
+    def resolver(self, **arguments):
+        self.calls.append(arguments)
+        return "resolver"
+
+    def noting(self, name):
+        return lambda resolver: self.calls.append((name, resolver))
+
+    def strategy(self, resolver):
+        self.calls.append(("strategy", resolver))
+        return self
+
+
+def test_tpu_from_the_original_flags(monkeypatch):
+    tpu = FakeTpu(monkeypatch, num_cores=8)
+    options = DistributionOptions(use_tpu=True, tpu_name="node-1", tpu_zone="us-central1-b", gcp_project="p")
+    assert make_strategy(options) is tpu
+    assert tpu.calls == [
+        {"tpu": "node-1", "zone": "us-central1-b", "project": "p"},
+        ("connect", "resolver"),
+        ("initialize", "resolver"),
+        ("strategy", "resolver"),
+    ]
+
+
+def test_master_serves_where_no_name_is_given(monkeypatch):
+    tpu = FakeTpu(monkeypatch, num_cores=4)
+    make_strategy(DistributionOptions(use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=4))
+    assert tpu.calls[0] == {"tpu": "grpc://10.0.0.2:8470", "zone": None, "project": None}
+
+
+def test_another_number_of_cores_is_refused(monkeypatch):
+    FakeTpu(monkeypatch, num_cores=4)
+    with pytest.raises(InputError, match="--num_tpu_cores=8, but node-1 has 4 cores; give --num_tpu_cores=4"):
+        make_strategy(DistributionOptions(use_tpu=True, tpu_name="node-1"))
+
+
+def test_a_tpu_without_a_name_or_an_answer_is_refused(monkeypatch):
+    with pytest.raises(InputError, match="--tpu_name: not given"):
+        make_strategy(DistributionOptions(use_tpu=True))
+
+    FakeTpu(monkeypatch, num_cores=8)
+
+    def absent(resolver):
+        raise tf.errors.NotFoundError(None, None, "TPUs not found in the cluster. And more.")
+
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", absent)
+    with pytest.raises(
+        InputError, match=r"--tpu_name=a: no TPU system answers there \(TPUs not found in the "
+    ):
+        make_strategy(DistributionOptions(use_tpu=True, tpu_name="a"))
+
+
+def test_batches_that_cannot_be_shared_are_refused():
+    check_divides(32, 4, "train_batch_size")
+    with pytest.raises(InputError, match="--train_batch_size=30 cannot be shared evenly by 4 replicas"):
+        check_divides(30, 4, "train_batch_size")
