@@ -13,7 +13,6 @@ import pathlib
 import random
 import re
 from collections.abc import Iterable, Iterator
-
 from pydoc_data.topics import topics
 
 HEADING = re.compile(r"^(\S.*)\n([*=~^-])\2{2,}\n", re.MULTILINE)
