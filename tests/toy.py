@@ -1,0 +1,82 @@
+"""A corpus, a vocabulary and a model so small that expected values can be written down.
+
+Text and vocabulary are those of the recordings of the original that stand in the tests as numbers.
+"""
+
+import json
+import pathlib
+
+_PIECES = """
+[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat it was a sun ##ny day in park child ##ren were play ##ing foot
+##ball train left station at noon no ##body board driver wave ##d his hand rain start ##ed fall soon after one
+single line document here .
+"""
+VOCABULARY = _PIECES.split()
+
+TEXT = """\
+The cat sat on the mat.
+It was a sunny day in the park.
+Children were playing football.
+
+A train left the station at noon.
+Nobody was on board.
+The driver waved his hand.
+Rain started falling soon after.
+
+One single line document here.
+"""
+
+BERT_CONFIG = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+}
+
+
+def write_vocabulary(folder: pathlib.Path, pieces=VOCABULARY) -> str:
+    """Path of a vocabulary file, one piece a line."""
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    return str(path)
+
+
+def write_text(folder: pathlib.Path, text: str = TEXT, name: str = "text.txt") -> str:
+    """Path of a text file."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def make_bert_base_dir(folder: pathlib.Path) -> pathlib.Path:
+    """A released model in small: vocab.txt, bert_config.json and bert_model.ckpt with random weights.
+
+    The checkpoint has the pre-training heads, as the released ones have.
+
+    Args:
+        folder: created; what README commands call $BERT_BASE_DIR.
+    """
+    from official_bert.checkpoints import (
+        named_variables,
+        tf1,
+    )  # TensorFlow, which most users of this file lack
+    from official_bert.config import BertConfig
+    from official_bert.modeling import BertPretrainer
+    from official_bert.training.rng import seed_initial_weights
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_vocabulary(folder)
+    (folder / "bert_config.json").write_text(json.dumps(BERT_CONFIG, indent=2), encoding="utf-8")
+    seed_initial_weights(12345)
+    variables = named_variables(BertPretrainer(BertConfig.from_dict(BERT_CONFIG)))
+    tf1.write(
+        str(folder / "bert_model.ckpt"), {name: variable.numpy() for name, variable in variables.items()}
+    )
+    return folder
