@@ -1,0 +1,131 @@
+"""Converts a checkpoint between its forms; no model is built.
+
+In: a checkpoint of any form with its config and vocabulary. Out: a folder in the other form, the weights bit for
+bit the same.
+"""
+
+import os
+
+from absl import logging
+
+from official_bert import files
+from official_bert.checkpoints import huggingface, names, open_checkpoint, tf1
+from official_bert.checkpoints.loading import Checkpoint
+from official_bert.config import BertConfig
+from official_bert.errors import InputError
+from official_bert.options.conversion import ConversionOptions
+
+TF1_NAME = "bert_model.ckpt"
+CONFIG_NAME = "bert_config.json"
+VOCAB_NAME = "vocab.txt"
+
+
+def run(options: ConversionOptions):
+    """Converts one checkpoint.
+
+    Raises:
+        InputError: a checkpoint, config or vocabulary that is missing or does not fit the others.
+    """
+    checkpoint = open_checkpoint(options.input_checkpoint)
+    config = _config(options, checkpoint)
+    _check_weights(checkpoint, config)
+    vocab_file = _vocab_file(options, checkpoint, config)
+    chosen = _chosen_names(options, checkpoint)
+
+    files.make_folder(options.output_dir)
+    if vocab_file:
+        _copy(vocab_file, os.path.join(options.output_dir, VOCAB_NAME))
+    tensors = {name: checkpoint.read(name) for name in chosen}
+    if options.output_format == "huggingface":
+        huggingface.write(options.output_dir, tensors, config)
+    else:
+        _write_tf1(options, tensors, config)
+    logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
+
+
+def _write_tf1(options: ConversionOptions, tensors: dict, config: BertConfig):
+    if config.hidden_act == "gelu_erf":
+        logging.warning(
+            "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "
+            "--hidden_act=gelu writes that into the config instead"
+        )
+    with files.replacing(os.path.join(options.output_dir, CONFIG_NAME)) as file:
+        file.write(config.to_json_string())
+    tf1.write(os.path.join(options.output_dir, TF1_NAME), tensors)
+
+
+def _config(options: ConversionOptions, checkpoint: Checkpoint) -> BertConfig:
+    beside = [os.path.join(checkpoint.folder, name) for name in (CONFIG_NAME, huggingface.CONFIG_FILE)]
+    path = options.bert_config_file or next(filter(files.exists, beside), None)
+    if path is None:
+        raise InputError(
+            f"{checkpoint.path}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside it; "
+            "name the model's config with --bert_config_file"
+        )
+    config = BertConfig.from_json_file(path)
+    if options.hidden_act:
+        config.hidden_act = options.hidden_act
+    config.validate()
+    return config
+
+
+def _check_weights(checkpoint: Checkpoint, config: BertConfig):
+    """That the config is the one of this checkpoint: its tables and its number of layers."""
+    tables = {
+        "word_embeddings": config.vocab_size,
+        "token_type_embeddings": config.type_vocab_size,
+        "position_embeddings": config.max_position_embeddings,
+    }
+    for table, rows in tables.items():
+        name = f"bert/embeddings/{table}"
+        if name not in checkpoint.shapes:
+            raise InputError(f"{checkpoint.path}: has no {name}, so it is no checkpoint of a BERT model")
+        stored, expected = list(checkpoint.shapes[name]), [rows, config.hidden_size]
+        if stored != expected:
+            raise InputError(
+                f"{checkpoint.path}: {name} has shape {stored}, and {expected} by the config; give the config of "
+                "this checkpoint with --bert_config_file"
+            )
+    layers = names.num_layers(checkpoint.shapes)
+    if layers != config.num_hidden_layers:
+        raise InputError(
+            f"{checkpoint.path}: has {layers} layers, and {config.num_hidden_layers} by the config; give the "
+            "config of this checkpoint with --bert_config_file"
+        )
+
+
+def _vocab_file(options: ConversionOptions, checkpoint: Checkpoint, config: BertConfig) -> str | None:
+    path = options.vocab_file or os.path.join(checkpoint.folder, VOCAB_NAME)
+    if not options.vocab_file and not files.exists(path):
+        logging.warning(
+            "No %s beside %s: none is written; --vocab_file names one", VOCAB_NAME, checkpoint.path
+        )
+        return None
+    pieces = sum(1 for _ in files.read_lines(path))
+    if pieces > config.vocab_size:
+        raise InputError(
+            f"{path}: has {pieces} lines, more than the model's vocab_size ({config.vocab_size}); give the "
+            "vocabulary of this checkpoint with --vocab_file"
+        )
+    return path
+
+
+def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[str]:
+    """TF1 names of what is written; what the new form has no place for is logged by name."""
+    converted = options.output_format == "huggingface" or isinstance(
+        checkpoint, huggingface.HuggingFaceCheckpoint
+    )
+    weights = [name for name in checkpoint.shapes if not names.is_training_state(name)]
+    if converted:
+        unknown = [name for name in weights if names.to_huggingface(name) is None]
+        if unknown:
+            logging.warning("Left out, since no other name is known for them: %s", ", ".join(unknown))
+        return [name for name in weights if name not in unknown]
+    return weights if options.strip_optimizer else list(checkpoint.shapes)
+
+
+def _copy(source: str, target: str):
+    with files.open_file(source, "rb") as file:
+        content = file.read()
+    with files.replacing(target, "wb") as file:
+        file.write(content)
