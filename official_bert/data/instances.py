@@ -89,9 +89,8 @@ class Instances:
         """
         self._spans.extend((pair.a_begin, pair.a_end, pair.b_begin, pair.b_end))
         self._is_random_next.append(pair.is_random_next)
-        for position, replacement in sorted(zip(positions, replacements, strict=True)):
-            self._positions.append(position)
-            self._replacements.append(replacement)
+        self._positions.extend(positions)
+        self._replacements.extend(replacements)
         self._prediction_starts.append(len(self._positions))
 
     def batches(self, order: np.ndarray, batch_size: int = 1024) -> Iterator[Features]:
@@ -120,12 +119,10 @@ class Instances:
         input_ids[(position == b_first - 1) | (position == length - 1)] = self._vocabulary.sep_id
         input_ids[position >= length] = 0
 
-        masked, source = self._predictions(indices)
-        positions = np.zeros(masked.shape, np.int32)
-        positions[masked] = _as_numpy(self._positions)[source]
+        masked, positions, replacements = self._predictions(indices)
         masked_lm_ids = np.take_along_axis(input_ids, positions, axis=1) * masked
         rows, _ = masked.nonzero()
-        input_ids[rows, positions[masked]] = _as_numpy(self._replacements)[source]
+        input_ids[rows, positions[masked]] = replacements
         columns = (
             input_ids,
             position < length,
@@ -140,13 +137,25 @@ class Instances:
             feature.name: column.astype(feature.dtype) for feature, column in zip(table, columns, strict=True)
         }
 
-    def _predictions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """bool[batch, max_predictions_per_seq]: which predictions are real; int64[real ones]: where they are kept."""
+    def _predictions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The predictions of some instances, sorted by position.
+
+        Returns:
+            bool[batch, max_predictions_per_seq]: which of them are real; int64 of that shape: the positions, 0 where
+            not real; unsigned[real ones]: the ids that stand there.
+        """
         starts = _as_numpy(self._prediction_starts)
         begin, end = starts[indices][:, None], starts[indices + 1][:, None]
         prediction = np.arange(self._settings.max_predictions_per_seq)
         masked = prediction < end - begin
-        return masked, (begin + prediction)[masked]
+        kept_at = np.zeros(masked.shape, np.int64)
+        kept_at[masked] = (begin + prediction)[masked]
+        positions = np.full(masked.shape, self._settings.max_seq_length)  # what is not real sorts last
+        positions[masked] = _as_numpy(self._positions)[kept_at[masked]]
+        by_position = np.argsort(positions, axis=1)
+        kept_at = np.take_along_axis(kept_at, by_position, axis=1)[masked]
+        positions = np.take_along_axis(positions, by_position, axis=1) * masked
+        return masked, positions, _as_numpy(self._replacements)[kept_at]
 
 
 def _as_numpy(values: array) -> np.ndarray:
