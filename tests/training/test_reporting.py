@@ -1,0 +1,132 @@
+"""Log lines, eval_results.txt and the run record by their text; TensorBoard's events read back."""
+
+import datetime
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.options.pretraining import PretrainingOptions
+from official_bert.training import reporting
+
+
+class Clock:
+    def __init__(self, monkeypatch):
+        self.secs = 1000.0
+        monkeypatch.setattr(reporting.time, "monotonic", lambda: self.secs)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """What is logged at level info."""
+    logged = []
+    monkeypatch.setattr(
+        reporting.logging, "info", lambda text, *values: logged.append(text % values if values else text)
+    )
+    return logged
+
+
+def scalars_in(folder) -> dict:
+    """{(tag, step): value} of the only event file in `folder`."""
+    (path,) = pathlib.Path(folder).glob("events.out.tfevents.*")
+    found = {}
+    for serialized in tf.data.TFRecordDataset(str(path)):
+        event = tf.compat.v1.Event.FromString(serialized.numpy())
+        for value in event.summary.value:
+            found[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
+    return found
+
+
+METRICS = {"loss": 6.5123, "mlm_accuracy": 0.08, "nsp_accuracy": 0.55, "learning_rate": 9.8e-5}
+
+
+def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
+    reporter = reporting.ProgressReporter(str(tmp_path), num_train_steps=1000, batch_size=32, first_step=100)
+    clock.secs += 50.0
+    reporter.report(200, METRICS)
+    # 100 steps of 32 in 50 s, and 800 steps to go at half a second each.
+    assert lines == [
+        "step 200/1000  loss 6.512  mlm_accuracy 0.08  nsp_accuracy 0.55  learning_rate 9.8e-05  "
+        "64.0 examples/s  00:06:40 left"
+    ]
+    found = scalars_in(tmp_path)
+    assert set(found) == {(name, 200) for name in [*METRICS, "examples_per_second"]}
+    np.testing.assert_allclose(found["loss", 200], 6.5123, rtol=1e-6)
+    assert found["examples_per_second", 200] == 64.0
+
+
+def test_speed_is_that_since_the_last_report(tmp_path, clock, lines):
+    reporter = reporting.ProgressReporter(str(tmp_path), 40000, 10, 0)
+    clock.secs += 100.0
+    reporter.report(100, {"loss": 2.0})
+    clock.secs += 50.0
+    reporter.report(110, {"loss": 1.0})
+    assert lines[1] == "step 110/40000  loss 1  2.0 examples/s  55:24:10 left"  # 39,890 steps at 5 s
+
+
+def test_the_call_that_compiles_is_left_out(tmp_path, clock, lines):
+    def run_steps(batches, num_steps):
+        clock.secs += 60.0 if not calls else 5.0
+        calls.append((batches, num_steps))
+        return {"loss": 3.0}
+
+    calls = []
+    reporter = reporting.ProgressReporter(str(tmp_path), 40, 8, 0)
+    watched = reporter.watching(run_steps)
+    assert watched("first", 10) == {"loss": 3.0}
+    reporter.report(10, {"loss": 3.0})
+    watched("second", 10)
+    watched("third", 10)
+    reporter.report(30, {"loss": 3.0})
+    assert lines == [
+        "step 10/40  loss 3",
+        "step 30/40  loss 3  16.0 examples/s  00:00:05 left",  # 20 steps of 8 in 10 s
+    ]
+    assert calls == [("first", 10), ("second", 10), ("third", 10)]
+
+
+def test_eval_results_as_the_original_writes_them(tmp_path, lines):
+    results = {
+        "masked_lm_loss": 4.58714437,
+        "loss": np.float32(7.8532653),
+        "masked_lm_accuracy": 0.095,
+        "count": np.int64(3),
+    }
+    (tmp_path / "eval_results.txt").write_text("of an earlier run")
+    reporting.write_eval_results(str(tmp_path), results, step=20)
+    expected = [
+        "count = 3",
+        "global_step = 20",
+        "loss = 7.8532653",
+        "masked_lm_accuracy = 0.095",
+        "masked_lm_loss = 4.5871444",
+    ]
+    assert (tmp_path / "eval_results.txt").read_text() == "".join(f"{line}\n" for line in expected)
+    assert lines == ["***** Eval results *****", *(f"  {line}" for line in expected)]
+    assert scalars_in(tmp_path / "eval")["masked_lm_accuracy", 20] == pytest.approx(0.095)
+
+
+def test_each_run_leaves_its_record(tmp_path):
+    options = PretrainingOptions(bert_config_file="c.json", input_file=["a", "b"], output_dir=str(tmp_path))
+    for seed in (7, 8):
+        reporting.write_run_record(
+            str(tmp_path), "run_pretraining", options, seed, tf.distribute.get_strategy()
+        )
+    first, second = map(json.loads, (tmp_path / "runs.jsonl").read_text().splitlines())
+    assert (first["seed"], second["seed"]) == (7, 8)
+    assert first["script"] == "run_pretraining"
+    assert first["flags"]["input_file"] == ["a", "b"]
+    assert first["flags"]["learning_rate"] == 5e-5
+    assert first["versions"]["tensorflow"] == tf.__version__
+    assert set(first["versions"]) == {"python", "tensorflow", "keras", "numpy", "official_bert"}
+    assert first["num_replicas"] == 1
+    assert "/device:CPU:0" in first["devices"]
+    age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(first["started"])
+    assert age.total_seconds() < 60
