@@ -1,0 +1,293 @@
+"""The house's import rules, held by parsing every source file: nothing is imported to test them.
+
+Modules are dotted names below `official_bert`, such as "data.masking"; a room is the first part of one.
+"""
+
+import ast
+import graphlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.shared import ROOT
+
+# From top to bottom. A module may import from any line below its own, and from its own room.
+LINES = (
+    {"flags", "runners"},
+    {"training", "serving", "checkpoints", "tasks"},
+    {"optimization", "modeling", "data", "metrics"},
+    {"features", "config", "tokenization"},
+    {"options", "files", "errors", "__version__"},
+)
+LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
+
+SINGLE_IMPORTER = {
+    "tensorflow_text": "data.text_ops",
+    "safetensors": "checkpoints.huggingface",
+    "apache_beam": "data.beam",
+    "tensorflow_serving": "serving.warmup",
+    "matplotlib": "data.histogram",
+}
+LIGHT_ROOMS = (
+    "config",
+    "data",
+    "errors",
+    "features",
+    "files",
+    "flags",
+    "metrics",
+    "options",
+    "tasks",
+    "tokenization",
+)
+HEAVY_MODULES = (
+    "data.pretraining_input",
+    "data.text_ops",
+)  # of the light rooms; what makes instances loads none
+HEAVY = ("tensorflow", "keras", "tensorflow_text")
+MAX_LINES = 600
+
+
+class Import(NamedTuple):
+    """One imported module.
+
+    Attributes:
+        module: dotted name; "official_bert." is cut off.
+        ours: whether it is in this package.
+        at_module_level: whether it is loaded with its importer: not in a function, not for type checkers only.
+    """
+
+    module: str
+    ours: bool
+    at_module_level: bool
+
+
+def imports_of(source: str, modules: frozenset[str]) -> list[Import]:
+    """Everything a source imports.
+
+    Args:
+        source: text of the file.
+        modules: our own modules, so that `from official_bert.data import masking` is seen as data.masking.
+    """
+    found = []
+
+    def add(name: str, late: bool):
+        ours = name.split(".")[0] == "official_bert"
+        found.append(Import(name.removeprefix("official_bert").lstrip(".") if ours else name, ours, not late))
+
+    def visit(node: ast.AST, late: bool):
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    add(alias.name, late)
+            case ast.ImportFrom():
+                assert node.level == 0, "imports are absolute"
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    ours = node.module.split(".")[0] == "official_bert"
+                    is_member = ours and inner.removeprefix("official_bert.") not in modules | LEVEL.keys()
+                    add(node.module if is_member else inner, late)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                late = True
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                late = True
+        for child in ast.iter_child_nodes(node):
+            visit(child, late)
+
+    visit(ast.parse(source), late=False)
+    return found
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[0]
+
+
+def is_light(module: str) -> bool:
+    """Whether loading the module must not load TensorFlow: that costs 5 s and 550 MB, in every worker process."""
+    return (not module or room_of(module) in LIGHT_ROOMS) and module not in HEAVY_MODULES
+
+
+def sources() -> dict[str, str]:
+    """Text of every module of the package; a room's `__init__` goes by the room's name."""
+    package = ROOT / "official_bert"
+    texts = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
+        texts[".".join(parts).removesuffix("__init__").rstrip(".")] = path.read_text(encoding="utf-8")
+    return texts
+
+
+def scripts() -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("*.py"))}
+
+
+def offences(texts: dict[str, str]) -> Iterator[str]:
+    """One sentence for each breach of the rules in some modules.
+
+    Args:
+        texts: module name -> source.
+    """
+    modules = frozenset(texts)
+    loaded_with = {}
+    for module, source in texts.items():
+        imported = imports_of(source, modules)
+        loaded_with[module] = {one.module for one in imported if one.ours and one.at_module_level} - {module}
+        yield from breaches_of_lines(module, imported)
+        yield from breaches_of_outside_packages(module, imported)
+        if ast.get_docstring(ast.parse(source)) is None:
+            yield f"{module}: has no docstring"
+        if source.count("\n") > MAX_LINES:
+            yield f"{module}: has more than {MAX_LINES} lines"
+    yield from cycles(loaded_with)
+
+
+def breaches_of_lines(module: str, imported: list[Import]) -> Iterator[str]:
+    room = room_of(module)
+    if not room:
+        return  # the package's own __init__ resolves its names by importlib
+    if room not in LEVEL:
+        yield f"{module}: is in no room of the design"
+        return
+    for one in imported:
+        if not one.ours:
+            continue
+        other = room_of(one.module)
+        if other not in LEVEL:
+            yield f"{module}: imports the package itself or an unknown room ({one.module!r})"
+        elif other in (room, "errors"):
+            continue
+        elif LEVEL[other] >= LEVEL[room]:
+            yield f"{module}: imports {one.module}, which is not on a lower line"
+        elif room == "training" and other in ("tasks", "data"):
+            yield f"{module}: imports {one.module}; training is handed functions"
+
+
+def breaches_of_outside_packages(module: str, imported: list[Import]) -> Iterator[str]:
+    room = room_of(module)
+    for one in imported:
+        if one.ours:
+            continue
+        package = one.module.split(".")[0]
+        if SINGLE_IMPORTER.get(package, module) != module:
+            yield f"{module}: imports {package}, which is for {SINGLE_IMPORTER[package]} alone"
+        if package in HEAVY and one.at_module_level and is_light(module):
+            yield f"{module}: imports {package} with itself, not late"
+        if room == "modeling" and package == "tensorflow" and module != "modeling.dropout":
+            yield f"{module}: names TensorFlow, which only modeling.dropout does"
+        if room != "flags" and package == "absl" and not one.module.startswith("absl.logging"):
+            yield f"{module}: imports {one.module}; flags are for scripts, absl.logging is for all"
+        if package in ("torch", "transformers"):
+            yield f"{module}: imports {package}, which is for benchmarks"
+
+
+def cycles(loaded_with: dict[str, set[str]]) -> Iterator[str]:
+    """A room's `__init__` re-exports its files; a file that imports it back is a cycle like any other."""
+    try:
+        graphlib.TopologicalSorter(loaded_with).prepare()
+    except graphlib.CycleError as error:
+        yield "imports in a circle: " + " -> ".join(error.args[1])
+
+
+def test_the_package_keeps_the_rules():
+    assert list(offences(sources())) == []
+
+
+def test_light_modules_load_no_tensorflow():
+    names = [f"official_bert.{module}".rstrip(".") for module in sources() if is_light(module)]
+    code = f"import sys, {', '.join(names)}; print([name for name in {HEAVY} if name in sys.modules])"
+    finished = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert finished.stdout == "[]\n"
+
+
+def test_scripts_import_only_flags_options_and_what_runs_late():
+    """Loading a script loads no runner: TensorFlow comes in with it."""
+    modules = frozenset(sources())
+    for name, source in scripts().items():
+        for one in imports_of(source, modules):
+            if one.ours and one.at_module_level:
+                assert room_of(one.module) in ("flags", "options"), f"{name}: imports {one.module} too early"
+            assert one.module.split(".")[0] not in HEAVY, f"{name}: imports {one.module}"
+
+
+def test_scripts_are_thin():
+    for name, source in scripts().items():
+        assert source.count("\n") <= 60, f"{name} is more than wiring"
+        assert ast.get_docstring(ast.parse(source)), f"{name} has no docstring"
+
+
+def test_tests_mirror_the_sources():
+    """`tests/data/test_masking.py` tests data/masking.py: no test file for a source that has gone."""
+    for path in (ROOT / "tests").glob("*/test_*.py"):
+        assert (ROOT / "official_bert" / path.parent.name).is_dir() or (ROOT / path.parent.name).is_dir(), (
+            path
+        )
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "offence"),
+    [
+        (
+            "data.masking",
+            "from official_bert.training import loop",
+            "training.loop, which is not on a lower line",
+        ),
+        ("data.masking", "def f():\n    import official_bert.modeling", "modeling, which is not on a lower"),
+        (
+            "tasks.glue",
+            "from official_bert.checkpoints.names import x",
+            "checkpoints.names, which is not on a lo",
+        ),
+        ("config", "from official_bert import tokenization", "tokenization, which is not on a lower line"),
+        ("files", "import official_bert.options", "options, which is not on a lower line"),
+        ("modeling.bert", "from official_bert import BertConfig", "imports the package itself"),
+        ("training.loop", "from official_bert.data import masking", "training is handed functions"),
+        ("training.step", "def f():\n    from official_bert.tasks import x", "not on a lower line"),
+        ("runners.pretrain", "from official_bert import flags", "flags, which is not on a lower line"),
+        ("cellar.wine", "x = 1", "is in no room"),
+        ("tasks.pretraining", "import keras", "imports keras with itself, not late"),
+        ("data.masking", "import tensorflow as tf", "imports tensorflow with itself, not late"),
+        ("modeling.heads", "def f():\n    import tensorflow", "only modeling.dropout does"),
+        ("data.exact", "def f():\n    import tensorflow_text", "for data.text_ops alone"),
+        ("checkpoints.tf1", "from safetensors.numpy import load", "for checkpoints.huggingface alone"),
+        ("training.loop", "from absl import flags", "flags are for scripts"),
+        ("training.loop", "from absl.flags import FLAGS", "flags are for scripts"),
+        ("training.loop", "import torch", "for benchmarks"),
+        ("training.loop", "x = 1\n" * 600, "more than 600 lines"),
+    ],
+)
+def test_the_rules_bite(module, source, offence):
+    texts = sources() | {module: f'"""Made up."""\n{source}\n'}
+    assert [found for found in offences(texts) if found.startswith(f"{module}: ") and offence in found]
+
+
+def test_a_missing_docstring_is_found():
+    assert list(offences({"data.masking": "x = 1\n"})) == ["data.masking: has no docstring"]
+
+
+def test_a_circle_is_found():
+    first = '"""A."""\nfrom official_bert.data import second\n'
+    second = '"""B."""\nfrom official_bert.data.first import x\n'
+    (found,) = offences({"data.first": first, "data.second": second})
+    assert found.startswith("imports in a circle")
+    assert "data.first -> data.second" in found or "data.second -> data.first" in found
+
+
+def test_harmless_imports_pass():
+    source = """
+    '''A legend.'''
+    from typing import TYPE_CHECKING
+    from absl import logging
+    from official_bert import files
+    from official_bert.errors import InputError
+    if TYPE_CHECKING:
+        from official_bert.modeling import BertModel
+    def late():
+        import tensorflow
+    """
+    lines = "\n".join(line[4:] for line in source.splitlines())
+    assert list(offences({"tasks.made_up": lines})) == []
