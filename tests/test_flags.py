@@ -1,0 +1,168 @@
+"""absl flags made from options classes, through a made-up script that is run as a process."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.shared import ROOT
+
+SCRIPT = '''
+"""A made-up script."""
+
+import dataclasses
+import json
+import sys
+
+from official_bert import flags
+from official_bert.errors import InputError
+from official_bert.options.fields import POSITIVE, option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shared:
+    verbose: bool = option(False, help="Say more.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(Shared):
+    input_file: list[str] = option(help="Files to read.")
+    batch_size: int = option(32, check=POSITIVE, help="Examples in a batch.")
+    rate: float = option(5e-5, help="The rate.")
+    tpu_name: str | None = option(None, alias="tpu", help="A name.")
+    seed: int | None = option(None, help="A seed.")
+    strip: bool | None = option(None, help="As the other says when not given.")
+    kind: str = option("plain", choices=("plain", "fancy"), help="The kind.")
+
+
+def main(options):
+    if options.kind == "fancy" and options.seed == 1:
+        raise InputError("data.txt: line 3 is odd; mend it")
+    if options.seed == 2:
+        open(options.input_file[0])
+    if options.seed == 3:
+        raise RuntimeError("a defect")
+    print(json.dumps(dataclasses.asdict(options)))
+
+
+if __name__ == "__main__":
+    flags.run(main, Options)
+'''
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scripts") / "made_up.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def run(script, *arguments, status=0):
+    finished = subprocess.run(
+        [sys.executable, script, *arguments],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == status, finished.stderr
+    return finished
+
+
+def test_defaults(script):
+    assert json.loads(run(script, "--input_file=a.txt").stdout) == {
+        "verbose": False,
+        "input_file": ["a.txt"],
+        "batch_size": 32,
+        "rate": 5e-5,
+        "tpu_name": None,
+        "seed": None,
+        "strip": None,
+        "kind": "plain",
+    }
+
+
+def test_values(script):
+    arguments = (
+        "--input_file=a,b*",
+        "--batch_size",
+        "8",
+        "--rate=1e-3",
+        "--tpu=x",
+        "--seed=0",
+        "--kind=fancy",
+    )
+    given = json.loads(run(script, *arguments, "--verbose", "--nostrip").stdout)
+    assert given == {
+        "verbose": True,
+        "input_file": ["a", "b*"],
+        "batch_size": 8,
+        "rate": 1e-3,
+        "tpu_name": "x",
+        "seed": 0,
+        "strip": False,
+        "kind": "fancy",
+    }
+
+
+@pytest.mark.parametrize(
+    ("spelling", "value"),
+    [
+        ("--verbose", True),
+        ("--verbose=True", True),
+        ("--verbose=1", True),
+        ("--noverbose", False),
+        ("--verbose=f", False),
+    ],
+)
+def test_booleans_in_every_spelling(script, spelling, value):
+    assert json.loads(run(script, "--input_file=a", spelling).stdout)["verbose"] is value
+
+
+def test_unknown_flags_are_named_and_left_alone(script):
+    finished = run(script, "--input_file=a", "--dotrain=true", "--use_gpu", "--batch_size=4")
+    assert json.loads(finished.stdout)["batch_size"] == 4  # what comes behind them is still read
+    assert "unknown flag, ignored: --dotrain=true" in finished.stderr
+    assert "unknown flag, ignored: --use_gpu" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--input_file=a", "--batch_size=0"), ("--batch_size=0", "must be positive")),
+        (("--input_file=a", "--batch_size=many"), ("--batch_size", "many")),
+        (("--input_file=a", "--kind=odd"), ("--kind", "plain|fancy")),
+        (("--input_file=a", "--verbose=perhaps"), ("--verbose", "perhaps")),
+        ((), ("--input_file",)),
+    ],
+)
+def test_wrong_values_end_in_one_sentence(script, arguments, named):
+    stderr = run(script, *arguments, status=1).stderr
+    assert "Traceback" not in stderr
+    assert stderr.count("\n") == 1
+    assert all(part in stderr for part in named)
+
+
+def test_what_the_user_can_mend_ends_in_one_sentence(script, tmp_path):
+    stderr = run(script, "--input_file=a", "--kind=fancy", "--seed=1", status=1).stderr
+    assert stderr == f"{script}: data.txt: line 3 is odd; mend it\n"
+    absent = tmp_path / "absent.txt"
+    stderr = run(script, f"--input_file={absent}", "--seed=2", status=1).stderr
+    assert stderr == f"{script}: {absent}: No such file or directory\n"
+
+
+def test_a_defect_keeps_its_traceback(script):
+    assert "Traceback" in run(script, "--input_file=a", "--seed=3", status=1).stderr
+
+
+def test_help_lists_the_flags_and_leaves_with_1(script):
+    text = run(script, "--help", status=1).stdout
+    for line in (
+        "Files to read.",
+        "--batch_size: Examples in a batch.",
+        "(default: '32')",
+        "--[no]verbose",
+        "--tpu:",
+    ):
+        assert line in text
