@@ -1,0 +1,320 @@
+"""WordPiece tokenization: text in, pieces or vocabulary ids out, token for token as the original release.
+
+A word gives the same pieces wherever it stands, so FullTokenizer keeps what each word gave, and running text
+becomes one look-up a word. Plain Python.
+"""
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+
+from official_bert import files
+from official_bert.errors import InputError
+
+_LOWER_CASED_MODELS = (
+    "uncased_L-24_H-1024_A-16",
+    "uncased_L-12_H-768_A-12",
+    "multilingual_L-12_H-768_A-12",
+    "chinese_L-12_H-768_A-12",
+)
+_CASED_MODELS = ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
+
+# Ideographs stand alone; kana, Hangul and U+3007 do not.
+_CJK = (
+    "\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+    "\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f"
+)
+# What separates words beside the space. Some controls that str.split() takes for whitespace are absent (U+000B,
+# U+000C, U+001C to U+001F, U+0085): the rules drop them, and what they separate is joined.
+_BLANK = "\t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_is_cjk = re.compile(f"[{_CJK}]").match
+_has_border = re.compile(f"[{_CJK}{_BLANK}]").search
+_cut_at_borders = re.compile(f"[{_CJK}{_BLANK}]|[^{_CJK}{_BLANK}]+").findall
+_ascii_tokens = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall
+
+_CACHED_WORDS = 1 << 18  # about 60 MB when full
+_LONGEST_CACHED_WORD = 64
+
+
+def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None):
+    """Checks the casing flag against the folder name of a released checkpoint; other names pass.
+
+    Raises:
+        InputError: a released lower-cased model with do_lower_case=False, or a cased one with True.
+    """
+    match = re.match("^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", init_checkpoint or "")
+    if match is None:
+        return
+    name = match.group(1)
+    if name in (_CASED_MODELS if do_lower_case else _LOWER_CASED_MODELS):
+        kind = "cased" if do_lower_case else "lowercased"
+        raise InputError(
+            f"--do_lower_case={bool(do_lower_case)} does not fit --init_checkpoint={init_checkpoint}: {name} is "
+            f"a {kind} model, so pass --do_lower_case={not do_lower_case}, or rename its folder if that is wrong"
+        )
+
+
+def convert_to_unicode(text: str | bytes) -> str:
+    """Text as str; bytes are read as UTF-8, and those that are not UTF-8 are left out.
+
+    Raises:
+        ValueError: neither str nor bytes.
+    """
+    if isinstance(text, str):
+        return text
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "ignore")
+    raise ValueError(f"Unsupported string type: {type(text)}")
+
+
+def printable_text(text: str | bytes) -> str:
+    """Text for print() and the log: the same as convert_to_unicode since Python 3."""
+    return convert_to_unicode(text)
+
+
+def load_vocab(vocab_file: str) -> dict[str, int]:
+    """Reads a vocabulary: one piece a line, its id the number of the line from 0.
+
+    Only "\\n" ends a line. A blank line is the piece "", and a repeated piece keeps its place and takes the last
+    id, so the lines after them keep their numbers.
+
+    Raises:
+        InputError: no such file.
+    """
+    return {line.strip(): number for number, line in enumerate(files.read_lines(vocab_file))}
+
+
+def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
+    """Looks up every item; an unknown one raises KeyError."""
+    return [vocab[item] for item in items]
+
+
+def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:
+    return convert_by_vocab(vocab, tokens)
+
+
+def convert_ids_to_tokens(inv_vocab: Mapping[int, str], ids: Iterable[int]) -> list[str]:
+    return convert_by_vocab(inv_vocab, ids)
+
+
+def whitespace_tokenize(text: str) -> list[str]:
+    return text.split()
+
+
+class FullTokenizer:
+    """Splits text by the basic rules and its words into pieces.
+
+    Args:
+        vocab_file: vocabulary, one piece a line.
+        do_lower_case: lower-case the text first.
+        strip_accents: drop accents; None does what do_lower_case says. Korean and other scripts whose letters
+            are made of marks want False.
+
+    Attributes:
+        vocab: piece -> id, in the order of the file.
+        inv_vocab: id -> piece.
+
+    Raises:
+        InputError: no such vocabulary file.
+    """
+
+    def __init__(self, vocab_file: str, do_lower_case: bool = True, strip_accents: bool | None = None):
+        self.vocab = load_vocab(vocab_file)
+        self.inv_vocab = {number: piece for piece, number in self.vocab.items()}
+        self.basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
+        self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
+        self._start_caches()
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Pieces of a text: no special token is added, nothing is cut off."""
+        return self._look_up(self._pieces, text)
+
+    def encode(self, text: str | bytes) -> list[int]:
+        """Ids of a text: what convert_tokens_to_ids(tokenize(text)) gives, without the strings between.
+
+        Raises:
+            KeyError: a word without pieces in a vocabulary without [UNK].
+        """
+        return self._look_up(self._ids, text)
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """Looks up every piece; one that is not in the vocabulary raises KeyError."""
+        return convert_by_vocab(self.vocab, tokens)
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """Looks up every id; one that is not in the vocabulary raises KeyError."""
+        return convert_by_vocab(self.inv_vocab, ids)
+
+    def _start_caches(self):
+        basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
+        own_strings = {piece: piece for piece in (*self.vocab, wordpiece.unk_token)}
+        self._pieces = _WordCache(basic, wordpiece, own_strings)  # no second copy of a piece for each word
+        self._ids = _WordCache(basic, wordpiece, self.vocab)
+
+    def _look_up(self, cache: "_WordCache", text: str | bytes) -> list:
+        text = convert_to_unicode(text)
+        if text.isascii():  # elsewhere a stop may stand inside a word: it decides which small sigma follows
+            if self.basic_tokenizer.do_lower_case:
+                text = text.lower()
+            text = text.replace(",", " , ").replace(".", " . ")
+        return list(itertools.chain.from_iterable(map(cache.__getitem__, text.split(" "))))
+
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if not isinstance(value, _WordCache)}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._start_caches()
+
+
+class BasicTokenizer:
+    """Cleans text, sets ideographs and punctuation apart and splits at whitespace.
+
+    Args:
+        do_lower_case: lower-case the text.
+        strip_accents: decompose characters (NFD) and drop the marks; None does what do_lower_case says.
+    """
+
+    def __init__(self, do_lower_case: bool = True, strip_accents: bool | None = None):
+        self.do_lower_case = do_lower_case
+        self.strip_accents = do_lower_case if strip_accents is None else strip_accents
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Words, ideographs and punctuation characters of a text, in order."""
+        text = convert_to_unicode(text)
+        if text.isascii():
+            if not text.isprintable():
+                text = text.translate(_CLEANED)
+            return _ascii_tokens(text.lower() if self.do_lower_case else text)
+        text = " ".join(text.translate(_CLEANED).split())
+        if self.do_lower_case:
+            text = text.lower()
+        if self.strip_accents:
+            return unicodedata.normalize("NFD", text).translate(_APART_WITHOUT_MARKS).split()
+        return text.translate(_APART).split()
+
+
+class WordpieceTokenizer:
+    """Splits words into the longest pieces of a vocabulary, from the left.
+
+    Args:
+        vocab: its keys are the pieces; those that continue a word begin with "##".
+        unk_token: what a word becomes that is too long or cannot be put together.
+        max_input_chars_per_word: the length up to which a word is tried.
+    """
+
+    def __init__(
+        self, vocab: Mapping[str, int], unk_token: str = "[UNK]", max_input_chars_per_word: int = 200
+    ):
+        self.vocab = vocab
+        self.unk_token = unk_token
+        self.max_input_chars_per_word = max_input_chars_per_word
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Pieces of the words that whitespace separates."""
+        return list(itertools.chain.from_iterable(map(self.split_word, convert_to_unicode(text).split())))
+
+    def split_word(self, word: str) -> list[str]:
+        """Pieces of one word: at each position the longest that fits, or unk_token for the whole word."""
+        if len(word) > self.max_input_chars_per_word:
+            return [self.unk_token]
+        vocab = self.vocab
+        pieces = []
+        rest, joiner = word, 0  # what is left, and how much of it is the "##" before it
+        while len(rest) > joiner:
+            for end in range(len(rest), joiner, -1):
+                piece = rest[:end]
+                if piece in vocab:
+                    break
+            else:
+                return [self.unk_token]
+            pieces.append(piece)
+            rest, joiner = "##" + rest[end:], 2
+        return pieces
+
+
+class _WordCache(dict):
+    """Word -> tuple of what stands for its pieces; worked out when first asked for, emptied when full.
+
+    A word is whatever holds no space. The space is a border under the rules whatever stands beside it, so the
+    pieces of a text are those of its words in turn.
+
+    Args:
+        basic: the rules.
+        wordpiece: the pieces.
+        values: piece -> what stands for it.
+    """
+
+    def __init__(self, basic: BasicTokenizer, wordpiece: WordpieceTokenizer, values: Mapping[str, object]):
+        super().__init__()
+        self._basic = basic
+        self._wordpiece = wordpiece
+        self._value_of = values.__getitem__
+
+    def __missing__(self, word: str) -> tuple:
+        if word.isascii() and word.isprintable():
+            tokens = _ascii_tokens(word.lower() if self._basic.do_lower_case else word)
+            found = self._values_of(tokens[0]) if len(tokens) == 1 else _joined(map(self.__getitem__, tokens))
+        elif len(word) > 1 and _has_border(word):  # running Chinese, several lines: nothing that comes again
+            return _joined(map(self.__getitem__, _cut_at_borders(word)))
+        else:
+            found = _joined(map(self._values_of, self._basic.tokenize(word)))
+        if len(word) <= _LONGEST_CACHED_WORD:
+            if len(self) >= _CACHED_WORDS:
+                self.clear()
+            self[word] = found
+        return found
+
+    def _values_of(self, token: str) -> tuple:
+        return tuple(map(self._value_of, self._wordpiece.split_word(token)))
+
+
+def _joined(parts: Iterable[tuple]) -> tuple:
+    return tuple(itertools.chain.from_iterable(parts))
+
+
+def _is_whitespace(char: str) -> bool:
+    return char in " \t\n\r" or unicodedata.category(char) == "Zs"
+
+
+def _is_control(char: str) -> bool:
+    return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
+
+
+def _is_punctuation(char: str) -> bool:
+    """Unicode's punctuation, and the symbols of ASCII: $ + < = > ^ ` | ~."""
+    return ("!" <= char <= "~" and not char.isalnum()) or unicodedata.category(char).startswith("P")
+
+
+class _CharacterTable(dict):
+    """A table for str.translate() that works an entry out when its character first comes up."""
+
+    def __init__(self, rule: Callable[[str], str]):
+        super().__init__()
+        self._rule = rule
+
+    def __missing__(self, code: int) -> str:
+        self[code] = replacement = self._rule(chr(code))
+        return replacement
+
+
+def _cleaned(char: str) -> str:
+    if char in "\0\ufffd" or _is_control(char):
+        return ""
+    if _is_whitespace(char):
+        return " "
+    return f" {char} " if _is_cjk(char) else char
+
+
+def _apart(char: str) -> str:
+    return f" {char} " if _is_punctuation(char) else char
+
+
+def _apart_without_marks(char: str) -> str:
+    return "" if unicodedata.category(char) == "Mn" else _apart(char)
+
+
+_CLEANED = _CharacterTable(_cleaned)
+_APART = _CharacterTable(_apart)
+_APART_WITHOUT_MARKS = _CharacterTable(_apart_without_marks)
