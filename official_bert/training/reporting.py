@@ -19,8 +19,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import official_bert
-from official_bert import files
+from official_bert import __version__, files
 
 
 class ProgressReporter:
@@ -121,7 +120,7 @@ def write_run_record(output_dir: str, script: str, options, seed: int, strategy:
             "tensorflow": tf.__version__,
             "keras": keras.__version__,
             "numpy": np.__version__,
-            "official_bert": official_bert.__version__,
+            "official_bert": __version__,
         },
         "strategy": type(strategy).__name__,
         "num_replicas": strategy.num_replicas_in_sync,
