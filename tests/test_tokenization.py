@@ -1,0 +1,332 @@
+"""Tokenization against the original's own tests, its recorded output and the rules written out plainly."""
+
+import gzip
+import json
+import pickle
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from official_bert import tokenization
+from official_bert.errors import InputError
+from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer
+from tests.oracles.plain_tokenizer import PlainTokenizer
+from tests.shared import shared
+
+# The vocabulary of the original's tests.
+PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
+
+
+@pytest.fixture
+def vocab_file(tmp_path):
+    return write_vocabulary(tmp_path, PIECES)
+
+
+def write_vocabulary(folder, pieces):
+    path = folder / "vocab.txt"
+    path.write_bytes("".join(f"{piece}\n" for piece in pieces).encode())
+    return str(path)
+
+
+# --- the original's own tests
+
+
+def test_full_tokenizer(vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    tokens = tokenizer.tokenize("UNwant\u00e9d,running")
+    assert tokens == ["un", "##want", "##ed", ",", "runn", "##ing"]
+    assert tokenizer.convert_tokens_to_ids(tokens) == [7, 4, 5, 10, 8, 9]
+    assert tokenizer.encode("UNwant\u00e9d,running") == [7, 4, 5, 10, 8, 9]
+    assert tokenizer.convert_ids_to_tokens([7, 4, 5, 10, 8, 9]) == tokens
+
+
+def test_chinese():
+    assert BasicTokenizer().tokenize("ah\u535a\u63a8zz") == ["ah", "\u535a", "\u63a8", "zz"]
+
+
+def test_basic_tokenizer_lower():
+    tokenizer = BasicTokenizer(do_lower_case=True)
+    assert tokenizer.tokenize(" \tHeLLo!how  \n Are yoU?  ") == ["hello", "!", "how", "are", "you", "?"]
+    assert tokenizer.tokenize("H\u00e9llo") == ["hello"]
+
+
+def test_basic_tokenizer_no_lower():
+    tokenizer = BasicTokenizer(do_lower_case=False)
+    assert tokenizer.tokenize(" \tHeLLo!how  \n Are yoU?  ") == ["HeLLo", "!", "how", "Are", "yoU", "?"]
+
+
+def test_wordpiece_tokenizer():
+    tokenizer = WordpieceTokenizer(vocab={piece: number for number, piece in enumerate(PIECES[:-1])})
+    assert tokenizer.tokenize("") == []
+    assert tokenizer.tokenize("unwanted running") == ["un", "##want", "##ed", "runn", "##ing"]
+    assert tokenizer.tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
+
+
+def test_convert_tokens_to_ids():
+    vocab = {piece: number for number, piece in enumerate(PIECES)}
+    tokens = ["un", "##want", "##ed", "runn", "##ing"]
+    assert tokenization.convert_tokens_to_ids(vocab, tokens) == [7, 4, 5, 8, 9]
+
+
+def test_is_whitespace():
+    assert all(tokenization._is_whitespace(char) for char in " \t\r\n\u00a0")
+    assert not any(tokenization._is_whitespace(char) for char in "A-")
+
+
+def test_is_control():
+    assert tokenization._is_control("\u0005")
+    assert not any(tokenization._is_control(char) for char in "A \t\r\U0001f4a9")
+
+
+def test_is_punctuation():
+    assert all(tokenization._is_punctuation(char) for char in "-$`.")
+    assert not any(tokenization._is_punctuation(char) for char in "A ")
+
+
+# --- what the original does in the corners
+
+POO = "\U0001f4a9"
+
+
+@pytest.mark.parametrize(
+    ("text", "lower", "cased"),
+    [
+        ("a\u00a0b", "a b", "a b"),
+        ("a\u3000b", "a b", "a b"),
+        ("a\u200bb", "ab", "ab"),
+        ("co\u00adop", "coop", "coop"),
+        ("\ufeffhello", "hello", "hello"),
+        ("a\u0085b", "ab", "ab"),
+        ("a\x0bb", "ab", "ab"),
+        ("a\x1cb c\x1fd", "ab cd", "ab cd"),
+        ("a\u2028b", "a b", "a b"),
+        ("x\x00y\ufffdz", "xyz", "xyz"),
+        (
+            "H\u00e9llo \u0130stanbul \u00df \u00c5",
+            "hello istanbul \u00df a",
+            "H\u00e9llo \u0130stanbul \u00df \u00c5",
+        ),
+        ("北京の気温", "北 京 の 気 温", "北 京 の 気 温"),
+        ("don't e-mail $5 €5 5%", "don ' t e - mail $ 5 €5 5 %", "don ' t e - mail $ 5 €5 5 %"),
+        ("wait… “ok”", "wait … “ ok ”", "wait … “ ok ”"),
+        (f"{POO}{POO} x", f"{POO}{POO} x", f"{POO}{POO} x"),
+        ("a_b c^d e=f", "a _ b c ^ d e = f", "a _ b c ^ d e = f"),
+        ("a\u0301b", "ab", "a\u0301b"),
+        ("안녕", unicodedata.normalize("NFD", "안녕"), "안녕"),
+        ("ที่", "ท", "ที่"),
+        ("\u2163", "\u2173", "\u2163"),
+        ("[CLS] [MASK]", "[ cls ] [ mask ]", "[ CLS ] [ MASK ]"),
+        (
+            "ΟΔΟΣ. ΑΣ.Α",
+            "οδος . ασ . α",
+            "ΟΔΟΣ . ΑΣ . Α",
+        ),  # the stop before Α keeps the sigma from being final
+    ],
+)
+def test_corners_of_the_basic_rules(text, lower, cased):
+    assert BasicTokenizer().tokenize(text) == lower.split(" ")
+    assert BasicTokenizer(do_lower_case=False).tokenize(text) == cased.split(" ")
+
+
+def test_whole_words_become_unknown():
+    tokenizer = WordpieceTokenizer(dict.fromkeys(["un", "##aff", "##able", "aff", "a"], 0))
+    assert tokenizer.tokenize("unaffable") == ["un", "##aff", "##able"]
+    assert tokenizer.tokenize("unaffables") == ["[UNK]"]
+    assert tokenizer.tokenize("able") == ["[UNK]"]
+    assert tokenizer.tokenize("un able") == ["un", "[UNK]"]
+
+
+@pytest.mark.parametrize("letter", ["a", "ß"])
+def test_words_over_200_characters_are_unknown(tmp_path, letter):
+    tokenizer = FullTokenizer(write_vocabulary(tmp_path, ["[UNK]", letter, f"##{letter}"]))
+    assert tokenizer.tokenize(letter * 200) == [letter] + [f"##{letter}"] * 199
+    assert tokenizer.tokenize(letter * 201) == ["[UNK]"]
+    assert tokenizer.encode(f"{letter * 201} {letter * 2}") == [0, 1, 2]
+
+
+def test_strip_accents_goes_its_own_way_when_told():
+    assert BasicTokenizer(do_lower_case=True, strip_accents=False).tokenize("Été 안녕") == ["été", "안녕"]
+    assert BasicTokenizer(do_lower_case=False, strip_accents=True).tokenize("Été") == ["Ete"]
+
+
+def test_text_is_str_or_utf8():
+    assert tokenization.convert_to_unicode("é".encode() + b"\xff") == "é"
+    assert tokenization.printable_text(b"ok") == "ok"
+    assert BasicTokenizer().tokenize(b"Caf\xc3\xa9") == ["cafe"]
+    with pytest.raises(ValueError, match="Unsupported string type"):
+        tokenization.convert_to_unicode(3)
+
+
+def test_encode_takes_utf8_bytes(vocab_file):
+    assert FullTokenizer(vocab_file).encode(b"want\xff, UN") == [3, 10, 7]
+
+
+# --- vocabularies
+
+
+def test_only_a_newline_ends_a_line_and_every_line_counts(tmp_path):
+    path = tmp_path / "vocab.txt"
+    lines = ["[UNK]", "", " a ", "b\r", "a", "x\u2028y", "\u3000", "c\u0085", "d"]
+    path.write_bytes("\n".join(lines).encode())
+    vocab = tokenization.load_vocab(str(path))
+    # Lines 1 and 6 are blank, lines 2 and 4 both hold "a": the place of the first, the id of the last.
+    assert list(vocab.items()) == [
+        ("[UNK]", 0), ("", 6), ("a", 4), ("b", 3), ("x\u2028y", 5), ("c", 7), ("d", 8),
+    ]  # fmt: skip
+    assert FullTokenizer(str(path)).inv_vocab[4] == "a"
+
+
+def test_a_missing_vocabulary_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"none\.txt"):
+        FullTokenizer(str(tmp_path / "none.txt"))
+
+
+def test_unknown_pieces_and_ids_raise_key_error(vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    with pytest.raises(KeyError):
+        tokenizer.convert_tokens_to_ids(["want", "absent"])
+    with pytest.raises(KeyError):
+        tokenizer.convert_ids_to_tokens([11])
+
+
+def test_without_an_unknown_piece_only_its_id_is_missing(tmp_path):
+    tokenizer = FullTokenizer(write_vocabulary(tmp_path, ["a"]))
+    assert tokenizer.tokenize("a b") == ["a", "[UNK]"]
+    with pytest.raises(KeyError):
+        tokenizer.encode("a b")
+
+
+# --- casing and checkpoints
+
+
+@pytest.mark.parametrize(
+    ("do_lower_case", "checkpoint"),
+    [
+        (True, None),
+        (True, ""),
+        (True, "some/uncased_L-12_H-768_A-12/bert_model.ckpt"),
+        (False, "some/multi_cased_L-12_H-768_A-12/bert_model.ckpt.index"),
+        (True, "some/cased_L-12_H-768_A-12/model.ckpt-5"),
+        (True, "some/wwm_cased_L-24_H-1024_A-16/bert_model.ckpt"),
+    ],
+)
+def test_a_fitting_or_unknown_checkpoint_passes(do_lower_case, checkpoint):
+    tokenization.validate_case_matches_checkpoint(do_lower_case, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("do_lower_case", "name", "kind"),
+    [(False, "chinese_L-12_H-768_A-12", "lowercased"), (True, "cased_L-24_H-1024_A-16", "cased")],
+)
+def test_a_checkpoint_of_the_other_case_is_refused(do_lower_case, name, kind):
+    path = f"models/{name}/bert_model.ckpt"
+    with pytest.raises(ValueError, match=kind) as refusal:
+        tokenization.validate_case_matches_checkpoint(do_lower_case, path)
+    message = str(refusal.value)
+    assert path in message
+    assert f"--do_lower_case={do_lower_case} " in message
+    assert f"pass --do_lower_case={not do_lower_case}" in message
+
+
+# --- the recorded tokens of the original
+
+
+def test_equals_the_recorded_tokens():
+    lower = FullTokenizer(str(shared("data/vocab/uncased_vocab.txt")))
+    cased = FullTokenizer(str(shared("data/vocab/cased_vocab.txt")), do_lower_case=False)
+    with gzip.open(shared("golden/tokenization.jsonl.gz"), "rt", encoding="utf-8") as file:
+        records = [json.loads(line) for line in file]
+    assert len(records) == 4800
+    for record in records:
+        text = record["text"]
+        assert lower.tokenize(text) == record["lower"], text
+        assert lower.encode(text) == record["lower_ids"], text
+        assert cased.tokenize(text) == record["cased"], text
+        assert cased.encode(text) == cased.convert_tokens_to_ids(record["cased"]), text
+
+
+# --- any text gives what the plain rules give
+
+SYLLABLES = list("19éßσςий\u0e17안녕の北京€…'.,-([½ﬁ") + ["the", "an", "ing", "er", "to", "σα"]
+LETTERS = sorted({letter for syllable in SYLLABLES for letter in unicodedata.normalize("NFKD", syllable)})
+TRICKY = list(
+    " \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2028\u2029\u200b\xad\u3000\x00\ufffd\ufeff\u0301\u0345\ud800İΣ.,'"
+)
+texts = st.lists(
+    st.one_of(
+        st.sampled_from(SYLLABLES),
+        st.sampled_from(TRICKY),
+        st.sampled_from(["THE", "an"]),
+        st.characters(codec=None, exclude_categories=()),
+        st.text(alphabet=st.characters(max_codepoint=0x7F), max_size=8),
+        st.text(max_size=8),
+    ),
+    max_size=30,
+).map("".join)
+
+
+@pytest.fixture(scope="module", params=[(True, None), (False, None), (True, False), (False, True)])
+def pair(request, tmp_path_factory):
+    """A tokenizer and its plain counterpart with the same vocabulary and flags."""
+    pieces = [
+        "[UNK]",
+        *dict.fromkeys([*SYLLABLES, *LETTERS, *(f"##{piece}" for piece in [*SYLLABLES, *LETTERS])]),
+    ]
+    folder = tmp_path_factory.mktemp("vocabulary")
+    tokenizer = FullTokenizer(write_vocabulary(folder, pieces), *request.param)
+    return tokenizer, PlainTokenizer(tokenizer.vocab, *request.param)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=texts)
+def test_equals_the_plain_rules(pair, text):
+    tokenizer, plain = pair
+    expected = plain.tokenize(text)
+    assert tokenizer.basic_tokenizer.tokenize(text) == plain.words(text)
+    assert tokenizer.tokenize(text) == expected
+    assert tokenizer.tokenize(text) == expected  # now from the cache
+    assert tokenizer.encode(text) == [tokenizer.vocab[piece] for piece in expected]
+
+
+def test_every_character_equals_the_plain_rules(pair):
+    tokenizer, plain = pair
+    for start in range(0, 0x30000, 16):
+        text = "".join(f"a{chr(code)}B " for code in range(start, start + 16))
+        assert tokenizer.basic_tokenizer.tokenize(text) == plain.words(text), hex(start)
+
+
+# --- cache and processes
+
+
+def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatch):
+    tokenizer, plain = pair
+    monkeypatch.setattr(tokenization, "_CACHED_WORDS", 7)
+    tokenizer = pickle.loads(pickle.dumps(tokenizer))
+    for number in range(200):
+        text = f"the{number} an, (anthe{number % 9}) 北{number}"
+        assert tokenizer.tokenize(text) == plain.tokenize(text)
+        assert len(tokenizer._pieces) <= 7
+
+
+def test_long_words_are_not_kept(vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    tokenizer.encode("un" * 100 + " want " + "北" * 100)
+    assert max(map(len, tokenizer._ids)) <= 64
+
+
+def test_running_chinese_is_kept_by_character(vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    tokenizer.encode("北京北京want北")
+    assert set(tokenizer._ids) == {"北", "京", "want"}
+
+
+def test_a_tokenizer_travels_without_its_cache(vocab_file):
+    tokenizer = FullTokenizer(vocab_file, do_lower_case=False, strip_accents=True)
+    fresh_bytes = len(pickle.dumps(tokenizer))
+    tokenizer.encode(" ".join(f"word{number}" for number in range(1000)))
+    arrived = pickle.loads(pickle.dumps(tokenizer))
+    assert len(pickle.dumps(tokenizer)) == fresh_bytes
+    assert arrived.tokenize("w\u00e1nt Unw\u00e1nt") == ["want", "[UNK]"]
+    assert arrived.encode("un") == [7]
