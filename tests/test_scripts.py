@@ -1,0 +1,132 @@
+"""What holds for every script of the repository root, whatever it does; the list is read from the folder."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import time
+from dataclasses import MISSING, fields
+
+import pytest
+
+from tests.scripts import run_script
+from tests.shared import ROOT
+
+SCRIPTS = sorted(path.name for path in ROOT.glob("*.py"))
+MAX_HELP_CPU_SECS = 1.0
+
+
+def options_class(script: str) -> type:
+    """The class that the script hands to `flags.run`."""
+    tree = ast.parse((ROOT / script).read_text(encoding="utf-8"))
+    (name,) = [
+        call.args[1].id
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "flags.run"
+    ]
+    (module,) = [
+        node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]
+    ]
+    return getattr(importlib.import_module(module), name)
+
+
+def help_and_cpu_secs(script: str) -> tuple[str, float]:
+    """Text of `--help` and the processor time it took, start of Python included."""
+    code = (
+        "import resource, subprocess, sys\n"
+        "finished = subprocess.run([sys.executable, sys.argv[1], '--help'])\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print('STATUS', finished.returncode, used.ru_utime + used.ru_stime)\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(ROOT / script)], capture_output=True, text=True, check=True
+    ).stdout
+    text, _, measured = out.rpartition("STATUS ")
+    status, cpu_secs = measured.split()
+    assert status == "1", "absl leaves --help with status 1, and people's shell scripts know it"
+    return text, float(cpu_secs)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_is_quick_and_lists_every_flag(script):
+    text, cpu_secs = help_and_cpu_secs(script)
+    attempts = 1
+    while (
+        cpu_secs > MAX_HELP_CPU_SECS and attempts < 3
+    ):  # a cold disk or a busy machine is not the script's fault
+        time.sleep(1)
+        cpu_secs = min(cpu_secs, help_and_cpu_secs(script)[1])
+        attempts += 1
+    assert cpu_secs < MAX_HELP_CPU_SECS
+
+    docstring = ast.get_docstring(ast.parse((ROOT / script).read_text(encoding="utf-8")))
+    assert docstring.splitlines()[0] in text
+    listed = set(re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", text, re.MULTILINE))
+    assert {field.name for field in fields(options_class(script))} <= listed
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_option_explains_itself(script):
+    for field in fields(options_class(script)):
+        assert field.metadata["help"].endswith((".", "?")), f"{field.name}: {field.metadata['help']!r}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_missing_required_flag_ends_in_one_sentence(script):
+    required = [field.name for field in fields(options_class(script)) if field.default is MISSING]
+    stderr = run_script(script, status=1).stderr
+    assert "Traceback" not in stderr
+    assert any(f"--{name}" in stderr for name in required)
+
+
+def test_importing_every_script_defines_no_flag_and_loads_no_tensorflow():
+    modules = [script.removesuffix(".py") for script in SCRIPTS]
+    code = (
+        "import sys\n"
+        "from absl import app, flags, logging  # their own flags are not ours\n"
+        "before = set(flags.FLAGS)\n"
+        f"import {', '.join(modules)}\n"
+        "print(sorted(set(flags.FLAGS) - before))\n"
+        "print([name for name in ('tensorflow', 'keras', 'tensorflow_text') if name in sys.modules])\n"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert finished.stdout == "[]\n[]\n"
+
+
+def test_unknown_flags_warn_and_the_run_goes_on(tmp_path):
+    absent = tmp_path / "absent.json"
+    stderr = run_script(
+        "run_pretraining.py",
+        f"--bert_config_file={absent}",
+        f"--input_file={absent}",
+        f"--output_dir={tmp_path / 'out'}",
+        "--do_train",
+        "--do_lower=False",
+        status=1,
+    ).stderr
+    assert "unknown flag, ignored: --do_lower=False" in stderr
+    assert f"{absent}: no such file" in stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "named"),
+    [
+        ("--max_seq_length=4", "must be at least 5"),
+        ("--dupe_factor=0", "must be positive"),
+        ("--masked_lm_prob=15", "must lie between 0 and 1"),
+        ("--random_seed=twelve", "twelve"),
+    ],
+)
+def test_a_wrong_value_ends_in_one_sentence(flag, named, tmp_path):
+    given = [f"--{name}={tmp_path / name}" for name in ("input_file", "output_file", "vocab_file")]
+    stderr = run_script("create_pretraining_data.py", *given, flag, status=1).stderr
+    assert "Traceback" not in stderr
+    assert stderr.count("\n") == 1
+    assert flag.partition("=")[0] in stderr
+    assert named in stderr
