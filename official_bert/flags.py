@@ -1,8 +1,11 @@
 """absl flags from options classes. Only scripts import this."""
 
+import contextlib
 import dataclasses
+import logging as std_logging
 import os
 import sys
+import tempfile
 import types
 import typing
 
@@ -11,6 +14,8 @@ from absl import app, flags, logging
 from official_bert.errors import InputError
 
 flags.disclaim_key_flags()  # the flags belong to the script that runs: its --help lists them
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 _DEFINE = {
     bool: flags.DEFINE_boolean,
@@ -26,7 +31,6 @@ def run(main, options_class):
 
     Call it under `if __name__ == "__main__"`: importing a script must define no flag.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # our log lines are the ones people see
     read = define(options_class)
     app.run(lambda _: _answer_for_input(main, read), flags_parser=parse)
 
@@ -51,7 +55,9 @@ def define(options_class):
             flags.mark_flag_as_required(field.name)
         if field.metadata["check"]:
             holds, sentence = field.metadata["check"]
-            flags.register_validator(field.name, lambda value, holds=holds: value is None or holds(value), sentence)
+            flags.register_validator(
+                field.name, lambda value, holds=holds: value is None or holds(value), sentence
+            )
     return lambda: options_class(**{field.name: flags.FLAGS[field.name].value for field in fields})
 
 
@@ -67,9 +73,42 @@ def parse(argv):
     return rest
 
 
+@contextlib.contextmanager
+def quiet_imports():
+    """Round the import of TensorFlow: its start-up messages are kept back unless the import fails.
+
+    Some are written before any level that could be set is read. With TF_CPP_MIN_LOG_LEVEL set they are shown.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        yield
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    sys.stderr.flush()
+    shown = os.dup(2)
+    with tempfile.TemporaryFile() as kept_back:
+        os.dup2(kept_back.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept_back.seek(0)
+            os.write(shown, kept_back.read())
+            raise
+        finally:
+            os.dup2(shown, 2)
+            os.close(shown)
+
+
+class _OwnLines(std_logging.Filter):
+    """Lets through our own log lines and everybody's warnings: TensorFlow logs its savers at INFO."""
+
+    def filter(self, record):
+        return record.levelno >= std_logging.WARNING or _PACKAGE in record.pathname
+
+
 def _answer_for_input(main, read):
     """Calls `main`; what the user can mend ends in one sentence and status 1, defects keep their traceback."""
     logging.set_verbosity(logging.INFO)
+    logging.get_absl_handler().addFilter(_OwnLines())
     try:
         main(read())
     except InputError as error:

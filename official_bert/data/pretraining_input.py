@@ -101,12 +101,13 @@ def evaluation_dataset(
     return _batches(dataset, features, batch_size, limits)
 
 
-def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: int) -> str:
-    """What must be equal for a saved iterator to be restored, as one short word.
+def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: int) -> int:
+    """What must be equal for a saved iterator to be restored, as a number of 60 bits.
 
     Restored into another pipeline it would fail later, or go on with records that are no longer asked for.
     """
-    return hashlib.sha256(repr((list(files), list(features), batch_size)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr((list(files), list(features), batch_size)).encode()).hexdigest()
+    return int(digest[:15], 16)
 
 
 def _records_of(file: tf.Tensor) -> tf.data.Dataset:

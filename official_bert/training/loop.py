@@ -26,7 +26,8 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
         objective's sums over those steps and all replicas.
     """
 
-    @tf.function
+    # One trace for every number of steps; on TPU, which knows no unknown dimension, one for each.
+    @tf.function(reduce_retracing=not isinstance(strategy, tf.distribute.TPUStrategy))
     def run(batches, num_steps):
         def replica_step(batches, index):
             return step({name: value[index] for name, value in batches.items()})
