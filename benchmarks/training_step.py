@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Times a whole pre-training step against the matrix products in it and against Hugging Face on PyTorch.
+
+In: nothing; batches are random ids. Out: a table, and one JSON line in --output for each row when it is
+finished; rows that the file already holds are not measured again.
+
+A step is forward, backward, clipping and the optimizer, in float32 with dropout 0.1, sequences of 128 with 20
+predictions and a vocabulary of 30,522. Everything of one size is measured in turn, round after round, in one
+process, and the median is taken.
+"""
+
+import argparse
+import collections
+import gc
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+from typing import NamedTuple
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+VOCAB, LENGTH, PREDICTIONS = 30522, 128, 20
+BATCH_SIZES = {"base": 8, "small": 16, "mini": 32, "tiny": 32}  # 12/768, 4/512, 4/256, 2/128
+VARIANTS = {"plain": False, "XLA": True}
+REPEATS_OF_A_PRODUCT = 4
+
+
+class Product(NamedTuple):
+    """A (batched) matrix product of the model; `a` is [batch, m, k] and `b` [batch, k, n] before transposition.
+
+    Attributes:
+        count: how often one step computes it.
+        batch: products in one call; 1 is a plain product of two matrices.
+        m, k, n: the product's sizes.
+        transpose: "NN", "NT" (`b` is stored transposed) or "TN" (`a` is).
+    """
+
+    count: int
+    batch: int
+    m: int
+    k: int
+    n: int
+    transpose: str = "NN"
+
+    def with_gradients(self) -> list["Product"]:
+        """This product and the two of its backward pass, which gives the gradients of both factors."""
+        count, batch, m, k, n, transpose = self
+        if transpose == "NN":
+            return [self, Product(count, batch, m, n, k, "NT"), Product(count, batch, k, m, n, "TN")]
+        return [self, Product(count, batch, m, n, k, "NN"), Product(count, batch, n, m, k, "TN")]
+
+
+def products_of(config, batch_size: int) -> list[Product]:
+    """Every matrix product of a step, forward and backward.
+
+    The segment embeddings' product with two rows is left out: whether it is one is a matter of taste.
+    """
+    layers, hidden, inner = config.num_hidden_layers, config.hidden_size, config.intermediate_size
+    heads = config.num_attention_heads
+    head_size, tokens, words = hidden // heads, batch_size * LENGTH, batch_size * PREDICTIONS
+    forward = [
+        Product(4 * layers, 1, tokens, hidden, hidden),  # query, key, value, attention output
+        Product(layers, batch_size * heads, LENGTH, head_size, LENGTH, "NT"),  # attention scores
+        Product(layers, batch_size * heads, LENGTH, LENGTH, head_size),  # attention context
+        Product(layers, 1, tokens, hidden, inner),  # intermediate
+        Product(layers, 1, tokens, inner, hidden),  # output
+        Product(1, 1, batch_size, hidden, hidden),  # pooler
+        Product(1, 1, words, hidden, hidden),  # transform of the masked LM head
+        Product(1, 1, words, hidden, VOCAB, "NT"),  # vocabulary
+        Product(1, 1, batch_size, hidden, 2, "NT"),  # next sentence
+    ]
+    return [product for one in forward for product in one.with_gradients()]
+
+
+def product_timer(product: Product):
+    """A function that runs a product by itself in a compiled loop and gives the seconds of one."""
+    import tensorflow as tf
+
+    transpose_a, transpose_b = product.transpose == "TN", product.transpose == "NT"
+
+    def random(rows, columns, transposed):
+        shape = (columns, rows) if transposed else (rows, columns)
+        return tf.random.normal(shape if product.batch == 1 else (product.batch, *shape))
+
+    a, b = random(product.m, product.k, transpose_a), random(product.k, product.n, transpose_b)
+    out_shape = (product.m, product.n) if product.batch == 1 else (product.batch, product.m, product.n)
+
+    @tf.function
+    def repeated(a, b):
+        out = tf.zeros(out_shape)
+        for _ in tf.range(REPEATS_OF_A_PRODUCT):
+            out = tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+        return out[..., :1, :1]
+
+    def secs():
+        start = time.perf_counter()
+        repeated(a, b).numpy()
+        return (time.perf_counter() - start) / REPEATS_OF_A_PRODUCT
+
+    secs()
+    return secs
+
+
+def our_timer(config, batch_size: int, jit_compile: bool):
+    """A function that makes one of our steps and gives its seconds."""
+    import tensorflow as tf
+
+    from official_bert.checkpoints import named_variables
+    from official_bert.modeling import BertPretrainer
+    from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
+    from official_bert.tasks.pretraining import PretrainingObjective
+    from official_bert.training.loop import compiled_steps
+    from official_bert.training.step import TrainingStep
+
+    pretrainer = BertPretrainer(config)
+    weights = {name: variable.value for name, variable in named_variables(pretrainer).items()}
+    optimizer = AdamWeightDecayOptimizer(
+        WarmupLinearDecay(1e-4, 10000, 100), 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
+    )
+    optimizer.build(weights.items())
+    objective = PretrainingObjective(pretrainer, batch_size)
+    step = TrainingStep(objective, list(weights.values()), optimizer, run_seed=1, jit_compile=jit_compile)
+    run = compiled_steps(tf.distribute.get_strategy(), step)
+    batches = {name: tf.constant(value[None]) for name, value in random_batch(batch_size).items()}
+    return timed(lambda: run(batches, 1))
+
+
+def hugging_face_timer(config, batch_size: int):
+    """A function that makes one step of Hugging Face's model with PyTorch's AdamW and gives its seconds.
+
+    Labels stand at the 20 masked positions only, but the vocabulary product is over all 128: so the class does it.
+    """
+    import torch
+    import transformers
+
+    sizes = config.to_dict()
+    kept = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    model = transformers.BertForPreTraining(transformers.BertConfig(**{name: sizes[name] for name in kept}))
+    model.train()
+    adam = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
+    batch = {name: torch.from_numpy(value).long() for name, value in random_batch(batch_size).items()}
+    labels = torch.full((batch_size, LENGTH), -100)
+    labels.scatter_(1, batch["masked_lm_positions"], batch["masked_lm_ids"])
+
+    def step():
+        loss = model(
+            input_ids=batch["input_ids"],
+            attention_mask=batch["input_mask"],
+            token_type_ids=batch["segment_ids"],
+            labels=labels,
+            next_sentence_label=batch["next_sentence_labels"][:, 0],
+        ).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+        adam.zero_grad()
+        return loss.item()
+
+    return timed(step)
+
+
+def timed(step):
+    """A function that runs `step` and gives its seconds; two runs go before, for tracing and slots."""
+    step()
+    step()
+
+    def secs():
+        start = time.perf_counter()
+        step()
+        return time.perf_counter() - start
+
+    return secs
+
+
+def random_batch(batch_size: int) -> dict:
+    """The seven features of a batch without padding."""
+    import numpy as np
+
+    random = np.random.default_rng(1)
+    return {
+        "input_ids": random.integers(0, VOCAB, (batch_size, LENGTH), np.int32),
+        "input_mask": np.ones((batch_size, LENGTH), np.int32),
+        "segment_ids": np.repeat(np.int32([[0, 1]]), LENGTH // 2, axis=1).repeat(batch_size, axis=0),
+        "masked_lm_positions": np.stack(
+            [np.sort(random.permutation(LENGTH)[:PREDICTIONS]).astype(np.int32) for _ in range(batch_size)]
+        ),
+        "masked_lm_ids": random.integers(0, VOCAB, (batch_size, PREDICTIONS), np.int32),
+        "masked_lm_weights": np.ones((batch_size, PREDICTIONS), np.float32),
+        "next_sentence_labels": random.integers(0, 2, (batch_size, 1), np.int32),
+    }
+
+
+def measure(size: str, variants: list[str], peer: bool, rounds: int) -> dict[str, dict]:
+    """Rows of one size, by variant."""
+    from official_bert import BertConfig
+
+    config, batch_size = BertConfig.from_size(size, VOCAB), BATCH_SIZES[size]
+    timers = {variant: our_timer(config, batch_size, VARIANTS[variant]) for variant in variants}
+    timers |= {product: product_timer(product) for product in products_of(config, batch_size)}
+    if peer:
+        timers["peer"] = hugging_face_timer(config, batch_size)
+    secs = collections.defaultdict(list)
+    for _ in range(rounds):
+        for what, timer in timers.items():
+            secs[what].append(timer())
+    median = {what: statistics.median(values) for what, values in secs.items()}
+    products_secs = sum(what.count * median[what] for what in median if isinstance(what, Product))
+    gc.collect()
+    return {
+        variant: {
+            "size": size,
+            "model": f"{config.num_hidden_layers}/{config.hidden_size}",
+            "batch_size": batch_size,
+            "variant": variant,
+            "step_secs": median[variant],
+            "products_secs": products_secs,
+            "peer_secs": median.get("peer"),
+        }
+        for variant in variants
+    }
+
+
+def print_table(rows: list[dict]):
+    """The rows as a table for README.md."""
+    print(
+        "\n| model | batch | step | secs a step | secs of its products | matmul share | Hugging Face, secs | lead |"
+    )
+    print("|---|--:|---|--:|--:|--:|--:|--:|")
+    for row in rows:
+        step, products, peer = row["step_secs"], row["products_secs"], row["peer_secs"]
+        against = f"{peer:.3f} | {peer / step:.2f}x" if peer else "not installed | "
+        print(
+            f"| {row['model']} | {row['batch_size']} | {row['variant']} | {step:.3f} | {products:.3f} "
+            f"| {products / step:.2f} | {against} |",
+            flush=True,
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
+    parser.add_argument("--rounds", type=int, default=9, help="measurements of which the median is taken")
+    parser.add_argument("--sizes", nargs="+", choices=BATCH_SIZES, default=list(BATCH_SIZES))
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--nopeer", action="store_true", help="leave Hugging Face out")
+    parser.add_argument("--output", help="JSON lines file: finished rows go there and are not measured again")
+    flags = parser.parse_args()
+
+    finished = {}
+    output = pathlib.Path(flags.output) if flags.output else None
+    if output and output.exists():
+        rows = map(json.loads, output.read_text(encoding="utf-8").splitlines())
+        finished = {(row["size"], row["variant"]): row for row in rows}
+    peer = prepare_threads([int(cpu) for cpu in flags.cpus.split(",")], want_peer=not flags.nopeer)
+    for size in flags.sizes:
+        missing = [variant for variant in flags.variants if (size, variant) not in finished]
+        if not missing:
+            continue
+        rows = measure(size, missing, peer, flags.rounds)
+        finished |= {(size, variant): row for variant, row in rows.items()}
+        print_table(list(rows.values()))
+        if output:
+            with output.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows.values())
+    print_table([finished[size, variant] for size in flags.sizes for variant in flags.variants])
+
+
+def prepare_threads(cpus: list[int], want_peer: bool) -> bool:
+    """Pins the process, gives TensorFlow and PyTorch as many threads, and says whether PyTorch can be compared."""
+    os.sched_setaffinity(0, cpus)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(len(cpus))
+    if not want_peer:
+        return False
+    try:
+        import torch
+        import transformers  # noqa: F401
+    except ImportError:
+        return False
+    torch.set_num_threads(len(cpus))
+    return True
+
+
+if __name__ == "__main__":
+    main()
