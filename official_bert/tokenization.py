@@ -154,7 +154,7 @@ class FullTokenizer:
 
     def _look_up(self, cache: "_WordCache", text: str | bytes) -> list:
         text = convert_to_unicode(text)
-        if text.isascii():  # elsewhere a stop may stand inside a word: it decides which small sigma follows
+        if text.isascii():  # elsewhere what follows a capital sigma, stop or not, decides its small letter
             if self.basic_tokenizer.do_lower_case:
                 text = text.lower()
             text = text.replace(",", " , ").replace(".", " . ")
