@@ -89,10 +89,22 @@ def expand(patterns: Iterable[str], flag: str) -> list[str]:
 
 @contextlib.contextmanager
 def replacing(path: str, mode: str = "w"):
-    """Opens a temporary file beside `path` that takes its name on success and vanishes on any failure."""
+    """Opens a temporary file beside `path` that takes its name on success and vanishes on any failure.
+
+    Raises:
+        InputError: a path that is a folder, or where nothing can be written.
+    """
+    if is_folder(path):
+        raise InputError(f"{path}: cannot be written, it is a folder; name a file")
     temporary = f"{path}.tmp-{os.getpid()}"
     try:
-        with open_file(temporary, mode) as file:
+        file = open_file(temporary, mode)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror or error}); check that its folder exists and is yours"
+        ) from error
+    try:
+        with file:
             yield file
         if is_remote(path):
             _gfile().rename(temporary, path, overwrite=True)

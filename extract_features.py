@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""Writes the vectors that a BERT model gives the tokens of a text, as JSON lines."""
+
+from official_bert import flags
+from official_bert.options.extraction import ExtractionOptions
+
+
+def main(options: ExtractionOptions):
+    from official_bert.runners import extract  # TensorFlow comes in here, not for --help
+
+    extract.run(options)
+
+
+if __name__ == "__main__":
+    flags.run(main, ExtractionOptions)
