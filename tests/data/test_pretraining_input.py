@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.data import pretraining_input
 from official_bert.data.pretraining_input import (
     check_first_record,
     diagnose,
@@ -110,6 +111,14 @@ def test_the_seed_decides_the_order(files):
 
     assert first(1) == first(1)
     assert first(1) != first(2)
+
+
+def test_remote_files_are_read_in_parallel_in_the_same_order(files, monkeypatch):
+    local = iter(training_dataset(files, FEATURES, 10, 1, LIMITS))
+    monkeypatch.setattr(pretraining_input, "is_remote", lambda path: True)
+    remote = iter(training_dataset(files, FEATURES, 10, 1, LIMITS))
+    for _ in range(60):
+        assert numbers_of(next(local)) == numbers_of(next(remote))
 
 
 CONTINUE = """
