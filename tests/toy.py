@@ -3,7 +3,6 @@
 Text and vocabulary are those of the recordings of the original that stand in the tests as numbers.
 """
 
-import json
 import pathlib
 
 _PIECES = """
@@ -58,24 +57,24 @@ def write_text(folder: pathlib.Path, text: str = TEXT, name: str = "text.txt") -
 def make_bert_base_dir(folder: pathlib.Path) -> pathlib.Path:
     """A released model in small: vocab.txt, bert_config.json and bert_model.ckpt with random weights.
 
-    The checkpoint has the pre-training heads, as the released ones have.
+    The checkpoint has the pre-training heads, as the released ones have, and the four layers that the README's
+    extract_features command asks for.
 
     Args:
         folder: created; what README commands call $BERT_BASE_DIR.
     """
-    from official_bert.checkpoints import (
-        named_variables,
-        tf1,
-    )  # TensorFlow, which most users of this file lack
+    # TensorFlow comes in here: most users of this file do without.
+    from official_bert.checkpoints import named_variables, tf1
     from official_bert.config import BertConfig
     from official_bert.modeling import BertPretrainer
     from official_bert.training.rng import seed_initial_weights
 
     folder.mkdir(parents=True, exist_ok=True)
     write_vocabulary(folder)
-    (folder / "bert_config.json").write_text(json.dumps(BERT_CONFIG, indent=2), encoding="utf-8")
+    config = BertConfig.from_dict(BERT_CONFIG | {"num_hidden_layers": 4})
+    (folder / "bert_config.json").write_text(config.to_json_string(), encoding="utf-8")
     seed_initial_weights(12345)
-    variables = named_variables(BertPretrainer(BertConfig.from_dict(BERT_CONFIG)))
+    variables = named_variables(BertPretrainer(config))
     tf1.write(
         str(folder / "bert_model.ckpt"), {name: variable.numpy() for name, variable in variables.items()}
     )
