@@ -80,7 +80,7 @@ def training_dataset(
     """
     check_first_record(files, features, limits)
     together = min(FILES_READ_TOGETHER, len(files))
-    # Reading ahead pays for the latency of remote files only: on local ones its threads cost a third of the speed.
+    # Reading ahead pays for the latency of remote files only: on local ones its threads cost a quarter of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
     dataset = tf.data.Dataset.from_tensor_slices(list(files))
     # Repeated before it is shuffled, as in the original: passes over the files overlap at their edges.

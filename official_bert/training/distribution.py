@@ -30,10 +30,6 @@ def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     return _STRATEGIES[strategy_name(options)](options)
 
 
-def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    return isinstance(strategy, tf.distribute.TPUStrategy)
-
-
 def check_divides(batch_size: int, num_replicas: int, flag: str):
     """Refuses a batch that the replicas cannot share evenly.
 
