@@ -33,7 +33,7 @@ _has_border = re.compile(f"[{_CJK}{_BLANK}]").search
 _cut_at_borders = re.compile(f"[{_CJK}{_BLANK}]|[^{_CJK}{_BLANK}]+").findall
 _ascii_tokens = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall
 
-_CACHED_WORDS = 1 << 18  # about 60 MB when full
+_CACHED_WORDS = 1 << 19  # about 100 MB when full
 _LONGEST_CACHED_WORD = 64
 
 
@@ -235,10 +235,13 @@ class WordpieceTokenizer:
 
 
 class _WordCache(dict):
-    """Word -> tuple of what stands for its pieces; worked out when first asked for, emptied when full.
+    """Word -> tuple of what stands for its pieces, worked out when first asked for.
 
     A word is whatever holds no space. The space is a border under the rules whatever stands beside it, so the
     pieces of a text are those of its words in turn.
+
+    Bounded: when half of the room is full, its words become the older half and the former older half is
+    forgotten. A word of the older half that is asked for moves to the newer, so common words stay.
 
     Args:
         basic: the rules.
@@ -251,20 +254,27 @@ class _WordCache(dict):
         self._basic = basic
         self._wordpiece = wordpiece
         self._value_of = values.__getitem__
+        self._older = {}
 
     def __missing__(self, word: str) -> tuple:
-        if word.isascii() and word.isprintable():
-            tokens = _ascii_tokens(word.lower() if self._basic.do_lower_case else word)
-            found = self._values_of(tokens[0]) if len(tokens) == 1 else _joined(map(self.__getitem__, tokens))
-        elif len(word) > 1 and _has_border(word):  # running Chinese, several lines: nothing that comes again
+        plain = word.isascii() and word.isprintable()
+        if (
+            not plain and len(word) > 1 and _has_border(word)
+        ):  # running Chinese, lines: nothing that comes again
             return _joined(map(self.__getitem__, _cut_at_borders(word)))
-        else:
-            found = _joined(map(self._values_of, self._basic.tokenize(word)))
+        found = self._older.get(word) or self._work_out(word, plain)
         if len(word) <= _LONGEST_CACHED_WORD:
-            if len(self) >= _CACHED_WORDS:
+            if len(self) >= _CACHED_WORDS // 2:
+                self._older = dict(self)
                 self.clear()
             self[word] = found
         return found
+
+    def _work_out(self, word: str, plain: bool) -> tuple:
+        if not plain:
+            return _joined(map(self._values_of, self._basic.tokenize(word)))
+        tokens = _ascii_tokens(word.lower() if self._basic.do_lower_case else word)
+        return self._values_of(tokens[0]) if len(tokens) == 1 else _joined(map(self.__getitem__, tokens))
 
     def _values_of(self, token: str) -> tuple:
         return tuple(map(self._value_of, self._wordpiece.split_word(token)))

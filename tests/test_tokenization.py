@@ -309,7 +309,23 @@ def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatc
     for number in range(200):
         text = f"the{number} an, (anthe{number % 9}) 北{number}"
         assert tokenizer.tokenize(text) == plain.tokenize(text)
-        assert len(tokenizer._pieces) <= 7
+        assert len(tokenizer._pieces) + len(tokenizer._pieces._older) <= 7
+
+
+def test_common_words_stay_in_the_cache(vocab_file, monkeypatch):
+    monkeypatch.setattr(tokenization, "_CACHED_WORDS", 20)
+    tokenizer = FullTokenizer(vocab_file)
+    worked_out = []
+    work_out = tokenizer._ids._work_out
+    monkeypatch.setattr(
+        tokenizer._ids, "_work_out", lambda *word: worked_out.append(word[0]) or work_out(*word)
+    )
+    for number in range(200):
+        tokenizer.encode(f"want word{number}")
+    assert worked_out.count("want") == 1
+    assert worked_out.count("word7") == 1
+    tokenizer.encode("word7")
+    assert worked_out.count("word7") == 2  # gone long ago
 
 
 def test_long_words_are_not_kept(vocab_file):
