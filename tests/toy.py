@@ -54,14 +54,14 @@ def write_text(folder: pathlib.Path, text: str = TEXT, name: str = "text.txt") -
     return str(path)
 
 
-def make_bert_base_dir(folder: pathlib.Path) -> pathlib.Path:
+def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 2) -> pathlib.Path:
     """A released model in small: vocab.txt, bert_config.json and bert_model.ckpt with random weights.
 
-    The checkpoint has the pre-training heads, as the released ones have, and the four layers that the README's
-    extract_features command asks for.
+    The checkpoint has the pre-training heads, as the released ones have.
 
     Args:
         folder: created; what README commands call $BERT_BASE_DIR.
+        num_hidden_layers: the README's extract_features command asks for four.
     """
     # TensorFlow comes in here: most users of this file do without.
     from official_bert.checkpoints import named_variables, tf1
@@ -71,7 +71,7 @@ def make_bert_base_dir(folder: pathlib.Path) -> pathlib.Path:
 
     folder.mkdir(parents=True, exist_ok=True)
     write_vocabulary(folder)
-    config = BertConfig.from_dict(BERT_CONFIG | {"num_hidden_layers": 4})
+    config = BertConfig.from_dict(BERT_CONFIG | {"num_hidden_layers": num_hidden_layers})
     (folder / "bert_config.json").write_text(config.to_json_string(), encoding="utf-8")
     seed_initial_weights(12345)
     variables = named_variables(BertPretrainer(config))

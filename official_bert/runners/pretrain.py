@@ -28,6 +28,7 @@ from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptim
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.tasks.pretraining import PretrainingObjective
 from official_bert.training import distribution, loop, reporting, rng
+from official_bert.training.batches import TrainingBatches
 from official_bert.training.step import TrainingStep
 
 WEIGHT_DECAY_RATE = 0.01
@@ -56,6 +57,7 @@ def run(options: PretrainingOptions):
     files.make_folder(options.output_dir)
 
     job = Pretraining(options, config, strategy)
+    reporting.write_run_record(options.output_dir, "run_pretraining", options, job.seed, strategy)
     if options.do_train:
         job.train(train_files)
     if options.do_eval:
@@ -93,55 +95,36 @@ class Pretraining:
                 exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
             )
             self.optimizer.build(self.weights.items())
-        self.step_count = {"global_step": self.optimizer.global_step}
+        step_count = {"global_step": self.optimizer.global_step}
+        self.manager.variables = self.weights | self.optimizer.slots | step_count
         self._load_initial_weights()
 
     def train(self, train_files: list[str]):
         """Trains to `num_train_steps`, going on where the newest checkpoint of output_dir stopped."""
-        options, batch_size = self.options, self.options.train_batch_size
-        distribution.check_divides(batch_size, self.strategy.num_replicas_in_sync, "train_batch_size")
-        dataset = pretraining_input.training_dataset(
-            train_files, self.features, batch_size, self.seed, self.limits
-        )
-        iterator = iter(dataset)
-        key = pretraining_input.reading_key(train_files, self.features, batch_size)
-        input_state = tf.train.Checkpoint(
-            iterator=iterator,
-            seed=tf.Variable(self.seed, dtype=tf.int64),
-            key=tf.Variable(key, dtype=tf.int64),
-        )
-        saved_key = self.manager.saved_input_value("key")
-        if saved_key not in (None, key):
-            logging.warning("Other input files, lengths or batch size than before: the input starts anew")
-        self.manager.variables = self.weights | self.optimizer.slots | self.step_count
-        self.manager.restore(input_state if saved_key in (None, key) else None)
+        options = self.options
+        batches = self._resumed_batches(train_files)
         first_step = int(self.optimizer.global_step.numpy())
         if first_step >= options.num_train_steps:
             logging.info(
                 "Skipping training: %s already holds step %d, and --num_train_steps=%d is the total",
-                options.output_dir, first_step, options.num_train_steps,
-            )  # fmt: skip
+                options.output_dir,
+                first_step,
+                options.num_train_steps,
+            )
             return
-
         logging.info("***** Running training *****")
-        logging.info("  Batch size = %d", batch_size)
+        logging.info("  Batch size = %d", options.train_batch_size)
         _log_files(train_files)
         with files.replacing(os.path.join(options.output_dir, "bert_config.json")) as file:
             file.write(self.config.to_json_string())
-        reporting.write_run_record(options.output_dir, "run_pretraining", options, self.seed, self.strategy)
-        objective = PretrainingObjective(self.model, batch_size)
-        with self.strategy.scope():
-            step = TrainingStep(
-                objective, list(self.weights.values()), self.optimizer, self.seed, options.jit_compile
-            )
-        reporter = reporting.ProgressReporter(
-            options.output_dir, options.num_train_steps, batch_size, first_step
-        )
 
-        def draw(num_steps):
-            host = [next(iterator) for _ in range(num_steps)]
-            stacked = {name: tf.stack([batch[name] for batch in host]) for name in host[0]}
-            return distribution.split_over_replicas(self.strategy, stacked, axis=1)
+        objective = PretrainingObjective(self.model, options.train_batch_size)
+        with self.strategy.scope():
+            weights = list(self.weights.values())
+            step = TrainingStep(objective, weights, self.optimizer, self.seed, options.jit_compile)
+        reporter = reporting.ProgressReporter(
+            options.output_dir, options.num_train_steps, options.train_batch_size, first_step
+        )
 
         def report(step_number, num_steps, sums):
             metrics = objective.metrics(sums, num_steps)
@@ -149,24 +132,42 @@ class Pretraining:
             reporter.report(step_number, shown | {"learning_rate": float(self.optimizer.current_rate())})
 
         def save(step_number):
-            self.manager.save(step_number, input_state)
+            self.manager.save(step_number, batches.state)
 
-        if first_step == 0 and self.manager.latest is None:
-            save(0)
+        if self.manager.latest is None:
+            save(first_step)
         with pretraining_input.explaining_input_errors(train_files, self.features, self.limits):
             loop.train(
                 run_steps=reporter.watching(loop.compiled_steps(self.strategy, step)),
-                draw=draw,
+                draw=batches.draw,
                 first_step=first_step,
                 num_train_steps=options.num_train_steps,
-                steps_per_loop=options.iterations_per_loop
-                if distribution.strategy_name(options) == "tpu"
-                else options.steps_per_loop,
+                steps_per_loop=self._steps_per_loop(),
                 log_every_steps=options.log_every_steps,
                 save_every_steps=options.save_checkpoints_steps,
                 report=report,
                 save=save,
             )
+
+    def _resumed_batches(self, train_files: list[str]) -> TrainingBatches:
+        """The training batches; they and every variable are where the newest checkpoint left them."""
+        batch_size = self.options.train_batch_size
+        distribution.check_divides(batch_size, self.strategy.num_replicas_in_sync, "train_batch_size")
+        key = pretraining_input.reading_key(train_files, self.features, batch_size)
+        batches = TrainingBatches(
+            pretraining_input.training_dataset(
+                train_files, self.features, batch_size, self.seed, self.limits
+            ),
+            self.strategy,
+            self._steps_per_loop(),
+            self.seed,
+            key,
+        )
+        fits = self.manager.saved_input_value("key") in (None, key)
+        if not fits:
+            logging.warning("Other input files, lengths or batch size than before: the input starts anew")
+        self.manager.restore(batches.state if fits else None)
+        return batches
 
     def evaluate(self, eval_files: list[str]):
         """Evaluates the weights as they are and writes eval_results.txt."""
@@ -187,6 +188,13 @@ class Pretraining:
     def _per_replica(self, host_batches: Iterator[dict]) -> Iterator[dict]:
         for batch in host_batches:
             yield distribution.split_over_replicas(self.strategy, batch, axis=0)
+
+    def _steps_per_loop(self) -> int:
+        """The most updates that one call into TensorFlow makes."""
+        options = self.options
+        on_tpu = distribution.strategy_name(options) == "tpu"
+        wanted = options.iterations_per_loop if on_tpu else options.steps_per_loop
+        return min(wanted, options.log_every_steps, options.save_checkpoints_steps, options.num_train_steps)
 
     def _choose_seed(self) -> int:
         saved = self.manager.saved_input_value("seed")

@@ -22,12 +22,11 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
         step: what every replica does with its part.
 
     Returns:
-        A function of per-replica features [steps, batch / replicas, ...] and the number of steps that returns the
-        objective's sums over those steps and all replicas.
+        A function of per-replica features [most steps, batch / replicas, ...] and how many of those steps to make;
+        it returns the objective's sums over them and all replicas. It is traced once, if the shapes stay the same.
     """
 
-    # One trace for every number of steps; on TPU, which knows no unknown dimension, one for each.
-    @tf.function(reduce_retracing=not isinstance(strategy, tf.distribute.TPUStrategy))
+    @tf.function
     def run(batches, num_steps):
         def replica_step(batches, index):
             return step({name: value[index] for name, value in batches.items()})

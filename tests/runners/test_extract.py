@@ -37,7 +37,7 @@ extract.run(ExtractionOptions(**json.loads(sys.argv[1])))
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    return toy.make_bert_base_dir(tmp_path_factory.mktemp("base"))
+    return toy.make_bert_base_dir(tmp_path_factory.mktemp("base"), num_hidden_layers=4)
 
 
 @pytest.fixture

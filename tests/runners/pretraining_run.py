@@ -1,0 +1,73 @@
+"""A small pre-training run for the tests: records of the toy text, and what a run left behind."""
+
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.data.records import open_example_files
+from official_bert.features import pretraining_features
+from tests import toy
+
+SEQ, PREDICTIONS = 24, 4
+
+
+def write_records(path: pathlib.Path, count: int = 64, seed: int = 0) -> str:
+    """Random records that fit the toy model; returns their path."""
+    draws = np.random.default_rng(seed)
+    highest = {
+        "input_ids": len(toy.VOCABULARY),
+        "input_mask": 2,
+        "segment_ids": 2,
+        "masked_lm_positions": SEQ,
+        "masked_lm_ids": len(toy.VOCABULARY),
+        "next_sentence_labels": 2,
+    }
+    features = {}
+    for name, length, dtype in pretraining_features(SEQ, PREDICTIONS):
+        if dtype == "float32":
+            # The numbers of predictions differ a lot, so that a mean of the replicas' means would be seen.
+            real = draws.integers(1, PREDICTIONS + 1, (count, 1))
+            features[name] = (np.arange(PREDICTIONS) < real).astype(np.float32)
+        else:
+            features[name] = draws.integers(0, highest[name], (count, length))
+    with open_example_files([str(path)]) as files:
+        files.write(features)
+    return str(path)
+
+
+def flags_of(folder: pathlib.Path, output_dir: pathlib.Path, **changes) -> dict:
+    """Flags of a short run on `folder`'s records and toy model; None leaves a flag out."""
+    flags = {
+        "input_file": folder / "records.tfrecord",
+        "output_dir": output_dir,
+        "bert_config_file": folder / "bert_config.json",
+        "init_checkpoint": folder / "bert_model.ckpt",
+        "do_train": True,
+        "max_seq_length": SEQ,
+        "max_predictions_per_seq": PREDICTIONS,
+        "train_batch_size": 8,
+        "num_train_steps": 10,
+        "num_warmup_steps": 2,
+        "learning_rate": 1e-4,
+        "random_seed": 7,
+        "log_every_steps": 1,
+    }
+    return {name: value for name, value in (flags | changes).items() if value is not None}
+
+
+def checkpoint_values(prefix) -> dict[str, np.ndarray]:
+    """Every tensor of a checkpoint, by name."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
+
+
+def scalars(folder: pathlib.Path, name: str) -> dict[int, float]:
+    """A TensorBoard scalar of a run, by step."""
+    found = {}
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                if value.tag == name:
+                    found[event.step] = float(tf.make_ndarray(value.tensor))
+    return found

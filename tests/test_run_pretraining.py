@@ -1,0 +1,198 @@
+"""run_pretraining.py as its users start it: a process, from the original's command lines, killed in between."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests import toy
+from tests.checkpoints.sample import pretraining_shapes
+from tests.runners.pretraining_run import checkpoint_values, flags_of, scalars, write_records
+from tests.scripts import flag_list, run_script
+from tests.shared import ROOT, shared
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A toy $BERT_BASE_DIR with records beside it."""
+    folder = toy.make_bert_base_dir(tmp_path_factory.mktemp("base"))
+    write_records(folder / "records.tfrecord")
+    config = toy.BERT_CONFIG | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "no_dropout.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_the_originals_evaluation_is_reproduced(tmp_path):
+    here = shared("golden", "scripts")
+    recorded = json.loads((here / "commands.json").read_text())["run_pretraining"]
+    flags = {
+        name: str(value).replace("$HERE", str(here)).replace("$OUT", str(tmp_path))
+        for name, value in recorded["flags"].items()
+    }
+    run_script(recorded["script"], *flag_list(**flags))
+
+    def lines(path):
+        return [line.split(" = ") for line in path.read_text().splitlines()]
+
+    actual = lines(tmp_path / "eval_results.txt")
+    expected = lines(here / "expected" / "run_pretraining" / "eval_results.txt")
+    assert [key for key, _ in actual] == [key for key, _ in expected]
+    for (key, value), (_, recorded_value) in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(float(value), float(recorded_value), rtol=2e-5, atol=2e-5, err_msg=key)
+    assert (tmp_path / "eval_results.txt").read_text().endswith("\n")
+
+
+def test_the_originals_readme_commands(base, tmp_path):
+    """Data creation and pre-training as the README has them, /tmp being a fresh folder."""
+    run_script(
+        "create_pretraining_data.py",
+        *flag_list(
+            input_file="./sample_text.txt", output_file=tmp_path / "tf_examples.tfrecord",
+            vocab_file=base / "vocab.txt", do_lower_case=True, max_seq_length=128, max_predictions_per_seq=20,
+            masked_lm_prob=0.15, random_seed=12345, dupe_factor=5,
+        ),
+    )  # fmt: skip
+    output = tmp_path / "pretraining_output"
+    finished = run_script(
+        "run_pretraining.py",
+        *flag_list(
+            input_file=tmp_path / "tf_examples.tfrecord", output_dir=output, do_train=True, do_eval=True,
+            bert_config_file=base / "bert_config.json", init_checkpoint=base / "bert_model.ckpt",
+            train_batch_size=32, max_seq_length=128, max_predictions_per_seq=20, num_train_steps=20,
+            num_warmup_steps=10, learning_rate=2e-5,
+        ),
+    )  # fmt: skip
+    results = dict(line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines())
+    assert results["global_step"] == "20"
+    assert sorted(results) == [
+        "global_step", "loss", "masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss",
+    ]  # fmt: skip
+    assert {path.name for path in output.iterdir() if not path.name.startswith("events.")} == {
+        "bert_config.json", "checkpoint", "eval", "eval_results.txt", "runs.jsonl",
+        *(f"{kind}.{end}" for kind in ("model.ckpt-0", "model.ckpt-20", "input.ckpt-0-0", "input.ckpt-20-0")
+          for end in ("index", "data-00000-of-00001")),
+    }  # fmt: skip
+    assert "*INIT_FROM_CKPT*" in finished.stderr
+    assert "***** Eval results *****" in finished.stderr
+    assert "port.cc" not in finished.stderr, "TensorFlow's start-up messages are shown"
+
+    values = checkpoint_values(output / "model.ckpt-20")
+    weights = pretraining_shapes(toy_config())
+    slots = {f"{name}/{slot}": shape for name, shape in weights.items() for slot in ("adam_m", "adam_v")}
+    assert {name: value.shape for name, value in values.items()} == weights | slots | {"global_step": ()}
+    assert len(values) == 139
+    assert values["global_step"] == 20
+
+
+def toy_config():
+    from official_bert import BertConfig
+
+    return BertConfig.from_dict(toy.BERT_CONFIG)
+
+
+def test_two_and_four_replicas_equal_one_device(base, tmp_path):
+    alone = {"bert_config_file": base / "no_dropout.json"}
+    mirrored = alone | {"distribution_strategy": "mirrored", "num_train_steps": 10, "steps_per_loop": 5}
+    runs = {
+        "one": alone,
+        "two": mirrored | {"num_logical_cpus": 2},
+        "four": mirrored | {"num_logical_cpus": 4},
+    }
+    for name, changes in runs.items():
+        run_script(
+            "run_pretraining.py", *flag_list(**flags_of(base, tmp_path / name, do_eval=True, **changes))
+        )
+
+    losses = {name: scalars(tmp_path / name, "loss") for name in runs}
+    assert sorted(losses["one"]) == list(range(1, 11))
+    assert len({round(loss, 4) for loss in losses["one"].values()}) > 5, "the losses move"
+    weights = {name: checkpoint_values(tmp_path / name / "model.ckpt-10") for name in runs}
+    evaluations = {name: scalars(tmp_path / name / "eval", "loss")[10] for name in runs}
+    for name in ("two", "four"):
+        for step, loss in losses["one"].items():
+            np.testing.assert_allclose(losses[name][step], loss, atol=1e-5)
+        np.testing.assert_allclose(evaluations[name], evaluations["one"], atol=1e-5)
+        for variable, value in weights["one"].items():
+            np.testing.assert_allclose(weights[name][variable], value, atol=1e-5, err_msg=variable)
+    records = [json.loads(line) for line in (tmp_path / "four" / "runs.jsonl").read_text().splitlines()]
+    assert [record["num_replicas"] for record in records] == [4]
+
+
+MASKS_OF_TWO_REPLICAS = """
+import tensorflow as tf
+from official_bert.modeling.dropout import dropout
+from official_bert.options.pretraining import PretrainingOptions
+from official_bert.training.distribution import make_strategy
+from official_bert.training.rng import step_seed
+
+options = PretrainingOptions(
+    bert_config_file="", input_file=[], output_dir="", distribution_strategy="mirrored", num_logical_cpus=2
+)
+strategy = make_strategy(options)
+
+def mask(step):
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return dropout(tf.ones([64, 64]), 0.5, step_seed(3, step, replica), index=1)
+
+for step in (0, 0, 1):
+    a, b = strategy.experimental_local_results(tf.function(lambda: strategy.run(mask, args=(step,)))())
+    print(tf.reduce_mean(tf.cast(a == b, tf.float32)).numpy(), tf.reduce_sum(a * tf.range(64.0)).numpy())
+"""
+
+
+def test_replicas_draw_masks_of_their_own():
+    finished = subprocess.run(
+        [sys.executable, "-c", MASKS_OF_TWO_REPLICAS], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    (agreement, first), (_, repeated), (other_agreement, second) = [
+        map(float, line.split()) for line in finished.stdout.splitlines()
+    ]
+    for share in (agreement, other_agreement):
+        assert abs(share - 0.5) < 0.04, "two independent coins agree half of the time"
+    assert first == repeated
+    assert first != second
+
+
+@pytest.mark.parametrize("strategy", ["one_device", pytest.param("mirrored", marks=pytest.mark.long)])
+def test_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
+    changes = {
+        "num_train_steps": 400, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
+        "distribution_strategy": strategy, "num_logical_cpus": 1 + (strategy == "mirrored"),
+    }  # fmt: skip
+    whole, killed = (flag_list(**flags_of(base, tmp_path / name, **changes)) for name in ("whole", "killed"))
+    run_script("run_pretraining.py", *whole)
+
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "run_pretraining.py"), *killed], cwd=ROOT, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 300
+    while not (tmp_path / "killed" / "input.ckpt-100-0.index").exists():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "model.ckpt-400.index").exists()
+
+    resumed = run_script("run_pretraining.py", *killed)
+    assert "Restored checkpoint" in resumed.stderr
+    expected = checkpoint_values(tmp_path / "whole" / "model.ckpt-400")
+    actual = checkpoint_values(tmp_path / "killed" / "model.ckpt-400")
+    assert sorted(actual) == sorted(expected)
+    for name, value in expected.items():
+        assert actual[name].tobytes() == value.tobytes(), name
+    moved = checkpoint_values(base / "bert_model.ckpt")
+    assert any(np.abs(expected[name] - value).max() > 1e-3 for name, value in moved.items())
+
+
+def test_unusable_input_ends_in_one_sentence_and_status_1(base, tmp_path):
+    flags = flags_of(base, tmp_path / "out", max_seq_length=32)
+    finished = run_script("run_pretraining.py", *flag_list(**flags), status=1)
+    last = finished.stderr.strip().splitlines()[-1]
+    assert "records.tfrecord: record 0" in last
+    assert "--max_seq_length" in last
+    assert "Traceback" not in finished.stderr
