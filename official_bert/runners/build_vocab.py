@@ -1,0 +1,56 @@
+"""Learns a vocabulary of raw text: what build_vocab.py does once its flags are read.
+
+In: text files. Out: a vocabulary file, which takes its name when it is complete.
+"""
+
+import collections
+import time
+
+from absl import logging
+
+from official_bert import files
+from official_bert.data.vocabulary import learn_vocabulary, select_words
+from official_bert.options.vocabulary import VocabularyOptions
+from official_bert.tokenization import BasicTokenizer
+
+
+def run(options: VocabularyOptions):
+    """Counts the words of all files, learns the pieces and writes the vocabulary.
+
+    Raises:
+        InputError: no file matches, the files hold no word, the size does not hold the characters, the output
+            cannot be written.
+    """
+    start_secs = time.monotonic()
+    tokenizer = BasicTokenizer(options.do_lower_case, options.strip_accents)
+    input_files = files.expand(options.input_file, "input_file")
+    # Opened first: what cannot be written should not cost minutes.
+    with files.replacing(options.output_file) as file:
+        counts = _count_words(input_files, tokenizer)
+        words = select_words(counts, options.character_coverage, options.max_words)
+        logging.info(
+            "learning from %d distinct words with %d characters: %.3f %% of all words",
+            len(words.counts),
+            len(words.characters),
+            100 * words.share,
+        )
+        vocabulary = learn_vocabulary(words, options.vocab_size, options.min_frequency, tokenizer)
+        file.writelines(f"{line}\n" for line in vocabulary.lines)
+    if vocabulary.num_cut:
+        logging.info("%d rare pieces more than there are lines for were left out", vocabulary.num_cut)
+    logging.info(
+        "%s: %d lines, %d of them learnt, in %.0f s",
+        options.output_file,
+        options.vocab_size,
+        vocabulary.num_learnt,
+        time.monotonic() - start_secs,
+    )
+
+
+def _count_words(input_files: list[str], tokenizer: BasicTokenizer) -> collections.Counter:
+    counts = collections.Counter()
+    for name in input_files:
+        for line in files.read_lines(name):
+            counts.update(tokenizer.tokenize(line))
+        logging.info("%s read: %d words so far, %d distinct", name, counts.total(), len(counts))
+    return counts
