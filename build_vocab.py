@@ -2,7 +2,7 @@
 """Learns a WordPiece vocabulary from raw text."""
 
 from official_bert import flags
-from official_bert.options.vocabulary import VocabularyOptions
+from official_bert.options.build_vocab import VocabularyOptions
 
 
 def main(options: VocabularyOptions):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_bert.options.vocabulary import VocabularyOptions
+from official_bert.options.build_vocab import VocabularyOptions
 from official_bert.runners import build_vocab
 from official_bert.tokenization import FullTokenizer, load_vocab
 from tests import toy
