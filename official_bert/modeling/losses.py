@@ -40,4 +40,29 @@ def cross_entropy(logits, labels):
     Returns:
         float32[N].
     """
-    return ops.sparse_categorical_crossentropy(labels, ops.cast(logits, "float32"), from_logits=True)
+    return _cross_entropy(ops.cast(logits, "float32"), labels)
+
+
+@ops.custom_gradient
+def _cross_entropy(logits, labels):
+    """Float32[N, classes] and int32[N] to float32[N], by way of one softmax that both passes share.
+
+    A sparse cross-entropy of TensorFlow takes three times as long on CPU over a vocabulary's width.
+    """
+    probabilities = ops.softmax(logits)
+    # max - log max(p) is log sum exp: the greatest probability is at least 1 / classes, so its log is harmless.
+    log_total = ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1))
+    column = labels[:, None]
+
+    def gradient(upstream):
+        rows = ops.arange(ops.shape(labels)[0], dtype=labels.dtype)
+        at_label = (_picked(probabilities, column) - 1.0) * upstream
+        scaled = probabilities * upstream[:, None]
+        return ops.scatter_update(scaled, ops.stack([rows, labels], axis=1), at_label), None
+
+    return log_total - _picked(logits, column), gradient
+
+
+def _picked(values, column):
+    """Float[N, classes] and int32[N, 1] to float[N], one value of each row."""
+    return ops.take_along_axis(values, column, axis=-1)[:, 0]

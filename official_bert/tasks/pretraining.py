@@ -56,9 +56,11 @@ class PretrainingObjective:
         loss = masked_lm_loss(word_losses, weights, totals["masked_lm_weight"])
         loss += next_sentence_loss(next_losses, self.batch_size)
 
-        def correct(log_probs, labels):
-            best = ops.argmax(log_probs, axis=-1)
-            return ops.cast(ops.equal(ops.cast(best, "int32"), ops.reshape(labels, (-1,))), "float32")
+        def correct(logits, labels):
+            # Compared with the maximum that the loss needs anyway: Keras' argmax costs a tenth of a small
+            # model's step. A label that ties with another counts as found.
+            at_label = ops.take_along_axis(logits, ops.reshape(labels, (-1, 1)), axis=-1)[:, 0]
+            return ops.cast(at_label >= ops.max(logits, axis=-1), "float32")
 
         return loss, {
             "loss": loss,
