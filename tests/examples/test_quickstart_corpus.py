@@ -1,0 +1,88 @@
+"""What the quickstart's corpus maker keeps of a manual page, and that its parts share no sentence."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from tests.shared import ROOT
+
+SCRIPT = ROOT / "examples" / "quickstart_corpus.py"
+
+PAGE = """
+Mapping *types*
+***************
+
+A *mapping* object maps built-
+in values, e.g. "numbers", to objects.  There is only one standard
+type (see below).  Can it be changed?
+
+   >>> a = {}
+   >>> a["x"] = 1
+
+   mapping ::= "{" [pairs] "}"
+
++---------+---------+
+| Key     | Value   |
++---------+---------+
+
+* The first point is about keys of
+  the mapping.
+
+len(d)
+
+   Return the number of items in the dictionary.
+
+class dict(mapping)
+
+Second section
+==============
+
+Too short for us: yes. This one is left alone by us.
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    spec = importlib.util.spec_from_file_location("quickstart_corpus", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_running_text_is_kept_as_sentences(corpus):
+    assert corpus.documents([PAGE]) == [
+        [
+            "A mapping object maps built-in values, e.g. numbers, to objects.",
+            "There is only one standard type (see below).",
+            "Can it be changed?",
+            "The first point is about keys of the mapping.",
+            "Return the number of items in the dictionary.",
+        ]
+    ]
+
+
+def test_what_an_earlier_text_has_is_dropped(corpus):
+    text = "One sentence is here. Another sentence is here. A third sentence is here.\n"
+    assert len(corpus.documents([text])) == 1
+    assert corpus.documents([text, text]) == corpus.documents([text])
+
+
+def test_the_parts_are_files_of_documents_without_a_common_sentence(tmp_path):
+    def make(name):
+        files = tmp_path / f"train_{name}.txt", tmp_path / f"held_out_{name}.txt"
+        command = [sys.executable, SCRIPT, f"--train_file={files[0]}", f"--held_out_file={files[1]}"]
+        subprocess.run(command, check=True, capture_output=True)
+        return [file.read_text(encoding="utf-8") for file in files]
+
+    train, held_out = make("a")
+    assert make("b") == [train, held_out]  # the same every time
+    documents = [[part.split("\n") for part in text.strip().split("\n\n")] for text in (train, held_out)]
+    assert len(documents[0]) > 100
+    assert len(documents[1]) > 5
+    assert min(len(document) for part in documents for document in part) >= 3
+    train_sentences, held_out_sentences = ({s for document in part for s in document} for part in documents)
+    assert not train_sentences & held_out_sentences
+    share = len(held_out_sentences) / (len(train_sentences) + len(held_out_sentences))
+    assert 0.1 <= share < 0.2
