@@ -1,0 +1,47 @@
+"""The quickstart's arithmetic; the whole of it is run by `make quickstart`."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from official_bert.data.records import open_example_files
+from tests.shared import ROOT
+
+
+@pytest.fixture(scope="module")
+def quickstart():
+    spec = importlib.util.spec_from_file_location("quickstart", ROOT / "examples" / "quickstart.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_baselines_are_counted_over_real_predictions(quickstart, tmp_path, monkeypatch):
+    monkeypatch.setattr(quickstart, "OUTPUT", tmp_path)
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[MASK]\nthe\nof\n")
+    with open_example_files([str(tmp_path / "records")]) as records:
+        records.write(
+            {
+                "masked_lm_ids": np.array([[2, 3, 0], [3, 3, 0], [2, 3, 2]]),
+                "masked_lm_weights": np.array([[1, 1, 0], [1, 0, 0], [1, 1, 0]], "float32"),
+                "next_sentence_labels": np.array([[0], [1], [1]]),
+            }
+        )
+    assert quickstart.baselines(tmp_path / "records") == quickstart.Baselines(
+        num_records=3,
+        word="of",
+        masked_lm_accuracy=3 / 5,  # "of" three times, "the" twice; three places are padding
+        next_sentence_accuracy=2 / 3,
+    )
+
+
+def test_a_command_that_fails_ends_the_quickstart_with_its_status(quickstart, capsys):
+    with pytest.raises(SystemExit) as left:
+        quickstart.run("build_vocab.py", "--vocab_size=none of it")
+    assert left.value.code == 1
+    assert "$ python build_vocab.py \\\n    '--vocab_size=none of it'\n" in capsys.readouterr().out
+
+
+def test_the_gaps_have_one_gap_each(quickstart):
+    assert [sentence.count("[MASK]") for sentence in quickstart.GAPS] == [1, 1, 1]
