@@ -6,7 +6,8 @@ from official_bert.options.build_vocab import VocabularyOptions
 
 
 def main(options: VocabularyOptions):
-    from official_bert.runners import build_vocab  # --help needs none of it
+    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+        from official_bert.runners import build_vocab
 
     build_vocab.run(options)
 

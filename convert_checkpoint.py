@@ -6,7 +6,8 @@ from official_bert.options.conversion import ConversionOptions
 
 
 def main(options: ConversionOptions):
-    from official_bert.runners import convert  # TensorFlow comes in here, not for --help
+    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+        from official_bert.runners import convert
 
     convert.run(options)
 

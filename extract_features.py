@@ -6,7 +6,8 @@ from official_bert.options.extraction import ExtractionOptions
 
 
 def main(options: ExtractionOptions):
-    from official_bert.runners import extract  # TensorFlow comes in here, not for --help
+    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+        from official_bert.runners import extract
 
     extract.run(options)
 

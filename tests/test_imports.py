@@ -46,6 +46,7 @@ LIGHT_ROOMS = (
 HEAVY_MODULES = (
     "data.pretraining_input",
     "data.text_ops",
+    "data.vocabulary",
 )  # of the light rooms; what makes instances loads none
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 600

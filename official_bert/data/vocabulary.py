@@ -4,6 +4,7 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
+from official_bert.data.text_ops import learn_pieces
 from official_bert.errors import InputError
 from official_bert.tokenization import BasicTokenizer
 
@@ -87,7 +88,6 @@ def learn_vocabulary(
             f"--vocab_size={vocab_size} does not hold {len(SPECIAL_TOKENS)} special tokens and {len(single)} pieces of "
             f"single characters; give at least {vocab_size - num_free}, or lower --character_coverage"
         )
-    from official_bert.data.text_ops import learn_pieces  # TensorFlow comes in here
 
     learnt = learn_pieces(
         words.counts, vocab_size + len(alone), SPECIAL_TOKENS, *_thresholds(words, num_free, min_frequency)
