@@ -1,0 +1,110 @@
+"""Rows of TSV and CSV files as the world has them, each with the place that an error names.
+
+A byte order mark and CRLF are taken off, blank lines skipped and counted; fields may be of any length.
+"""
+
+import csv
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from absl import logging
+
+from official_bert import files
+from official_bert.errors import InputError
+
+_MAX_FIELD_CHARACTERS = 2**31 - 1  # csv's own limit is 131,072
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        path: its file.
+        line: its line from 1; the last one, where a quoted field spans several.
+        fields: its columns.
+    """
+
+    path: str
+    line: int
+    fields: list[str]
+
+    def field(self, column: int, name: str) -> str:
+        """A column, counted from 0, or from the end if negative.
+
+        Raises:
+            InputError: a row that is too short; `name` says what was looked for.
+        """
+        try:
+            return self.fields[column]
+        except IndexError:
+            place = column + 1 if column >= 0 else column
+            raise self.error(
+                f"has {len(self.fields)} columns, but {name} is expected in column {place}; complete the row "
+                "or check the file's layout"
+            ) from None
+
+    def error(self, what: str) -> InputError:
+        """An error that names the file and the line."""
+        return InputError(f"{self.path}: line {self.line}: {what}")
+
+
+def read_tsv(path: str) -> Iterator[Row]:
+    """Rows of a tab-separated file without quoting: a double quote is a character.
+
+    Raises:
+        InputError: no such file.
+    """
+    num_blank = 0
+    for line, text in numbered_lines(path):
+        if text.strip(" "):
+            yield Row(path, line, text.split("\t"))
+        else:
+            num_blank += 1
+    _log_blank(path, num_blank)
+
+
+def read_csv(path: str, delimiter: str = ",", quotechar: str = '"') -> Iterator[Row]:
+    """Rows of a file whose quoted fields may hold delimiters and line ends.
+
+    Raises:
+        InputError: no such file, or quotes that do not match.
+    """
+    csv.field_size_limit(_MAX_FIELD_CHARACTERS)
+    lines = (f"{text}\n" for _, text in numbered_lines(path))
+    reader = csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True)
+    num_blank = 0
+    try:
+        for fields in reader:
+            if fields:
+                yield Row(path, reader.line_num, fields)
+            else:
+                num_blank += 1
+    except csv.Error as error:
+        raise InputError(f"{path}: line {reader.line_num}: {error}; check the quotes up to here") from error
+    _log_blank(path, num_blank)
+
+
+def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
+    """Numbers (from 1) and texts of the lines, without byte order mark and line ends.
+
+    Raises:
+        InputError: no such file.
+    """
+    num_damaged = 0
+    with files.open_file(path, "rb") as file:
+        for line, data in enumerate(file, start=1):
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError:
+                num_damaged += 1
+                text = data.decode("utf-8", "ignore")
+            if line == 1:
+                text = text.removeprefix("\ufeff")
+            yield line, text.removesuffix("\n").removesuffix("\r")
+    if num_damaged:
+        logging.warning("%s: left out bytes that are not UTF-8 in %d lines", path, num_damaged)
+
+
+def _log_blank(path: str, num_blank: int):
+    if num_blank:
+        logging.warning("%s: skipped %d blank lines", path, num_blank)
