@@ -32,14 +32,27 @@ def model_input(tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_s
 
     A second text without a token counts as absent.
     """
-    tokens_a = tokenizer.tokenize(text_a)
     tokens_b = tokenizer.tokenize(text_b) if text_b else []
-    if not tokens_b:
-        tokens = ["[CLS]", *tokens_a[: max_seq_length - 2], "[SEP]"]
-        return ModelInput(tokens, [0] * len(tokens))
-    truncate_seq_pair(tokens_a, tokens_b, max_seq_length - 3)
-    first, second = ["[CLS]", *tokens_a, "[SEP]"], [*tokens_b, "[SEP]"]
-    return ModelInput(first + second, [0] * len(first) + [1] * len(second))
+    tokens, num_first = _joined(tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]")
+    return ModelInput(tokens, [0] * num_first + [1] * (len(tokens) - num_first))
+
+
+def model_input_ids(
+    tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
+) -> tuple[list[int], int]:
+    """The ids of what `model_input` gives, and how many of them are of segment 0: made without token strings."""
+    ids_b = tokenizer.encode(text_b) if text_b else []
+    cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
+    return _joined(tokenizer.encode(text_a), ids_b, max_seq_length, cls, sep)
+
+
+def _joined(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[list, int]:
+    """`cls first sep second sep`, cut to length, and how much of it is of segment 0; the lists may be shortened."""
+    if not second:
+        single = [cls, *first[: max_seq_length - 2], sep]
+        return single, len(single)
+    truncate_seq_pair(first, second, max_seq_length - 3)
+    return [cls, *first, sep, *second, sep], len(first) + 2
 
 
 def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int):

@@ -1,6 +1,12 @@
 import pytest
 
-from official_bert.data.model_inputs import check_vocabulary, model_input, padded_features, truncate_seq_pair
+from official_bert.data.model_inputs import (
+    check_vocabulary,
+    model_input,
+    model_input_ids,
+    padded_features,
+    truncate_seq_pair,
+)
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
@@ -45,6 +51,9 @@ def test_inputs_of_seven_tokens(tokenizer, text_a, text_b, tokens, segments):
     made = model_input(tokenizer, text_a, text_b, 7)
     assert made.tokens == tokens.split()
     assert made.segment_ids == [int(segment) for segment in segments]
+    ids, num_first = model_input_ids(tokenizer, text_a, text_b, 7)
+    assert tokenizer.convert_ids_to_tokens(ids) == tokens.split()
+    assert num_first == segments.count("0")
 
 
 def test_features_are_padded_with_zeros(tokenizer):
