@@ -39,3 +39,16 @@ def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> t
         Feature("masked_lm_weights", max_predictions_per_seq, "float32"),
         Feature("next_sentence_labels", 1, "int32"),
     )
+
+
+def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...]:
+    """The features of a SQuAD window, in the original's order.
+
+    `unique_ids` numbers the windows of a file; positions are those of the answer's first and last piece, 0 where the
+    window holds no whole answer; `is_impossible` is 1 for a question without an answer.
+    """
+    inputs = (Feature("unique_ids", 1, "int32"), *encoder_features(max_seq_length))
+    if not is_training:
+        return inputs
+    answer = ("start_positions", "end_positions", "is_impossible")
+    return (*inputs, *(Feature(name, 1, "int32") for name in answer))

@@ -1,0 +1,186 @@
+"""SQuAD files into questions with their documents as words, by the original's rules.
+
+In: JSON of version 1.1 or 2.0. Out: `SquadExample`s. `squad_features` makes windows of them, `squad_answers` answers.
+"""
+
+import bisect
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from absl import logging
+
+from official_bert import files
+from official_bert.errors import InputError
+
+# What separates the words of a document; other blanks, the no-break space among them, are part of a word.
+_WORDS = re.compile("[^ \t\r\n\u202f]+")
+_JSON_KINDS = {str: "a text", list: "a list", dict: "an object", int: "a whole number", bool: "true or false"}
+
+
+@dataclass(slots=True)
+class SquadExample:
+    """A question and the document that answers it.
+
+    Attributes:
+        qas_id: id of the question.
+        question_text: the question.
+        doc_tokens: words of the document; the questions of a paragraph share one list.
+        orig_answer_text: the answer as the file has it, "" if there is none; None in prediction.
+        start_position: the answer's first word, -1 if there is none; None in prediction.
+        end_position: the answer's last word, likewise.
+        is_impossible: whether the document does not answer the question; False in prediction.
+    """
+
+    qas_id: str
+    question_text: str
+    doc_tokens: list[str]
+    orig_answer_text: str | None = None
+    start_position: int | None = None
+    end_position: int | None = None
+    is_impossible: bool = False
+
+
+def read_squad_examples(
+    input_file: str, is_training: bool, version_2_with_negative: bool = False
+) -> list[SquadExample]:
+    """Reads a SQuAD file.
+
+    In training, a question whose answer does not stand in its document is skipped with a warning. Answers are
+    ignored in prediction. A repeated id gets a warning: each question stays, but files of answers can hold
+    only the last one.
+
+    Args:
+        input_file: SQuAD JSON.
+        is_training: whether answers are read: one for each question.
+        version_2_with_negative: whether `is_impossible` is read; otherwise every question has an answer.
+
+    Raises:
+        InputError: no such file, or what is in it is no SQuAD JSON or lacks something.
+    """
+    examples, num_questions = [], 0
+    for where, paragraph in _paragraphs(input_file):
+        context = _field(paragraph, "context", str, where)
+        matches = list(_WORDS.finditer(context))
+        doc_tokens, word_starts = [m.group() for m in matches], [m.start() for m in matches]
+        for number, question in enumerate(_field(paragraph, "qas", list, where), 1):
+            num_questions += 1
+            qas_id = _id(question, f"{where}, question {number}")
+            at_question = f"{input_file}: question {qas_id}"
+            example = SquadExample(qas_id, _field(question, "question", str, at_question), doc_tokens)
+            if is_training:
+                if version_2_with_negative:
+                    example.is_impossible = _field(question, "is_impossible", bool, at_question)
+                if not _add_answer(example, question, context, word_starts, at_question):
+                    continue
+            examples.append(example)
+    if len(examples) < num_questions:
+        logging.warning(
+            "%s: skipped %d of %d questions, whose answers do not stand in their documents",
+            input_file,
+            num_questions - len(examples),
+            num_questions,
+        )
+    _warn_of_repeated_ids(input_file, examples)
+    return examples
+
+
+def read_squad_json(input_file: str) -> list[dict]:
+    """The articles of a SQuAD file, their paragraphs unchecked.
+
+    Raises:
+        InputError: no such file, or one that is no JSON object with a list "data".
+    """
+    content = read_json(input_file)
+    return _field(content, "data", list, input_file)
+
+
+def read_json(input_file: str) -> Any:
+    """The content of a JSON file; a byte order mark is ignored.
+
+    Raises:
+        InputError: no such file, or no JSON; names the line and the column.
+    """
+    with files.open_file(input_file, "rb") as file:
+        data = file.read()
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{input_file}: line {error.lineno}, column {error.colno}: no JSON ({error.msg}); download or make "
+            "the file anew"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{input_file}: byte {error.start} is no {error.encoding}; save the file as UTF-8"
+        ) from error
+
+
+def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:
+    """Where each paragraph stands, for errors, and the paragraph."""
+    for number, article in enumerate(read_squad_json(input_file), 1):
+        at_article = f"{input_file}: article {number}"
+        for index, paragraph in enumerate(_field(article, "paragraphs", list, at_article), 1):
+            yield f"{at_article}, paragraph {index}", paragraph
+
+
+def _field(holder: Any, name: str, kind: type, where: str) -> Any:
+    """holder[name], which must be of a kind."""
+    if not isinstance(holder, dict):
+        raise InputError(f'{where}: is no object; it should be one with the field "{name}"')
+    value = holder.get(name)
+    if not isinstance(value, kind):
+        fault = "is missing" if name not in holder else f"is not {_JSON_KINDS[kind]}"
+        raise InputError(f'{where}: "{name}" {fault}; give it {_JSON_KINDS[kind]}')
+    return value
+
+
+def _id(question: Any, where: str) -> str:
+    """The id of a question; a number becomes the text that it is in the files of answers."""
+    if isinstance(question, dict) and isinstance(question.get("id"), int):
+        return str(question["id"])
+    return _field(question, "id", str, where)
+
+
+def _add_answer(
+    example: SquadExample, question: dict, context: str, word_starts: Sequence[int], where: str
+) -> bool:
+    """Sets text and positions of a training answer; False, after a warning, if it does not stand in the context."""
+    if example.is_impossible:
+        example.orig_answer_text, example.start_position, example.end_position = "", -1, -1
+        return True
+    answers = _field(question, "answers", list, where)
+    if len(answers) != 1:
+        remedy = "keep one" if answers else "pass --version_2_with_negative if some questions have none"
+        raise InputError(f"{where}: has {len(answers)} answers, training needs exactly 1 answer; {remedy}")
+    text = _field(answers[0], "text", str, where)
+    start = _field(answers[0], "answer_start", int, where)
+    end = start + len(text) - 1
+    found = ""
+    if start >= 0 and end < len(context):
+        # The latest word that has begun at a character; -1 before the first.
+        first, last = (bisect.bisect_right(word_starts, at) - 1 for at in (start, end))
+        found = " ".join(example.doc_tokens[first : last + 1])
+        example.orig_answer_text, example.start_position, example.end_position = text, first, last
+    cleaned = " ".join(text.split())
+    if cleaned and cleaned in found:
+        return True
+    logging.warning("Could not find answer: '%s' vs. '%s'", found, cleaned)
+    return False
+
+
+def _warn_of_repeated_ids(input_file: str, examples: Sequence[SquadExample]):
+    seen, repeated = set(), []
+    for example in examples:
+        if example.qas_id in seen:
+            repeated.append(example.qas_id)
+        seen.add(example.qas_id)
+    if repeated:
+        logging.warning(
+            "%s: %d questions repeat an id, the first %s; of the answers to one id only the last is written",
+            input_file,
+            len(repeated),
+            repeated[0],
+        )
