@@ -52,3 +52,18 @@ def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...
         return inputs
     answer = ("start_positions", "end_positions", "is_impossible")
     return (*inputs, *(Feature(name, 1, "int32") for name in answer))
+
+
+def classifier_features(
+    max_seq_length: int, num_targets: int = 1, target_dtype: str = "int32"
+) -> tuple[Feature, ...]:
+    """The features of an example of text classification, in the original's order.
+
+    `label_ids` is the number of the label; in regression the score, as a float; with several labels at once 1 for
+    each that holds and 0 for the others. `is_real_example` is 0 for examples that only fill up a batch.
+    """
+    return (
+        *encoder_features(max_seq_length),
+        Feature("label_ids", num_targets, target_dtype),
+        Feature("is_real_example", 1, "int32"),
+    )
