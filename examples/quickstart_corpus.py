@@ -17,7 +17,7 @@ from pydoc_data.topics import topics
 
 HEADING = re.compile(r"^(\S.*)\n([*=~^-])\2{2,}\n", re.MULTILINE)
 LIST_MARK = re.compile(r"^([*-]|\d+\.|\[\d+\]) +")
-CODE = re.compile(r">>>|::=|\.\.\. |[=|+-]{4}|\w=\w|[{};\\]|\s[=<>]+\s")
+CODE = re.compile(r">>>|::=|\.\.\. |[=|+-]{4}|\w=\w|[{};_\\]|\s[=<>]+\s")
 SENTENCE_END = re.compile(r"(?<=[.!?:])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.) +(?=[A-Z(“])")
 
 MIN_SENTENCES = 3  # of a document: the next-sentence task needs something to tell apart
