@@ -1,0 +1,175 @@
+"""Choosing one of several continuations: SWAG's CSV files and CODAH's TSV files.
+
+In: a file. Out: examples of n choices, and their features, int32[batch, choices, length].
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.data.model_inputs import model_input_ids
+from official_bert.data.ragged import ModelInputs
+from official_bert.data.tables import Row, read_csv, read_tsv
+from official_bert.errors import InputError
+from official_bert.tokenization import FullTokenizer
+
+NUM_CHOICES = 4
+_SWAG_TEXTS = ("sent1", "sent2", *(f"ending{k}" for k in range(NUM_CHOICES)))
+_CODAH_STEM, _CODAH_LABEL = 1, 2 + NUM_CHOICES
+
+
+class ChoiceExample(NamedTuple):
+    """A context and its possible continuations.
+
+    Attributes:
+        guid: name of the example, for the log.
+        context: first text of every pair.
+        choices: the second texts.
+        label: number of the right one; None where it is not known.
+    """
+
+    guid: str
+    context: str
+    choices: tuple[str, ...]
+    label: int | None = None
+
+
+class ChoiceTask(NamedTuple):
+    """A task of this kind.
+
+    Attributes:
+        name: for --task_name.
+        files: of a data folder: training, development and test file.
+        read: a function from a path and what guids begin with to examples.
+    """
+
+    name: str
+    files: dict[str, str]
+    read: Callable[[str, str], list[ChoiceExample]]
+
+    def path(self, data_dir: str, set_name: str) -> str:
+        """Path of a file in a data folder; `set_name` is train, dev or test."""
+        return os.path.join(data_dir, self.files[set_name])
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedChoices:
+    """A data set as a model reads it, without padding.
+
+    Attributes:
+        inputs: of every choice of every example, one after the other.
+        label_ids: int32[n], 0 where a label is not known.
+    """
+
+    inputs: ModelInputs
+    label_ids: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.label_ids)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64[n], of the longest choice, special tokens included."""
+        return self.inputs.lengths.reshape(-1, NUM_CHOICES).max(axis=1)
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """A batch: the three encoder features, int32[len(rows), choices, length], and `label_ids`, int32[len(rows)].
+
+        Args:
+            rows: int[n], which examples, in order.
+            length: that they are padded to; none may be longer.
+        """
+        inputs = (np.asarray(rows)[:, None] * NUM_CHOICES + np.arange(NUM_CHOICES)).ravel()
+        features = self.inputs.features(inputs, length)
+        batch = {name: values.reshape(-1, NUM_CHOICES, length) for name, values in features.items()}
+        return {**batch, "label_ids": self.label_ids[rows]}
+
+
+def encoded_choices(
+    examples: Sequence[ChoiceExample], max_seq_length: int, tokenizer: FullTokenizer
+) -> EncodedChoices:
+    """Tokenizes every choice behind its context and cuts the pair to `max_seq_length` tokens.
+
+    Each pair is cut on its own, the longer text first, so the context may be shorter in one choice than in another.
+    """
+    return EncodedChoices(
+        inputs=ModelInputs(
+            model_input_ids(tokenizer, example.context, choice, max_seq_length)
+            for example in examples
+            for choice in example.choices
+        ),
+        label_ids=np.array([example.label or 0 for example in examples], np.int32),
+    )
+
+
+def read_swag(path: str, guid: str) -> list[ChoiceExample]:
+    """Examples of one of SWAG's files: the context is the first sentence, a choice the start of the second + an ending.
+
+    Args:
+        path: a CSV file whose header names the columns; without a column `label` nothing is known to be right.
+        guid: what the examples' names begin with.
+
+    Raises:
+        InputError: no such file, nothing in it, a missing column, or a label that is no choice.
+    """
+    rows = iter(read_csv(path))
+    header = next(rows, None)
+    names = header.fields if header else []
+    missing = [name for name in _SWAG_TEXTS if name not in names]
+    if missing:
+        raise InputError(
+            f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns"
+        )
+    columns = [(name, names.index(name)) for name in _SWAG_TEXTS]
+    label_column = names.index("label") if "label" in names else None
+    examples = []
+    for number, row in enumerate(rows, start=1):
+        context, start, *endings = (row.field(column, name) for name, column in columns)
+        choices = tuple(f"{start} {ending}" for ending in endings)
+        label = None if label_column is None else _label(row, row.field(label_column, "label"))
+        examples.append(ChoiceExample(f"{guid}-{number}", context, choices, label))
+    return _not_empty(examples, path)
+
+
+def read_codah(path: str, guid: str) -> list[ChoiceExample]:
+    """Examples of a file of CODAH: category, stem, four endings and the number of the right one.
+
+    Args:
+        path: a TSV file without a header; rows without the last column have no known answer.
+        guid: what the examples' names begin with.
+
+    Raises:
+        InputError: no such file, nothing in it, a short row, or a label that is no choice.
+    """
+    examples = []
+    for row in read_tsv(path):
+        choices = tuple(row.field(_CODAH_STEM + 1 + k, f"ending {k}") for k in range(NUM_CHOICES))
+        label = _label(row, row.fields[_CODAH_LABEL]) if len(row.fields) > _CODAH_LABEL else None
+        examples.append(
+            ChoiceExample(f"{guid}-{row.line - 1}", row.field(_CODAH_STEM, "the stem"), choices, label)
+        )
+    return _not_empty(examples, path)
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        ChoiceTask("swag", {"train": "train.csv", "dev": "val.csv", "test": "test.csv"}, read_swag),
+        ChoiceTask("codah", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}, read_codah),
+    )
+}
+
+
+def _label(row: Row, text: str) -> int:
+    if text not in map(str, range(NUM_CHOICES)):
+        raise row.error(f"has the label {text!r}, which is none of 0 to {NUM_CHOICES - 1}; correct it")
+    return int(text)
+
+
+def _not_empty(examples: list[ChoiceExample], path: str) -> list[ChoiceExample]:
+    if not examples:
+        raise InputError(f"{path}: holds no example; check the file")
+    return examples

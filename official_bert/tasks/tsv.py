@@ -1,0 +1,152 @@
+"""Any TSV files as a task: which columns hold the texts and the label is for the user to say.
+
+In: train.tsv, dev.tsv, test.tsv in a folder, with or without a header. Out: examples with one label, any number of
+labels, or a score.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+
+from absl import logging
+
+from official_bert.data.tables import Row, read_tsv
+from official_bert.errors import InputError
+from official_bert.tasks.examples import InputExample
+from official_bert.tasks.processor import DataProcessor, checked_label, not_empty
+
+
+class TsvProcessor(DataProcessor):
+    """A task whose files the user describes.
+
+    A column is named as in the header, or by its number from 0 (negative: from the end). The test file needs no label
+    column.
+
+    Args:
+        text_a_column: of the text, or the first of a pair.
+        text_b_column: of the second; None for single texts.
+        label_column: of the label, the labels, or the score.
+        has_header: whether the first row names the columns.
+        labels: all labels, in the order of the model's outputs; None to learn them from the training file.
+        is_multi_label: whether an example may have several labels, or none.
+        label_separator: what stands between them.
+        is_regression: whether the label is a score.
+    """
+
+    def __init__(
+        self,
+        text_a_column: str,
+        text_b_column: str | None = None,
+        label_column: str = "label",
+        *,
+        has_header: bool = True,
+        labels: Sequence[str] | None = None,
+        is_multi_label: bool = False,
+        label_separator: str = ",",
+        is_regression: bool = False,
+    ):
+        if is_multi_label and is_regression:
+            raise InputError("--multi_label: a regression has one score an example; leave one of the two off")
+        if is_regression and labels:
+            raise InputError("--labels: a regression has scores instead of labels; leave one of the two off")
+        if labels and len(set(labels)) < len(labels):
+            raise InputError(f"--labels={','.join(labels)}: names a label twice")
+        self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
+        self._has_header = has_header
+        self._labels = list(labels) if labels else None
+        self._separator = label_separator
+        self.is_multi_label, self.is_regression = is_multi_label, is_regression
+        if is_regression:
+            self.metrics, self.main_metric = ("pearson", "spearman"), "spearman"
+        else:
+            self.metrics = ("accuracy", "precision", "recall", "f1")
+            self.main_metric = "f1" if is_multi_label else "accuracy"
+
+    def get_train_examples(self, data_dir: str) -> list[InputExample]:
+        path = os.path.join(data_dir, "train.tsv")
+        if self._labels is None and not self.is_regression:
+            self._learn_labels(path)
+        return self._read(path, "train")
+
+    def get_dev_examples(self, data_dir: str) -> list[InputExample]:
+        return self._read(os.path.join(data_dir, "dev.tsv"), "dev")
+
+    def get_test_examples(self, data_dir: str) -> list[InputExample]:
+        """The examples of the test file, without labels."""
+        return self._read(os.path.join(data_dir, "test.tsv"), "test")
+
+    def get_labels(self) -> list[str] | None:
+        """All labels; None in regression.
+
+        Raises:
+            InputError: they were neither given nor learnt.
+        """
+        if self.is_regression:
+            return None
+        if self._labels is None:
+            raise InputError("--labels: are not known; name them, or read the training file first")
+        return list(self._labels)
+
+    def _learn_labels(self, path: str):
+        """Takes the labels that occur, sorted: as numbers if all are."""
+        label_of = self._column(path, self._label, "label_column")
+        found = {label for row in self._rows(path) for label in self._split(label_of(row))}
+        if not found:
+            raise InputError(f"{path}: holds no label; check --label_column")
+        try:
+            self._labels = sorted(found, key=int)
+        except ValueError:
+            self._labels = sorted(found)
+        logging.info("%s: has the labels %s", path, ", ".join(self._labels))
+
+    def _read(self, path: str, guid: str) -> list[InputExample]:
+        text_a = self._column(path, self._text_a, "text_a_column")
+        text_b = self._column(path, self._text_b, "text_b_column") if self._text_b else lambda row: None
+        label_of = (
+            (lambda row: None)
+            if guid == "test"
+            else self._checked(self._column(path, self._label, "label_column"))
+        )
+        examples = [
+            InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row))
+            for row in self._rows(path)
+        ]
+        return not_empty(examples, path)
+
+    def _checked(self, label_of: Callable[[Row], str]) -> Callable[[Row], str | tuple[str, ...]]:
+        labels = self.get_labels()
+        if self.is_multi_label:
+            return lambda row: tuple(
+                checked_label(row, label, labels) for label in self._split(label_of(row))
+            )
+        return lambda row: checked_label(row, label_of(row), labels)
+
+    def _split(self, text: str) -> list[str]:
+        if not self.is_multi_label:
+            return [text]
+        return [label for part in text.split(self._separator) if (label := part.strip())]
+
+    def _rows(self, path: str) -> list[Row]:
+        rows = list(read_tsv(path))
+        return rows[1:] if self._has_header else rows
+
+    def _column(self, path: str, column: str, flag: str) -> Callable[[Row], str]:
+        """A function from a row to a column of it.
+
+        Raises:
+            InputError: a name that the header lacks, or a word where there is no header.
+        """
+        header = next(read_tsv(path), None) if self._has_header else None
+        names = header.fields if header else []
+        if column in names:
+            number = names.index(column)
+        else:
+            try:
+                number = int(column)
+            except ValueError:
+                found = (
+                    f"the columns are {', '.join(names)}"
+                    if names
+                    else "there is no header, so give its number"
+                )
+                raise InputError(f"--{flag}={column}: {path} has no such column; {found}") from None
+        return lambda row: row.field(number, f"--{flag}")
