@@ -62,17 +62,17 @@ def read_squad_examples(
     """
     examples, num_questions = [], 0
     for where, paragraph in _paragraphs(input_file):
-        context = _field(paragraph, "context", str, where)
+        context = field(paragraph, "context", str, where)
         matches = list(_WORDS.finditer(context))
         doc_tokens, word_starts = [m.group() for m in matches], [m.start() for m in matches]
-        for number, question in enumerate(_field(paragraph, "qas", list, where), 1):
+        for number, question in enumerate(field(paragraph, "qas", list, where), 1):
             num_questions += 1
             qas_id = _id(question, f"{where}, question {number}")
             at_question = f"{input_file}: question {qas_id}"
-            example = SquadExample(qas_id, _field(question, "question", str, at_question), doc_tokens)
+            example = SquadExample(qas_id, field(question, "question", str, at_question), doc_tokens)
             if is_training:
                 if version_2_with_negative:
-                    example.is_impossible = _field(question, "is_impossible", bool, at_question)
+                    example.is_impossible = field(question, "is_impossible", bool, at_question)
                 if not _add_answer(example, question, context, word_starts, at_question):
                     continue
             examples.append(example)
@@ -94,7 +94,7 @@ def read_squad_json(input_file: str) -> list[dict]:
         InputError: no such file, or one that is no JSON object with a list "data".
     """
     content = read_json(input_file)
-    return _field(content, "data", list, input_file)
+    return field(content, "data", list, input_file)
 
 
 def read_json(input_file: str) -> Any:
@@ -118,16 +118,18 @@ def read_json(input_file: str) -> Any:
         ) from error
 
 
-def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:
-    """Where each paragraph stands, for errors, and the paragraph."""
-    for number, article in enumerate(read_squad_json(input_file), 1):
-        at_article = f"{input_file}: article {number}"
-        for index, paragraph in enumerate(_field(article, "paragraphs", list, at_article), 1):
-            yield f"{at_article}, paragraph {index}", paragraph
+def field(holder: Any, name: str, kind: type, where: str) -> Any:
+    """holder[name] of what a JSON file holds.
 
+    Args:
+        holder: should be an object.
+        name: of the field.
+        kind: str, list, dict, int or bool.
+        where: what the error begins with: the file and the place in it.
 
-def _field(holder: Any, name: str, kind: type, where: str) -> Any:
-    """holder[name], which must be of a kind."""
+    Raises:
+        InputError: no object, or one in which the field is missing or of another kind.
+    """
     if not isinstance(holder, dict):
         raise InputError(f'{where}: is no object; it should be one with the field "{name}"')
     value = holder.get(name)
@@ -137,11 +139,19 @@ def _field(holder: Any, name: str, kind: type, where: str) -> Any:
     return value
 
 
+def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:
+    """Where each paragraph stands, for errors, and the paragraph."""
+    for number, article in enumerate(read_squad_json(input_file), 1):
+        at_article = f"{input_file}: article {number}"
+        for index, paragraph in enumerate(field(article, "paragraphs", list, at_article), 1):
+            yield f"{at_article}, paragraph {index}", paragraph
+
+
 def _id(question: Any, where: str) -> str:
     """The id of a question; a number becomes the text that it is in the files of answers."""
     if isinstance(question, dict) and isinstance(question.get("id"), int):
         return str(question["id"])
-    return _field(question, "id", str, where)
+    return field(question, "id", str, where)
 
 
 def _add_answer(
@@ -151,12 +161,12 @@ def _add_answer(
     if example.is_impossible:
         example.orig_answer_text, example.start_position, example.end_position = "", -1, -1
         return True
-    answers = _field(question, "answers", list, where)
+    answers = field(question, "answers", list, where)
     if len(answers) != 1:
         remedy = "keep one" if answers else "pass --version_2_with_negative if some questions have none"
         raise InputError(f"{where}: has {len(answers)} answers, training needs exactly 1 answer; {remedy}")
-    text = _field(answers[0], "text", str, where)
-    start = _field(answers[0], "answer_start", int, where)
+    text = field(answers[0], "text", str, where)
+    start = field(answers[0], "answer_start", int, where)
     end = start + len(text) - 1
     found = ""
     if start >= 0 and end < len(context):

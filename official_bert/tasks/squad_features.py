@@ -1,7 +1,7 @@
 """Questions and documents into the windows that a model reads.
 
 In: `SquadExample`s and a tokenizer. Out: `InputFeatures`, one for each window, in arrays: a window of 384 takes a
-sixth of the memory that lists and dictionaries would.
+fifth of the memory that lists and dictionaries would.
 """
 
 import itertools

@@ -1,0 +1,83 @@
+"""The original's rules for SQuAD windows and answers, one step after the other, as slow as they come."""
+
+import math
+
+
+def max_context_span(spans, position: int) -> int:
+    """The window of a token: highest min(left, right) + 0.01 * length, the first of equal ones."""
+    best, owner = None, None
+    for index, (start, length) in enumerate(spans):
+        if start <= position < start + length:
+            score = min(position - start, start + length - 1 - position) + 0.01 * length
+            if best is None or score > best:
+                best, owner = score, index
+    return owner
+
+
+def best_positions(logits, n_best_size: int) -> list[int]:
+    ranked = sorted(enumerate(logits), key=lambda item: item[1], reverse=True)
+    return [position for position, _ in ranked[:n_best_size]]
+
+
+def nbest(windows, doc_tokens, n_best_size, max_answer_length, final_text, version_2):
+    """(text, probability, start logit, end logit) of the list of one question.
+
+    Args:
+        windows: (InputFeatures, start logits, end logits).
+        final_text: (text of the pieces, words of the document) -> answer.
+    """
+    found = []
+    lowest_null, null = 1000000, None
+    for feature, start_logits, end_logits in windows:
+        if start_logits[0] + end_logits[0] < lowest_null:
+            lowest_null = start_logits[0] + end_logits[0]
+            null = (feature, 0, 0, start_logits[0], end_logits[0])
+        for start in best_positions(start_logits, n_best_size):
+            for end in best_positions(end_logits, n_best_size):
+                if start >= len(feature.tokens) or end >= len(feature.tokens):
+                    continue
+                if start not in feature.token_to_orig_map or end not in feature.token_to_orig_map:
+                    continue
+                if not feature.token_is_max_context.get(start, False):
+                    continue
+                if start <= end < start + max_answer_length:
+                    found.append((feature, start, end, start_logits[start], end_logits[end]))
+    if version_2:
+        found.append(null)
+    found.sort(key=lambda span: span[3] + span[4], reverse=True)
+    entries = []
+    for feature, start, end, start_logit, end_logit in found:
+        if len(entries) == n_best_size:
+            break
+        text = ""
+        if start > 0:
+            pieces = " ".join(feature.tokens[start : end + 1]).replace(" ##", "").replace("##", "")
+            first, last = feature.token_to_orig_map[start], feature.token_to_orig_map[end]
+            text = final_text(" ".join(pieces.split()), " ".join(doc_tokens[first : last + 1]))
+            if text in [entry[0] for entry in entries]:
+                continue
+        entries.append((text, start_logit, end_logit))
+    if version_2 and "" not in [entry[0] for entry in entries]:
+        entries.append(("", null[3], null[4]))
+    if not entries:
+        entries.append(("empty", 0.0, 0.0))
+    highest = max(start + end for _, start, end in entries)
+    weights = [math.exp(start + end - highest) for _, start, end in entries]
+    return [
+        (text, weight / sum(weights), start, end)
+        for (text, start, end), weight in zip(entries, weights, strict=True)
+    ]
+
+
+def final_text(pred_text: str, orig_text: str, tokenizer) -> str:
+    """The characters of `orig_text` that stand for those of `pred_text`, through maps of all positions."""
+    tok_text = " ".join(tokenizer.tokenize(orig_text))
+    start = tok_text.find(pred_text)
+    if start == -1:
+        return orig_text
+    orig_places = [place for place, char in enumerate(orig_text) if char != " "]
+    tok_places = [place for place, char in enumerate(tok_text) if char != " "]
+    end = start + len(pred_text) - 1
+    if len(orig_places) != len(tok_places) or start not in tok_places or end not in tok_places:
+        return orig_text
+    return orig_text[orig_places[tok_places.index(start)] : orig_places[tok_places.index(end)] + 1]
