@@ -5,12 +5,14 @@ A byte order mark and CRLF are taken off, blank lines skipped and counted; field
 
 import csv
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from absl import logging
 
 from official_bert import files
 from official_bert.errors import InputError
+
+T = TypeVar("T")
 
 _MAX_FIELD_CHARACTERS = 2**31 - 1  # csv's own limit is 131,072
 
@@ -82,6 +84,17 @@ def read_csv(path: str, delimiter: str = ",", quotechar: str = '"') -> Iterator[
     except csv.Error as error:
         raise InputError(f"{path}: line {reader.line_num}: {error}; check the quotes up to here") from error
     _log_blank(path, num_blank)
+
+
+def not_empty(examples: list[T], path: str) -> list[T]:
+    """What was read of a file.
+
+    Raises:
+        InputError: nothing.
+    """
+    if not examples:
+        raise InputError(f"{path}: holds no example; check the file")
+    return examples
 
 
 def numbered_lines(path: str) -> Iterator[tuple[int, str]]:

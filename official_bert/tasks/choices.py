@@ -12,7 +12,7 @@ import numpy as np
 
 from official_bert.data.model_inputs import model_input_ids
 from official_bert.data.ragged import ModelInputs
-from official_bert.data.tables import Row, read_csv, read_tsv
+from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
@@ -43,12 +43,12 @@ class ChoiceTask(NamedTuple):
     Attributes:
         name: for --task_name.
         files: of a data folder: training, development and test file.
-        read: a function from a path and what guids begin with to examples.
+        read: a function from a path, what guids begin with, and whether the labels are read, to examples.
     """
 
     name: str
     files: dict[str, str]
-    read: Callable[[str, str], list[ChoiceExample]]
+    read: Callable[[str, str, bool], list[ChoiceExample]]
 
     def path(self, data_dir: str, set_name: str) -> str:
         """Path of a file in a data folder; `set_name` is train, dev or test."""
@@ -105,12 +105,13 @@ def encoded_choices(
     )
 
 
-def read_swag(path: str, guid: str) -> list[ChoiceExample]:
+def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
     """Examples of one of SWAG's files: the context is the first sentence, a choice the start of the second + an ending.
 
     Args:
-        path: a CSV file whose header names the columns; without a column `label` nothing is known to be right.
+        path: a CSV file whose header names the columns.
         guid: what the examples' names begin with.
+        labelled: whether the column `label` is read.
 
     Raises:
         InputError: no such file, nothing in it, a missing column, or a label that is no choice.
@@ -118,28 +119,29 @@ def read_swag(path: str, guid: str) -> list[ChoiceExample]:
     rows = iter(read_csv(path))
     header = next(rows, None)
     names = header.fields if header else []
-    missing = [name for name in _SWAG_TEXTS if name not in names]
+    wanted = (*_SWAG_TEXTS, "label") if labelled else _SWAG_TEXTS
+    missing = [name for name in wanted if name not in names]
     if missing:
         raise InputError(
             f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns"
         )
-    columns = [(name, names.index(name)) for name in _SWAG_TEXTS]
-    label_column = names.index("label") if "label" in names else None
+    columns = [(name, names.index(name)) for name in wanted]
     examples = []
     for number, row in enumerate(rows, start=1):
-        context, start, *endings = (row.field(column, name) for name, column in columns)
-        choices = tuple(f"{start} {ending}" for ending in endings)
-        label = None if label_column is None else _label(row, row.field(label_column, "label"))
+        context, start, *rest = (row.field(column, name) for name, column in columns)
+        choices = tuple(f"{start} {ending}" for ending in rest[:NUM_CHOICES])
+        label = _label(row, rest[NUM_CHOICES]) if labelled else None
         examples.append(ChoiceExample(f"{guid}-{number}", context, choices, label))
-    return _not_empty(examples, path)
+    return not_empty(examples, path)
 
 
-def read_codah(path: str, guid: str) -> list[ChoiceExample]:
+def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
     """Examples of a file of CODAH: category, stem, four endings and the number of the right one.
 
     Args:
-        path: a TSV file without a header; rows without the last column have no known answer.
+        path: a TSV file without a header.
         guid: what the examples' names begin with.
+        labelled: whether the last column is read.
 
     Raises:
         InputError: no such file, nothing in it, a short row, or a label that is no choice.
@@ -147,11 +149,11 @@ def read_codah(path: str, guid: str) -> list[ChoiceExample]:
     examples = []
     for row in read_tsv(path):
         choices = tuple(row.field(_CODAH_STEM + 1 + k, f"ending {k}") for k in range(NUM_CHOICES))
-        label = _label(row, row.fields[_CODAH_LABEL]) if len(row.fields) > _CODAH_LABEL else None
+        label = _label(row, row.field(_CODAH_LABEL, "the answer")) if labelled else None
         examples.append(
             ChoiceExample(f"{guid}-{row.line - 1}", row.field(_CODAH_STEM, "the stem"), choices, label)
         )
-    return _not_empty(examples, path)
+    return not_empty(examples, path)
 
 
 TASKS = {
@@ -167,9 +169,3 @@ def _label(row: Row, text: str) -> int:
     if text not in map(str, range(NUM_CHOICES)):
         raise row.error(f"has the label {text!r}, which is none of 0 to {NUM_CHOICES - 1}; correct it")
     return int(text)
-
-
-def _not_empty(examples: list[ChoiceExample], path: str) -> list[ChoiceExample]:
-    if not examples:
-        raise InputError(f"{path}: holds no example; check the file")
-    return examples

@@ -245,7 +245,8 @@ class AxProcessor(GlueProcessor):
         layout = self.test_layouts(data_dir)[""]
         header = next(read_tsv(os.path.join(data_dir, layout.file)), None)
         names = [name.lower() for name in header.fields] if header else []
-        return {"": layout._replace(label=names.index(name)) for name in _LABEL_HEADERS if name in names}
+        label = next((names.index(name) for name in _LABEL_HEADERS if name in names), None)
+        return {} if label is None else {"": layout._replace(label=label)}
 
     def test_layouts(self, data_dir: str) -> dict[str, Layout]:
         for file in _AX_FILES:

@@ -10,8 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from absl import logging
 
-from official_bert.data.tables import Row, read_csv, read_tsv
-from official_bert.errors import InputError
+from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
 from official_bert.tasks.examples import InputExample
 
 
@@ -163,14 +162,3 @@ def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
             f"has the label {label!r}, which is none of {', '.join(labels)}; correct it or the layout"
         )
     return label
-
-
-def not_empty(examples: list[InputExample], path: str) -> list[InputExample]:
-    """The examples.
-
-    Raises:
-        InputError: there is none.
-    """
-    if not examples:
-        raise InputError(f"{path}: holds no example; check the file")
-    return examples

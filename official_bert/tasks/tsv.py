@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 from absl import logging
 
-from official_bert.data.tables import Row, read_tsv
+from official_bert.data.tables import Row, not_empty, read_tsv
 from official_bert.errors import InputError
 from official_bert.tasks.examples import InputExample
-from official_bert.tasks.processor import DataProcessor, checked_label, not_empty
+from official_bert.tasks.processor import DataProcessor, checked_label
 
 
 class TsvProcessor(DataProcessor):
@@ -58,21 +58,22 @@ class TsvProcessor(DataProcessor):
         if is_regression:
             self.metrics, self.main_metric = ("pearson", "spearman"), "spearman"
         else:
-            self.metrics = ("accuracy", "precision", "recall", "f1")
+            per_label = ("precision", "recall", "f1")
+            self.metrics = per_label if is_multi_label else ("accuracy", *per_label)
             self.main_metric = "f1" if is_multi_label else "accuracy"
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        path = os.path.join(data_dir, "train.tsv")
+        table = self._table(data_dir, "train.tsv")
         if self._labels is None and not self.is_regression:
-            self._learn_labels(path)
-        return self._read(path, "train")
+            self._labels = self._learnt_labels(table)
+        return self._examples(table, "train")
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        return self._read(os.path.join(data_dir, "dev.tsv"), "dev")
+        return self._examples(self._table(data_dir, "dev.tsv"), "dev")
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
         """The examples of the test file, without labels."""
-        return self._read(os.path.join(data_dir, "test.tsv"), "test")
+        return self._examples(self._table(data_dir, "test.tsv"), "test", labelled=False)
 
     def get_labels(self) -> list[str] | None:
         """All labels; None in regression.
@@ -86,31 +87,31 @@ class TsvProcessor(DataProcessor):
             raise InputError("--labels: are not known; name them, or read the training file first")
         return list(self._labels)
 
-    def _learn_labels(self, path: str):
-        """Takes the labels that occur, sorted: as numbers if all are."""
-        label_of = self._column(path, self._label, "label_column")
-        found = {label for row in self._rows(path) for label in self._split(label_of(row))}
-        if not found:
-            raise InputError(f"{path}: holds no label; check --label_column")
-        try:
-            self._labels = sorted(found, key=int)
-        except ValueError:
-            self._labels = sorted(found)
-        logging.info("%s: has the labels %s", path, ", ".join(self._labels))
+    def _table(self, data_dir: str, file: str) -> "_Table":
+        return _Table(os.path.join(data_dir, file), self._has_header)
 
-    def _read(self, path: str, guid: str) -> list[InputExample]:
-        text_a = self._column(path, self._text_a, "text_a_column")
-        text_b = self._column(path, self._text_b, "text_b_column") if self._text_b else lambda row: None
-        label_of = (
-            (lambda row: None)
-            if guid == "test"
-            else self._checked(self._column(path, self._label, "label_column"))
-        )
+    def _learnt_labels(self, table: "_Table") -> list[str]:
+        """The labels that occur, sorted: as numbers if all are."""
+        label_of = table.column(self._label, "label_column")
+        found = {label for row in table.rows for label in self._split(label_of(row))}
+        if not found:
+            raise InputError(f"{table.path}: holds no label; check --label_column")
+        try:
+            labels = sorted(found, key=int)
+        except ValueError:
+            labels = sorted(found)
+        logging.info("%s: has the labels %s", table.path, ", ".join(labels))
+        return labels
+
+    def _examples(self, table: "_Table", guid: str, labelled: bool = True) -> list[InputExample]:
+        text_a = table.column(self._text_a, "text_a_column")
+        text_b = table.column(self._text_b, "text_b_column") if self._text_b else lambda row: None
+        label_of = self._checked(table.column(self._label, "label_column")) if labelled else lambda row: None
         examples = [
             InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row))
-            for row in self._rows(path)
+            for row in table.rows
         ]
-        return not_empty(examples, path)
+        return not_empty(examples, table.path)
 
     def _checked(self, label_of: Callable[[Row], str]) -> Callable[[Row], str | tuple[str, ...]]:
         labels = self.get_labels()
@@ -125,28 +126,30 @@ class TsvProcessor(DataProcessor):
             return [text]
         return [label for part in text.split(self._separator) if (label := part.strip())]
 
-    def _rows(self, path: str) -> list[Row]:
-        rows = list(read_tsv(path))
-        return rows[1:] if self._has_header else rows
 
-    def _column(self, path: str, column: str, flag: str) -> Callable[[Row], str]:
+class _Table:
+    """A file's rows and the names of its columns."""
+
+    def __init__(self, path: str, has_header: bool):
+        rows = list(read_tsv(path))
+        self.path = path
+        self._names = rows[0].fields if rows and has_header else []
+        self.rows = rows[1:] if has_header else rows
+
+    def column(self, column: str, flag: str) -> Callable[[Row], str]:
         """A function from a row to a column of it.
 
         Raises:
             InputError: a name that the header lacks, or a word where there is no header.
         """
-        header = next(read_tsv(path), None) if self._has_header else None
-        names = header.fields if header else []
-        if column in names:
-            number = names.index(column)
+        if column in self._names:
+            number = self._names.index(column)
         else:
             try:
                 number = int(column)
             except ValueError:
                 found = (
-                    f"the columns are {', '.join(names)}"
-                    if names
-                    else "there is no header, so give its number"
+                    f"its columns are {', '.join(self._names)}" if self._names else "give its number from 0"
                 )
-                raise InputError(f"--{flag}={column}: {path} has no such column; {found}") from None
+                raise InputError(f"--{flag}={column}: {self.path} names no such column; {found}") from None
         return lambda row: row.field(number, f"--{flag}")

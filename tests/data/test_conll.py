@@ -1,0 +1,134 @@
+import collections
+
+import pytest
+from absl import logging
+
+from official_bert.data.conll import IOB1, IOB2, read_conll, to_iob1, to_iob2, write_predictions
+from official_bert.errors import InputError
+from tests.shared import shared
+
+# Four columns in IOB1: the B- sets the second of two neighbours apart. \u00a0 and \u2028 are parts of tokens.
+TEXT = (
+    "\ufeff-DOCSTART- -X- -X- O\r\n\r\n"
+    "EU NNP  B-NP I-ORG\r\nBrussels\tNNP B-NP I-LOC\r\nParis NNP B-NP B-LOC\r\n\t\r\n\r\n"
+    "a\u00a0b NN B-NP O\n"
+    "-DOCSTART- -X- -X- O\n"
+    "c\u2028d NN I-NP I-ORG"
+)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text: str) -> str:
+        path = tmp_path / "train.conll"
+        path.write_bytes(text.encode())
+        return str(path)
+
+    return write_file
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    lines = []
+    for level in ("info", "warning"):
+        monkeypatch.setattr(logging, level, lambda form, *values: lines.append(form % values))
+    return lines
+
+
+def test_sentences_documents_and_tags(write, logged):
+    path = write(TEXT)
+    read = read_conll(path)
+    assert [(one.line, one.document, one.words, one.tags) for one in read.sentences] == [
+        (3, 1, ["EU", "Brussels", "Paris"], ["B-ORG", "B-LOC", "B-LOC"]),
+        (8, 1, ["a\u00a0b"], ["O"]),
+        (10, 2, ["c\u2028d"], ["B-ORG"]),
+    ]
+    assert read.sentences[0].columns[1] == ["Brussels", "NNP", "B-NP", "I-LOC"]
+    assert (read.scheme, read.has_documents) == (IOB1, True)
+    assert logged == [f"{path}: tags are IOB1"]
+
+
+def test_predictions_stand_beside_the_columns_in_the_files_scheme(write, tmp_path):
+    path = str(tmp_path / "predictions.conll")
+    write_predictions(path, read_conll(write(TEXT)), [["B-ORG", "B-LOC", "B-LOC"], ["B-PER"], ["O"]])
+    with open(path, encoding="utf-8", newline="") as file:
+        assert file.read() == (
+            "EU NNP B-NP I-ORG I-ORG\nBrussels NNP B-NP I-LOC I-LOC\nParis NNP B-NP B-LOC B-LOC\n\n"
+            "a\u00a0b NN B-NP O I-PER\n\n"
+            "c\u2028d NN I-NP I-ORG O\n\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme", "iob2"),
+    [
+        ("O B-a I-a O B-b", IOB2, "O B-a I-a O B-b"),
+        ("O I-a I-a O I-b", IOB1, "O B-a I-a O B-b"),
+        ("I-a B-a I-a I-b", IOB1, "B-a B-a I-a B-b"),
+        ("I-a O B-b I-b", IOB2, "B-a O B-b I-b"),  # neither: what begins with I- is a chunk all the same
+        ("O O", IOB2, "O O"),
+        ("B-creative-work I-creative-work", IOB2, "B-creative-work I-creative-work"),
+    ],
+)
+def test_schemes(write, tags, scheme, iob2):
+    read = read_conll(write("".join(f"word {tag}\n" for tag in tags.split())))
+    assert (read.scheme, read.sentences[0].tags, read.has_documents) == (scheme, iob2.split(), False)
+
+
+def test_the_number_of_odd_beginnings_is_logged(write, logged):
+    path = write("a I-x\nb O\nc B-x\nd I-y\n")
+    read_conll(path)
+    assert logged == [
+        f"{path}: tags are IOB2 (BIO)",
+        f"{path}: 2 chunks begin with I-; they are read as if with B-",
+    ]
+
+
+def test_the_schemes_turn_into_each_other():
+    iob1 = ["O", "I-a", "B-a", "I-a", "I-b", "O", "I-b", "B-b", "I-a"]
+    iob2 = ["O", "B-a", "B-a", "I-a", "B-b", "O", "B-b", "B-b", "B-a"]
+    assert to_iob2(iob1) == to_iob2(iob2) == iob2
+    assert to_iob1(iob2) == iob1
+    assert to_iob2([]) == to_iob1([]) == []
+
+
+def test_files_without_tags(write, tmp_path):
+    read = read_conll(write("A\nb\n\nc\n"), labelled=False)
+    assert [(one.words, one.tags) for one in read.sentences] == [(["A", "b"], None), (["c"], None)]
+    path = str(tmp_path / "predictions.conll")
+    write_predictions(path, read, [["B-x", "I-x"], ["O"]])
+    with open(path) as file:
+        assert file.read() == "A B-x\nb I-x\n\nc O\n\n"
+    assert read_conll(write("A NN\n"), labelled=False).sentences[0].tags is None
+    assert read_conll(write("A I-x\n"), labelled=False).scheme == IOB1  # for the predictions
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no example"),
+        ("-DOCSTART- O\n\n", "holds no example"),
+        ("a\nb\n", "line 1: has no tag; give each token its tag"),
+        ("\na X O\nb O\n", "line 3: has 2 columns and the lines before 3; separate"),
+        ("a O\nNew York B-LOC\n", "line 2: has 3 columns and the lines before 2"),
+        ("a O\n\nb E-LOC\n", "line 3: has the tag 'E-LOC'; tags are O, B-type and I-type"),
+        ("a NN\n", "line 1: has the tag 'NN'; tags are O"),
+        ("a B-\n", "line 1: has the tag 'B-'; tags are O"),
+    ],
+)
+def test_files_that_cannot_be_used(write, text, message):
+    path = write(text)
+    with pytest.raises(InputError, match=f"^{path}: {message}"):
+        read_conll(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_sentences", "num_tokens", "num_chunks"),
+    # counted by awk: lines with two columns, and those whose second begins with B-
+    [("train", 3394, 62730, 1975), ("dev", 1009, 15733, 836), ("test", 1287, 23394, 1079)],
+)
+def test_wnut17(name, num_sentences, num_tokens, num_chunks):
+    read = read_conll(str(shared("data", "wnut17", f"{name}.conll")))
+    assert (len(read.sentences), read.scheme, read.has_documents) == (num_sentences, IOB2, False)
+    tags = collections.Counter(tag[0] for sentence in read.sentences for tag in sentence.tags)
+    assert (tags.total(), tags["B"]) == (num_tokens, num_chunks)
