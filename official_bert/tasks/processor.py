@@ -115,13 +115,15 @@ def read_layout(
     Raises:
         InputError: no such file, nothing in it, a short row, an unknown label or a score that is no number.
     """
+    path = os.path.join(data_dir, layout.file)
+    num_columns = layout.num_columns
     examples = []
     num_short = 0
     for row in layout.rows(data_dir):
-        if len(row.fields) < layout.num_columns:
+        if len(row.fields) < num_columns:
             if not skip_short_rows:
                 raise row.error(
-                    f"has {len(row.fields)} columns, but {layout.num_columns} are needed; complete the row, or "
+                    f"has {len(row.fields)} columns, but {num_columns} are needed; complete the row, or "
                     "check that the file has the layout of the task"
                 )
             num_short += 1
@@ -135,8 +137,8 @@ def read_layout(
         name = row.line - 1 if layout.id_column is None else row.fields[layout.id_column]
         examples.append(InputExample(f"{layout.guid}-{name}", row.fields[layout.text_a], text_b, label))
     if num_short:
-        logging.warning("%s: skipped %d rows with too few columns", layout.file, num_short)
-    return not_empty(examples, os.path.join(data_dir, layout.file))
+        logging.warning("%s: skipped %d rows with too few columns", path, num_short)
+    return not_empty(examples, path)
 
 
 def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:

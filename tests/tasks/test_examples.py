@@ -151,6 +151,13 @@ def test_an_unknown_label_is_refused(tokenizer, label):
         encoded_examples([example], ["yes", "no"], 8, tokenizer)
 
 
+def test_fields_of_any_length(tokenizer):
+    long = InputExample("a", "the cat " * 50_000, "rain " * 100_000, "no")
+    batch = encoded_examples([long], ["no"], 9, tokenizer).features(np.array([0]), 9)
+    pieces = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
+    assert " ".join(pieces) == "[CLS] the cat the [SEP] rain rain rain [SEP]"
+
+
 def test_no_examples(tokenizer, tmp_path):
     path = str(tmp_path / "none")
     file_based_convert_examples_to_features([], ["yes"], 8, tokenizer, path)

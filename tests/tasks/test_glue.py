@@ -101,7 +101,7 @@ def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, logged):
     data_dir = write(tmp_path, train=f"h\n9\t1\t2\tA?\n{good}\n9\t1\n{good}\n", test="h\n5\tA?\n")
     guids = [example.guid for example in glue.QqpProcessor().get_train_examples(data_dir)]
     assert guids == ["train-2", "train-4"]
-    assert logged == ["train.tsv: skipped 2 rows with too few columns"]
+    assert logged == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
     with pytest.raises(InputError, match=r"test.tsv: line 2: has 2 columns, but 3 are needed"):
         glue.QqpProcessor().get_test_examples(data_dir)
     with pytest.raises(InputError, match=r"train.tsv: line 3: has 6 columns, but 10 are needed"):

@@ -60,9 +60,10 @@ def test_rows_that_cannot_be_used(folder, row, labels, message):
 def test_short_rows_are_skipped_where_they_are_known(folder, monkeypatch):
     lines = []
     monkeypatch.setattr(logging, "warning", lambda form, *values: lines.append(form % values))
-    examples = read_layout(folder("h\n1\ta\n2\ta\tb\tyes\n3\n"), PAIRS, LABELS, skip_short_rows=True)
+    data_dir = folder("h\n1\ta\n2\ta\tb\tyes\n3\n")
+    examples = read_layout(data_dir, PAIRS, LABELS, skip_short_rows=True)
     assert [example.guid for example in examples] == ["train-2"]
-    assert lines == ["train.tsv: skipped 2 rows with too few columns"]
+    assert lines == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
 
 
 @pytest.mark.parametrize("text", ["", "a\tb\tc\td\n"])
