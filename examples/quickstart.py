@@ -22,7 +22,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # official_bert, without installing it
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 OUTPUT = pathlib.Path("quickstart_output")
 EVAL_BATCH_SIZE = 8
@@ -205,7 +204,10 @@ def print_table(start: dict[str, float], end: dict[str, float], baseline: Baseli
 
 def fill_gaps(setting: Setting):
     """Loads the trained model and prints the five likeliest pieces for each gap of `GAPS`."""
-    from official_bert import BertConfig, BertPretrainer, FullTokenizer, load_checkpoint
+    from official_bert import flags
+
+    with flags.quiet_imports():
+        from official_bert import BertConfig, BertPretrainer, FullTokenizer, load_checkpoint
 
     tokenizer = FullTokenizer(str(OUTPUT / "vocab.txt"))
     model = BertPretrainer(BertConfig.from_json_file(str(OUTPUT / "bert_config.json")))
