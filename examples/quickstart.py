@@ -58,9 +58,9 @@ SETTINGS = {
         must_beat_baseline=True,
     ),
     "short": Setting(
-        num_train_steps=200,
-        num_warmup_steps=20,
-        log_every_steps=20,
+        num_train_steps=400,
+        num_warmup_steps=40,
+        log_every_steps=50,
         dupe_factor=5,
         must_beat_baseline=False,
     ),
