@@ -14,7 +14,8 @@ class TrainingBatches:
     """An endless dataset, read some steps at a time.
 
     Attributes:
-        state: what a checkpoint keeps: the position, the run's `seed`, and the `key` of the dataset.
+        state: what a checkpoint keeps: the position, the run's `seed`, and the `key`.
+        key: of the dataset; a saved position fits a dataset of the same key only.
     """
 
     def __init__(
@@ -27,8 +28,9 @@ class TrainingBatches:
             strategy: whose replicas share each batch.
             most_steps: the most that `draw` is asked for.
             seed: of the run.
-            key: of the dataset; a saved position fits a dataset of the same key only.
+            key: of the dataset.
         """
+        self.key = key
         self._iterator, self._strategy, self._most_steps = iter(dataset), strategy, most_steps
         self.state = tf.train.Checkpoint(
             iterator=self._iterator,
