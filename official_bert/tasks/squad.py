@@ -14,6 +14,7 @@ from absl import logging
 
 from official_bert import files
 from official_bert.errors import InputError
+from official_bert.metrics.squad import Question
 
 # What separates the words of a document; other blanks, the no-break space among them, are part of a word.
 _WORDS = re.compile("[^ \t\r\n\u202f]+")
@@ -85,6 +86,24 @@ def read_squad_examples(
         )
     _warn_of_repeated_ids(input_file, examples)
     return examples
+
+
+def read_gold_answers(input_file: str) -> list[Question] | None:
+    """The true answers of a SQuAD file, which its metrics compare with; None if a question has no field for them.
+
+    Raises:
+        InputError: no such file, or what is in it is no SQuAD JSON or lacks something.
+    """
+    gold = []
+    for where, paragraph in _paragraphs(input_file):
+        for number, question in enumerate(field(paragraph, "qas", list, where), 1):
+            qas_id = _id(question, f"{where}, question {number}")
+            if "answers" not in question:
+                return None
+            at_question = f"{input_file}: question {qas_id}"
+            answers = field(question, "answers", list, at_question)
+            gold.append(Question(qas_id, [field(answer, "text", str, at_question) for answer in answers]))
+    return gold
 
 
 def read_squad_json(input_file: str) -> list[dict]:

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from official_bert.errors import InputError
-from official_bert.tasks.squad import read_squad_examples
+from official_bert.tasks.squad import read_gold_answers, read_squad_examples
 from tests.tasks.squad_sample import CONTEXT, QUESTIONS, write_json, write_squad
 
 IMPOSSIBLE = {"id": "q3", "question": "Why?", "answers": [], "is_impossible": True}
@@ -150,3 +150,19 @@ def test_what_is_no_json_is_refused_with_its_place(tmp_path, data, message):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_squad_examples(str(tmp_path / "absent.json"), is_training=False)
+
+
+def test_gold_answers(tmp_path):
+    several = {"id": 7, "question": "?", "answers": [{"text": "a"}, {"text": "b"}]}
+    path = write_squad(tmp_path, [QUESTIONS[0], several, IMPOSSIBLE])
+    assert read_gold_answers(path) == [("q1", ["Driver"]), ("7", ["a", "b"]), ("q3", [])]
+
+
+def test_a_file_of_questions_only_has_no_gold_answers(tmp_path):
+    assert read_gold_answers(write_squad(tmp_path, [QUESTIONS[0], {"id": "a", "question": "?"}])) is None
+
+
+def test_gold_answers_without_text_are_refused(tmp_path):
+    path = write_squad(tmp_path, [{"id": "a", "question": "?", "answers": ["Driver"]}])
+    with pytest.raises(InputError, match=r"squad\.json: question a: is no object"):
+        read_gold_answers(path)
