@@ -10,12 +10,15 @@ from official_bert.modeling.shapes import (
     gather_indexes,
     get_shape_list,
 )
+from official_bert.modeling.task_models import BertClassifier, BertSpans
 
 __all__ = [
+    "BertClassifier",
     "BertConfig",
     "BertModel",
     "BertOutput",
     "BertPretrainer",
+    "BertSpans",
     "PretrainingOutput",
     "create_attention_mask_from_input_mask",
     "create_initializer",

@@ -13,7 +13,7 @@ def dropout(x, rate: float, seed, index: int):
     same mask, which they do not for uniform floats. The rate is met to 1/2^17.
 
     Args:
-        x: float tensor of any shape, the last dimension known.
+        x: float tensor of any shape.
         rate: share of the values that become 0, in [0, 1).
         seed: int32[2], another one for every step, replica and micro-batch; None leaves `x` as it is.
         index: place of this call in the model: calls of one step must not share a mask.
@@ -28,21 +28,12 @@ def dropout(x, rate: float, seed, index: int):
     # The generator scrambles its seed, so any other seed gives an unrelated stream; the stride keeps the places
     # of one seed apart from those of the seeds next to it.
     seed = seed + tf.constant([(index * _STRIDE + 2**31) % 2**32 - 2**31, 0], tf.int32)
-    shape = tf.shape(x)
-    halves = 2 if x.shape[-1] % 2 == 0 else 1
+    count = tf.size(x)
     words = tf.random.stateless_uniform(
-        tf.concat([shape[:-1], [x.shape[-1] // halves]], 0),
-        seed,
-        minval=None,
-        maxval=None,
-        dtype=tf.uint32,
-        alg="philox",
+        [(count + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
     )
-    if halves == 2:
-        draws = tf.reshape(tf.bitcast(words, tf.uint16), shape)
-        keep = draws >= tf.constant(round(rate * 2**16), tf.uint16)
-    else:
-        keep = words >= tf.constant(round(rate * 2**32), tf.uint32)
+    draws = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:count]
+    keep = tf.reshape(draws, tf.shape(x)) >= tf.constant(round(rate * 2**16), tf.uint16)
     return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
 
 

@@ -46,23 +46,22 @@ class MaskedLmHead(keras.layers.Layer):
         return ops.matmul(x, ops.transpose(embedding_table)) + self.output_bias
 
 
-class NextSentenceHead(keras.layers.Layer):
-    """Whether the second segment is random (class 1) or follows the first (class 0)."""
+class LinearHead(keras.layers.Layer):
+    """A linear layer on the encoder's output, its weights [out, in] as the original's hand-made heads."""
 
-    def __init__(self, config, name: str = "seq_relationship"):
+    def __init__(self, config, num_outputs: int, name: str):
         super().__init__(name=name)
-        self.config = config
+        self.config, self.num_outputs = config, num_outputs
 
     def build(self, input_shape=None):
         initializer = create_initializer(self.config.initializer_range)
-        # [out, in], as the original's hand-made heads.
-        shape = (2, self.config.hidden_size)
+        shape = (self.num_outputs, self.config.hidden_size)
         self.output_weights = self.add_weight(shape, initializer=initializer, name="output_weights")
-        self.output_bias = self.add_weight((2,), initializer="zeros", name="output_bias")
+        self.output_bias = self.add_weight((self.num_outputs,), initializer="zeros", name="output_bias")
 
-    def call(self, pooled_output):
-        """Float[B, hidden] to logits float[B, 2]."""
-        return ops.matmul(pooled_output, ops.transpose(self.output_weights)) + self.output_bias
+    def call(self, x):
+        """Float[..., hidden] to logits float[..., num_outputs]."""
+        return ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias
 
 
 class PretrainingHeads(keras.layers.Layer):
@@ -75,7 +74,8 @@ class PretrainingHeads(keras.layers.Layer):
     def build(self, input_shape=None):
         self.predictions = MaskedLmHead(self.config)
         self.predictions.build()
-        self.seq_relationship = NextSentenceHead(self.config)
+        # Class 0: the second segment follows the first; class 1: it is random.
+        self.seq_relationship = LinearHead(self.config, 2, name="seq_relationship")
         self.seq_relationship.build()
 
     def call(self, encoded, positions, embedding_table):

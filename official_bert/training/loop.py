@@ -23,10 +23,11 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
 
     Returns:
         A function of per-replica features [most steps, batch / replicas, ...] and how many of those steps to make;
-        it returns the objective's sums over them and all replicas. It is traced once, if the shapes stay the same.
+        it returns the objective's sums over them and all replicas. It is traced once if the shapes stay the same,
+        and a few times if they do not.
     """
 
-    @tf.function
+    @tf.function(reduce_retracing=True)
     def run(batches, num_steps):
         def replica_step(batches, index):
             return step({name: value[index] for name, value in batches.items()})

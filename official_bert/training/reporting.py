@@ -81,13 +81,14 @@ class ProgressReporter:
         self._since_step, self._since_secs = step, time.monotonic()
 
 
-def write_eval_results(output_dir: str, results: Mapping[str, float], step: int):
+def write_eval_results(output_dir: str, results: Mapping[str, float], step: int, suffix: str = ""):
     """Writes eval_results.txt as the original does, logs it, and gives TensorBoard the scalars under eval/.
 
     Args:
         output_dir: of the run.
         results: metrics by name; `global_step` is added.
         step: updates made so far.
+        suffix: of a second set's names: "_mm" gives eval_results_mm.txt and eval_mm/.
     """
     lines = [
         f"{name} = {_as_printed(value)}" for name, value in sorted({**results, "global_step": step}.items())
@@ -95,9 +96,9 @@ def write_eval_results(output_dir: str, results: Mapping[str, float], step: int)
     logging.info("***** Eval results *****")
     for line in lines:
         logging.info("  %s", line)
-    with files.replacing(os.path.join(output_dir, "eval_results.txt")) as file:
+    with files.replacing(os.path.join(output_dir, f"eval_results{suffix}.txt")) as file:
         file.writelines(f"{line}\n" for line in lines)
-    _write_scalars(tf.summary.create_file_writer(os.path.join(output_dir, "eval")), results, step)
+    _write_scalars(tf.summary.create_file_writer(os.path.join(output_dir, f"eval{suffix}")), results, step)
 
 
 def write_run_record(output_dir: str, script: str, options, seed: int, strategy: tf.distribute.Strategy):

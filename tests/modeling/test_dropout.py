@@ -9,9 +9,11 @@ from official_bert.modeling.dropout import dropout
 SEED = tf.constant([5, 7])
 
 
-@pytest.mark.parametrize("width", [64, 63])  # an odd width takes 32 bits a decision
+@pytest.mark.parametrize(
+    "width", [64, 63]
+)  # two decisions share a random word, the last of an odd count has one alone
 def test_share_of_zeros_and_scale_of_the_rest(width):
-    x = tf.ones([4000, width])
+    x = tf.ones([3999, width])
     dropped = dropout(x, 0.1, SEED, index=3).numpy()
     assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.9)}
     count = dropped.size

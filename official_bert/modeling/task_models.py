@@ -1,0 +1,123 @@
+"""The encoder with a head for a task: classes or a score of a text, the span of an answer.
+
+Their dropout and initial weights are the original's constants, whatever the configuration says of the encoder's.
+
+B batch   S length   K outputs
+"""
+
+import keras
+from keras import ops
+
+from official_bert.config import BertConfig
+from official_bert.modeling.bert import BertModel
+from official_bert.modeling.dropout import draw_seed, dropout
+from official_bert.modeling.heads import LinearHead
+from official_bert.modeling.layers import create_initializer
+
+CLASSIFIER_DROPOUT = 0.1
+HEAD_INITIALIZER_RANGE = 0.02
+_HEAD_DROPOUT_INDEX = 1 << 20  # beyond every index in the encoder
+
+
+class BertClassifier(keras.Model):
+    """K numbers for a text or a pair, from the first token's vector: logits of classes, or one score.
+
+    Devlin et al. (2019), section 4.1.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_outputs: int,
+        use_one_hot_embeddings: bool = False,
+        name: str = "classifier",
+    ):
+        """Builds the model and draws its weights.
+
+        Args:
+            config: of the encoder.
+            num_outputs: K.
+            use_one_hot_embeddings: as in BertModel.
+            name: of the model.
+        """
+        super().__init__(name=name)
+        self.bert = BertModel(config, use_one_hot_embeddings)
+        self.config, self.num_outputs = self.bert.config, num_outputs
+        self.build()
+
+    def build(self, input_shape=None):
+        initializer = create_initializer(HEAD_INITIALIZER_RANGE)
+        shape = (self.num_outputs, self.config.hidden_size)
+        self.output_weights = self.add_weight(shape, initializer=initializer, name="output_weights")
+        self.output_bias = self.add_weight((self.num_outputs,), initializer="zeros", name="output_bias")
+
+    def call(self, features, training=False, dropout_seed=None):
+        """Logits of a batch.
+
+        Args:
+            features: a dict with `input_ids`, `input_mask`, `segment_ids`, int32[B, S].
+            training: whether dropout is applied.
+            dropout_seed: int32[2]; drawn when `training` without one.
+
+        Returns:
+            float[B, K].
+        """
+        seed = (draw_seed() if dropout_seed is None else dropout_seed) if training else None
+        encoded = _encoded(self.bert, features, training, seed)
+        pooled = dropout(encoded.pooled_output, CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
+        return ops.matmul(pooled, ops.transpose(self.output_weights)) + self.output_bias
+
+
+class _SpanScope(keras.layers.Layer):
+    """The scope `cls` of a SQuAD checkpoint."""
+
+    def __init__(self, config):
+        super().__init__(name="cls")
+        self.config = config
+
+    def build(self, input_shape=None):
+        self.squad = LinearHead(self.config, 2, name="squad")
+        self.squad.build()
+
+    def call(self, x):
+        return self.squad(x)
+
+
+class BertSpans(keras.Model):
+    """Where an answer begins and ends: two logits for every token. Devlin et al. (2019), section 4.2."""
+
+    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "spans"):
+        """Builds the model and draws its weights; arguments as BertModel's."""
+        super().__init__(name=name)
+        self.bert = BertModel(config, use_one_hot_embeddings)
+        self.config = self.bert.config
+        self.build()
+
+    def build(self, input_shape=None):
+        self.cls = _SpanScope(_with_head_range(self.config))
+        self.cls.build()
+
+    def call(self, features, training=False, dropout_seed=None):
+        """Logits of a batch: arguments as BertClassifier's.
+
+        Returns:
+            start and end logits, float[B, S] each; padding is not masked out.
+        """
+        encoded = _encoded(self.bert, features, training, dropout_seed)
+        logits = self.cls(encoded.sequence_output)  # [B, S, 2]
+        return logits[..., 0], logits[..., 1]
+
+
+def _encoded(bert, features, training, dropout_seed):
+    return bert(
+        features["input_ids"],
+        features["input_mask"],
+        features["segment_ids"],
+        training=training,
+        dropout_seed=dropout_seed,
+    )
+
+
+def _with_head_range(config: BertConfig) -> BertConfig:
+    """A copy of the configuration whose initial weights are those of the heads."""
+    return BertConfig.from_dict(config.to_dict() | {"initializer_range": HEAD_INITIALIZER_RANGE})

@@ -1,0 +1,69 @@
+"""What a classification run is told. Every field is a flag of run_classifier.py."""
+
+import dataclasses
+
+from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, option
+from official_bert.options.training import TrainingOptions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningOptions(TrainingOptions):
+    """Flags that the fine-tuning scripts share."""
+
+    vocab_file: str = option(help="The vocabulary file that the BERT model was trained on.")
+    do_lower_case: bool = option(
+        True, help="Whether to lower case the input text: True for uncased models, False for cased ones."
+    )
+    strip_accents: bool | None = option(
+        None, help="Whether to strip accents; as --do_lower_case when not given, like the original."
+    )
+    do_predict: bool = option(False, help="Whether to run the model in inference mode on the test set.")
+    predict_batch_size: int = option(8, check=POSITIVE, help="Examples in one prediction batch.")
+    num_train_epochs: float = option(3.0, check=NOT_NEGATIVE, help="Passes over the training set.")
+    warmup_proportion: float = option(
+        0.1, check=PROBABILITY, help="Share of the updates that are learning rate warm-up."
+    )
+    shuffle_buffer_size: int | None = option(
+        None,
+        check=NOT_NEGATIVE,
+        help="Examples that are shuffled at a time; 0 shuffles the whole set each epoch. When not given: 100 for "
+        "the original's tasks, like the original, and 0 for the others.",
+    )
+    length_aware_batches: bool = option(
+        True,
+        help="Whether a batch is padded to its longest example instead of --max_seq_length (never on TPU).",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierOptions(FineTuningOptions):
+    data_dir: str = option(help="The input data folder: the .tsv files (or other data files) of the task.")
+    task_name: str = option(
+        help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, or tsv for files of your "
+        "own (case and hyphens do not count)."
+    )
+    max_seq_length: int = option(
+        128, check=POSITIVE, help="Maximum input length in WordPiece tokens; longer inputs are cut."
+    )
+    do_eval: bool = option(False, help="Whether to run evaluation on the dev set.")
+    eval_batch_size: int = option(8, check=POSITIVE, help="Examples in one evaluation batch.")
+    class_weights: list[str] | None = option(
+        None, help="Weights of the labels in the training loss, in their order, separated by commas."
+    )
+    glue_submission_dir: str | None = option(
+        None, help="Folder for the predictions in the form that GLUE's site takes."
+    )
+    xnli_language: str = option("zh", help="XNLI: the language.")
+    text_a_column: str = option("0", help="tsv: column of the text, by name or number (from 0).")
+    text_b_column: str | None = option(None, help="tsv: column of the second text of a pair.")
+    label_column: str = option("-1", help="tsv: column of the label.")
+    labels: list[str] | None = option(
+        None, help="tsv: all labels, separated by commas; learnt from the training file when not given."
+    )
+    has_header: bool = option(True, help="tsv: whether the first line names the columns.")
+    multi_label: bool = option(False, help="tsv: whether an example may have several labels.")
+    label_separator: str = option(",", help="tsv: what stands between the labels of an example.")
+    regression: bool = option(False, help="tsv: whether the label is a score.")
+    bert_hub_module_handle: str | None = option(
+        None, help="Not supported: give the model with --init_checkpoint instead."
+    )

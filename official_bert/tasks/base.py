@@ -1,0 +1,79 @@
+"""The contract of a fine-tuning task: what the runner asks of it, and nothing else.
+
+A task is one class like this, and one line in the registry of its script. It hands the runner data sets (as
+numbers, without padding), a model, the loss of a batch, what to keep of each prediction, and metrics.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class EncodedSet(Protocol):
+    """A data set as a model reads it.
+
+    Attributes:
+        lengths: int[n], tokens of each example.
+    """
+
+    lengths: np.ndarray
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """A batch: the examples `rows`, int[b], padded to `length`; values [b, ...]."""
+
+
+class Task(Protocol):
+    """A task.
+
+    Attributes:
+        main_metric: key of `metrics` by which checkpoints are compared; higher is better.
+        untrained: what names of weights that receive no gradient begin with.
+    """
+
+    main_metric: str
+    untrained: tuple[str, ...]
+
+    def build_model(self, config, use_one_hot_embeddings: bool):
+        """A Keras model with fresh weights: model(features, training, dropout_seed) -> its outputs."""
+
+    def losses(self, model, features: dict, dropout_seed):
+        """The loss of each example or token, float32[N]; no dropout where `dropout_seed` is None."""
+
+    def weights(self, features: dict):
+        """How much each of those losses counts, float32[N]; known before the model runs."""
+
+    def outputs(self, model, features: dict) -> dict:
+        """What prediction keeps of each example: a dict of [B, ...]; what a server answers, too."""
+
+    def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+        """The official metrics of a set from the outputs of all its examples, in its order."""
+
+
+class TaskObjective:
+    """The weighted mean of a task's losses over a whole update, on every replica's share of it."""
+
+    sum_names = ("loss", "weighted_loss", "weight")
+
+    def __init__(self, task: Task, model):
+        self.task, self.model = task, model
+
+    def totals(self, features: dict) -> dict:
+        """The weights that the loss divides by."""
+        from keras import ops
+
+        return {"weight": ops.sum(self.task.weights(features))}
+
+    def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
+        """This replica's share of the loss, float32[], and sums for the progress line."""
+        from keras import ops
+
+        weights = self.task.weights(features)
+        weighted = ops.sum(self.task.losses(self.model, features, dropout_seed) * weights)
+        loss = weighted / totals["weight"]
+        return loss, {"loss": loss, "weighted_loss": weighted, "weight": ops.sum(weights)}
+
+    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
+        """The mean loss of some steps."""
+        return {"loss": sums["loss"] / num_steps}

@@ -1,0 +1,121 @@
+"""Training batches of a data set that is in memory, in an order that follows from the seed.
+
+The position is a number of examples, so resuming is exact and costs no saved buffers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.training.distribution import split_over_replicas
+
+LENGTH_MULTIPLE = 8
+
+
+def example_order(num_examples: int, seed: int, buffer_size: int) -> Iterator[int]:
+    """Numbers of examples, without end.
+
+    Args:
+        num_examples: of the set.
+        seed: of the run.
+        buffer_size: as in the original, where 100 examples are held back and the next is drawn among them, over and
+            over the set, so that passes blend at their borders; 0 shuffles the whole set anew for each pass.
+    """
+    if not buffer_size:
+        for epoch in itertools.count():
+            yield from np.random.default_rng([seed, epoch]).permutation(num_examples).tolist()
+    draws = np.random.default_rng(seed)
+    upcoming = itertools.cycle(range(num_examples))
+    held = list(itertools.islice(upcoming, buffer_size))
+    while True:
+        for place in draws.integers(buffer_size, size=4096).tolist():
+            yield held[place]
+            held[place] = next(upcoming)
+
+
+def padded_length(longest: int, max_length: int) -> int:
+    """What a batch is padded to: the next multiple of 8, at most `max_length`."""
+    return min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, max_length)
+
+
+class ExampleBatches:
+    """Batches of an encoded set.
+
+    Attributes:
+        state: what a checkpoint keeps: the position, the run's seed and the key.
+        key: of the set and its reading; a saved position fits the same key only.
+    """
+
+    def __init__(
+        self,
+        features: Callable[[np.ndarray, int], dict[str, np.ndarray]],
+        lengths: np.ndarray,
+        strategy: tf.distribute.Strategy,
+        batch_size: int,
+        seed: int,
+        *,
+        buffer_size: int,
+        max_length: int,
+        most_steps: int,
+        pad_to_longest: bool,
+    ):
+        """Starts at the beginning.
+
+        Args:
+            features: (rows, length) to a batch.
+            lengths: int[n], tokens of each example.
+            strategy: whose replicas share each batch.
+            batch_size: examples of an update, over all replicas.
+            seed: of the run.
+            buffer_size: as in `example_order`.
+            max_length: tokens that a batch is padded to at most.
+            most_steps: the most that `draw` is asked for.
+            pad_to_longest: pad to the longest example drawn instead.
+        """
+        self._features, self._lengths, self._strategy = features, lengths, strategy
+        self._batch_size, self._seed, self._buffer_size = batch_size, seed, buffer_size
+        self._max_length, self._most_steps, self._pad_to_longest = max_length, most_steps, pad_to_longest
+        digest = hashlib.sha256(lengths.tobytes() + f"{batch_size} {buffer_size}".encode()).hexdigest()
+        self.key = int(digest[:15], 16)
+        self._position = tf.Variable(0, dtype=tf.int64)
+        self.state = tf.train.Checkpoint(
+            position=self._position,
+            seed=tf.Variable(seed, dtype=tf.int64),
+            key=tf.Variable(self.key, dtype=tf.int64),
+        )
+        self._order, self._drawn = self._fresh_order(), 0
+
+    def _fresh_order(self) -> Iterator[int]:
+        return example_order(len(self._lengths), self._seed, self._buffer_size)
+
+    def draw(self, num_steps: int) -> dict:
+        """The next batches, one on the other.
+
+        Returns:
+            Per-replica values [most_steps, batch / replicas, ...], of which the first `num_steps` count.
+        """
+        position = int(self._position.numpy())
+        if position != self._drawn:  # restored: go there
+            self._order = itertools.islice(self._fresh_order(), position, None)
+        count = num_steps * self._batch_size
+        rows = np.fromiter(itertools.islice(self._order, count), np.int64, count)
+        self._drawn = position + count
+        self._position.assign(self._drawn)
+
+        length = self._max_length
+        if self._pad_to_longest:
+            length = padded_length(int(self._lengths[rows].max()), length)
+        # Steps beyond those asked for are never read: one shape means one trace.
+        rows = np.concatenate([rows, np.tile(rows[-self._batch_size :], self._most_steps - num_steps)])
+        shape = (self._most_steps, self._batch_size)
+        stacked = {
+            name: values.reshape(*shape, *values.shape[1:])
+            for name, values in self._features(rows, length).items()
+        }
+        stacked = {name: tf.convert_to_tensor(values) for name, values in stacked.items()}
+        return split_over_replicas(self._strategy, stacked, axis=1)

@@ -1,0 +1,57 @@
+"""What a model gives for every example of a set, gathered on the host in the order of the set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.training.distribution import split_over_replicas
+from official_bert.training.example_batches import padded_length
+
+
+def predict(
+    strategy: tf.distribute.Strategy,
+    outputs: Callable[[dict], dict],
+    features: Callable[[np.ndarray, int], dict[str, np.ndarray]],
+    lengths: np.ndarray,
+    batch_size: int,
+    max_length: int,
+    pad_to_longest: bool,
+) -> dict[str, np.ndarray]:
+    """Runs a model over a set, the last batch included.
+
+    Args:
+        strategy: whose replicas share each batch.
+        outputs: a batch to a dict of [batch, ...]; run in replica context.
+        features: (rows, length) to a batch.
+        lengths: int[n], tokens of each example; n > 0.
+        batch_size: examples of a batch, over all replicas.
+        max_length: tokens that a batch is padded to at most.
+        pad_to_longest: put examples of like length together and pad to the longest of them.
+
+    Returns:
+        A dict of arrays [n, ...]. Every [batch, length] output needs batches of one length: `pad_to_longest` False.
+    """
+
+    @tf.function(reduce_retracing=True)
+    def run(batch):
+        gathered = strategy.run(outputs, args=(batch,))
+        return {name: strategy.gather(value, axis=0) for name, value in gathered.items()}
+
+    order = np.argsort(lengths, kind="stable") if pad_to_longest else np.arange(len(lengths))
+    found: dict[str, np.ndarray] = {}
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        length = padded_length(int(lengths[rows].max()), max_length) if pad_to_longest else max_length
+        # Replicas share every batch evenly: the last one is filled up, and what fills it is cut off again.
+        missing = -len(rows) % strategy.num_replicas_in_sync
+        filled = np.concatenate([rows, np.repeat(rows[-1:], missing)])
+        batch = {name: tf.convert_to_tensor(values) for name, values in features(filled, length).items()}
+        for name, value in run(split_over_replicas(strategy, batch, axis=0)).items():
+            value = np.asarray(value)[: len(rows)]
+            if name not in found:
+                found[name] = np.zeros((len(order), *value.shape[1:]), value.dtype)
+            found[name][rows] = value
+    return found

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Fine-tunes BERT on a text classification or regression task, evaluates it and predicts with it."""
+
+import importlib
+
+from official_bert import flags
+from official_bert.options.classifier import ClassifierOptions
+
+_PUBLIC = {  # what people import from this script
+    "official_bert.tasks.examples": (
+        "InputExample",
+        "InputFeatures",
+        "PaddingInputExample",
+        "convert_examples_to_features",
+        "convert_single_example",
+        "file_based_convert_examples_to_features",
+    ),
+    "official_bert.tasks.glue": ("ColaProcessor", "MnliProcessor", "MrpcProcessor"),
+    "official_bert.tasks.processor": ("DataProcessor",),
+    "official_bert.tasks.xnli": ("XnliProcessor",),
+}
+
+
+def __getattr__(name: str):
+    for module, names in _PUBLIC.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def main(options: ClassifierOptions):
+    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+        from official_bert.runners import classify
+
+    classify.run(options)
+
+
+if __name__ == "__main__":
+    flags.run(main, ClassifierOptions)
