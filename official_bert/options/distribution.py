@@ -22,9 +22,12 @@ class DistributionOptions:
         None, help="Zone of the Cloud TPU; detected from metadata when not given. Only used with --use_tpu."
     )
     gcp_project: str | None = option(
-        None, help="Project of the Cloud TPU; detected from metadata when not given. Only used with --use_tpu."
+        None,
+        help="Project of the Cloud TPU; detected from metadata when not given. Only used with --use_tpu.",
     )
-    master: str | None = option(None, help="TensorFlow master URL, used for the TPU when --tpu_name is absent.")
+    master: str | None = option(
+        None, help="TensorFlow master URL, used for the TPU when --tpu_name is absent."
+    )
     num_tpu_cores: int = option(
         8, check=POSITIVE, help="Total number of TPU cores to use. Only used with --use_tpu."
     )
@@ -43,6 +46,4 @@ class DistributionOptions:
     num_logical_cpus: int = option(
         1, check=POSITIVE, help="Testing aid: splits the CPU into this many logical devices for mirrored."
     )
-    jit_compile: bool = option(
-        False, help="Compile the training step with XLA (on TPU it always is)."
-    )
+    jit_compile: bool = option(False, help="Compile the training step with XLA (on TPU it always is).")
