@@ -1,0 +1,121 @@
+"""The fine-tuning heads against the original's: logits, loss, six updates, and a pooler that must not move."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert import BertConfig
+from official_bert.checkpoints import load_checkpoint, named_variables
+from official_bert.modeling import BertClassifier, BertSpans, task_models
+from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
+from official_bert.tasks.base import TaskObjective
+from official_bert.tasks.classification import ClassificationTask
+from official_bert.tasks.glue import MnliProcessor
+from official_bert.training.loop import compiled_steps
+from official_bert.training.step import TrainingStep
+from tests.golden_model import (
+    FINAL_WEIGHTS,
+    LOSSES,
+    OUTPUTS,
+    SLOTS,
+    TRAINING_LOSSES,
+    largest_difference,
+)
+from tests.shared import ROOT, shared
+
+CONFIG = BertConfig.from_json_file(str(ROOT / "tests" / "golden" / "model_gelu" / "bert_config.json"))
+
+
+def classifier():
+    folder = shared("golden", "head_classifier")
+    task = ClassificationTask(MnliProcessor(), MnliProcessor().get_labels())
+    model = BertClassifier(CONFIG, 3)
+    load_checkpoint(model, str(folder / "model.ckpt"))
+    batch = dict(np.load(folder / "inputs.npz"))
+    return folder, task, model, batch | {"is_real_example": np.ones(len(batch["label_ids"]), np.int32)}
+
+
+def train(task, model, batch, settings):
+    """Losses before each update, and all variables by name afterwards."""
+    weights = {
+        name: variable.value
+        for name, variable in named_variables(model).items()
+        if not name.startswith(task.untrained or ("-",))
+    }
+    optimizer = AdamWeightDecayOptimizer(
+        WarmupLinearDecay(settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"]),
+        weight_decay_rate=0.01,
+        exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
+    )
+    optimizer.build(weights.items())
+    step = TrainingStep(TaskObjective(task, model), list(weights.values()), optimizer, run_seed=1)
+    run = compiled_steps(tf.distribute.get_strategy(), step)
+    stacked = {name: tf.constant(value[None]) for name, value in batch.items()}
+    losses = [run(stacked, 1)["loss"] for _ in range(settings["steps"])]
+    return losses, named_variables(model) | optimizer.slots
+
+
+def assert_trained_as_recorded(folder, losses, variables):
+    recorded = np.load(folder / "training.npz")
+    assert largest_difference(losses, recorded["losses"]) <= TRAINING_LOSSES
+    assert sorted([*variables, "losses"]) == sorted(recorded.files)
+    for name, variable in variables.items():
+        tolerance = SLOTS if name.endswith(("adam_m", "adam_v")) else FINAL_WEIGHTS
+        assert largest_difference(variable.numpy(), recorded[name]) <= tolerance, name
+
+
+def test_the_classifier_is_the_originals(monkeypatch):
+    folder, task, model, batch = classifier()
+    expected = np.load(folder / "outputs.npz")
+    outputs = task.outputs(model, {name: tf.constant(value) for name, value in batch.items()})
+    for name, recorded in (
+        ("logits", "logits"),
+        ("probabilities", "probabilities"),
+        ("loss", "per_example_loss"),
+    ):
+        assert largest_difference(outputs[name], expected[recorded]) <= OUTPUTS, name
+    assert largest_difference(np.mean(outputs["loss"]), expected["loss"]) <= LOSSES
+
+    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)  # the recording was made without
+    settings = json.loads((folder / "training.json").read_text())
+    assert_trained_as_recorded(folder, *train(task, model, batch, settings))
+
+
+def test_the_classifiers_dropout_is_its_own():
+    """The configuration's rates are 0, the head's is not: a tenth of the pooled vector is dropped in training."""
+    model = BertClassifier(CONFIG, 3)
+    features = {
+        "input_ids": np.ones((4, 8), np.int32),
+        "input_mask": np.ones((4, 8), np.int32),
+        "segment_ids": np.zeros((4, 8), np.int32),
+    }
+    seed = tf.constant([1, 2])
+    plain = model(features).numpy()
+    first, again = (model(features, training=True, dropout_seed=seed).numpy() for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - plain).max() > 1e-4
+    assert len(np.unique(plain.round(5), axis=0)) == 1, "equal rows, equal logits"
+    assert len(np.unique(first.round(5), axis=0)) > 1, "every row has a mask of its own"
+
+
+def test_span_logits_are_the_originals():
+    folder = shared("golden", "head_squad")
+    model = BertSpans(CONFIG)
+    report = load_checkpoint(model, str(folder / "model.ckpt"))
+    assert not report.missing
+    inputs, expected = np.load(folder / "inputs.npz"), np.load(folder / "outputs.npz")
+    start, end = model({name: inputs[name] for name in ("input_ids", "input_mask", "segment_ids")})
+    assert largest_difference(start, expected["start_logits"]) <= OUTPUTS
+    assert largest_difference(end, expected["end_logits"]) <= OUTPUTS
+
+
+@pytest.mark.parametrize(("outputs", "kind"), [(3, "classes"), (1, "a score")])
+def test_weights_have_the_originals_names(outputs, kind):
+    shapes = {name: tuple(v.shape) for name, v in named_variables(BertClassifier(CONFIG, outputs)).items()}
+    heads = {name: shape for name, shape in shapes.items() if not name.startswith("bert/")}
+    assert heads == {"output_weights": (outputs, 48), "output_bias": (outputs,)}, kind
+    spans = {name: tuple(v.shape) for name, v in named_variables(BertSpans(CONFIG)).items()}
+    heads = {name: shape for name, shape in spans.items() if not name.startswith("bert/")}
+    assert heads == {"cls/squad/output_weights": (2, 48), "cls/squad/output_bias": (2,)}
