@@ -37,7 +37,7 @@ install-dev: .venv/installed-dev
 	@touch $@
 
 .venv/installed-dev: requirements-dev.txt .venv/installed | .venv/created
-	$(IN_VENV) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(IN_VENV) -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
 # Both questions are in the Python that every version since 2.6 understands.
