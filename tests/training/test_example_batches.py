@@ -1,0 +1,83 @@
+"""The order of training examples, what batches hold, and where a restored run goes on."""
+
+import collections
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.training.example_batches import ExampleBatches, example_order, padded_length
+
+
+def first(count, *arguments):
+    return list(itertools.islice(example_order(*arguments), count))
+
+
+def test_the_whole_set_is_shuffled_anew_in_each_pass():
+    order = first(30, 10, 3, 0)
+    passes = [order[:10], order[10:20], order[20:]]
+    for one in passes:
+        assert sorted(one) == list(range(10))
+    assert passes[0] != passes[1] != passes[2]
+    assert order == first(30, 10, 3, 0)
+    assert order != first(30, 10, 4, 0)
+
+
+def test_a_buffer_mixes_neighbours_only():
+    order = first(400, 1000, 3, 20)
+    # The k-th drawn can be at most the (k + 20)-th of the file, as in a buffer of 20.
+    assert all(number < place + 20 for place, number in enumerate(order))
+    assert len(set(order)) == 400, "within the first pass nothing comes twice"
+    assert order != sorted(order)
+
+
+def test_a_buffer_larger_than_the_set_still_gives_every_example_its_share():
+    counts = collections.Counter(first(8000, 8, 5, 100))
+    assert set(counts) == set(range(8))
+    assert max(counts.values()) - min(counts.values()) <= 100
+
+
+def test_lengths_are_multiples_of_eight_up_to_the_maximum():
+    assert [padded_length(n, 20) for n in (1, 8, 9, 16, 17, 20)] == [8, 8, 16, 16, 20, 20]
+
+
+LENGTHS = np.arange(1, 41)
+
+
+def batches(**changes):
+    settings = {"buffer_size": 0, "max_length": 40, "most_steps": 3, "pad_to_longest": True} | changes
+    return ExampleBatches(
+        lambda rows, length: {"row": rows, "padded": np.zeros((len(rows), length))},
+        LENGTHS, tf.distribute.get_strategy(), 4, 7, **settings,
+    )  # fmt: skip
+
+
+def test_batches_hold_the_same_examples_however_they_are_padded():
+    longest, fixed = batches(), batches(pad_to_longest=False)
+    for _ in range(5):
+        short, full = longest.draw(2), fixed.draw(2)
+        np.testing.assert_array_equal(short["row"], full["row"])
+        assert short["row"].shape == (3, 4), "always room for most_steps"
+        needed = LENGTHS[short["row"].numpy()[:2]].max()
+        assert short["padded"].shape[-1] == padded_length(needed, 40)
+        assert full["padded"].shape[-1] == 40
+
+
+def test_a_restored_position_goes_on_with_the_next_example(tmp_path):
+    for buffer_size in (0, 10):
+        whole = batches(buffer_size=buffer_size)
+        drawn = [whole.draw(3)["row"].numpy() for _ in range(6)]
+
+        stopped = batches(buffer_size=buffer_size)
+        for _ in range(4):
+            stopped.draw(3)
+        path = stopped.state.write(str(tmp_path / f"state-{buffer_size}"))
+        resumed = batches(buffer_size=buffer_size)
+        resumed.state.read(path).assert_consumed()
+        for expected in drawn[4:]:
+            np.testing.assert_array_equal(resumed.draw(3)["row"], expected)
+
+
+def test_another_reading_has_another_key():
+    assert batches().key == batches(pad_to_longest=False).key
+    assert batches().key != batches(buffer_size=5).key

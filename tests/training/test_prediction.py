@@ -1,0 +1,34 @@
+"""Predictions come back in the order of the set, whatever was batched with what."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.training.prediction import predict
+
+LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
+
+
+@pytest.mark.parametrize("pad_to_longest", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 4, 50])
+def test_every_example_gets_its_own_answer(pad_to_longest, batch_size):
+    seen = []
+
+    def features(rows, length):
+        seen.append(length)
+        return {"row": rows, "mask": (np.arange(length) < LENGTHS[rows][:, None]).astype(np.float32)}
+
+    def outputs(batch):
+        return {
+            "sum": tf.reduce_sum(batch["mask"], axis=1),
+            "pair": tf.stack([batch["row"], batch["row"] * 2], axis=1),
+        }
+
+    found = predict(tf.distribute.get_strategy(), outputs, features, LENGTHS, batch_size, 32, pad_to_longest)
+    np.testing.assert_array_equal(found["sum"], LENGTHS)
+    np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])
+    if pad_to_longest:
+        assert seen == sorted(seen)
+        assert all(length % 8 == 0 for length in seen)
+    else:
+        assert set(seen) == {32}
