@@ -1,0 +1,156 @@
+"""What every fine-tuning script does around its task: steps, training, evaluation, the outputs of a set.
+
+In: options, a task, encoded sets. Out, in output_dir: what every training job leaves, and eval_results.txt.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.config import BertConfig
+from official_bert.data.model_inputs import check_vocabulary
+from official_bert.errors import InputError
+from official_bert.options.classifier import FineTuningOptions
+from official_bert.runners.job import TrainingJob
+from official_bert.tasks.base import EncodedSet, Task, TaskObjective
+from official_bert.tokenization import FullTokenizer
+from official_bert.training import distribution, reporting
+from official_bert.training.example_batches import ExampleBatches
+from official_bert.training.prediction import predict
+
+
+def read_model_files(options: FineTuningOptions, max_seq_length: int) -> tuple[BertConfig, FullTokenizer]:
+    """The configuration and the tokenizer, checked against each other and the length.
+
+    Raises:
+        InputError: files that cannot be used, or more positions than the model has.
+    """
+    config = BertConfig.from_json_file(options.bert_config_file)
+    if max_seq_length > config.max_position_embeddings:
+        raise InputError(
+            f"--max_seq_length={max_seq_length}: the model of {options.bert_config_file} was made for sequences up "
+            f"to max_position_embeddings={config.max_position_embeddings}"
+        )
+    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
+    check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
+    return config, tokenizer
+
+
+class FineTuning:
+    """A task with its model, ready to train, to be evaluated and to predict.
+
+    Attributes:
+        job: the model and its checkpoints.
+    """
+
+    def __init__(
+        self,
+        options: FineTuningOptions,
+        config: BertConfig,
+        strategy: tf.distribute.Strategy,
+        task: Task,
+        num_train_examples: int,
+        max_seq_length: int,
+        script: str,
+    ):
+        """Builds the model and loads its weights.
+
+        Args:
+            options: of the script.
+            config: of the encoder.
+            strategy: whose replicas share each batch.
+            task: what is learnt.
+            num_train_examples: on which the number of steps depends; 0 without training.
+            max_seq_length: that batches are padded to at most.
+            script: name in the run record.
+
+        Raises:
+            InputError: too few examples for a single step, or a checkpoint that does not fit.
+        """
+        self.options, self.config, self.strategy, self.task = options, config, strategy, task
+        self.max_seq_length = max_seq_length
+        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        self._pads_to_longest = options.length_aware_batches and not on_tpu
+        # True division, cut once at the end: MRPC's 3,668 examples are 343 steps of 32 in three epochs.
+        self._num_train_steps = int(num_train_examples / options.train_batch_size * options.num_train_epochs)
+        if options.do_train and not self._num_train_steps:
+            raise InputError(
+                f"{num_train_examples} training examples are no whole batch of --train_batch_size="
+                f"{options.train_batch_size} in {options.num_train_epochs:g} epochs; lower it"
+            )
+        self._num_train_examples = num_train_examples
+        self.job = TrainingJob(
+            options,
+            strategy,
+            lambda: task.build_model(config, options.use_tpu),
+            max(self._num_train_steps, 1),
+            int(self._num_train_steps * options.warmup_proportion),
+            untrained=task.untrained,
+        )
+        reporting.write_run_record(options.output_dir, script, options, self.job.seed, strategy)
+
+    def train(self, encoded: EncodedSet, buffer_size: int):
+        """Trains on a set; `buffer_size` as in `example_order`."""
+        options, job = self.options, self.job
+        distribution.check_divides(
+            options.train_batch_size, self.strategy.num_replicas_in_sync, "train_batch_size"
+        )
+        logging.info("***** Running training *****")
+        logging.info("  Num examples = %d", self._num_train_examples)
+        logging.info("  Batch size = %d", options.train_batch_size)
+        logging.info("  Num steps = %d", self._num_train_steps)
+        objective = TaskObjective(self.task, job.model)
+        batches = ExampleBatches(
+            encoded.features,
+            encoded.lengths,
+            self.strategy,
+            options.train_batch_size,
+            job.seed,
+            buffer_size=buffer_size,
+            max_length=self.max_seq_length,
+            most_steps=job.steps_per_loop,
+            pad_to_longest=self._pads_to_longest,
+        )
+        job.train(self.config, objective, batches, objective.progress)
+
+    def outputs(
+        self, encoded: EncodedSet, batch_size: int, pad_to_longest: bool | None = None
+    ) -> dict[str, np.ndarray]:
+        """The task's outputs of every example of a set, in its order; padded as in training unless said otherwise."""
+        return predict(
+            self.strategy,
+            lambda features: self.task.outputs(self.job.model, features),
+            encoded.features,
+            encoded.lengths,
+            batch_size,
+            self.max_seq_length,
+            self._pads_to_longest if pad_to_longest is None else pad_to_longest,
+        )
+
+    def evaluate(self, encoded: EncodedSet, batch_size: int, suffix: str = "") -> dict[str, np.ndarray]:
+        """Writes eval_results.txt: the task's metrics, and both of the original's losses.
+
+        Args:
+            encoded: the set, with labels; the task's outputs of it hold a `loss` for each example.
+            batch_size: of the evaluation.
+            suffix: of a second set's names.
+
+        Returns:
+            The task's outputs.
+        """
+        num_examples = len(encoded.lengths)
+        logging.info("***** Running evaluation *****")
+        logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
+        logging.info("  Batch size = %d", batch_size)
+        outputs = self.outputs(encoded, batch_size)
+        losses = outputs["loss"].astype(np.float64)
+        starts = range(0, num_examples, batch_size)
+        results = self.task.metrics(encoded, outputs) | {
+            "eval_loss": losses.mean(),
+            # The original's second figure: the last, shorter batch counts as much as any.
+            "loss": np.mean([losses[start : start + batch_size].mean() for start in starts]),
+        }
+        reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
+        return outputs
