@@ -1,0 +1,325 @@
+"""Fine-tuning and prediction on SQuAD: the job of run_squad.py.
+
+In: SQuAD files, a vocabulary, a configuration, a checkpoint. Out, in output_dir: what every training job leaves,
+feature records, predictions.json, nbest_predictions.json, null_odds.json, logits.npz, eval_results.txt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+
+import tensorflow as tf
+from absl import logging
+
+from official_bert import files, tokenization
+from official_bert.config import BertConfig
+from official_bert.data.model_inputs import check_vocabulary
+from official_bert.errors import InputError
+from official_bert.metrics.squad import best_null_odds_threshold
+from official_bert.options.squad import AUTO, SquadOptions
+from official_bert.runners.job import TrainingJob
+from official_bert.tasks.base import TaskObjective
+from official_bert.tasks.squad import SquadExample, read_gold_answers, read_squad_examples
+from official_bert.tasks.squad_answers import Candidates, RawResult, choose_answers, write_json
+from official_bert.tasks.squad_ensembles import average_results
+from official_bert.tasks.squad_features import convert_examples_to_features
+from official_bert.tasks.squad_logits import file_digest, read_logits, write_logits
+from official_bert.tasks.squad_records import FeatureWriter
+from official_bert.tasks.squad_task import (
+    AnswerRules,
+    EncodedQuestions,
+    EncodedWindows,
+    SquadTask,
+    WindowCollector,
+    raw_results,
+)
+from official_bert.training import distribution, reporting
+from official_bert.training.example_batches import ExampleBatches
+from official_bert.training.prediction import predict
+
+SHUFFLE_SEED = 12345
+ORIGINAL_BUFFER_SIZE = 100
+UNTUNED_THRESHOLD = 0.0
+_BELOW_EVERY_LOGIT = -1e4
+_LOGGED_WINDOWS = 1000
+
+
+def run(options: SquadOptions):
+    """Trains and predicts, in this order.
+
+    Raises:
+        InputError: options or files that cannot be used.
+    """
+    config = BertConfig.from_json_file(options.bert_config_file)
+    _check(options, config)
+    strategy = distribution.make_strategy(options)
+    files.make_folder(options.output_dir)
+    tokenizer = tokenization.FullTokenizer(
+        options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents
+    )
+    check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
+    Squad(options, config, strategy, tokenizer).run()
+
+
+def _check(options: SquadOptions, config: BertConfig):
+    """The original's checks in its order, then those of the new flags."""
+    tokenization.validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
+    length, most = options.max_seq_length, config.max_position_embeddings
+    if not (options.do_train or options.do_predict):
+        raise InputError("at least one of --do_train and --do_predict must be True")
+    if options.do_train and not options.train_file:
+        raise InputError("--train_file: must be given with --do_train")
+    if options.do_predict and not options.predict_file:
+        raise InputError("--predict_file: must be given with --do_predict")
+    if length > most:
+        raise InputError(
+            f"--max_seq_length={length}: the model of {options.bert_config_file} was made for sequences up to "
+            f"max_position_embeddings={most}"
+        )
+    if length <= options.max_query_length + 3:
+        raise InputError(
+            f"--max_seq_length={length}: must be greater than --max_query_length={options.max_query_length} + 3"
+        )
+    is_auto = options.null_score_diff_threshold == AUTO
+    if is_auto and not options.version_2_with_negative:
+        raise InputError("--null_score_diff_threshold=auto: only goes with --version_2_with_negative")
+    if options.threshold_file and not is_auto:
+        raise InputError("--threshold_file: only goes with --null_score_diff_threshold=auto")
+    if options.ensemble_dirs and (options.do_train or not options.do_predict):
+        raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
+
+
+class Squad:
+    """One run."""
+
+    def __init__(self, options: SquadOptions, config: BertConfig, strategy, tokenizer):
+        self.options, self.config, self.strategy, self.tokenizer = options, config, strategy, tokenizer
+        self.task = SquadTask(
+            AnswerRules(
+                n_best_size=options.n_best_size,
+                max_answer_length=options.max_answer_length,
+                do_lower_case=options.do_lower_case,
+                version_2_with_negative=options.version_2_with_negative,
+                verbose_logging=options.verbose_logging,
+                strip_accents=options.strip_accents,
+            )
+        )
+        self.job = None
+
+    def run(self):
+        """Does what the flags ask for; an ensemble needs no model."""
+        options, seed = self.options, self.options.random_seed
+        train_examples, num_train_steps = [], 0
+        if options.do_train:
+            train_examples = read_squad_examples(options.train_file, True, options.version_2_with_negative)
+            num_train_steps = self._num_train_steps(len(train_examples))
+        if not options.ensemble_dirs:
+            self.job = TrainingJob(
+                options,
+                self.strategy,
+                lambda: self.task.build_model(self.config, options.use_tpu),
+                max(num_train_steps, 1),
+                int(num_train_steps * options.warmup_proportion),
+                self.task.untrained,
+            )
+            seed = self.job.seed
+        reporting.write_run_record(options.output_dir, "run_squad", options, seed, self.strategy)
+        if options.do_train:
+            self._train(train_examples, num_train_steps)
+        if options.do_predict:
+            self._predict()
+
+    def _num_train_steps(self, num_questions: int) -> int:
+        """As the original, which counts questions though it trains on windows."""
+        options = self.options
+        steps = int(num_questions / options.train_batch_size * options.num_train_epochs)
+        if not steps:
+            raise InputError(
+                f"{options.train_file}: {num_questions} questions are no whole batch of --train_batch_size="
+                f"{options.train_batch_size} in {options.num_train_epochs:g} epochs; lower it"
+            )
+        return steps
+
+    def _train(self, examples: list[SquadExample], num_train_steps: int):
+        options, job = self.options, self.job
+        distribution.check_divides(
+            options.train_batch_size, self.strategy.num_replicas_in_sync, "train_batch_size"
+        )
+        num_examples = len(examples)
+        random.Random(SHUFFLE_SEED).shuffle(examples)
+        collector = WindowCollector()
+        self._convert(examples, "train.tf_record", True, collector.add)
+        examples.clear()  # the windows have all of it
+        encoded = EncodedWindows(**collector.arrays())
+        if not len(encoded.lengths):
+            raise InputError(f"{options.train_file}: its documents are empty; there is nothing to train on")
+        logging.info("***** Running training *****")
+        logging.info("  Num orig examples = %d", num_examples)
+        logging.info("  Num split examples = %d", len(encoded.lengths))
+        logging.info("  Batch size = %d", options.train_batch_size)
+        logging.info("  Num steps = %d", num_train_steps)
+        objective = TaskObjective(self.task, job.model)
+        given = options.shuffle_buffer_size
+        batches = ExampleBatches(
+            encoded.features,
+            encoded.lengths,
+            self.strategy,
+            options.train_batch_size,
+            job.seed,
+            buffer_size=ORIGINAL_BUFFER_SIZE if given is None else given,
+            max_length=options.max_seq_length,
+            most_steps=job.steps_per_loop,
+            pad_to_longest=False,  # the loss is over padding, too
+        )
+        job.train(self.config, objective, batches, objective.progress)
+
+    def _predict(self):
+        """Answers the file and writes the answers and, if it has the true ones, their scores."""
+        options = self.options
+        encoded = self._encoded(options.predict_file, "eval.tf_record")
+        logging.info("***** Running predictions *****")
+        candidates = self._candidates(encoded, options.predict_file, "logits.npz")
+        threshold = self._threshold(encoded, candidates)
+        answers = choose_answers(*candidates, threshold)
+        self._write("predictions", answers)
+        self._write("nbest_predictions", candidates.nbest)
+        if options.version_2_with_negative:
+            self._write("null_odds", candidates.null_odds)
+        if encoded.gold is None:
+            return
+        results = self.task.scores(encoded.gold, answers, candidates.null_odds)
+        if options.null_score_diff_threshold == AUTO:
+            results["null_score_diff_threshold"] = threshold
+            if not options.threshold_file:
+                results |= self._untuned(encoded, candidates)
+        step = self.job.global_step if self.job else 0  # an ensemble has none
+        reporting.write_eval_results(options.output_dir, results, step)
+
+    def _untuned(self, encoded: EncodedQuestions, candidates: Candidates) -> dict[str, float]:
+        """What a threshold that has not seen the true answers gives, and the mark that the other has."""
+        logging.warning(
+            "The threshold was tuned on the predicted file: its scores are too good; see untuned_exact and untuned_f1"
+        )
+        answers = choose_answers(*candidates, UNTUNED_THRESHOLD)
+        scores = self.task.scores(encoded.gold, answers, candidates.null_odds)
+        untuned = {f"untuned_{name}": value for name, value in scores.items() if "best" not in name}
+        return untuned | {"threshold_is_tuned_on_predicted_file": 1}
+
+    def _threshold(self, predicted: EncodedQuestions, candidates: Candidates) -> float:
+        """The threshold that was given, or the best one for the F1 of the file to tune on."""
+        given, path = self.options.null_score_diff_threshold, self.options.threshold_file
+        if given != AUTO:
+            return float(given)
+        encoded = predicted
+        if path:
+            encoded = self._encoded(path)
+            logging.info("***** Running predictions of the threshold file *****")
+            candidates = self._candidates(encoded, path, "threshold_logits.npz")
+        if encoded.gold is None:
+            raise InputError(
+                f"{path or self.options.predict_file}: has no answers to tune the threshold on; give a file with "
+                "answers as --threshold_file, or a number as --null_score_diff_threshold"
+            )
+        answers = choose_answers(*candidates, math.inf)
+        threshold = best_null_odds_threshold(encoded.gold, answers, candidates.null_odds)
+        logging.info("  Null score diff threshold = %g", threshold)
+        return threshold
+
+    def _candidates(self, encoded: EncodedQuestions, path: str, logits_name: str) -> Candidates:
+        """N-best lists of a file, by the model or by the ensemble."""
+        options = self.options
+        logging.info("  Num orig examples = %d", len(encoded.examples))
+        logging.info("  Num split examples = %d", len(encoded.windows))
+        logging.info("  Batch size = %d", options.predict_batch_size)
+        made_from = {
+            "file": file_digest(path),
+            "vocabulary": file_digest(options.vocab_file),
+            "do_lower_case": options.do_lower_case,
+            "strip_accents": options.strip_accents,
+            "max_seq_length": options.max_seq_length,
+            "doc_stride": options.doc_stride,
+            "max_query_length": options.max_query_length,
+        }
+        if options.ensemble_dirs:
+            paths = [os.path.join(folder, logits_name) for folder in options.ensemble_dirs]
+            results = average_results([read_logits(path, made_from) for path in paths])
+        else:
+            results = self._results(encoded)
+            write_logits(os.path.join(options.output_dir, logits_name), results, made_from)
+        return self.task.candidates(encoded, results)
+
+    def _results(self, encoded: EncodedQuestions) -> list[RawResult]:
+        """The model's logits for each window."""
+        options = self.options
+        if not encoded.windows:
+            return []
+
+        def outputs(features):
+            found = self.task.outputs(self.job.model, features)
+            missing = options.max_seq_length - tf.shape(features["input_ids"])[1]
+            paddings = [[0, 0], [0, missing]]
+            return {
+                name: tf.pad(value, paddings, constant_values=_BELOW_EVERY_LOGIT)
+                for name, value in found.items()
+            }
+
+        num_handed_out = 0
+
+        def features(rows, length):
+            nonlocal num_handed_out
+            if num_handed_out // _LOGGED_WINDOWS != (num_handed_out + len(rows)) // _LOGGED_WINDOWS:
+                logging.info("Processing example: %d", num_handed_out + len(rows))
+            num_handed_out += len(rows)
+            return encoded.features(rows, length)
+
+        found = predict(
+            self.strategy,
+            outputs,
+            features,
+            encoded.lengths,
+            options.predict_batch_size,
+            options.max_seq_length,
+            options.length_aware_batches and not isinstance(self.strategy, tf.distribute.TPUStrategy),
+        )
+        return raw_results(encoded.windows, found)
+
+    def _encoded(self, path: str, record_file: str | None = None) -> EncodedQuestions:
+        """The questions of a file with their windows; a record file is written beside the results if named."""
+        examples = read_squad_examples(path, False)
+        if not examples:
+            raise InputError(f"{path}: has no question; give a file with at least one")
+        collector, windows = WindowCollector(), []
+
+        def take(window):
+            collector.add(window)
+            windows.append(window)
+
+        self._convert(examples, record_file, False, take)
+        gold = read_gold_answers(path)
+        return EncodedQuestions(**collector.arrays(), examples=examples, windows=windows, gold=gold)
+
+    def _convert(self, examples: list[SquadExample], record_file: str | None, is_training: bool, take):
+        """Hands every window to `take` and, if it is named, to a record file in output_dir."""
+        options = self.options
+        with contextlib.ExitStack() as stack:
+            takers = [take]
+            if record_file:
+                path = os.path.join(options.output_dir, record_file)
+                takers.append(stack.enter_context(FeatureWriter(path, is_training)).process_feature)
+            convert_examples_to_features(
+                examples,
+                self.tokenizer,
+                options.max_seq_length,
+                options.doc_stride,
+                options.max_query_length,
+                is_training,
+                lambda window: [taker(window) for taker in takers],
+            )
+
+    def _write(self, name: str, content):
+        path = os.path.join(self.options.output_dir, f"{name}.json")
+        logging.info("Writing %s to: %s", name.removesuffix("_predictions"), path)
+        write_json(path, content)

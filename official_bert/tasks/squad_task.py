@@ -1,0 +1,185 @@
+"""SQuAD as a task: the loss of a span, logits into answers, the official metrics.
+
+In: windows of questions. Out: what tasks/base.py asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from official_bert.metrics.squad import Question, evaluate_v1, evaluate_v2
+from official_bert.tasks.squad import SquadExample
+from official_bert.tasks.squad_answers import Candidates, RawResult, choose_answers, extract_candidates
+from official_bert.tasks.squad_features import InputFeatures
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedWindows:
+    """Windows as a model reads them.
+
+    Attributes:
+        input_ids: int32[n, max_seq_length], padded with 0.
+        lengths: int64[n], tokens of each window.
+        offsets: int64[n], where the document begins behind the question.
+        positions: int32[n, 2], where the answer begins and ends; None in prediction.
+    """
+
+    input_ids: np.ndarray
+    lengths: np.ndarray
+    offsets: np.ndarray
+    positions: np.ndarray | None = None
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """A batch: the encoder's features, int32[b, length], and in training `start_positions` and `end_positions`.
+
+        Args:
+            rows: int[b], which windows, in order.
+            length: that they are padded to; none may be longer.
+        """
+        place, ends = np.arange(length), self.lengths[rows, None]
+        batch = {
+            "input_ids": self.input_ids[rows, :length],
+            "input_mask": (place < ends).astype(np.int32),
+            "segment_ids": ((place >= self.offsets[rows, None]) & (place < ends)).astype(np.int32),
+        }
+        if self.positions is not None:
+            batch["start_positions"], batch["end_positions"] = self.positions[rows].T
+        return batch
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedQuestions(EncodedWindows):
+    """A set to be answered.
+
+    Attributes:
+        examples: the questions.
+        windows: of the questions, n.
+        gold: the true answers; None if the file has none.
+    """
+
+    examples: Sequence[SquadExample] = ()
+    windows: Sequence[InputFeatures] = ()
+    gold: Sequence[Question] | None = None
+
+
+class WindowCollector:
+    """Takes windows one by one and keeps the numbers of them."""
+
+    def __init__(self):
+        self._input_ids, self._places, self._positions = [], [], []
+
+    def add(self, window: InputFeatures):
+        """Appends a window."""
+        self._input_ids.append(window.input_ids)
+        self._places.append((len(window.tokens), np.argmax(window.segment_ids)))
+        if window.start_position is not None:
+            self._positions.append((window.start_position, window.end_position))
+
+    def arrays(self) -> dict[str, np.ndarray | None]:
+        """The fields of EncodedWindows."""
+        lengths, offsets = np.array(self._places, np.int64).reshape(-1, 2).T
+        return {
+            "input_ids": np.array(self._input_ids, np.int32),
+            "lengths": lengths,
+            "offsets": offsets,
+            "positions": np.array(self._positions, np.int32) if self._positions else None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerRules:
+    """How logits become answers; the fields are arguments of `squad_answers.extract_candidates`."""
+
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    do_lower_case: bool = True
+    version_2_with_negative: bool = False
+    verbose_logging: bool = False
+    strip_accents: bool | None = None
+
+
+class SquadTask:
+    """The task of run_squad.py. Devlin et al. (2019), sections 4.2 and 4.3."""
+
+    main_metric = "f1"
+    untrained = ("bert/pooler",)  # the spans do not read it
+
+    def __init__(self, rules: AnswerRules | None = None, null_score_diff_threshold: float = 0.0):
+        """Sets how logits become answers.
+
+        Args:
+            rules: the original's defaults if None.
+            null_score_diff_threshold: null odds above which `metrics` takes a question as left unanswered.
+        """
+        self.rules = rules or AnswerRules()
+        self.null_score_diff_threshold = null_score_diff_threshold
+
+    def build_model(self, config, use_one_hot_embeddings: bool):
+        """A BertSpans."""
+        from official_bert.modeling import BertSpans
+
+        return BertSpans(config, use_one_hot_embeddings)
+
+    def losses(self, model, features: dict, dropout_seed):
+        """Float32[B]: the mean of the cross-entropies of the answer's beginning and end, over padding, too."""
+        logits = model(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        targets = features["start_positions"], features["end_positions"]
+        start, end = (_position_loss(*pair) for pair in zip(logits, targets, strict=True))
+        return (start + end) / 2.0
+
+    def weights(self, features: dict):
+        """Float32[B]: every window counts as much."""
+        from keras import ops
+
+        return ops.ones_like(features["start_positions"], dtype="float32")
+
+    def outputs(self, model, features: dict) -> dict:
+        """`start_logits` and `end_logits`, float32[B, S] each."""
+        from keras import ops
+
+        start, end = model(features)
+        return {"start_logits": ops.cast(start, "float32"), "end_logits": ops.cast(end, "float32")}
+
+    def metrics(self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+        """The official figures of a set that has true answers."""
+        candidates = self.candidates(encoded, raw_results(encoded.windows, outputs))
+        answers = choose_answers(*candidates, self.null_score_diff_threshold)
+        return self.scores(encoded.gold, answers, candidates.null_odds)
+
+    def candidates(self, encoded: EncodedQuestions, results: Sequence[RawResult]) -> Candidates:
+        """N-best lists and null odds from a result for each window."""
+        return extract_candidates(encoded.examples, encoded.windows, results, **vars(self.rules))
+
+    def scores(
+        self, gold: Sequence[Question], answers: Mapping[str, str], null_odds: Mapping[str, float]
+    ) -> dict[str, float]:
+        """What the official script prints of a file of answers.
+
+        Version 2's gets the null odds for its search of the best threshold, and a threshold that leaves the answers
+        as they are.
+        """
+        if self.rules.version_2_with_negative:
+            return evaluate_v2(gold, answers, null_odds, null_odds_threshold=np.inf)
+        return evaluate_v1(gold, answers)
+
+
+def raw_results(windows: Sequence[InputFeatures], outputs: Mapping[str, np.ndarray]) -> list[RawResult]:
+    """A task's outputs for windows, in their order, as the original's results."""
+    if not windows:
+        return []
+    rows = zip(windows, outputs["start_logits"], outputs["end_logits"], strict=True)
+    return [RawResult(window.unique_id, start, end) for window, start, end in rows]
+
+
+def _position_loss(logits, positions):
+    """Float[B, S] and int32[B] to float32[B]; 0 where a position is none of the S."""
+    from keras import ops
+
+    from official_bert.modeling.losses import cross_entropy
+
+    inside = ops.logical_and(positions >= 0, positions < ops.shape(logits)[-1])
+    loss = cross_entropy(logits, ops.where(inside, positions, ops.zeros_like(positions)))
+    return ops.where(inside, loss, ops.zeros_like(loss))
