@@ -1,0 +1,80 @@
+"""What a SQuAD run refuses before it begins; its results are tested with the script."""
+
+import pytest
+
+from official_bert.errors import InputError
+from official_bert.options.squad import SquadOptions
+from official_bert.runners import squad
+from tests import toy
+from tests.tasks.squad_sample import QUESTIONS, write_squad
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
+
+
+def run(base, **given):
+    defaults = {"max_seq_length": 32, "max_query_length": 8, "doc_stride": 8}
+    squad.run(
+        SquadOptions(
+            vocab_file=str(base / "vocab.txt"),
+            bert_config_file=str(base / "bert_config.json"),
+            output_dir=str(base / "out"),
+            **(defaults | given),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "at least one of --do_train and --do_predict"),
+        ({"do_train": True}, "--train_file: must be given"),
+        ({"do_predict": True}, "--predict_file: must be given"),
+        ({"do_predict": True, "predict_file": "f", "max_seq_length": 513}, "max_position_embeddings=512"),
+        (
+            {"do_predict": True, "predict_file": "f", "max_seq_length": 11},
+            "greater than --max_query_length=8",
+        ),
+        (
+            {"do_predict": True, "predict_file": "f", "null_score_diff_threshold": "auto"},
+            "--version_2_with_negative",
+        ),
+        ({"do_predict": True, "predict_file": "f", "threshold_file": "f"}, "null_score_diff_threshold=auto"),
+        (
+            {"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]},
+            "--ensemble_dirs: only goes with --do_predict",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together_are_named(base, given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        run(base, **given)
+
+
+def test_too_few_questions_for_a_batch_are_counted(base, tmp_path):
+    with pytest.raises(InputError, match="2 questions are no whole batch of --train_batch_size=32"):
+        run(base, do_train=True, train_file=write_squad(tmp_path))
+
+
+def test_a_file_without_questions_is_refused(base, tmp_path):
+    with pytest.raises(InputError, match="has no question"):
+        run(base, do_predict=True, predict_file=write_squad(tmp_path, questions=()))
+
+
+def test_a_threshold_cannot_be_tuned_without_answers(base, tmp_path):
+    questions = [{"id": entry["id"], "question": entry["question"]} for entry in QUESTIONS]
+    with pytest.raises(InputError, match="has no answers to tune the threshold on"):
+        run(
+            base,
+            do_predict=True,
+            predict_file=write_squad(tmp_path, questions),
+            version_2_with_negative=True,
+            null_score_diff_threshold="auto",
+        )
+
+
+def test_an_empty_document_is_answered(base, tmp_path):
+    run(base, do_predict=True, predict_file=write_squad(tmp_path, context="\n"), version_2_with_negative=True)
+    assert (base / "out" / "predictions.json").read_text() == '{\n    "q1": "",\n    "q2": ""\n}\n'
