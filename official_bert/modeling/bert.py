@@ -10,7 +10,7 @@ from official_bert.config import BertConfig
 from official_bert.modeling.dropout import draw_seed
 from official_bert.modeling.embeddings import Embeddings
 from official_bert.modeling.encoder import Encoder
-from official_bert.modeling.inputs import check_encoder_inputs
+from official_bert.modeling.inputs import checked_encoder_inputs
 from official_bert.modeling.layers import DenseLayer
 
 
@@ -70,7 +70,7 @@ class BertModel(keras.Model):
         return self.embeddings.word_embeddings
 
     def __call__(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
-        """Encodes a batch.
+        """Encodes a batch; lists, arrays and tensors of other integers do as well.
 
         Args:
             input_ids: int32[B, S].
@@ -86,10 +86,8 @@ class BertModel(keras.Model):
             InputError: shapes that do not fit, more positions than the model has, ids outside the vocabulary
                 (the last in eager calls only).
         """
-        check_encoder_inputs(self.config, input_ids, input_mask, segment_ids)
-        return super().__call__(
-            input_ids, input_mask, segment_ids, training=training, dropout_seed=dropout_seed
-        )
+        inputs = checked_encoder_inputs(self.config, input_ids, input_mask, segment_ids)
+        return super().__call__(*inputs, training=training, dropout_seed=dropout_seed)
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """The computation behind `__call__`."""
@@ -112,4 +110,4 @@ class BertModel(keras.Model):
         rates = (self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob)
         if not training or not any(rates):
             return None
-        return draw_seed() if given is None else given
+        return draw_seed() if given is None else ops.convert_to_tensor(given, "int32")

@@ -1,26 +1,91 @@
-"""Checks of what a model is called with, as far as it can be known when it is called.
+"""What a model is called with: checked as far as it can be known when it is called, and ids made int32.
 
-Values are known in eager calls only; inside a compiled step the input pipeline has checked them. The models run
-these checks in `__call__`, before Keras: what fails in `call` it wraps in a page of text.
+In: ids, masks and positions as lists, arrays or tensors. Values are known in eager calls only; inside a compiled
+step the input pipeline has checked them. The models run these checks in `__call__`, before Keras: what fails in
+`call` it wraps in a page of text.
 """
 
 import numpy as np
+from keras import backend, ops
 
 from official_bert.errors import InputError
 
 
-def check_ids(name: str, ids, size: int, table: str):
-    """Refuses ids outside [0, size) where their values are known.
+def checked_ids(name: str, ids, size: int, table: str):
+    """Ids as int32; those outside [0, size) are refused where their values are known.
 
     Args:
         name: what the error calls the ids.
-        ids: int32 tensor.
+        ids: integers of any shape.
         size: rows of the table that the ids index.
         table: what the error calls that table's size.
 
+    Returns:
+        int32 of that shape.
+
     Raises:
-        InputError: an id outside.
+        InputError: an id outside, or no whole numbers.
     """
+    ids = _with_shape(name, ids)
+    dtype = backend.standardize_dtype(ids.dtype)
+    if "int" not in dtype:
+        raise InputError(f"{name} must be whole numbers, got {dtype}")
+    _check_values(name, ids, size, table)
+    return ids if dtype == "int32" else ops.cast(ids, "int32")
+
+
+def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
+    """The three inputs of the encoder; refuses what is not [B, S], too long or outside the vocabulary.
+
+    Args:
+        config: BertConfig of the model.
+        input_ids: integers [B, S].
+        input_mask: numbers or bools [B, S], or None.
+        segment_ids: integers [B, S], or None.
+
+    Returns:
+        int32[B, S], and the other two as tensors or arrays or None.
+
+    Raises:
+        InputError: another rank, shape or length, or an id outside.
+    """
+    input_ids = _with_shape("input_ids", input_ids)
+    if len(input_ids.shape) != 2 or input_ids.shape[1] == 0:
+        raise InputError(f"input_ids must be [batch, length], got shape {tuple(input_ids.shape)}")
+    length = input_ids.shape[1]
+    if length is not None and length > config.max_position_embeddings:
+        raise InputError(
+            f"input_ids has {length} positions, but the model was made for max_position_embeddings "
+            f"{config.max_position_embeddings}; use shorter sequences"
+        )
+    input_mask = _of_equal_shape("input_mask", input_mask, input_ids)
+    segment_ids = _of_equal_shape("segment_ids", segment_ids, input_ids)
+    return checked_ids("input_ids", input_ids, config.vocab_size, "vocab_size"), input_mask, segment_ids
+
+
+def _with_shape(name, values):
+    """Lists as an array; arrays and tensors as they are."""
+    if hasattr(values, "shape"):
+        return values
+    try:
+        return np.array(values)
+    except ValueError:
+        raise InputError(f"{name} has rows of different lengths; fill them up to one length") from None
+
+
+def _of_equal_shape(name, value, input_ids):
+    if value is None:
+        return None
+    value = _with_shape(name, value)
+    known = zip(value.shape, input_ids.shape, strict=False)
+    if len(value.shape) != 2 or any(a is not None and b is not None and a != b for a, b in known):
+        raise InputError(
+            f"{name} has shape {tuple(value.shape)}, but input_ids has {tuple(input_ids.shape)}; they must be equal"
+        )
+    return value
+
+
+def _check_values(name, ids, size, table):
     values = ids.numpy() if hasattr(ids, "numpy") else ids
     if not isinstance(values, np.ndarray) or not values.size:
         return
@@ -30,28 +95,3 @@ def check_ids(name: str, ids, size: int, table: str):
                 f"{name} holds {value}, outside 0 to {size - 1} ({table} {size}); use the vocabulary and the "
                 "configuration that belong together"
             )
-
-
-def check_encoder_inputs(config, input_ids, input_mask, segment_ids):
-    """Refuses inputs that are not int[B, S], longer than the position table or outside the vocabulary.
-
-    Raises:
-        InputError: another rank, shape or length, or an id outside.
-    """
-    if len(input_ids.shape) != 2:
-        raise InputError(f"input_ids must be [batch, length], got shape {tuple(input_ids.shape)}")
-    length = input_ids.shape[1]
-    if length is not None and length > config.max_position_embeddings:
-        raise InputError(
-            f"input_ids has {length} positions, but the model was made for max_position_embeddings "
-            f"{config.max_position_embeddings}; use shorter sequences"
-        )
-    for name, value in (("input_mask", input_mask), ("segment_ids", segment_ids)):
-        if value is None:
-            continue
-        known = zip(value.shape, input_ids.shape, strict=False)
-        if len(value.shape) != 2 or any(a is not None and b is not None and a != b for a, b in known):
-            raise InputError(
-                f"{name} has shape {tuple(value.shape)}, but input_ids has {tuple(input_ids.shape)}; they must be equal"
-            )
-    check_ids("input_ids", input_ids, config.vocab_size, "vocab_size")

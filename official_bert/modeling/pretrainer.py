@@ -8,7 +8,7 @@ from keras import ops
 from official_bert.config import BertConfig
 from official_bert.modeling.bert import BertModel
 from official_bert.modeling.heads import PretrainingHeads
-from official_bert.modeling.inputs import check_encoder_inputs, check_ids
+from official_bert.modeling.inputs import checked_encoder_inputs, checked_ids
 from official_bert.modeling.losses import cross_entropy, masked_lm_loss, next_sentence_loss
 
 
@@ -60,7 +60,7 @@ class BertPretrainer(keras.Model):
         self.cls.build()
 
     def __call__(self, features, training=False, dropout_seed=None):
-        """Encodes a batch and computes both losses.
+        """Encodes a batch and computes both losses; lists, arrays and tensors of other integers do as well.
 
         Args:
             features: a dict of the seven record features: `input_ids`, `input_mask`, `segment_ids` int32[B, S];
@@ -76,13 +76,20 @@ class BertPretrainer(keras.Model):
             InputError: as BertModel; in eager calls also for positions outside the sequence and labels outside
                 the vocabulary.
         """
-        ids = features["input_ids"]
-        check_encoder_inputs(self.config, ids, features["input_mask"], features["segment_ids"])
-        check_ids("masked_lm_positions", features["masked_lm_positions"], ids.shape[-1], "sequence length")
-        check_ids("masked_lm_ids", features["masked_lm_ids"], self.config.vocab_size, "vocab_size")
-        check_ids("next_sentence_labels", features["next_sentence_labels"], 2, "classes")
-
-        return super().__call__(features, training=training, dropout_seed=dropout_seed)
+        inputs = ("input_ids", "input_mask", "segment_ids")
+        checked = dict(
+            zip(
+                inputs, checked_encoder_inputs(self.config, *(features[name] for name in inputs)), strict=True
+            )
+        )
+        for name, size, table in (
+            ("masked_lm_positions", checked["input_ids"].shape[-1], "sequence length"),
+            ("masked_lm_ids", self.config.vocab_size, "vocab_size"),
+            ("next_sentence_labels", 2, "classes"),
+        ):
+            checked[name] = checked_ids(name, features[name], size, table)
+        checked["masked_lm_weights"] = ops.convert_to_tensor(features["masked_lm_weights"], "float32")
+        return super().__call__(checked, training=training, dropout_seed=dropout_seed)
 
     def call(self, features, training=False, dropout_seed=None):
         """The computation behind `__call__`."""

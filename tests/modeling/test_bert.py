@@ -93,6 +93,17 @@ def test_batch_and_length_may_be_unknown_while_tracing(model):
     np.testing.assert_allclose(traced(IDS[:1, :3]), model(IDS[:1, :3]).sequence_output, atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    "kind", [np.ndarray.tolist, np.int64, np.uint8, lambda ids: tf.constant(ids, tf.int64)]
+)
+def test_ids_come_in_any_form(model, kind):
+    mask, segments = np.ones_like(IDS), IDS % 2
+    mask[:, 5:] = 0
+    given = model(kind(IDS), kind(mask), kind(segments), training=True, dropout_seed=kind(np.array([1, 2])))
+    expected = model(IDS, mask, segments, training=True, dropout_seed=tf.constant([1, 2]))
+    np.testing.assert_array_equal(given.pooled_output, expected.pooled_output)
+
+
 def test_dropout_follows_from_its_seed(model):
     once, again, other = (
         model(IDS, training=True, dropout_seed=tf.constant(seed)).pooled_output.numpy()
@@ -112,6 +123,10 @@ def test_dropout_follows_from_its_seed(model):
         ({"input_ids": np.full((1, 4), -1, np.int32)}, "input_ids holds -1"),
         ({"input_ids": np.zeros((1, 513), np.int32)}, "513 positions.*max_position_embeddings 512"),
         ({"input_ids": np.zeros((4,), np.int32)}, r"must be \[batch, length\]"),
+        ({"input_ids": np.zeros((2, 0), np.int32)}, r"must be \[batch, length\]"),
+        ({"input_ids": [[1, 2], [3]]}, "input_ids has rows of different lengths"),
+        ({"input_ids": np.zeros((2, 4))}, "input_ids must be whole numbers, got float64"),
+        ({"input_ids": np.full((1, 4), 2**32)}, "input_ids holds 4294967296"),
         (
             {"input_ids": np.zeros((2, 4), np.int32), "input_mask": np.ones((2, 5), np.int32)},
             r"input_mask has shape \(2, 5\)",

@@ -160,6 +160,15 @@ def test_a_model_of_sines_gives_the_recorded_vectors():
     close(tf.linalg.global_norm(gradients), 11.684333, rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [np.ndarray.tolist, lambda values: values.astype(values.dtype.kind + "8")])
+def test_features_come_in_any_form(kind):
+    batch = {name: kind(values) for name, values in SINE_BATCH.items()}
+    np.testing.assert_allclose(sine_filled_model()(batch).loss, 4.3642597, atol=1e-6)
+    without = sine_filled_model()(batch | {"input_mask": None, "segment_ids": None})
+    ones = SINE_BATCH | {"input_mask": np.ones((2, 8), np.int32), "segment_ids": np.zeros((2, 8), np.int32)}
+    np.testing.assert_array_equal(without.loss, sine_filled_model()(ones).loss)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
