@@ -89,12 +89,14 @@ def trained(tmp_path_factory):
         vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=24,
         doc_stride=8, max_query_length=4, version_2_with_negative=True,
     )  # fmt: skip
-    run_script(
+    finished = run_script(
         "run_squad.py", *model,
         *flag_list(train_file=write_task(folder, "train", 256, seed=1), predict_file=dev, do_train=True,
                    do_predict=True, num_train_epochs=12, train_batch_size=16, learning_rate=3e-3, random_seed=1,
                    output_dir=folder / "trained", null_score_diff_threshold="auto"),
     )  # fmt: skip
+    assert "Num orig examples = 256" in finished.stderr
+    assert "Num split examples = 256" in finished.stderr
     return folder, model, dev
 
 

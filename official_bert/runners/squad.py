@@ -11,17 +11,15 @@ import math
 import os
 import random
 
-import tensorflow as tf
+import numpy as np
 from absl import logging
 
 from official_bert import files, tokenization
 from official_bert.config import BertConfig
-from official_bert.data.model_inputs import check_vocabulary
 from official_bert.errors import InputError
 from official_bert.metrics.squad import best_null_odds_threshold
 from official_bert.options.squad import AUTO, SquadOptions
-from official_bert.runners.job import TrainingJob
-from official_bert.tasks.base import TaskObjective
+from official_bert.runners.fine_tuning import FineTuning, read_model_files
 from official_bert.tasks.squad import SquadExample, read_gold_answers, read_squad_examples
 from official_bert.tasks.squad_answers import Candidates, RawResult, choose_answers, write_json
 from official_bert.tasks.squad_ensembles import average_results
@@ -36,14 +34,12 @@ from official_bert.tasks.squad_task import (
     WindowCollector,
     raw_results,
 )
+from official_bert.tokenization import FullTokenizer
 from official_bert.training import distribution, reporting
-from official_bert.training.example_batches import ExampleBatches
-from official_bert.training.prediction import predict
 
 SHUFFLE_SEED = 12345
 ORIGINAL_BUFFER_SIZE = 100
 UNTUNED_THRESHOLD = 0.0
-_BELOW_EVERY_LOGIT = -1e4
 _LOGGED_WINDOWS = 1000
 
 
@@ -53,35 +49,26 @@ def run(options: SquadOptions):
     Raises:
         InputError: options or files that cannot be used.
     """
-    config = BertConfig.from_json_file(options.bert_config_file)
-    _check(options, config)
+    _check(options)
     strategy = distribution.make_strategy(options)
+    config, tokenizer = read_model_files(options, options.max_seq_length)
     files.make_folder(options.output_dir)
-    tokenizer = tokenization.FullTokenizer(
-        options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents
-    )
-    check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
     Squad(options, config, strategy, tokenizer).run()
 
 
-def _check(options: SquadOptions, config: BertConfig):
+def _check(options: SquadOptions):
     """The original's checks in its order, then those of the new flags."""
     tokenization.validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
-    length, most = options.max_seq_length, config.max_position_embeddings
     if not (options.do_train or options.do_predict):
         raise InputError("at least one of --do_train and --do_predict must be True")
     if options.do_train and not options.train_file:
         raise InputError("--train_file: must be given with --do_train")
     if options.do_predict and not options.predict_file:
         raise InputError("--predict_file: must be given with --do_predict")
-    if length > most:
+    if options.max_seq_length <= options.max_query_length + 3:
         raise InputError(
-            f"--max_seq_length={length}: the model of {options.bert_config_file} was made for sequences up to "
-            f"max_position_embeddings={most}"
-        )
-    if length <= options.max_query_length + 3:
-        raise InputError(
-            f"--max_seq_length={length}: must be greater than --max_query_length={options.max_query_length} + 3"
+            f"--max_seq_length={options.max_seq_length}: must be greater than --max_query_length="
+            f"{options.max_query_length} + 3"
         )
     is_auto = options.null_score_diff_threshold == AUTO
     if is_auto and not options.version_2_with_negative:
@@ -95,86 +82,61 @@ def _check(options: SquadOptions, config: BertConfig):
 class Squad:
     """One run."""
 
-    def __init__(self, options: SquadOptions, config: BertConfig, strategy, tokenizer):
+    def __init__(self, options: SquadOptions, config: BertConfig, strategy, tokenizer: FullTokenizer):
         self.options, self.config, self.strategy, self.tokenizer = options, config, strategy, tokenizer
-        self.task = SquadTask(
-            AnswerRules(
-                n_best_size=options.n_best_size,
-                max_answer_length=options.max_answer_length,
-                do_lower_case=options.do_lower_case,
-                version_2_with_negative=options.version_2_with_negative,
-                verbose_logging=options.verbose_logging,
-                strip_accents=options.strip_accents,
-            )
+        rules = AnswerRules(
+            n_best_size=options.n_best_size,
+            max_answer_length=options.max_answer_length,
+            do_lower_case=options.do_lower_case,
+            version_2_with_negative=options.version_2_with_negative,
+            verbose_logging=options.verbose_logging,
+            strip_accents=options.strip_accents,
         )
-        self.job = None
+        self.task = SquadTask(rules, max_seq_length=options.max_seq_length)
+        self.fine_tuning = None
 
     def run(self):
         """Does what the flags ask for; an ensemble needs no model."""
-        options, seed = self.options, self.options.random_seed
-        train_examples, num_train_steps = [], 0
+        options, train_examples = self.options, []
         if options.do_train:
             train_examples = read_squad_examples(options.train_file, True, options.version_2_with_negative)
-            num_train_steps = self._num_train_steps(len(train_examples))
-        if not options.ensemble_dirs:
-            self.job = TrainingJob(
-                options,
-                self.strategy,
-                lambda: self.task.build_model(self.config, options.use_tpu),
-                max(num_train_steps, 1),
-                int(num_train_steps * options.warmup_proportion),
-                self.task.untrained,
+        if options.ensemble_dirs:
+            reporting.write_run_record(
+                options.output_dir, "run_squad", options, options.random_seed, self.strategy
             )
-            seed = self.job.seed
-        reporting.write_run_record(options.output_dir, "run_squad", options, seed, self.strategy)
+        else:
+            # As in the original, steps are counted in questions, though windows are what is trained on.
+            self.fine_tuning = FineTuning(
+                options,
+                self.config,
+                self.strategy,
+                self.task,
+                len(train_examples),
+                options.max_seq_length,
+                "run_squad",
+            )
         if options.do_train:
-            self._train(train_examples, num_train_steps)
+            self._train(train_examples)
         if options.do_predict:
             self._predict()
 
-    def _num_train_steps(self, num_questions: int) -> int:
-        """As the original, which counts questions though it trains on windows."""
-        options = self.options
-        steps = int(num_questions / options.train_batch_size * options.num_train_epochs)
-        if not steps:
-            raise InputError(
-                f"{options.train_file}: {num_questions} questions are no whole batch of --train_batch_size="
-                f"{options.train_batch_size} in {options.num_train_epochs:g} epochs; lower it"
-            )
-        return steps
-
-    def _train(self, examples: list[SquadExample], num_train_steps: int):
-        options, job = self.options, self.job
-        distribution.check_divides(
-            options.train_batch_size, self.strategy.num_replicas_in_sync, "train_batch_size"
-        )
-        num_examples = len(examples)
+    def _train(self, examples: list[SquadExample]):
+        options, num_examples = self.options, len(examples)
         random.Random(SHUFFLE_SEED).shuffle(examples)
         collector = WindowCollector()
         self._convert(examples, "train.tf_record", True, collector.add)
         examples.clear()  # the windows have all of it
         encoded = EncodedWindows(**collector.arrays())
-        if not len(encoded.lengths):
+        num_windows = len(encoded.lengths)
+        if not num_windows:
             raise InputError(f"{options.train_file}: its documents are empty; there is nothing to train on")
-        logging.info("***** Running training *****")
-        logging.info("  Num orig examples = %d", num_examples)
-        logging.info("  Num split examples = %d", len(encoded.lengths))
-        logging.info("  Batch size = %d", options.train_batch_size)
-        logging.info("  Num steps = %d", num_train_steps)
-        objective = TaskObjective(self.task, job.model)
         given = options.shuffle_buffer_size
-        batches = ExampleBatches(
-            encoded.features,
-            encoded.lengths,
-            self.strategy,
-            options.train_batch_size,
-            job.seed,
-            buffer_size=ORIGINAL_BUFFER_SIZE if given is None else given,
-            max_length=options.max_seq_length,
-            most_steps=job.steps_per_loop,
+        self.fine_tuning.train(
+            encoded,
+            ORIGINAL_BUFFER_SIZE if given is None else given,
             pad_to_longest=False,  # the loss is over padding, too
+            counts={"orig ": num_examples, "split ": num_windows},
         )
-        job.train(self.config, objective, batches, objective.progress)
 
     def _predict(self):
         """Answers the file and writes the answers and, if it has the true ones, their scores."""
@@ -195,7 +157,7 @@ class Squad:
             results["null_score_diff_threshold"] = threshold
             if not options.threshold_file:
                 results |= self._untuned(encoded, candidates)
-        step = self.job.global_step if self.job else 0  # an ensemble has none
+        step = self.fine_tuning.job.global_step if self.fine_tuning else 0  # an ensemble has none
         reporting.write_eval_results(options.output_dir, results, step)
 
     def _untuned(self, encoded: EncodedQuestions, candidates: Candidates) -> dict[str, float]:
@@ -253,38 +215,10 @@ class Squad:
 
     def _results(self, encoded: EncodedQuestions) -> list[RawResult]:
         """The model's logits for each window."""
-        options = self.options
         if not encoded.windows:
             return []
-
-        def outputs(features):
-            found = self.task.outputs(self.job.model, features)
-            missing = options.max_seq_length - tf.shape(features["input_ids"])[1]
-            paddings = [[0, 0], [0, missing]]
-            return {
-                name: tf.pad(value, paddings, constant_values=_BELOW_EVERY_LOGIT)
-                for name, value in found.items()
-            }
-
-        num_handed_out = 0
-
-        def features(rows, length):
-            nonlocal num_handed_out
-            if num_handed_out // _LOGGED_WINDOWS != (num_handed_out + len(rows)) // _LOGGED_WINDOWS:
-                logging.info("Processing example: %d", num_handed_out + len(rows))
-            num_handed_out += len(rows)
-            return encoded.features(rows, length)
-
-        found = predict(
-            self.strategy,
-            outputs,
-            features,
-            encoded.lengths,
-            options.predict_batch_size,
-            options.max_seq_length,
-            options.length_aware_batches and not isinstance(self.strategy, tf.distribute.TPUStrategy),
-        )
-        return raw_results(encoded.windows, found)
+        outputs = self.fine_tuning.outputs(_Announced(encoded), self.options.predict_batch_size)
+        return raw_results(encoded.windows, outputs)
 
     def _encoded(self, path: str, record_file: str | None = None) -> EncodedQuestions:
         """The questions of a file with their windows; a record file is written beside the results if named."""
@@ -323,3 +257,17 @@ class Squad:
         path = os.path.join(self.options.output_dir, f"{name}.json")
         logging.info("Writing %s to: %s", name.removesuffix("_predictions"), path)
         write_json(path, content)
+
+
+class _Announced:
+    """A set that logs how many of its windows have been asked for, as the original did of its results."""
+
+    def __init__(self, encoded: EncodedWindows):
+        self._encoded, self.lengths = encoded, encoded.lengths
+        self._num_asked_for = 0
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        before, self._num_asked_for = self._num_asked_for, self._num_asked_for + len(rows)
+        if before // _LOGGED_WINDOWS < self._num_asked_for // _LOGGED_WINDOWS:
+            logging.info("Processing example: %d", self._num_asked_for)
+        return self._encoded.features(rows, length)

@@ -15,6 +15,8 @@ from official_bert.tasks.squad import SquadExample
 from official_bert.tasks.squad_answers import Candidates, RawResult, choose_answers, extract_candidates
 from official_bert.tasks.squad_features import InputFeatures
 
+_NO_POSITION = -1e4  # finite, and below every logit
+
 
 @dataclass(frozen=True, eq=False)
 class EncodedWindows:
@@ -107,15 +109,21 @@ class SquadTask:
     main_metric = "f1"
     untrained = ("bert/pooler",)  # the spans do not read it
 
-    def __init__(self, rules: AnswerRules | None = None, null_score_diff_threshold: float = 0.0):
+    def __init__(
+        self,
+        rules: AnswerRules | None = None,
+        null_score_diff_threshold: float = 0.0,
+        max_seq_length: int | None = None,
+    ):
         """Sets how logits become answers.
 
         Args:
             rules: the original's defaults if None.
             null_score_diff_threshold: null odds above which `metrics` takes a question as left unanswered.
+            max_seq_length: length that the logits of shorter batches are filled up to; none are if None.
         """
         self.rules = rules or AnswerRules()
-        self.null_score_diff_threshold = null_score_diff_threshold
+        self.null_score_diff_threshold, self.max_seq_length = null_score_diff_threshold, max_seq_length
 
     def build_model(self, config, use_one_hot_embeddings: bool):
         """A BertSpans."""
@@ -137,11 +145,17 @@ class SquadTask:
         return ops.ones_like(features["start_positions"], dtype="float32")
 
     def outputs(self, model, features: dict) -> dict:
-        """`start_logits` and `end_logits`, float32[B, S] each."""
+        """`start_logits` and `end_logits`, float32[B, S] each; of -10000 where the batch has no position."""
         from keras import ops
 
-        start, end = model(features)
-        return {"start_logits": ops.cast(start, "float32"), "end_logits": ops.cast(end, "float32")}
+        start, end = (ops.cast(logits, "float32") for logits in model(features))
+        if self.max_seq_length:
+            missing = self.max_seq_length - ops.shape(start)[1]
+            start, end = (
+                ops.pad(logits, [[0, 0], [0, missing]], constant_values=_NO_POSITION)
+                for logits in (start, end)
+            )
+        return {"start_logits": start, "end_logits": end}
 
     def metrics(self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """The official figures of a set that has true answers."""

@@ -54,7 +54,7 @@ def test_flags_that_do_not_go_together_are_named(base, given, sentence):
 
 
 def test_too_few_questions_for_a_batch_are_counted(base, tmp_path):
-    with pytest.raises(InputError, match="2 questions are no whole batch of --train_batch_size=32"):
+    with pytest.raises(InputError, match="2 training examples are no whole batch of --train_batch_size=32"):
         run(base, do_train=True, train_file=write_squad(tmp_path))
 
 
