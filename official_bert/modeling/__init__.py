@@ -10,15 +10,17 @@ from official_bert.modeling.shapes import (
     gather_indexes,
     get_shape_list,
 )
-from official_bert.modeling.task_models import BertClassifier, BertSpans
+from official_bert.modeling.task_models import BertChoice, BertClassifier, BertSpans, BertTagger
 
 __all__ = [
+    "BertChoice",
     "BertClassifier",
     "BertConfig",
     "BertModel",
     "BertOutput",
     "BertPretrainer",
     "BertSpans",
+    "BertTagger",
     "PretrainingOutput",
     "create_attention_mask_from_input_mask",
     "create_initializer",

@@ -1,8 +1,8 @@
-"""The encoder with a head for a task: classes or a score of a text, the span of an answer.
+"""The encoder with a head for a task: classes or a score of a text, a choice, tags, the span of an answer.
 
 Their dropout and initial weights are the original's constants, whatever the configuration says of the encoder's.
 
-B batch   S length   K outputs
+B batch   S length   K outputs   N choices
 """
 
 import keras
@@ -16,10 +16,34 @@ from official_bert.modeling.layers import create_initializer
 
 CLASSIFIER_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02
+ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 _HEAD_DROPOUT_INDEX = 1 << 20  # beyond every index in the encoder
 
 
-class BertClassifier(keras.Model):
+class _LinearModel(keras.Model):
+    """The encoder with a linear head whose weights have no scope, as in the original's classifier."""
+
+    def __init__(self, config: BertConfig, num_outputs: int, use_one_hot_embeddings: bool, name: str):
+        super().__init__(name=name)
+        self.bert = BertModel(config, use_one_hot_embeddings)
+        self.config, self.num_outputs = self.bert.config, num_outputs
+        self.build()
+
+    def build(self, input_shape=None):
+        initializer = create_initializer(HEAD_INITIALIZER_RANGE)
+        shape = (self.num_outputs, self.config.hidden_size)
+        self.output_weights = self.add_weight(shape, initializer=initializer, name="output_weights")
+        self.output_bias = self.add_weight((self.num_outputs,), initializer="zeros", name="output_bias")
+
+    def _logits(self, features, training, dropout_seed, output: str):
+        """Float[..., K] of one of the encoder's outputs, by its name."""
+        seed = (draw_seed() if dropout_seed is None else dropout_seed) if training else None
+        vectors = getattr(_encoded(self.bert, features, training, seed), output)
+        vectors = dropout(vectors, CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
+        return ops.matmul(vectors, ops.transpose(self.output_weights)) + self.output_bias
+
+
+class BertClassifier(_LinearModel):
     """K numbers for a text or a pair, from the first token's vector: logits of classes, or one score.
 
     Devlin et al. (2019), section 4.1.
@@ -40,16 +64,7 @@ class BertClassifier(keras.Model):
             use_one_hot_embeddings: as in BertModel.
             name: of the model.
         """
-        super().__init__(name=name)
-        self.bert = BertModel(config, use_one_hot_embeddings)
-        self.config, self.num_outputs = self.bert.config, num_outputs
-        self.build()
-
-    def build(self, input_shape=None):
-        initializer = create_initializer(HEAD_INITIALIZER_RANGE)
-        shape = (self.num_outputs, self.config.hidden_size)
-        self.output_weights = self.add_weight(shape, initializer=initializer, name="output_weights")
-        self.output_bias = self.add_weight((self.num_outputs,), initializer="zeros", name="output_bias")
+        super().__init__(config, num_outputs, use_one_hot_embeddings, name)
 
     def call(self, features, training=False, dropout_seed=None):
         """Logits of a batch.
@@ -62,10 +77,47 @@ class BertClassifier(keras.Model):
         Returns:
             float[B, K].
         """
-        seed = (draw_seed() if dropout_seed is None else dropout_seed) if training else None
-        encoded = _encoded(self.bert, features, training, seed)
-        pooled = dropout(encoded.pooled_output, CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
-        return ops.matmul(pooled, ops.transpose(self.output_weights)) + self.output_bias
+        return self._logits(features, training, dropout_seed, "pooled_output")
+
+
+class BertChoice(BertClassifier):
+    """A score for each of several texts or pairs, of which one is right. Devlin et al. (2019), section 4.4."""
+
+    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "choice"):
+        """Builds the model and draws its weights; arguments as BertModel's."""
+        super().__init__(config, 1, use_one_hot_embeddings, name)
+
+    def call(self, features, training=False, dropout_seed=None):
+        """Logits of a batch: arguments as BertClassifier's, but for features int32[B, N, S].
+
+        Returns:
+            float[B, N].
+        """
+        shape = ops.shape(features["input_ids"])
+        flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in ENCODER_INPUTS}
+        return ops.reshape(super().call(flat, training, dropout_seed), shape[:2])
+
+
+class BertTagger(_LinearModel):
+    """K logits for every token. Devlin et al. (2019), section 5.3."""
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_outputs: int,
+        use_one_hot_embeddings: bool = False,
+        name: str = "tagger",
+    ):
+        """Builds the model and draws its weights; arguments as BertClassifier's."""
+        super().__init__(config, num_outputs, use_one_hot_embeddings, name)
+
+    def call(self, features, training=False, dropout_seed=None):
+        """Logits of a batch: arguments as BertClassifier's.
+
+        Returns:
+            float[B, S, K].
+        """
+        return self._logits(features, training, dropout_seed, "sequence_output")
 
 
 class _SpanScope(keras.layers.Layer):
@@ -109,13 +161,7 @@ class BertSpans(keras.Model):
 
 
 def _encoded(bert, features, training, dropout_seed):
-    return bert(
-        features["input_ids"],
-        features["input_mask"],
-        features["segment_ids"],
-        training=training,
-        dropout_seed=dropout_seed,
-    )
+    return bert(*(features[name] for name in ENCODER_INPUTS), training=training, dropout_seed=dropout_seed)
 
 
 def _with_head_range(config: BertConfig) -> BertConfig:

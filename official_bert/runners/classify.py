@@ -11,10 +11,17 @@ import os
 
 from absl import logging
 
-from official_bert import files, tokenization
+from official_bert import files
 from official_bert.errors import InputError
 from official_bert.options.classifier import ClassifierOptions
-from official_bert.runners.fine_tuning import FineTuning, read_model_files
+from official_bert.runners.fine_tuning import (
+    FineTuning,
+    check_task_flags,
+    log_prediction,
+    read_labels,
+    read_model_files,
+    write_labels,
+)
 from official_bert.tasks import glue, registry
 from official_bert.tasks.classification import ClassificationTask
 from official_bert.tasks.examples import (
@@ -25,7 +32,6 @@ from official_bert.tasks.examples import (
 )
 from official_bert.training import distribution
 
-LABELS_FILE = "labels.txt"
 ORIGINAL_BUFFER_SIZE = 100
 
 
@@ -39,9 +45,7 @@ def run(options: ClassifierOptions):
         raise InputError(
             "--bert_hub_module_handle: hub modules are not supported; give the model as --init_checkpoint"
         )
-    tokenization.validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
-    if not (options.do_train or options.do_eval or options.do_predict):
-        raise InputError("at least one of --do_train, --do_eval and --do_predict must be True")
+    check_task_flags(options)
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options, options.max_seq_length)
     processor = registry.make_processor(_with_learnt_labels(options))
@@ -64,8 +68,7 @@ def run(options: ClassifierOptions):
 
     if options.do_train:
         if labels is not None:
-            with files.replacing(os.path.join(options.output_dir, LABELS_FILE)) as file:
-                file.writelines(f"{label}\n" for label in labels)
+            write_labels(options, labels)
         fine_tuning.train(encoded(train_examples, "train.tf_record"), _buffer_size(options))
     if options.do_eval:
         for suffix, examples in processor.dev_sets(options.data_dir).items():
@@ -74,9 +77,7 @@ def run(options: ClassifierOptions):
             )
     if options.do_predict:
         for suffix, examples in processor.test_sets(options.data_dir).items():
-            logging.info("***** Running prediction*****")
-            logging.info("  Num examples = %d (%d actual, %d padding)", len(examples), len(examples), 0)
-            logging.info("  Batch size = %d", options.predict_batch_size)
+            log_prediction(len(examples), options.predict_batch_size)
             outputs = fine_tuning.outputs(
                 encoded(examples, f"predict{suffix}.tf_record"), options.predict_batch_size
             )
@@ -93,15 +94,8 @@ def _with_learnt_labels(options: ClassifierOptions) -> ClassifierOptions:
     """Labels that an earlier run learnt of its training file lie beside its checkpoints."""
     if options.do_train or options.labels or options.regression:
         return options
-    for folder in (
-        options.output_dir,
-        options.init_checkpoint,
-        os.path.dirname(options.init_checkpoint or ""),
-    ):
-        path = os.path.join(folder or "", LABELS_FILE)
-        if folder and files.exists(path):
-            return dataclasses.replace(options, labels=list(files.read_lines(path)))
-    return options
+    labels = read_labels(options)
+    return dataclasses.replace(options, labels=labels) if labels else options
 
 
 def _class_weights(options: ClassifierOptions) -> list[float] | None:

@@ -5,22 +5,27 @@ In: options, a task, encoded sets. Out, in output_dir: what every training job l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert import files
 from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_vocabulary
 from official_bert.errors import InputError
 from official_bert.options.classifier import FineTuningOptions
+from official_bert.options.data_files import DataFilesOptions
 from official_bert.runners.job import TrainingJob
 from official_bert.tasks.base import EncodedSet, Task, TaskObjective
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution, reporting
 from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import predict
+
+LABELS_FILE = "labels.txt"
 
 
 def read_model_files(options: FineTuningOptions, max_seq_length: int) -> tuple[BertConfig, FullTokenizer]:
@@ -38,6 +43,56 @@ def read_model_files(options: FineTuningOptions, max_seq_length: int) -> tuple[B
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
     return config, tokenizer
+
+
+def check_task_flags(options: FineTuningOptions):
+    """Refuses a run with nothing to do, and a model of the other case."""
+    validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
+    if not (options.do_train or options.do_eval or options.do_predict):
+        raise InputError("at least one of --do_train, --do_eval and --do_predict must be True")
+
+
+def set_path(options: DataFilesOptions, set_name: str, in_folder: Callable[[str, str], str]) -> str:
+    """Path of a set's file.
+
+    Args:
+        options: with the file, or its folder.
+        set_name: train, dev or test.
+        in_folder: a function from a folder and a set's name to the path of the file.
+
+    Raises:
+        InputError: neither was given.
+    """
+    given = options.file(set_name)
+    if not (given or options.data_dir):
+        raise InputError(f"--{set_name}_file: must be given, or --data_dir")
+    return given or in_folder(options.data_dir, set_name)
+
+
+def log_prediction(num_examples: int, batch_size: int):
+    """Logs what the original logs before it predicts."""
+    logging.info("***** Running prediction*****")
+    logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
+    logging.info("  Batch size = %d", batch_size)
+
+
+def write_labels(options: FineTuningOptions, labels: Sequence[str]):
+    """Saves the labels of a task beside the checkpoints of its model, in the order of the outputs."""
+    with files.replacing(os.path.join(options.output_dir, LABELS_FILE)) as file:
+        file.writelines(f"{label}\n" for label in labels)
+
+
+def read_labels(options: FineTuningOptions) -> list[str] | None:
+    """The labels that an earlier run saved beside the checkpoint that is loaded; None if it did not."""
+    for folder in (
+        options.output_dir,
+        options.init_checkpoint,
+        os.path.dirname(options.init_checkpoint or ""),
+    ):
+        path = os.path.join(folder or "", LABELS_FILE)
+        if folder and files.exists(path):
+            return list(files.read_lines(path))
+    return None
 
 
 class FineTuning:
@@ -150,7 +205,8 @@ class FineTuning:
         """Writes eval_results.txt: the task's metrics, and both of the original's losses.
 
         Args:
-            encoded: the set, with labels; the task's outputs of it hold a `loss` for each example.
+            encoded: the set, with labels; the task's outputs of it hold a `loss` for each example and, where examples
+                do not count alike, a `loss_weight`.
             batch_size: of the evaluation.
             suffix: of a second set's names.
 
@@ -163,11 +219,12 @@ class FineTuning:
         logging.info("  Batch size = %d", batch_size)
         outputs = self.outputs(encoded, batch_size)
         losses = outputs["loss"].astype(np.float64)
-        starts = range(0, num_examples, batch_size)
+        weights = outputs.get("loss_weight", np.ones_like(losses))
+        batches = [slice(start, start + batch_size) for start in range(0, num_examples, batch_size)]
         results = self.task.metrics(encoded, outputs) | {
-            "eval_loss": losses.mean(),
+            "eval_loss": np.average(losses, weights=weights),
             # The original's second figure: the last, shorter batch counts as much as any.
-            "loss": np.mean([losses[start : start + batch_size].mean() for start in starts]),
+            "loss": np.mean([np.average(losses[batch], weights=weights[batch]) for batch in batches]),
         }
         reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
         return outputs

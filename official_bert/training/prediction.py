@@ -32,7 +32,7 @@ def predict(
         pad_to_longest: put examples of like length together and pad to the longest of them.
 
     Returns:
-        A dict of arrays [n, ...]. Every [batch, length] output needs batches of one length: `pad_to_longest` False.
+        A dict of arrays [n, ...]; an output [batch, length, ...] becomes as long as the longest batch, the rest is 0.
     """
 
     @tf.function(reduce_retracing=True)
@@ -40,7 +40,8 @@ def predict(
         gathered = strategy.run(outputs, args=(batch,))
         return {name: strategy.gather(value, axis=0) for name, value in gathered.items()}
 
-    order = np.argsort(lengths, kind="stable") if pad_to_longest else np.arange(len(lengths))
+    # The longest first: the arrays are made as long as they must be.
+    order = np.argsort(-lengths, kind="stable") if pad_to_longest else np.arange(len(lengths))
     found: dict[str, np.ndarray] = {}
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
@@ -53,5 +54,5 @@ def predict(
             value = np.asarray(value)[: len(rows)]
             if name not in found:
                 found[name] = np.zeros((len(order), *value.shape[1:]), value.dtype)
-            found[name][rows] = value
+            found[name][(rows, slice(value.shape[1])) if value.ndim > 1 else rows] = value
     return found

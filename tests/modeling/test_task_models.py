@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert import BertConfig
 from official_bert.checkpoints import load_checkpoint, named_variables
-from official_bert.modeling import BertClassifier, BertSpans, task_models
+from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger, task_models
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.tasks.base import TaskObjective
 from official_bert.tasks.classification import ClassificationTask
@@ -119,3 +119,43 @@ def test_weights_have_the_originals_names(outputs, kind):
     spans = {name: tuple(v.shape) for name, v in named_variables(BertSpans(CONFIG)).items()}
     heads = {name: shape for name, shape in spans.items() if not name.startswith("bert/")}
     assert heads == {"cls/squad/output_weights": (2, 48), "cls/squad/output_bias": (2,)}
+    for model, outputs in ((BertChoice(CONFIG), 1), (BertTagger(CONFIG, 5), 5)):
+        shapes = {name: tuple(v.shape) for name, v in named_variables(model).items()}
+        heads = {name: shape for name, shape in shapes.items() if not name.startswith("bert/")}
+        assert heads == {"output_weights": (outputs, 48), "output_bias": (outputs,)}
+
+
+def random_batch(*shape):
+    """Token ids without padding, in two segments."""
+    ids = np.random.default_rng(1).integers(1, CONFIG.vocab_size, shape).astype(np.int32)
+    segments = (np.arange(shape[-1]) > shape[-1] // 2).astype(np.int32)
+    return {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "segment_ids": np.broadcast_to(segments, shape).copy(),
+    }
+
+
+def test_a_choice_is_scored_by_one_vector_on_its_own():
+    model = BertChoice(CONFIG)
+    vector = np.random.default_rng(2).normal(size=(1, 48)).astype(np.float32)
+    model.output_weights.assign(vector)
+    model.output_bias.assign([0.25])
+    batch = random_batch(2, 4, 8)
+    logits = model(batch).numpy()
+    assert logits.shape == (2, 4)
+    for row in range(2):
+        pooled = model.bert(*(batch[name][row] for name in task_models.ENCODER_INPUTS)).pooled_output.numpy()
+        np.testing.assert_allclose(logits[row], pooled @ vector[0] + 0.25, rtol=1e-4, atol=1e-5)
+
+
+def test_every_token_is_tagged_from_its_own_vector():
+    model = BertTagger(CONFIG, 5)
+    weights = np.random.default_rng(2).normal(size=(5, 48)).astype(np.float32)
+    model.output_weights.assign(weights)
+    model.output_bias.assign(np.arange(5.0))
+    batch = random_batch(2, 8)
+    vectors = model.bert(*batch.values()).sequence_output.numpy()
+    np.testing.assert_allclose(model(batch), vectors @ weights.T + np.arange(5.0), rtol=1e-4, atol=1e-4)
+    dropped = model(batch, training=True, dropout_seed=tf.constant([1, 2])).numpy()
+    assert np.abs(dropped - model(batch).numpy()).max() > 1e-2

@@ -22,13 +22,15 @@ def test_every_example_gets_its_own_answer(pad_to_longest, batch_size):
         return {
             "sum": tf.reduce_sum(batch["mask"], axis=1),
             "pair": tf.stack([batch["row"], batch["row"] * 2], axis=1),
+            "places": batch["mask"],
         }
 
     found = predict(tf.distribute.get_strategy(), outputs, features, LENGTHS, batch_size, 32, pad_to_longest)
     np.testing.assert_array_equal(found["sum"], LENGTHS)
     np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])
+    np.testing.assert_array_equal(found["places"], np.arange(32) < LENGTHS[:, None])
     if pad_to_longest:
-        assert seen == sorted(seen)
+        assert seen == sorted(seen, reverse=True)
         assert all(length % 8 == 0 for length in seen)
     else:
         assert set(seen) == {32}

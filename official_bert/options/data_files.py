@@ -1,0 +1,29 @@
+"""What a fine-tuning script is told of its three data files: a folder, or each by its name."""
+
+import dataclasses
+
+from official_bert.options.classifier import FineTuningOptions
+from official_bert.options.fields import POSITIVE, option
+
+_MIN_SEQ_LENGTH = 3  # special tokens of a pair
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataFilesOptions(FineTuningOptions):
+    data_dir: str | None = option(
+        None, help="The input data folder, with the task's files under their names."
+    )
+    train_file: str | None = option(None, help="The training file, instead of that of --data_dir.")
+    dev_file: str | None = option(None, help="The development file, instead of that of --data_dir.")
+    test_file: str | None = option(None, help="The test file, instead of that of --data_dir.")
+    max_seq_length: int = option(
+        128,
+        check=(lambda n: n >= _MIN_SEQ_LENGTH, f"must be at least {_MIN_SEQ_LENGTH}"),
+        help="Maximum input length in WordPiece tokens; longer inputs are cut.",
+    )
+    do_eval: bool = option(False, help="Whether to run evaluation on the dev set.")
+    eval_batch_size: int = option(8, check=POSITIVE, help="Examples in one evaluation batch.")
+
+    def file(self, set_name: str) -> str | None:
+        """What was given for the set train, dev or test."""
+        return {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}[set_name]

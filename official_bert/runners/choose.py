@@ -1,0 +1,56 @@
+"""Fine-tuning, evaluation and prediction of choices: the job of run_swag.py.
+
+In: files of SWAG or CODAH, a vocabulary, a configuration, a checkpoint. Out, in output_dir: what every training job
+leaves, eval_results.txt, test_results.tsv.
+"""
+
+from __future__ import annotations
+
+import os
+
+from official_bert import files
+from official_bert.options.swag import SwagOptions
+from official_bert.runners.fine_tuning import (
+    FineTuning,
+    check_task_flags,
+    log_prediction,
+    read_model_files,
+    set_path,
+)
+from official_bert.tasks.choices import TASKS, EncodedChoices, encoded_choices
+from official_bert.tasks.swag import SwagTask
+from official_bert.training import distribution
+
+
+def run(options: SwagOptions):
+    """Trains, evaluates and predicts, in this order.
+
+    Raises:
+        InputError: options or files that cannot be used.
+    """
+    check_task_flags(options)
+    strategy = distribution.make_strategy(options)
+    config, tokenizer = read_model_files(options, options.max_seq_length)
+    files.make_folder(options.output_dir)
+    names = TASKS[options.task_name]
+
+    def encoded(set_name: str) -> EncodedChoices:
+        path = set_path(options, set_name, names.path)
+        examples = names.read(path, set_name, set_name != "test")
+        return encoded_choices(examples, options.max_seq_length, tokenizer)
+
+    train_set = encoded("train") if options.do_train else None
+    task = SwagTask()
+    num_examples = len(train_set) if train_set else 0
+    fine_tuning = FineTuning(
+        options, config, strategy, task, num_examples, options.max_seq_length, "run_swag"
+    )
+    if train_set:
+        fine_tuning.train(train_set, options.shuffle_buffer_size or 0)
+    if options.do_eval:
+        fine_tuning.evaluate(encoded("dev"), options.eval_batch_size)
+    if options.do_predict:
+        test_set = encoded("test")
+        log_prediction(len(test_set), options.predict_batch_size)
+        outputs = fine_tuning.outputs(test_set, options.predict_batch_size)
+        task.write_predictions(os.path.join(options.output_dir, "test_results.tsv"), outputs)

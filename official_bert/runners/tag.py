@@ -1,0 +1,71 @@
+"""Fine-tuning, evaluation and prediction of tags: the job of run_ner.py.
+
+In: CoNLL's column files, a vocabulary, a configuration, a checkpoint. Out, in output_dir: what every training job
+leaves, labels.txt, eval_results.txt, predictions.conll.
+"""
+
+from __future__ import annotations
+
+import os
+
+from official_bert import files
+from official_bert.data.conll import ConllFile, read_conll, write_predictions
+from official_bert.errors import InputError
+from official_bert.options.ner import NerOptions
+from official_bert.runners.fine_tuning import (
+    LABELS_FILE,
+    FineTuning,
+    check_task_flags,
+    log_prediction,
+    read_labels,
+    read_model_files,
+    set_path,
+    write_labels,
+)
+from official_bert.tasks.ner import conll_path, encoded_words, labels_of
+from official_bert.tasks.tagging import EncodedSentences, TaggingTask
+from official_bert.training import distribution
+
+
+def run(options: NerOptions):
+    """Trains, evaluates and predicts, in this order.
+
+    Raises:
+        InputError: options or files that cannot be used.
+    """
+    check_task_flags(options)
+    strategy = distribution.make_strategy(options)
+    config, tokenizer = read_model_files(options, options.max_seq_length)
+    files.make_folder(options.output_dir)
+
+    train_file = _read(options, "train") if options.do_train else None
+    labels = labels_of(train_file.sentences) if train_file else read_labels(options)
+    if labels is None:
+        raise InputError(
+            f"no {LABELS_FILE} beside the checkpoint: give the --output_dir of a training run of this script as "
+            "--init_checkpoint, or --do_train"
+        )
+    task = TaggingTask(labels)
+
+    def encoded(source: ConllFile) -> EncodedSentences:
+        arguments = (labels, options.max_seq_length, tokenizer, options.document_context)
+        return EncodedSentences(source, encoded_words(source, *arguments))
+
+    train_set = encoded(train_file) if train_file else None
+    num_windows = len(train_set.words) if train_set else 0
+    fine_tuning = FineTuning(options, config, strategy, task, num_windows, options.max_seq_length, "run_ner")
+    if train_set:
+        write_labels(options, labels)
+        fine_tuning.train(train_set, options.shuffle_buffer_size or 0)
+    if options.do_eval:
+        fine_tuning.evaluate(encoded(_read(options, "dev")), options.eval_batch_size)
+    if options.do_predict:
+        test_set = encoded(_read(options, "test"))
+        log_prediction(len(test_set.words), options.predict_batch_size)
+        outputs = fine_tuning.outputs(test_set, options.predict_batch_size)
+        path = os.path.join(options.output_dir, "predictions.conll")
+        write_predictions(path, test_set.source, task.predictions(test_set, outputs))
+
+
+def _read(options: NerOptions, set_name: str) -> ConllFile:
+    return read_conll(set_path(options, set_name, conll_path), set_name != "test")

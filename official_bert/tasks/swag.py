@@ -1,0 +1,61 @@
+"""Choosing one of several continuations as a task: a softmax over their scores. Devlin et al. (2019), section 4.4.
+
+In: the sets of tasks/choices.py. Out: what tasks/base.py asks for, and a file of probabilities.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from official_bert import files
+from official_bert.metrics import classification
+from official_bert.tasks.choices import EncodedChoices
+
+
+class SwagTask:
+    """A task of run_swag.py."""
+
+    main_metric = "eval_accuracy"
+    untrained = ()
+
+    def build_model(self, config, use_one_hot_embeddings: bool):
+        """A BertChoice."""
+        from official_bert.modeling import BertChoice
+
+        return BertChoice(config, use_one_hot_embeddings)
+
+    def losses(self, model, features: dict, dropout_seed):
+        """Float32[B]: cross-entropy of the right choice."""
+        from official_bert.modeling.losses import cross_entropy
+
+        logits = model(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        return cross_entropy(logits, features["label_ids"])
+
+    def weights(self, features: dict):
+        """Float32[B]: every example counts as much."""
+        from keras import ops
+
+        return ops.ones_like(features["label_ids"], dtype="float32")
+
+    def outputs(self, model, features: dict) -> dict:
+        """`logits` and `probabilities`, float32[B, choices], and `loss`, float32[B]."""
+        from keras import ops
+
+        from official_bert.modeling.losses import cross_entropy
+
+        logits = ops.cast(model(features), "float32")
+        return {
+            "logits": logits,
+            "probabilities": ops.softmax(logits),
+            "loss": cross_entropy(logits, features["label_ids"]),
+        }
+
+    def metrics(self, encoded: EncodedChoices, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+        """The accuracy, as `eval_accuracy`."""
+        found = classification.accuracy(encoded.label_ids, outputs["probabilities"].argmax(-1))
+        return {"eval_accuracy": found["accuracy"]}
+
+    def write_predictions(self, path: str, outputs: dict[str, np.ndarray]):
+        """Writes test_results.tsv: a line an example, a probability for each choice."""
+        with files.replacing(path) as file:
+            file.writelines("\t".join(map(str, row)) + "\n" for row in outputs["probabilities"])

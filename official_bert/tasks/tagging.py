@@ -1,0 +1,105 @@
+"""Tagging words as a task: a softmax for the first piece of each. Devlin et al. (2019), section 5.3.
+
+In: files read by data/conll.py and cut into windows by tasks/ner.py. Out: what tasks/base.py asks for, and the
+predicted tags of each sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from official_bert.data.conll import ConllFile
+from official_bert.metrics.entities import entity_scores
+from official_bert.tasks.ner import EncodedWords, predicted_tags
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedSentences:
+    """A data set as a model reads it, with the file that it is from.
+
+    Attributes:
+        source: the file.
+        words: the words in their windows.
+    """
+
+    source: ConllFile
+    words: EncodedWords
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64[n], tokens of each window."""
+        return self.words.lengths
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """A batch of windows; see EncodedWords."""
+        return self.words.features(rows, length)
+
+
+class TaggingTask:
+    """A task of run_ner.py."""
+
+    main_metric = "eval_f1"
+    untrained = ("bert/pooler",)  # the tags do not read it
+
+    def __init__(self, labels: Sequence[str]):
+        """Args: labels: all tags, in the order of the outputs."""
+        self.labels = labels
+
+    def build_model(self, config, use_one_hot_embeddings: bool):
+        """A BertTagger with an output for each label."""
+        from official_bert.modeling import BertTagger
+
+        return BertTagger(config, len(self.labels), use_one_hot_embeddings)
+
+    def losses(self, model, features: dict, dropout_seed):
+        """Float32[B*S]: cross-entropy of the label of each piece; it means nothing where there is none."""
+        logits = model(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        return self._losses(logits, features)
+
+    def weights(self, features: dict):
+        """Float32[B*S]: 1 for the first piece of a word to be tagged, else 0."""
+        from keras import ops
+
+        return ops.reshape(ops.cast(features["label_mask"], "float32"), [-1])
+
+    def outputs(self, model, features: dict) -> dict:
+        """`tags`, int32[B, S], the most probable label of each piece.
+
+        And `loss`, float32[B], the mean over the words of a window, and how many they are: `loss_weight`, float32[B].
+        """
+        from keras import ops
+
+        logits = model(features)
+        mask = ops.cast(features["label_mask"], "float32")
+        losses = ops.reshape(self._losses(logits, features), ops.shape(mask))
+        num_words = ops.sum(mask, axis=-1)
+        return {
+            "tags": ops.argmax(logits, axis=-1),
+            "loss": ops.sum(losses * mask, axis=-1) / ops.maximum(num_words, 1.0),
+            "loss_weight": num_words,
+        }
+
+    def _losses(self, logits, features: dict):
+        from keras import ops
+
+        from official_bert.modeling.losses import cross_entropy
+
+        logits = ops.reshape(logits, (-1, len(self.labels)))
+        return cross_entropy(logits, ops.reshape(features["label_ids"], [-1]))
+
+    def predictions(self, encoded: EncodedSentences, outputs: dict[str, np.ndarray]) -> list[list[str]]:
+        """The tags of each sentence of the file."""
+        numbers = encoded.words.of_words(outputs["tags"])
+        return predicted_tags(encoded.source.sentences, numbers, self.labels)
+
+    def metrics(self, encoded: EncodedSentences, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+        """What conlleval counts: `eval_precision`, `eval_recall`, `eval_f1` of all entities and of each type.
+
+        And `eval_accuracy`, of the tags.
+        """
+        targets = [sentence.tags for sentence in encoded.source.sentences]
+        scores = entity_scores(targets, self.predictions(encoded, outputs))
+        return {f"eval_{name}": value for name, value in scores.items()}

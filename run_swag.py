@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""Fine-tunes BERT on SWAG or CODAH, choosing one of four continuations, evaluates it and predicts with it."""
+
+from official_bert import flags
+from official_bert.options.swag import SwagOptions
+
+
+def main(options: SwagOptions):
+    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+        from official_bert.runners import choose
+
+    choose.run(options)
+
+
+if __name__ == "__main__":
+    flags.run(main, SwagOptions)

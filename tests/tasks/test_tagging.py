@@ -1,0 +1,53 @@
+"""Losses, predicted tags and metrics of tagging, against numpy and by hand."""
+
+import numpy as np
+
+from official_bert.data.conll import ConllFile, Sentence
+from official_bert.data.ragged import ModelInputs, RaggedRows
+from official_bert.tasks.ner import EncodedWords
+from official_bert.tasks.tagging import EncodedSentences, TaggingTask
+from tests.tasks.test_classification import Answering
+
+TASK = TaggingTask(["O", "B-X", "I-X"])
+LOGITS = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
+# [CLS] and pieces that go on with a word carry no label; the second window has one word and padding.
+BATCH = {
+    "label_ids": np.int32([[0, 1, 0, 2], [0, 0, 0, 0]]),
+    "label_mask": np.int32([[0, 1, 0, 1], [0, 1, 0, 0]]),
+}
+
+
+def cross_entropies():
+    softmax = np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True)
+    return -np.log(np.take_along_axis(softmax, BATCH["label_ids"][..., None], -1)[..., 0])
+
+
+def test_only_labelled_pieces_count():
+    losses = np.asarray(TASK.losses(Answering(LOGITS), BATCH, None))
+    np.testing.assert_allclose(losses, cross_entropies().ravel(), rtol=1e-5)
+    np.testing.assert_array_equal(TASK.weights(BATCH), [0, 1, 0, 1, 0, 1, 0, 0])
+
+
+def test_outputs_are_a_tag_for_each_piece_and_the_mean_loss_of_the_words():
+    outputs = TASK.outputs(Answering(LOGITS), BATCH)
+    np.testing.assert_array_equal(outputs["tags"], LOGITS.argmax(-1))
+    each = cross_entropies()
+    np.testing.assert_allclose(outputs["loss"], [(each[0, 1] + each[0, 3]) / 2, each[1, 1]], rtol=1e-5)
+    np.testing.assert_array_equal(outputs["loss_weight"], [2.0, 1.0])
+
+
+def test_metrics_are_those_of_the_files_sentences():
+    sentences = [
+        Sentence(1, 0, [["a", "B-X"], ["b", "I-X"]], ["B-X", "I-X"]),
+        Sentence(4, 0, [["c", "O"], ["d", "B-X"]], ["O", "B-X"]),
+    ]
+    targets = [[0, 2, 3, 0], [0, 1, 2, 0]]
+    words = EncodedWords(ModelInputs(([9] * 4, 4) for _ in targets), RaggedRows(targets))
+    encoded = EncodedSentences(ConllFile("here", sentences, "IOB2", False), words)
+    # The second sentence's entity begins a word too early; what [CLS] and [SEP] get does not matter.
+    outputs = {"tags": np.int32([[1, 1, 2, 1], [2, 1, 2, 2]])}
+    assert TASK.predictions(encoded, outputs) == [["B-X", "I-X"], ["B-X", "I-X"]]
+    expected = {"eval_precision": 0.5, "eval_recall": 0.5, "eval_f1": 0.5, "eval_accuracy": 0.5}
+    metrics = TASK.metrics(encoded, outputs)
+    assert {name: metrics[name] for name in expected} == expected
+    assert metrics["eval_f1_X"] == 0.5

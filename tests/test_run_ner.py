@@ -1,0 +1,89 @@
+"""run_ner.py as a process: entities that can be learnt, long sentences and documents among them."""
+
+import numpy as np
+
+from official_bert.data.conll import read_conll
+from official_bert.metrics.entities import entity_scores
+from tests import toy
+from tests.scripts import flag_list, run_script
+
+FILLERS = ["sat", "on", "mat", "was", "a", "sunny", "day", "in", "park", "at", "noon"]
+ENTITIES = [(["cat"], "ANIMAL"), (["train", "station"], "VEHICLE"), (["driver"], "PERSON")]
+
+
+def write_conll(folder):
+    """Entities that their words tell; train stands for an entity only where station follows."""
+    draws = np.random.default_rng(1)
+    for name, count in (("train", 240), ("dev", 60), ("test", 40)):
+        lines = ["-DOCSTART- -X- O", ""]
+        for _ in range(count):
+            tagged = [(word, "O") for word in draws.choice(FILLERS, draws.integers(3, 9))]
+            for pick in draws.integers(len(ENTITIES), size=draws.integers(1, 3)):
+                words, kind = ENTITIES[pick]
+                tags = ["B-" + kind] + ["I-" + kind] * (len(words) - 1)
+                place = draws.choice(
+                    [k for k in range(len(tagged) + 1) if tagged[k : k + 1] != [("station", "I-VEHICLE")]]
+                )
+                tagged[place:place] = zip(words, tags, strict=True)
+            lines += [f"{word} X {tag}" for word, tag in tagged] + [""]
+        (folder / f"{name}.conll").write_text("\n".join(lines))
+
+
+def model_flags(base):
+    return flag_list(
+        vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=24
+    )
+
+
+def results_of(folder):
+    return dict(line.split(" = ") for line in (folder / "eval_results.txt").read_text().splitlines())
+
+
+def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
+    base = toy.make_bert_base_dir(tmp_path / "base")
+    write_conll(tmp_path)
+    trained, again = tmp_path / "trained", tmp_path / "again"
+    run_script(
+        "run_ner.py", *model_flags(base),
+        *flag_list(data_dir=tmp_path, output_dir=trained, do_train=True, do_eval=True, do_predict=True,
+                   document_context=True, num_train_epochs=8, train_batch_size=16, learning_rate=3e-3,
+                   random_seed=1),
+    )  # fmt: skip
+    results = results_of(trained)
+    assert {"eval_precision", "eval_recall", "eval_f1", "eval_accuracy", "eval_loss"} <= set(results)
+    assert float(results["eval_f1"]) > 0.9
+    assert float(results["eval_loss"]) < 0.3  # ln 7 = 1.95 is what guessing gives
+    assert results["global_step"] == "120"  # 240 / 16 * 8
+    kinds = ["ANIMAL", "PERSON", "VEHICLE"]
+    labels = ["O", *(f"{mark}-{kind}" for kind in kinds for mark in "BI")]
+    assert (trained / "labels.txt").read_text().split() == labels
+
+    source = read_conll(str(tmp_path / "test.conll"))
+    predicted = read_conll(str(trained / "predictions.conll"))
+    assert [s.words for s in predicted.sentences] == [s.words for s in source.sentences]
+    scores = entity_scores([s.tags for s in source.sentences], [s.tags for s in predicted.sentences])
+    assert scores["f1"] > 0.9
+
+    # The checkpoint alone, files by their names, other batches: the labels lie beside it.
+    run_script(
+        "run_ner.py", *model_flags(base),
+        *flag_list(dev_file=tmp_path / "dev.conll", test_file=tmp_path / "test.conll", output_dir=again,
+                   init_checkpoint=trained, document_context=True, do_eval=True, do_predict=True,
+                   predict_batch_size=7, eval_batch_size=5, length_aware_batches=False),
+    )  # fmt: skip
+    assert (again / "predictions.conll").read_text() == (trained / "predictions.conll").read_text()
+    for name, value in results_of(again).items():
+        if name not in ("loss", "global_step"):
+            np.testing.assert_allclose(float(value), float(results[name]), rtol=1e-4, err_msg=name)
+
+
+def test_prediction_without_labels_says_what_to_do(tmp_path):
+    base = toy.make_bert_base_dir(tmp_path / "base")
+    flags = flag_list(
+        data_dir=tmp_path,
+        output_dir=tmp_path / "out",
+        init_checkpoint=base / "bert_model.ckpt",
+        do_predict=True,
+    )
+    stderr = run_script("run_ner.py", *model_flags(base), *flags, status=1).stderr
+    assert "no labels.txt beside the checkpoint: give the --output_dir of" in stderr.splitlines()[-1]

@@ -1,0 +1,84 @@
+"""run_swag.py as a process: a choice that can be learnt, from SWAG's files and from CODAH's."""
+
+import csv
+
+import numpy as np
+
+from tests import toy
+from tests.scripts import flag_list, run_script
+
+FILLERS = ["sat", "on", "mat", "was", "a", "day", "in", "park", "at", "noon"]
+
+
+def write_swag(folder):
+    """The right ending is the one with a `cat`; returns the labels of the test file."""
+    draws = np.random.default_rng(1)
+
+    def words(count):
+        return list(draws.choice(FILLERS, count))
+
+    for name, count in (("train", 192), ("val", 48), ("test", 30)):
+        labels = draws.integers(4, size=count)
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            rows = csv.writer(file)
+            header = ["id", "sent1", "sent2", "ending0", "ending1", "ending2", "ending3"]
+            rows.writerow(header if name == "test" else [*header, "label"])
+            for number, label in enumerate(labels):
+                endings = [words(draws.integers(2, 7)) for _ in range(4)]
+                endings[label].insert(draws.integers(3), "cat")
+                texts = [" ".join(words(5)), "the", *map(" ".join, endings)]
+                rows.writerow([number, *texts] if name == "test" else [number, *texts, label])
+    return labels
+
+
+def model_flags(base):
+    return flag_list(
+        vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=32
+    )
+
+
+def results_of(folder):
+    return dict(line.split(" = ") for line in (folder / "eval_results.txt").read_text().splitlines())
+
+
+def test_a_choice_is_learnt_evaluated_and_predicted(tmp_path):
+    base = toy.make_bert_base_dir(tmp_path / "base")
+    labels = write_swag(tmp_path)
+    trained, again = tmp_path / "trained", tmp_path / "again"
+    run_script(
+        "run_swag.py", *model_flags(base),
+        *flag_list(data_dir=tmp_path, output_dir=trained, do_train=True, do_eval=True, do_predict=True,
+                   num_train_epochs=8, train_batch_size=16, learning_rate=3e-3, random_seed=1),
+    )  # fmt: skip
+    results = results_of(trained)
+    assert set(results) == {"eval_accuracy", "eval_loss", "loss", "global_step"}
+    assert float(results["eval_accuracy"]) > 0.9
+    assert float(results["eval_loss"]) < 0.5  # ln 4 = 1.39 is what guessing gives
+    assert results["global_step"] == "96"  # 192 / 16 * 8
+    first = np.loadtxt(trained / "test_results.tsv")
+    assert first.shape == (30, 4)
+    np.testing.assert_allclose(first.sum(1), 1.0, atol=1e-5)
+    assert (first.argmax(1) == labels).mean() > 0.9
+
+    # The checkpoint alone, files by their names, other batches.
+    run_script(
+        "run_swag.py", *model_flags(base),
+        *flag_list(dev_file=tmp_path / "val.csv", test_file=tmp_path / "test.csv", output_dir=again,
+                   init_checkpoint=trained, do_eval=True, do_predict=True, predict_batch_size=7,
+                   eval_batch_size=5, length_aware_batches=False),
+    )  # fmt: skip
+    np.testing.assert_allclose(np.loadtxt(again / "test_results.tsv"), first, atol=2e-6)
+    assert results_of(again)["eval_accuracy"] == results["eval_accuracy"]
+    np.testing.assert_allclose(float(results_of(again)["eval_loss"]), float(results["eval_loss"]), rtol=1e-4)
+
+
+def test_a_label_that_is_no_choice_is_named(tmp_path):
+    base = toy.make_bert_base_dir(tmp_path / "base")
+    row = "i\tthe cat\tsat\twas\tfell\tplay\t{}\n"
+    (tmp_path / "train.tsv").write_text(row.format(3) + row.format(4))
+    flags = flag_list(
+        task_name="codah", data_dir=tmp_path, output_dir=tmp_path / "out", do_train=True, train_batch_size=1
+    )
+    stderr = run_script("run_swag.py", *model_flags(base), *flags, status=1).stderr
+    last = stderr.splitlines()[-1]
+    assert f"{tmp_path / 'train.tsv'}: line 2: has the label '4', which is none of 0 to 3" in last
