@@ -5,6 +5,7 @@ In: a dictionary, a JSON file or a size's name. Out: a BertConfig, whose `valida
 
 import copy
 import json
+import math
 
 from official_bert import files
 from official_bert.errors import InputError
@@ -156,8 +157,11 @@ class BertConfig:
             "pad_token_id": 0,
         }
 
-    def validate(self):
+    def validate(self, source: str = "model config"):
         """Checks the values from which a model is about to be built.
+
+        Args:
+            source: what the error names: the file, where there is one.
 
         Raises:
             InputError: the first field that is missing or cannot be used.
@@ -165,26 +169,26 @@ class BertConfig:
         for name in _SIZES_OF_THINGS:
             value = getattr(self, name)
             if value is None:
-                raise InputError(f"model config: {name} is missing; add it to the config file")
+                raise InputError(f"{source}: {name} is missing; add it to the config file")
             if not _is_int(value) or value <= 0:
-                raise InputError(f"model config: {name} must be a positive whole number, got {value!r}")
+                raise InputError(f"{source}: {name} must be a positive whole number, got {value!r}")
         for name in _DROPOUTS:
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and 0 <= value < 1):
-                raise InputError(f"model config: {name} must be a number from 0 to below 1, got {value!r}")
+                raise InputError(f"{source}: {name} must be a number from 0 to below 1, got {value!r}")
         if not _is_number(self.initializer_range) or self.initializer_range < 0:
             raise InputError(
-                f"model config: initializer_range must be 0 or positive, got {self.initializer_range!r}"
+                f"{source}: initializer_range must be 0 or positive, got {self.initializer_range!r}"
             )
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
-                f"model config: hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
+                f"{source}: hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
                 f"({self.num_attention_heads})"
             )
         named = self.hidden_act if not callable(self.hidden_act) else None
         if named and (not isinstance(named, str) or named.lower() not in ACTIVATIONS):
             raise InputError(
-                f"model config: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {self.hidden_act!r}"
+                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {self.hidden_act!r}"
             )
 
 
@@ -232,4 +236,4 @@ def _is_int(value) -> bool:
 
 
 def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

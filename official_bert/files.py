@@ -4,23 +4,26 @@ Local paths take plain Python; paths with a scheme (gs://, hdfs://, ...) go thro
 """
 
 import contextlib
+import errno
 import glob as local_glob
 import os
 from collections.abc import Iterable, Iterator
 
 from official_bert.errors import InputError
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def is_remote(path: str) -> bool:
     """Whether `path` names a file system by its scheme."""
-    return "://" in path
+    return "://" in os.fspath(path)
 
 
 def open_file(path: str, mode: str = "r"):
     """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale.
 
     Raises:
-        InputError: a file to be read that does not exist.
+        InputError: a file to be read that does not exist or is a folder.
     """
     if is_remote(path):
         return _gfile().GFile(path, mode)
@@ -32,6 +35,8 @@ def open_file(path: str, mode: str = "r"):
         if "r" in mode:
             raise InputError(f"{path}: no such file; check the path") from None
         raise
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; name a file") from None
 
 
 def read_lines(path: str) -> Iterator[str]:
@@ -50,11 +55,20 @@ def is_folder(path: str) -> bool:
 
 
 def make_folder(path: str):
-    """Creates a folder and its parents; one that is there already is fine."""
+    """Creates a folder and its parents; one that is there already is fine.
+
+    Raises:
+        InputError: a path that is a file, or where nothing can be made.
+    """
     if is_remote(path):
         _gfile().makedirs(path)
-    else:
+        return
+    try:
         os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{path}: no folder can be made there ({error.strerror}); name another place"
+        ) from None
 
 
 def remove(path: str):
@@ -92,8 +106,10 @@ def replacing(path: str, mode: str = "w"):
     """Opens a temporary file beside `path` that takes its name on success and vanishes on any failure.
 
     Raises:
-        InputError: a path that is a folder, or where nothing can be written.
+        InputError: a path that is empty or a folder, or where nothing can be written, or not all of it.
     """
+    if not path:
+        raise InputError("the name of a file to be written is empty; give one")
     if is_folder(path):
         raise InputError(f"{path}: cannot be written, it is a folder; name a file")
     temporary = f"{path}.tmp-{os.getpid()}"
@@ -110,9 +126,13 @@ def replacing(path: str, mode: str = "w"):
             _gfile().rename(temporary, path, overwrite=True)
         else:
             os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(Exception):
             remove(temporary)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise InputError(
+                f"{path}: cannot be written ({error.strerror}); make room or name another place"
+            ) from error
         raise
 
 

@@ -186,6 +186,7 @@ def test_a_missing_or_binary_file_is_named(tmp_path):
         ("attention_probs_dropout_prob", -0.1, "attention_probs_dropout_prob"),
         ("attention_probs_dropout_prob", "none", "attention_probs_dropout_prob"),
         ("initializer_range", -0.02, "initializer_range"),
+        ("initializer_range", float("nan"), "initializer_range must be 0 or positive, got nan"),
         ("num_attention_heads", 7, r"hidden_size \(768\) must be a multiple of num_attention_heads \(7\)"),
         ("hidden_act", "swish", "hidden_act must be one of gelu, gelu_erf, relu, tanh, linear, got 'swish'"),
         ("hidden_act", 3, "hidden_act"),
@@ -193,8 +194,8 @@ def test_a_missing_or_binary_file_is_named(tmp_path):
 )
 def test_values_no_model_can_be_built_from(field, value, sentence):
     config = BertConfig.from_dict({"vocab_size": 30522, field: value})
-    with pytest.raises(InputError, match=sentence):
-        config.validate()
+    with pytest.raises(InputError, match=f"^file.json: .*{sentence}"):
+        config.validate("file.json")
 
 
 @pytest.mark.parametrize("activation", ["GELU", "relu", None, "", "linear", "gelu_erf", abs])

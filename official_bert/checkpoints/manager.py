@@ -37,8 +37,19 @@ class CheckpointManager:
 
     @property
     def latest(self) -> str | None:
-        """Prefix of the newest checkpoint."""
-        return tf1.latest_checkpoint(self.output_dir)
+        """Prefix of the newest checkpoint; None where nothing was saved yet.
+
+        Raises:
+            InputError: a `checkpoint` file that is damaged or names nothing that is there. Starting anew would
+                overwrite what the folder holds.
+        """
+        found = tf1.latest_checkpoint(self.output_dir)
+        state_file = os.path.join(self.output_dir, tf1.STATE_FILE)
+        if found is None and tf.io.gfile.exists(state_file):
+            raise InputError(
+                f"{state_file}: names no checkpoint that is there; put it back, or delete this file to start anew"
+            )
+        return found
 
     def latest_step(self) -> int | None:
         """The step of the newest checkpoint; None without one.
@@ -112,11 +123,17 @@ class CheckpointManager:
 
         Returns:
             Its value; None without a checkpoint or without its input state.
+
+        Raises:
+            InputError: an input state that is damaged.
         """
         prefix = self._input_prefix(self.latest_step()) if self.latest else None
         if prefix is None or not tf.io.gfile.exists(f"{prefix}.index"):
             return None
-        return int(tf.train.load_variable(prefix, f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
+        try:
+            return int(tf1.Tf1Checkpoint(prefix).read(f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
+        except InputError as error:
+            raise InputError(f"{error}; without {prefix}.index the input starts anew") from None
 
     def _restore_input(self, input_state: tf.train.Checkpoint, prefix: str):
         if not tf.io.gfile.exists(f"{prefix}.index"):

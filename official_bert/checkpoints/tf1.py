@@ -19,6 +19,7 @@ from official_bert.errors import InputError
 STATE_FILE = "checkpoint"
 INPUT_PREFIX = "input.ckpt-"
 _gfile = tf.io.gfile
+_REMEDY = "copy its files anew or name another checkpoint"
 _READING_FAILS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
@@ -41,7 +42,9 @@ class Tf1Checkpoint:
         try:
             self._reader = tf.train.load_checkpoint(prefix)
         except _READING_FAILS as error:
-            raise InputError(f"{prefix}: cannot be read as a checkpoint ({_brief(error)})") from None
+            raise InputError(
+                f"{prefix}: cannot be read as a checkpoint ({_brief(error)}); {_REMEDY}"
+            ) from None
         shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
 
@@ -54,7 +57,7 @@ class Tf1Checkpoint:
         try:
             return np.asarray(self._reader.get_tensor(name))
         except _READING_FAILS as error:
-            raise InputError(f"{self.path}: {name} cannot be read ({_brief(error)})") from None
+            raise InputError(f"{self.path}: {name} cannot be read ({_brief(error)}); {_REMEDY}") from None
 
 
 def find_prefix(path: str) -> str | None:
@@ -88,10 +91,22 @@ def checkpoint_paths(folder: str) -> list[str]:
     """Prefixes that a folder's `checkpoint` file lists and that exist, oldest first, the current one last.
 
     The file may hold the absolute paths of a folder that was moved or copied: what lies in this one comes first.
+
+    Raises:
+        InputError: a file that is damaged.
     """
-    state = tf.train.get_checkpoint_state(folder)
-    if state is None:
+    state_file = os.path.join(folder, STATE_FILE)
+    if not _gfile.exists(state_file):
         return []
+    try:
+        state = tf.train.get_checkpoint_state(folder)
+    except ValueError:  # an empty file, or one that is no text
+        state = None
+    if state is None:
+        raise InputError(
+            f'{state_file}: is damaged; write model_checkpoint_path: "<the newest model.ckpt-...>" into it, or '
+            "delete it if this folder's checkpoints are not wanted"
+        )
     listed = [path for path in state.all_model_checkpoint_paths if path != state.model_checkpoint_path]
     found = []
     for path in [*listed, state.model_checkpoint_path]:
@@ -176,4 +191,5 @@ def _remove_folder(folder: str):
 
 
 def _brief(error: Exception) -> str:
-    return (getattr(error, "message", None) or str(error)).strip().splitlines()[0]
+    message = (getattr(error, "message", None) or str(error)).strip().splitlines()[0]
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", message)  # names of TensorFlow's own nodes

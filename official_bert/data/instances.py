@@ -50,9 +50,9 @@ class InstanceVocabulary:
     def of(cls, vocab: Mapping[str, int]) -> "InstanceVocabulary":
         """
         Raises:
-            InputError: [CLS], [SEP] or [MASK] is missing.
+            InputError: [CLS], [SEP], [MASK] or [UNK] is missing.
         """
-        missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
+        missing = [token for token in ("[CLS]", "[SEP]", "[MASK]", "[UNK]") if token not in vocab]
         if missing:
             raise InputError(
                 f"--vocab_file: the vocabulary lacks {', '.join(missing)}; add a line for each of them"

@@ -6,6 +6,7 @@ this module; tests and error messages read with it.
 
 import contextlib
 import gzip
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,22 +58,22 @@ class ExampleFiles:
 def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
     """Opens TFRecord files for writing; they take their names when the block ends well, and vanish otherwise.
 
+    A name that ends in .gz is compressed.
+
     Raises:
-        InputError: a file that cannot be written, or named twice.
+        InputError: no file, one that cannot be written, or one that is named twice.
     """
-    if len(set(paths)) < len(paths):
+    if not paths:
+        raise InputError("--output_file: names no file")
+    if len({os.path.normpath(path) for path in paths}) < len(paths):
         raise InputError(f"--output_file: {','.join(paths)} names a file twice; give each file its own name")
     with contextlib.ExitStack() as stack:
         opened = []
         for path in paths:
-            if files.is_folder(path):
-                raise InputError(f"{path}: cannot be written, it is a folder; name a file")
-            try:
-                opened.append(stack.enter_context(files.replacing(path, "wb")))
-            except OSError as error:
-                raise InputError(
-                    f"{path}: cannot be written ({error.strerror or error}); check that its folder exists and is yours"
-                ) from error
+            file = stack.enter_context(files.replacing(path, "wb"))
+            if path.endswith(".gz"):  # without name and time, the same records are the same bytes
+                file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+            opened.append(file)
         yield ExampleFiles(opened)
 
 

@@ -65,7 +65,7 @@ def _config(options: ConversionOptions, checkpoint: Checkpoint) -> BertConfig:
     config = BertConfig.from_json_file(path)
     if options.hidden_act:
         config.hidden_act = options.hidden_act
-    config.validate()
+    config.validate(path)
     return config
 
 

@@ -45,7 +45,7 @@ def run(options: ExtractionOptions):
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
     config = BertConfig.from_json_file(options.bert_config_file)
-    config.validate()
+    config.validate(options.bert_config_file)
     if options.max_seq_length > config.max_position_embeddings:
         raise InputError(
             f"--max_seq_length={options.max_seq_length}: the model of {options.bert_config_file} was made for "

@@ -34,6 +34,7 @@ def run(options: PretrainingOptions):
         raise InputError("at least one of --do_train and --do_eval must be True")
     strategy = distribution.make_strategy(options)
     config = BertConfig.from_json_file(options.bert_config_file)
+    config.validate(options.bert_config_file)
     if options.max_seq_length > config.max_position_embeddings:
         raise InputError(
             f"--max_seq_length={options.max_seq_length}: the model of {options.bert_config_file} was made for "

@@ -90,6 +90,28 @@ def test_without_an_input_file_it_starts_anew(tmp_path):
     assert int(state.position) == 5
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"\xff\xfe\x00", b'model_checkpoint_path: "model.ckpt-9"\n']
+)
+def test_a_state_file_without_a_checkpoint_stops_the_run(tmp_path, content):
+    CheckpointManager(str(tmp_path), variables()).save(3)
+    before = (tmp_path / "model.ckpt-3.index").read_bytes()
+    (tmp_path / "checkpoint").write_bytes(content)
+    with pytest.raises(InputError, match=r"checkpoint: (is damaged|names no checkpoint)"):
+        CheckpointManager(str(tmp_path), variables()).restore()
+    assert (tmp_path / "model.ckpt-3.index").read_bytes() == before
+
+
+@pytest.mark.parametrize("damaged", ["input.ckpt-3-0.index", "input.ckpt-3-0.data-00000-of-00001"])
+def test_a_damaged_input_state_is_named(tmp_path, damaged):
+    CheckpointManager(str(tmp_path), variables(3)).save(3, tf.train.Checkpoint(seed=tf.Variable(5)))
+    manager = CheckpointManager(str(tmp_path), variables())
+    assert manager.saved_input_value("seed") == 5
+    (tmp_path / damaged).write_bytes(b"")
+    with pytest.raises(InputError, match=r"input\.ckpt-3-0: .*cannot be read.*the input starts anew"):
+        manager.saved_input_value("seed")
+
+
 def test_an_input_of_another_kind_is_an_error(tmp_path):
     CheckpointManager(str(tmp_path), variables(step=3)).save(3, tf.train.Checkpoint(a=tf.Variable(1)))
     with pytest.raises(InputError, match=r"input\.ckpt-3-0: the input cannot go back"):

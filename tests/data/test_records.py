@@ -122,12 +122,24 @@ def test_a_failure_leaves_nothing(tmp_path):
         ),
         (["ok", "."], "cannot be written, it is a folder"),
         (["a", "b", "a"], "names a file twice"),
+        (["a", "./a"], "names a file twice"),
+        ([], "names no file"),
     ],
 )
 def test_files_that_cannot_be_written_are_named(tmp_path, names, message):
     with (
         pytest.raises(InputError, match=message),
-        open_example_files([str(tmp_path / name) for name in names]),
+        open_example_files([f"{tmp_path}/{name}" for name in names]),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_ends_in_gz_is_compressed(tmp_path):
+    for name in ("plain", "a.gz", "b.gz"):
+        with open_example_files([str(tmp_path / name)]) as written:
+            written.write(features(0, 5))
+    packed = (tmp_path / "a.gz").read_bytes()
+    assert gzip.decompress(packed) == (tmp_path / "plain").read_bytes()
+    assert packed == (tmp_path / "b.gz").read_bytes()
+    assert [number for number, _ in read_examples(str(tmp_path / "a.gz"))] == [0, 1, 2, 3, 4]

@@ -136,7 +136,7 @@ def options_of(arguments) -> PretrainingDataOptions:
         ({"input_file": "{folder}/empty"}, "--input_file: no text in {folder}/empty; give files"),
         (
             {"vocab_file": "{folder}/empty"},
-            "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK]; add a line",
+            "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]; add a line",
         ),
         ({"vocab_file": "{folder}/absent"}, "{folder}/absent: no such file"),
         (
@@ -144,6 +144,8 @@ def options_of(arguments) -> PretrainingDataOptions:
             "{folder}/absent/out: cannot be written (No such file or directory)",
         ),
         ({"output_file": "{folder}"}, "{folder}: cannot be written, it is a folder"),
+        ({"output_file": ""}, "--output_file: names no file"),
+        ({"input_file": "{folder}"}, "{folder}: is a folder; name a file"),
         ({"max_seq_length": "4"}, "--max_seq_length=4: must be at least 5"),
         ({"masked_lm_prob": "1.5"}, "--masked_lm_prob=1.5: must lie between 0 and 1"),
         ({"short_seq_prob": "-0.1"}, "--short_seq_prob=-0.1: must lie between 0 and 1"),

@@ -146,6 +146,13 @@ def test_what_cannot_be_used_is_named(base, tmp_path, changes, message):
     assert "\n" not in str(refusal.value)
 
 
+def test_a_number_written_as_text_is_named_with_its_file(base, tmp_path):
+    config = tmp_path / "text.json"
+    config.write_text(json.dumps(toy.BERT_CONFIG | {"max_position_embeddings": "512"}))
+    with pytest.raises(InputError, match=r"text\.json: max_position_embeddings must be .*, got '512'"):
+        run(base, tmp_path / "out", bert_config_file=config)
+
+
 def test_ids_beyond_the_vocabulary_name_file_and_record(base, tmp_path):
     config = tmp_path / "small.json"
     config.write_text(json.dumps(toy.BERT_CONFIG | {"vocab_size": 49}))
