@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging as std_logging
 import os
+import signal
 import sys
 import tempfile
 import types
@@ -106,11 +107,18 @@ class _OwnLines(std_logging.Filter):
 
 
 def _answer_for_input(main, read):
-    """Calls `main`; what the user can mend ends in one sentence and status 1, defects keep their traceback."""
+    """Calls `main`; what the user can mend ends in one sentence and status 1, defects keep their traceback.
+
+    SIGTERM unwinds like Ctrl-C, so that unfinished files vanish; both leave with the status that shells give them.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().addFilter(_OwnLines())
     try:
         main(read())
+    except KeyboardInterrupt:
+        print(f"{sys.argv[0]}: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
     except InputError as error:
         sys.exit(f"{sys.argv[0]}: {error}")
     except OSError as error:

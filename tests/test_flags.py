@@ -13,9 +13,12 @@ SCRIPT = '''
 
 import dataclasses
 import json
+import os
+import signal
 import sys
+import time
 
-from official_bert import flags
+from official_bert import files, flags
 from official_bert.errors import InputError
 from official_bert.options.fields import POSITIVE, option
 
@@ -43,6 +46,10 @@ def main(options):
         open(options.input_file[0])
     if options.seed == 3:
         raise RuntimeError("a defect")
+    if options.seed == 4:
+        with files.replacing(options.input_file[0]):
+            os.kill(os.getpid(), getattr(signal, options.tpu_name))
+            time.sleep(60)
     print(json.dumps(dataclasses.asdict(options)))
 
 
@@ -150,6 +157,15 @@ def test_what_the_user_can_mend_ends_in_one_sentence(script, tmp_path):
     absent = tmp_path / "absent.txt"
     stderr = run(script, f"--input_file={absent}", "--seed=2", status=1).stderr
     assert stderr == f"{script}: {absent}: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"), [("SIGINT", 130, ": interrupted\n"), ("SIGTERM", 143, "")]
+)
+def test_a_signal_leaves_no_unfinished_file(script, tmp_path, name, status, said):
+    stderr = run(script, f"--input_file={tmp_path}/out", "--seed=4", f"--tpu={name}", status=status).stderr
+    assert stderr == (f"{script}{said}" if said else "")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_defect_keeps_its_traceback(script):
