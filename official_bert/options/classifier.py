@@ -2,37 +2,8 @@
 
 import dataclasses
 
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, option
-from official_bert.options.training import TrainingOptions
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningOptions(TrainingOptions):
-    """Flags that the fine-tuning scripts share."""
-
-    vocab_file: str = option(help="The vocabulary file that the BERT model was trained on.")
-    do_lower_case: bool = option(
-        True, help="Whether to lower case the input text: True for uncased models, False for cased ones."
-    )
-    strip_accents: bool | None = option(
-        None, help="Whether to strip accents; as --do_lower_case when not given, like the original."
-    )
-    do_predict: bool = option(False, help="Whether to run the model in inference mode on the test set.")
-    predict_batch_size: int = option(8, check=POSITIVE, help="Examples in one prediction batch.")
-    num_train_epochs: float = option(3.0, check=NOT_NEGATIVE, help="Passes over the training set.")
-    warmup_proportion: float = option(
-        0.1, check=PROBABILITY, help="Share of the updates that are learning rate warm-up."
-    )
-    shuffle_buffer_size: int | None = option(
-        None,
-        check=NOT_NEGATIVE,
-        help="Examples that are shuffled at a time; 0 shuffles the whole set each epoch. When not given: 100 for "
-        "the original's tasks, like the original, and 0 for the others.",
-    )
-    length_aware_batches: bool = option(
-        True,
-        help="Whether a batch is padded to its longest example instead of --max_seq_length (never on TPU).",
-    )
+from official_bert.options.fields import POSITIVE, option
+from official_bert.options.fine_tuning import FineTuningOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

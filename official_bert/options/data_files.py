@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from official_bert.options.classifier import FineTuningOptions
 from official_bert.options.fields import POSITIVE, option
+from official_bert.options.fine_tuning import FineTuningOptions
 
 _MIN_SEQ_LENGTH = 3  # special tokens of a pair
 

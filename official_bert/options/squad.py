@@ -3,8 +3,8 @@
 import dataclasses
 import math
 
-from official_bert.options.classifier import FineTuningOptions
 from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, option
+from official_bert.options.fine_tuning import FineTuningOptions
 
 AUTO = "auto"
 

@@ -16,8 +16,8 @@ from official_bert import files
 from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_vocabulary
 from official_bert.errors import InputError
-from official_bert.options.classifier import FineTuningOptions
 from official_bert.options.data_files import DataFilesOptions
+from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.runners.job import TrainingJob
 from official_bert.tasks.base import EncodedSet, Task, TaskObjective
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
