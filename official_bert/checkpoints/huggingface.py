@@ -44,7 +44,9 @@ class HuggingFaceCheckpoint:
             try:
                 opened = safetensors.safe_open(file, framework="numpy")
             except (safetensors.SafetensorError, OSError) as error:
-                raise InputError(f"{file}: cannot be read as safetensors ({error})") from None
+                raise InputError(
+                    f"{file}: cannot be read as safetensors ({error}); fetch the file again"
+                ) from None
             self._tensors |= dict.fromkeys(opened.keys(), opened)
 
         self._entries = {}

@@ -32,10 +32,10 @@ def run(options: ConversionOptions):
     vocab_file = _vocab_file(options, checkpoint, config)
     chosen = _chosen_names(options, checkpoint)
 
+    tensors = {name: checkpoint.read(name) for name in chosen}
     files.make_folder(options.output_dir)
     if vocab_file:
         _copy(vocab_file, os.path.join(options.output_dir, VOCAB_NAME))
-    tensors = {name: checkpoint.read(name) for name in chosen}
     if options.output_format == "huggingface":
         huggingface.write(options.output_dir, tensors, config)
     else:

@@ -182,6 +182,10 @@ class TrainingJob:
         source = self.manager.latest or options.init_checkpoint
         if source:
             initialized = load_checkpoint(self.model, source).matched
+        elif not options.do_train:
+            logging.warning(
+                "No checkpoint in %s and no --init_checkpoint: the weights are random", options.output_dir
+            )
         if self.manager.latest:
             if options.init_checkpoint:
                 logging.info("--init_checkpoint is not used: %s goes on from %s", options.output_dir, source)

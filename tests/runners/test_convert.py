@@ -135,6 +135,14 @@ def test_a_config_of_another_model(tmp_path, trained, field, value, sentence):
     assert not (tmp_path / "out").exists()
 
 
+def test_damaged_weights_leave_no_folder_behind(tmp_path, trained):
+    folder, _ = trained
+    os.truncate(folder / "model.ckpt-30.data-00000-of-00001", 500)
+    with pytest.raises(InputError, match=r"model\.ckpt-30: .* cannot be read \(.*\); copy its files anew"):
+        converted(input_checkpoint=folder, output_dir=tmp_path / "out", output_format="huggingface")
+    assert not (tmp_path / "out").exists()
+
+
 def test_errors_are_one_sentence_and_status_1(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     finished = run_script(
