@@ -30,5 +30,7 @@ class TrainingOptions(DistributionOptions):
     )
     log_every_steps: int = option(100, check=POSITIVE, help="Updates between two progress lines.")
     random_seed: int | None = option(
-        None, help="Seed of initial weights, shuffling and dropout; drawn, logged and kept when not given."
+        None,
+        check=(lambda n: abs(n) < 2**63, "must fit 64 bits"),
+        help="Seed of initial weights, shuffling and dropout; drawn, logged and kept when not given.",
     )

@@ -33,6 +33,13 @@ def run(options: PretrainingOptions):
     if not (options.do_train or options.do_eval):
         raise InputError("at least one of --do_train and --do_eval must be True")
     strategy = distribution.make_strategy(options)
+    # Both before anything is built: a wrong evaluation batch should not cost a training run.
+    for batch_size, flag, is_used in (
+        (options.train_batch_size, "train_batch_size", options.do_train),
+        (options.eval_batch_size, "eval_batch_size", options.do_eval),
+    ):
+        if is_used:
+            distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag)
     config = BertConfig.from_json_file(options.bert_config_file)
     config.validate(options.bert_config_file)
     if options.max_seq_length > config.max_position_embeddings:
@@ -74,7 +81,6 @@ class Pretraining:
     def train(self, train_files: list[str]):
         """Trains to `num_train_steps`."""
         job, batch_size = self.job, self.options.train_batch_size
-        distribution.check_divides(batch_size, job.strategy.num_replicas_in_sync, "train_batch_size")
         logging.info("***** Running training *****")
         logging.info("  Batch size = %d", batch_size)
         log_input_files(train_files)
@@ -95,7 +101,6 @@ class Pretraining:
     def evaluate(self, eval_files: list[str]):
         """Evaluates the weights as they are and writes eval_results.txt."""
         options, strategy, batch_size = self.options, self.job.strategy, self.options.eval_batch_size
-        distribution.check_divides(batch_size, strategy.num_replicas_in_sync, "eval_batch_size")
         logging.info("***** Running evaluation *****")
         logging.info("  Batch size = %d", batch_size)
         log_input_files(eval_files)

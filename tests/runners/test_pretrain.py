@@ -12,6 +12,7 @@ from official_bert.options.pretraining import PretrainingOptions
 from official_bert.runners import pretrain
 from tests import toy
 from tests.runners.pretraining_run import checkpoint_values, flags_of, scalars, write_records
+from tests.scripts import flag_list, run_script
 
 
 @pytest.fixture(scope="module")
@@ -173,3 +174,25 @@ def test_damage_in_the_middle_names_file_and_record(base, tmp_path):
     (tmp_path / "damaged.tfrecord").write_bytes(damaged)
     with pytest.raises(InputError, match=r"damaged.tfrecord: record \d+"):
         run(base, tmp_path / "out", input_file=tmp_path / "damaged.tfrecord")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            {
+                "do_eval": True,
+                "eval_batch_size": 3,
+                "num_logical_cpus": 2,
+                "distribution_strategy": "mirrored",
+            },
+            "--eval_batch_size=3 cannot be shared evenly by 2 replicas",
+        ),
+        ({"random_seed": 2**63}, "--random_seed=9223372036854775808: must fit 64 bits"),
+    ],
+)
+def test_wrong_flags_are_refused_before_training(base, tmp_path, flags, sentence):
+    arguments = flag_list(**flags_of(base, tmp_path / "out", **flags))
+    finished = run_script("run_pretraining.py", *arguments, status=1)
+    assert sentence in finished.stderr
+    assert not (tmp_path / "out").exists()
