@@ -1,10 +1,13 @@
 """Runs the command-line scripts as a user does: as processes."""
 
+import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
-from tests.shared import ROOT
+from tests.shared import ROOT, shared
 
 
 def run_script(script: str, *arguments: str, status: int = 0, timeout_secs: float = 600, **environment: str):
@@ -31,3 +34,19 @@ def run_script(script: str, *arguments: str, status: int = 0, timeout_secs: floa
 def flag_list(**flags) -> list[str]:
     """`name=value` pairs as command-line flags."""
     return [f"--{name}={value}" for name, value in flags.items()]
+
+
+def run_recorded(name: str, output_dir: pathlib.Path) -> tuple[subprocess.CompletedProcess, pathlib.Path]:
+    """Runs a command that was recorded from the original, in an empty folder.
+
+    Returns:
+        The finished process, and the folder of the files that the original wrote.
+    """
+    here = shared("golden", "scripts")
+    command = json.loads((here / "commands.json").read_text())[name]
+    places = {"$HERE": str(here), "$OUT": str(output_dir)}
+    flags = {
+        flag: re.sub(r"\$(HERE|OUT)", lambda found: places[found.group()], str(value))
+        for flag, value in command["flags"].items()
+    }
+    return run_script(command["script"], *flag_list(**flags)), here / "expected" / name

@@ -1,25 +1,15 @@
 """run_classifier.py as a process: the original's evaluations and predictions, and a task of one's own."""
 
-import json
-
 import numpy as np
 import pytest
 
 from tests import toy
-from tests.scripts import flag_list, run_script
-from tests.shared import shared
+from tests.scripts import flag_list, run_recorded, run_script
 
 
 @pytest.mark.parametrize("task", ["CoLA", "MRPC", "MNLI"])
 def test_the_originals_files_are_reproduced(task, tmp_path):
-    here = shared("golden", "scripts")
-    recorded = json.loads((here / "commands.json").read_text())[f"run_classifier_{task}"]
-    flags = {
-        name: str(value).replace("$HERE", str(here)).replace("$OUT", str(tmp_path))
-        for name, value in recorded["flags"].items()
-    }
-    run_script(recorded["script"], *flag_list(**flags))
-    expected = here / "expected" / f"run_classifier_{task}"
+    _, expected = run_recorded(f"run_classifier_{task}", tmp_path)
 
     def figures(path):
         return dict(line.split(" = ") for line in path.read_text().splitlines())

@@ -12,8 +12,8 @@ import pytest
 from tests import toy
 from tests.checkpoints.sample import pretraining_shapes
 from tests.runners.pretraining_run import checkpoint_values, flags_of, scalars, write_records
-from tests.scripts import flag_list, run_script
-from tests.shared import ROOT, shared
+from tests.scripts import flag_list, run_recorded, run_script
+from tests.shared import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -27,19 +27,13 @@ def base(tmp_path_factory):
 
 
 def test_the_originals_evaluation_is_reproduced(tmp_path):
-    here = shared("golden", "scripts")
-    recorded = json.loads((here / "commands.json").read_text())["run_pretraining"]
-    flags = {
-        name: str(value).replace("$HERE", str(here)).replace("$OUT", str(tmp_path))
-        for name, value in recorded["flags"].items()
-    }
-    run_script(recorded["script"], *flag_list(**flags))
+    _, recorded = run_recorded("run_pretraining", tmp_path)
 
     def lines(path):
         return [line.split(" = ") for line in path.read_text().splitlines()]
 
     actual = lines(tmp_path / "eval_results.txt")
-    expected = lines(here / "expected" / "run_pretraining" / "eval_results.txt")
+    expected = lines(recorded / "eval_results.txt")
     assert [key for key, _ in actual] == [key for key, _ in expected]
     for (key, value), (_, recorded_value) in zip(actual, expected, strict=True):
         np.testing.assert_allclose(float(value), float(recorded_value), rtol=2e-5, atol=2e-5, err_msg=key)

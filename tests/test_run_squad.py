@@ -8,8 +8,7 @@ import pytest
 from official_bert.metrics.squad import evaluate_v2
 from official_bert.tasks.squad import read_gold_answers
 from tests import toy
-from tests.scripts import flag_list, run_script
-from tests.shared import shared
+from tests.scripts import flag_list, run_recorded, run_script
 
 FILLERS = ["the", "sat", "on", "mat", "was", "a", "day", "in", "park", "at", "noon"]
 
@@ -25,15 +24,9 @@ def figures(folder):
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_the_originals_files_are_reproduced(version, tmp_path):
-    here = shared("golden", "scripts")
-    recorded = json.loads((here / "commands.json").read_text())[f"run_squad_{version}"]
-    flags = {
-        name: str(value).replace("$HERE", str(here)).replace("$OUT", str(tmp_path))
-        for name, value in recorded["flags"].items()
-    }
-    stderr = run_script(recorded["script"], *flag_list(**flags)).stderr
+    finished, expected = run_recorded(f"run_squad_{version}", tmp_path)
+    stderr = finished.stderr
     assert "Num orig examples = 30" in stderr
-    expected = here / "expected" / f"run_squad_{version}"
 
     wanted = read_json(expected, "predictions")
     answers = read_json(tmp_path, "predictions")

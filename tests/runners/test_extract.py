@@ -12,8 +12,8 @@ from official_bert.modeling import BertConfig, BertModel
 from official_bert.options.extraction import ExtractionOptions
 from official_bert.runners import extract
 from tests import toy
-from tests.scripts import flag_list, run_script
-from tests.shared import ROOT, shared
+from tests.scripts import flag_list, run_recorded, run_script
+from tests.shared import ROOT
 
 SCRIPT = "extract_features.py"
 TEXT = "The cat sat on the mat. ||| It was a sunny day.\n\na ||| b ||| rain\nNobody  waved\n" + "train " * 60
@@ -73,15 +73,9 @@ def with_numbers_apart(value) -> tuple[str, list[float]]:
 
 
 def test_the_originals_file(tmp_path):
-    here = shared("golden", "scripts")
-    command = json.loads((here / "commands.json").read_text())["extract_features"]
-    flags = {
-        name: str(value).replace("$HERE", str(here)).replace("$OUT", str(tmp_path))
-        for name, value in command["flags"].items()
-    }
-    run_script(command["script"], *flag_list(**flags))
+    _, recorded = run_recorded("extract_features", tmp_path)
     actual = read_output(tmp_path / "features.jsonl")
-    expected = read_output(here / "expected" / "extract_features" / "features.jsonl")
+    expected = read_output(recorded / "features.jsonl")
     text, numbers = with_numbers_apart(actual)
     expected_text, expected_numbers = with_numbers_apart(expected)
     assert text == expected_text
