@@ -5,6 +5,7 @@ its model.safetensors. Out: the weights assigned, and a report of what matched.
 """
 
 import dataclasses
+import os
 from collections.abc import Collection
 
 from absl import logging
@@ -45,6 +46,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     Raises:
         InputError: no checkpoint there, or one that cannot be read.
     """
+    path = os.fspath(path)
     prefix = tf1.find_prefix(path) if not huggingface.is_weights_file(path) else None
     if prefix:
         return tf1.Tf1Checkpoint(prefix)

@@ -70,6 +70,16 @@ def test_every_form_gives_the_same_weights(tmp_path, form):
         np.testing.assert_array_equal(variable.numpy(), weights[name])
 
 
+def test_paths_may_be_objects(tmp_path):
+    weights = random_weights(encoder_shapes(CONFIG))
+    tf1.write(str(tmp_path / "bert_model.ckpt"), weights)
+    for path in (tmp_path, tmp_path / "bert_model.ckpt"):
+        model = BertModel(CONFIG)
+        load_checkpoint(model, path)
+        for name, variable in named_variables(model).items():
+            np.testing.assert_array_equal(variable.numpy(), weights[name], err_msg=name)
+
+
 def test_partial_matches_are_reported_by_name(tmp_path, logged):
     prefix = str(tmp_path / "bert_model.ckpt")
     tf1.write(prefix, random_weights(encoder_shapes(CONFIG)))
