@@ -97,8 +97,8 @@ class CheckpointManager:
             Whether there was a checkpoint.
 
         Raises:
-            InputError: variables that the checkpoint does not have or has in another shape, or an input that
-                cannot go back to where it was.
+            InputError: variables that the checkpoint does not have or has in another shape, weights of it that are
+                no variables, or an input that cannot go back to where it was.
         """
         if not self.latest:
             return False
@@ -108,6 +108,16 @@ class CheckpointManager:
             raise InputError(
                 f"{checkpoint.path}: cannot resume, since it lacks {', '.join(missing)}; give another "
                 "--output_dir, and this checkpoint as --init_checkpoint"
+            )
+        unknown = [
+            name
+            for name in checkpoint.shapes
+            if name not in self.variables and not names.is_training_state(name)
+        ]
+        if unknown:
+            raise InputError(
+                f"{checkpoint.path}: cannot resume, since the model has no {', '.join(unknown)}; give the config of "
+                "the earlier run, or another --output_dir"
             )
         loading.assign(checkpoint, self.variables)
         logging.info("Restored checkpoint %s", checkpoint.path)

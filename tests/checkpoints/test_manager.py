@@ -190,6 +190,18 @@ def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_
     assert manager.latest_step() == 20
 
 
+def test_a_run_of_a_larger_model_is_not_resumed_in_part(tmp_path):
+    own = variables(step=5)
+    CheckpointManager(str(tmp_path), own | {"layer_9/kernel": own["w"]}).save(5)
+    before = own["w"].numpy().tolist()
+    own["w"].assign(own["w"] + 1)
+    with pytest.raises(
+        InputError, match=r"cannot resume, since the model has no layer_9/kernel; give the config"
+    ):
+        CheckpointManager(str(tmp_path), own).restore()
+    assert own["w"].numpy().tolist() == [value + 1 for value in before], "nothing was restored"
+
+
 def test_missing_slots_and_other_shapes_are_named(tmp_path):
     own = variables(step=5)
     CheckpointManager(str(tmp_path), {key: own[key] for key in ("w", "global_step")}).save(5)
