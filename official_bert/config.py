@@ -237,3 +237,23 @@ def _is_int(value) -> bool:
 
 def _is_number(value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def read_config(config_file: str, max_seq_length: int) -> BertConfig:
+    """The configuration of a model that can be built and takes sequences of the flag's length.
+
+    Args:
+        config_file: what --bert_config_file names.
+        max_seq_length: what --max_seq_length says, in tokens.
+
+    Raises:
+        InputError: a file that cannot be used, or more tokens than the model has positions.
+    """
+    config = BertConfig.from_json_file(config_file)
+    config.validate(config_file)
+    if max_seq_length > config.max_position_embeddings:
+        raise InputError(
+            f"--max_seq_length={max_seq_length}: the model of {config_file} was made for sequences up to "
+            f"max_position_embeddings={config.max_position_embeddings}"
+        )
+    return config

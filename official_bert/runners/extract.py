@@ -18,7 +18,7 @@ from absl import logging
 
 from official_bert import files
 from official_bert.checkpoints import load_checkpoint
-from official_bert.config import BertConfig
+from official_bert.config import BertConfig, read_config
 from official_bert.data.model_inputs import ModelInput, check_vocabulary, model_input, padded_features
 from official_bert.data.number_text import json_vectors
 from official_bert.data.sentences import Sentence, read_sentences
@@ -44,13 +44,7 @@ def run(options: ExtractionOptions):
     """
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
-    config = BertConfig.from_json_file(options.bert_config_file)
-    config.validate(options.bert_config_file)
-    if options.max_seq_length > config.max_position_embeddings:
-        raise InputError(
-            f"--max_seq_length={options.max_seq_length}: the model of {options.bert_config_file} was made for "
-            f"sequences up to max_position_embeddings={config.max_position_embeddings}"
-        )
+    config = read_config(options.bert_config_file, options.max_seq_length)
     layers = layer_numbers(options.layers, config.num_hidden_layers)
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)

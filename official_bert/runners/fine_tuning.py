@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import files
-from official_bert.config import BertConfig
+from official_bert.config import BertConfig, read_config
 from official_bert.data.model_inputs import check_vocabulary
 from official_bert.errors import InputError
 from official_bert.options.data_files import DataFilesOptions
@@ -34,12 +34,7 @@ def read_model_files(options: FineTuningOptions, max_seq_length: int) -> tuple[B
     Raises:
         InputError: files that cannot be used, or more positions than the model has.
     """
-    config = BertConfig.from_json_file(options.bert_config_file)
-    if max_seq_length > config.max_position_embeddings:
-        raise InputError(
-            f"--max_seq_length={max_seq_length}: the model of {options.bert_config_file} was made for sequences up "
-            f"to max_position_embeddings={config.max_position_embeddings}"
-        )
+    config = read_config(options.bert_config_file, max_seq_length)
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
     return config, tokenizer

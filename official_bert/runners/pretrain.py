@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import files
-from official_bert.config import BertConfig
+from official_bert.config import BertConfig, read_config
 from official_bert.data import pretraining_input
 from official_bert.errors import InputError
 from official_bert.features import pretraining_features
@@ -40,13 +40,7 @@ def run(options: PretrainingOptions):
     ):
         if is_used:
             distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag)
-    config = BertConfig.from_json_file(options.bert_config_file)
-    config.validate(options.bert_config_file)
-    if options.max_seq_length > config.max_position_embeddings:
-        raise InputError(
-            f"--max_seq_length={options.max_seq_length}: the model of {options.bert_config_file} was made for "
-            f"sequences up to max_position_embeddings={config.max_position_embeddings}"
-        )
+    config = read_config(options.bert_config_file, options.max_seq_length)
     train_files = files.expand(options.input_file, "input_file")
     eval_files = (
         files.expand(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
