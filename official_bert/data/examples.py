@@ -30,7 +30,7 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
     encoded = []
     for entries in zip(*columns, strict=True):
         body = b"".join(entries)
-        encoded.append(b"".join((b"\x0a", _varint(len(body)), body)))
+        encoded.append(b"".join((b"\x0a", varint(len(body)), body)))
     return encoded
 
 
@@ -62,7 +62,7 @@ def _encode_column(name: str, values: np.ndarray) -> list[bytes]:
     is_float = np.issubdtype(values.dtype, np.floating)
     rows = _float_rows(values) if is_float else _varint_rows(values)
     kind = _SECOND if is_float else _THIRD
-    key = bytes((_FIRST,)) + _varint(len(name.encode())) + name.encode()
+    key = bytes((_FIRST,)) + varint(len(name.encode())) + name.encode()
     heads: dict[int, bytes] = {}  # by the length of the values: few lengths occur
     entries = []
     for row in rows:
@@ -75,15 +75,16 @@ def _encode_column(name: str, values: np.ndarray) -> list[bytes]:
 
 def _entry_head(key: bytes, kind: int, num_bytes: int) -> bytes:
     """What precedes the packed values in a map entry, with its own header."""
-    values = bytes((_FIRST,)) + _varint(num_bytes) if num_bytes else b""
+    values = bytes((_FIRST,)) + varint(num_bytes) if num_bytes else b""
     in_list = len(values) + num_bytes
-    feature = bytes((kind,)) + _varint(in_list) + values
+    feature = bytes((kind,)) + varint(in_list) + values
     in_feature = len(feature) + num_bytes
-    entry = key + bytes((_SECOND,)) + _varint(in_feature) + feature
-    return bytes((_FIRST,)) + _varint(len(entry) + num_bytes) + entry
+    entry = key + bytes((_SECOND,)) + varint(in_feature) + feature
+    return bytes((_FIRST,)) + varint(len(entry) + num_bytes) + entry
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A number that is not negative in protobuf's encoding of variable length."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -6,6 +6,7 @@ numbers, without padding), a model, the loss of a batch, what to keep of each pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -29,11 +30,15 @@ class Task(Protocol):
 
     Attributes:
         main_metric: key of `metrics` by which checkpoints are compared; higher is better.
-        untrained: what names of weights that receive no gradient begin with.
+        untrained: what names of weights that no output reads begin with: they receive no gradient.
+        labels: in the order of the model's outputs; None where there are none.
+        num_choices: texts or pairs of an example, whose features are [B, choices, S]; None where they are [B, S].
     """
 
     main_metric: str
     untrained: tuple[str, ...]
+    labels: Sequence[str] | None
+    num_choices: int | None
 
     def build_model(self, config, use_one_hot_embeddings: bool):
         """A Keras model with fresh weights: model(features, training, dropout_seed) -> its outputs."""
@@ -45,7 +50,10 @@ class Task(Protocol):
         """How much each of those losses counts, float32[N]; known before the model runs."""
 
     def outputs(self, model, features: dict) -> dict:
-        """What prediction keeps of each example: a dict of [B, ...]; what a server answers, too."""
+        """What prediction keeps of each example, its loss included: a dict of [B, ...]."""
+
+    def serving_outputs(self, model, features: dict) -> dict:
+        """What a server answers: a dict of tensors [B, ...], strings among them; `features` are the encoder's alone."""
 
     def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """The official metrics of a set from the outputs of all its examples, in its order."""

@@ -21,6 +21,7 @@ _SINGLE_LABEL = {
     "matthews": classification.matthews,
 }
 _SCORES = {"pearson": regression.pearson, "spearman": regression.spearman}
+LIKELY = 0.5  # probability above which one of several labels holds
 _PER_LABEL = "precision"  # a processor that names it wants figures for each label
 
 
@@ -28,6 +29,7 @@ class ClassificationTask:
     """A task of run_classifier.py."""
 
     untrained = ()
+    num_choices = None
 
     def __init__(
         self,
@@ -82,11 +84,31 @@ class ClassificationTask:
         from keras import ops
 
         logits = ops.cast(model(features), "float32")
-        outputs = {"loss": self._losses(logits, features["label_ids"])}
+        return self._numbers(logits) | {"loss": self._losses(logits, features["label_ids"])}
+
+    def serving_outputs(self, model, features: dict) -> dict:
+        """`score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with strings:
+
+        `label`, string[B], the most probable one; or, with several at once, `labels`, string[B, labels], those that
+        are more probable than not, with "" in the places of the others.
+        """
+        import tensorflow as tf
+
+        numbers = self._numbers(tf.cast(model(features), tf.float32))
         if self.processor.is_regression:
-            return outputs | {"score": logits[:, 0]}
+            return numbers
+        if self.processor.is_multi_label:
+            return numbers | {"labels": tf.where(numbers["probabilities"] > LIKELY, self.labels, "")}
+        best = tf.argmax(numbers["logits"], axis=-1)
+        return numbers | {"label": tf.gather(tf.constant(self.labels), best)}
+
+    def _numbers(self, logits) -> dict:
+        from keras import ops
+
+        if self.processor.is_regression:
+            return {"score": logits[:, 0]}
         chances = ops.sigmoid(logits) if self.processor.is_multi_label else ops.softmax(logits)
-        return outputs | {"logits": logits, "probabilities": chances}
+        return {"logits": logits, "probabilities": chances}
 
     def _losses(self, logits, targets):
         from keras import ops
@@ -106,7 +128,7 @@ class ClassificationTask:
         if self.processor.is_regression:
             return outputs["score"]
         if self.processor.is_multi_label:
-            return (outputs["probabilities"] > 0.5).astype(np.int32)
+            return (outputs["probabilities"] > LIKELY).astype(np.int32)
         return outputs["probabilities"].argmax(-1)
 
     def metrics(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]) -> dict[str, float]:

@@ -106,24 +106,28 @@ class AnswerRules:
 class SquadTask:
     """The task of run_squad.py. Devlin et al. (2019), sections 4.2 and 4.3."""
 
-    main_metric = "f1"
     untrained = ("bert/pooler",)  # the spans do not read it
+    labels = num_choices = None
 
     def __init__(
         self,
         rules: AnswerRules | None = None,
-        null_score_diff_threshold: float = 0.0,
+        null_score_diff_threshold: float | None = 0.0,
         max_seq_length: int | None = None,
     ):
         """Sets how logits become answers.
 
         Args:
             rules: the original's defaults if None.
-            null_score_diff_threshold: null odds above which `metrics` takes a question as left unanswered.
+            null_score_diff_threshold: null odds above which `metrics` takes a question as left unanswered; None for
+                the best threshold of the set that is measured.
             max_seq_length: length that the logits of shorter batches are filled up to; none are if None.
         """
         self.rules = rules or AnswerRules()
-        self.null_score_diff_threshold, self.max_seq_length = null_score_diff_threshold, max_seq_length
+        self.max_seq_length = max_seq_length
+        is_tuned = null_score_diff_threshold is None and self.rules.version_2_with_negative
+        self.main_metric = "best_f1" if is_tuned else "f1"
+        self._threshold = np.inf if is_tuned else null_score_diff_threshold
 
     def build_model(self, config, use_one_hot_embeddings: bool):
         """A BertSpans."""
@@ -148,19 +152,26 @@ class SquadTask:
         """`start_logits` and `end_logits`, float32[B, S] each; of -10000 where the batch has no position."""
         from keras import ops
 
+        found = self.serving_outputs(model, features)
+        if not self.max_seq_length:
+            return found
+        missing = self.max_seq_length - ops.shape(features["input_ids"])[1]
+        padding = [[0, 0], [0, missing]]
+        return {
+            name: ops.pad(logits, padding, constant_values=_NO_POSITION) for name, logits in found.items()
+        }
+
+    def serving_outputs(self, model, features: dict) -> dict:
+        """`start_logits` and `end_logits`, float32[B, S] each."""
+        from keras import ops
+
         start, end = (ops.cast(logits, "float32") for logits in model(features))
-        if self.max_seq_length:
-            missing = self.max_seq_length - ops.shape(start)[1]
-            start, end = (
-                ops.pad(logits, [[0, 0], [0, missing]], constant_values=_NO_POSITION)
-                for logits in (start, end)
-            )
         return {"start_logits": start, "end_logits": end}
 
     def metrics(self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """The official figures of a set that has true answers."""
         candidates = self.candidates(encoded, raw_results(encoded.windows, outputs))
-        answers = choose_answers(*candidates, self.null_score_diff_threshold)
+        answers = choose_answers(*candidates, self._threshold)
         return self.scores(encoded.gold, answers, candidates.null_odds)
 
     def candidates(self, encoded: EncodedQuestions, results: Sequence[RawResult]) -> Candidates:

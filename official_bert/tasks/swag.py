@@ -9,7 +9,7 @@ import numpy as np
 
 from official_bert import files
 from official_bert.metrics import classification
-from official_bert.tasks.choices import EncodedChoices
+from official_bert.tasks.choices import NUM_CHOICES, EncodedChoices
 
 
 class SwagTask:
@@ -17,6 +17,8 @@ class SwagTask:
 
     main_metric = "eval_accuracy"
     untrained = ()
+    labels = None
+    num_choices = NUM_CHOICES
 
     def build_model(self, config, use_one_hot_embeddings: bool):
         """A BertChoice."""
@@ -39,16 +41,23 @@ class SwagTask:
 
     def outputs(self, model, features: dict) -> dict:
         """`logits` and `probabilities`, float32[B, choices], and `loss`, float32[B]."""
-        from keras import ops
-
         from official_bert.modeling.losses import cross_entropy
 
+        numbers = self._numbers(model, features)
+        return numbers | {"loss": cross_entropy(numbers["logits"], features["label_ids"])}
+
+    def serving_outputs(self, model, features: dict) -> dict:
+        """`logits` and `probabilities`, float32[B, choices], and `choice`, int32[B], the most probable one."""
+        import tensorflow as tf
+
+        numbers = self._numbers(model, features)
+        return numbers | {"choice": tf.argmax(numbers["logits"], axis=-1, output_type=tf.int32)}
+
+    def _numbers(self, model, features: dict) -> dict:
+        from keras import ops
+
         logits = ops.cast(model(features), "float32")
-        return {
-            "logits": logits,
-            "probabilities": ops.softmax(logits),
-            "loss": cross_entropy(logits, features["label_ids"]),
-        }
+        return {"logits": logits, "probabilities": ops.softmax(logits)}
 
     def metrics(self, encoded: EncodedChoices, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """The accuracy, as `eval_accuracy`."""

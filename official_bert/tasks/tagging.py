@@ -43,6 +43,7 @@ class TaggingTask:
 
     main_metric = "eval_f1"
     untrained = ("bert/pooler",)  # the tags do not read it
+    num_choices = None
 
     def __init__(self, labels: Sequence[str]):
         """Args: labels: all tags, in the order of the outputs."""
@@ -80,6 +81,21 @@ class TaggingTask:
             "tags": ops.argmax(logits, axis=-1),
             "loss": ops.sum(losses * mask, axis=-1) / ops.maximum(num_words, 1.0),
             "loss_weight": num_words,
+        }
+
+    def serving_outputs(self, model, features: dict) -> dict:
+        """`logits` and `probabilities`, float32[B, S, labels], and `tags`, string[B, S], "" at padding.
+
+        A tag for each piece; that of a word is its first piece's.
+        """
+        import tensorflow as tf
+
+        logits = tf.cast(model(features), tf.float32)
+        tags = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
+        return {
+            "logits": logits,
+            "probabilities": tf.nn.softmax(logits),
+            "tags": tf.where(features["input_mask"] > 0, tags, ""),
         }
 
     def _losses(self, logits, features: dict):

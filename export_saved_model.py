@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""Exports a checkpoint as a SavedModel that TensorFlow Serving loads."""
+
+from official_bert import flags
+from official_bert.options.export import ExportOptions
+
+
+def main(options: ExportOptions):
+    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+        from official_bert.runners import export
+
+    export.run(options)
+
+
+if __name__ == "__main__":
+    flags.run(main, ExportOptions)

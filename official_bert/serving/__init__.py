@@ -1,0 +1,1 @@
+"""Models as SavedModels that TensorFlow Serving loads: signatures, versions, warm-up requests."""

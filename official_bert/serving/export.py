@@ -1,0 +1,88 @@
+"""Versions of a SavedModel in a folder that a server watches.
+
+In: weights, signatures, and files to go with them. Out: export_dir/<version>/, complete as soon as it is there.
+"""
+
+import os
+import uuid
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from official_bert import files
+from official_bert.errors import InputError
+
+_gfile = tf.io.gfile
+_TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
+
+
+class ExportedModel(tf.Module):
+    """What an export holds beside its signatures.
+
+    A Keras model in its place would be a SavedModel that Python loads and TensorFlow Serving does not.
+    """
+
+    def __init__(self, weights: Mapping[str, tf.Variable]):
+        """Args: weights: everything that the signatures read, by name."""
+        super().__init__()
+        self.weights = dict(weights)
+
+
+def export_version(
+    export_dir: str, model: tf.Module, signatures: Mapping[str, Callable], extra_files: Mapping[str, bytes]
+) -> str:
+    """Adds a version to a folder: the number behind the highest that is there.
+
+    It is written under a name that no server takes for a version. Several exports at the same time get different
+    numbers; what a killed one leaves under that name harms nobody.
+
+    Args:
+        export_dir: the folder, made if need be.
+        model: holds the variables and other resources that the signatures use.
+        signatures: tf.functions with input signatures, by name.
+        extra_files: contents by path in the version's folder, such as "assets/vocab.txt".
+
+    Returns:
+        The version's folder.
+
+    Raises:
+        InputError: a folder where nothing can be written, or not all of it.
+    """
+    files.make_folder(export_dir)
+    temporary = os.path.join(export_dir, f"unfinished-{uuid.uuid4().hex}")
+    try:
+        # Gradients are of no use to a server.
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        tf.saved_model.save(model, temporary, signatures=dict(signatures), options=options)
+        for name, content in extra_files.items():
+            path = os.path.join(temporary, name)
+            _gfile.makedirs(os.path.dirname(path))
+            with files.open_file(path, "wb") as file:
+                file.write(content)
+        return _published(temporary, export_dir)
+    except BaseException as error:
+        if _gfile.exists(temporary):
+            _gfile.rmtree(temporary)
+        if isinstance(error, (OSError, tf.errors.OpError)):
+            reason = getattr(error, "strerror", None) or getattr(error, "message", error)
+            raise InputError(
+                f"--export_dir={export_dir}: cannot be written ({reason}); make room or name another place"
+            ) from error
+        raise
+
+
+def versions(export_dir: str) -> list[int]:
+    """The versions in a folder, lowest first."""
+    names = (name.rstrip("/") for name in _gfile.listdir(export_dir))
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def _published(temporary: str, export_dir: str) -> str:
+    """Renames a finished version to the next free number."""
+    while True:
+        version = os.path.join(export_dir, str(max(versions(export_dir), default=0) + 1))
+        try:
+            _gfile.rename(temporary, version)
+            return version
+        except _TAKEN:  # by another export since the folder was read
+            continue

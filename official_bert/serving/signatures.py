@@ -1,0 +1,156 @@
+"""The signatures of a SavedModel of tensors: ids or serialized tf.Examples in, a task's outputs out.
+
+Only ops of TensorFlow itself, so that every server loads them. What would give wrong numbers is refused in the graph: a
+server hands the sentence to its client.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from official_bert.config import BertConfig
+from official_bert.modeling.task_models import ENCODER_INPUTS
+
+PADDING_ID = 0
+POSITIONS = "masked_lm_positions"
+
+Features = dict[str, tf.Tensor]
+Outputs = Callable[[Features], dict[str, tf.Tensor]]
+
+
+def tensor_signatures(
+    outputs: Outputs, config: BertConfig, num_choices: int | None = None
+) -> dict[str, Callable]:
+    """The signatures that every exported model has, all with the same outputs.
+
+    - `serving_default`: `input_ids`, `input_mask`, `segment_ids`, int32[batch, length].
+    - `serving_ids`: `input_ids` alone; id 0 is padding, and all of it is one segment.
+    - `serving_examples`: `examples`, string[batch], records as the training files have them, of any length each; other
+      features than the three are not read.
+
+    Args:
+        outputs: the three encoder features to a dict of [batch, ...].
+        config: of the encoder, whose limits are checked.
+        num_choices: of every example of a task of choices, whose features are [batch, choices, length] and whose
+            records hold the choices one after the other; None for other tasks.
+
+    Returns:
+        A tf.function by name of the signature.
+    """
+    shape = [None, None] if num_choices is None else [None, None, None]
+    specs = {name: tf.TensorSpec(shape, tf.int32, name) for name in ENCODER_INPUTS}
+    # The model is traced once, and each signature calls it.
+    shared = tf.function(lambda features: outputs(checked(features, config)), input_signature=[specs])
+
+    @tf.function(input_signature=list(specs.values()))
+    def serving_default(input_ids, input_mask, segment_ids):
+        return shared({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
+
+    @tf.function(input_signature=[specs["input_ids"]])
+    def serving_ids(input_ids):
+        mask = tf.cast(input_ids != PADDING_ID, tf.int32)
+        return shared({"input_ids": input_ids, "input_mask": mask, "segment_ids": tf.zeros_like(input_ids)})
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
+    def serving_examples(examples):
+        return shared(parsed(examples, num_choices))
+
+    return {
+        "serving_default": serving_default,
+        "serving_ids": serving_ids,
+        "serving_examples": serving_examples,
+    }
+
+
+def masked_signature(outputs: Outputs, config: BertConfig) -> Callable:
+    """A signature on the three encoder features and `masked_lm_positions`, int32[batch, predictions].
+
+    Args:
+        outputs: the four features to a dict of [batch, ...].
+        config: of the encoder.
+    """
+    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in (*ENCODER_INPUTS, POSITIONS)]
+
+    @tf.function(input_signature=specs)
+    def serving_masked(input_ids, input_mask, segment_ids, masked_lm_positions):
+        features = checked(
+            {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}, config
+        )
+        inside = _within(POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1])
+        with tf.control_dependencies([inside]):
+            return outputs(features | {POSITIONS: tf.identity(masked_lm_positions)})
+
+    return serving_masked
+
+
+def checked(features: Features, config: BertConfig) -> Features:
+    """The encoder's features, of which nothing is computed unless all of them are within the model's limits.
+
+    Args:
+        features: the three of them, int32[..., length] each.
+        config: of the encoder.
+    """
+    shape = tf.shape(features["input_ids"])
+    length, longest = shape[-1], config.max_position_embeddings
+    limits = {"input_ids": config.vocab_size, "input_mask": 2, "segment_ids": config.type_vocab_size}
+    checks = [
+        tf.debugging.Assert(
+            (length >= 1) & (length <= longest),
+            [f"the model takes sequences of 1 to {longest} tokens, these have", length],
+        )
+    ]
+    for name, limit in limits.items():
+        checks.append(_within(name, features[name], limit))
+        if name != "input_ids":
+            same = tf.reduce_all(tf.shape(features[name]) == shape)
+            checks.append(tf.debugging.Assert(same, [f"{name} must have the shape of input_ids"]))
+    with tf.control_dependencies(checks):
+        return {name: tf.identity(features[name]) for name in limits}
+
+
+def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
+    """The encoder's features of serialized tf.Examples, padded with 0 to the longest.
+
+    Args:
+        examples: string[batch].
+        num_choices: as in `tensor_signatures`.
+
+    Returns:
+        int32[batch, length] each, or int32[batch, choices, length].
+    """
+    table = {name: tf.io.RaggedFeature(tf.int64) for name in ENCODER_INPUTS}
+    ragged = tf.io.parse_example(examples, table)
+    lengths = ragged["input_ids"].row_lengths()
+    fits = [
+        tf.debugging.Assert(
+            tf.reduce_all(ragged[name].row_lengths() == lengths),
+            [f"every example must have as many {name} as input_ids"],
+        )
+        for name in ENCODER_INPUTS[1:]
+    ]
+    if num_choices is not None:
+        fits.append(
+            tf.debugging.Assert(
+                tf.reduce_all(lengths % num_choices == 0),
+                [f"every example must have input_ids of {num_choices} choices, all of one length"],
+            )
+        )
+        lengths = tf.repeat(lengths // num_choices, num_choices)
+    features = {}
+    with tf.control_dependencies(fits):
+        for name, rows in ragged.items():
+            values = tf.saturate_cast(rows.flat_values, tf.int32)  # what does not fit is out of range
+            dense = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False).to_tensor()
+            if num_choices is not None:
+                dense = tf.reshape(dense, [tf.shape(examples)[0], num_choices, tf.shape(dense)[1]])
+            features[name] = dense
+    return features
+
+
+def _within(name: str, values: tf.Tensor, limit: int | tf.Tensor) -> tf.Operation:
+    """An assertion that all of int32 values lie in [0, limit)."""
+    lowest, highest = tf.reduce_min(values), tf.reduce_max(values)
+    return tf.debugging.Assert(
+        (lowest >= 0) & (highest < limit),
+        [f"{name} must lie from 0 to below", limit, "but are from", lowest, "to", highest],
+    )
