@@ -1,0 +1,227 @@
+"""The original README's fine-tuning commands as processes, on a toy model and toy data.
+
+As they stand there but for the TPU flags, which are left off; `/tmp` and `gs://some_bucket` become a fresh folder.
+"""
+
+import json
+import pathlib
+import re
+import shlex
+import string
+
+import numpy as np
+import pytest
+
+from official_bert.metrics.squad import evaluate_v1, evaluate_v2
+from official_bert.tasks.squad import read_gold_answers
+from tests import toy
+from tests.scripts import run_script
+
+_SQUAD = """python run_squad.py \
+  --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
+  --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt"""
+_SQUAD_LARGE = _SQUAD.replace("BASE", "LARGE")
+
+COMMANDS = {
+    "MRPC": """python run_classifier.py --task_name=MRPC --do_train=true --do_eval=true --data_dir=$GLUE_DIR/MRPC \
+        --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
+        --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt --max_seq_length=128 --train_batch_size=32 \
+        --learning_rate=2e-5 --num_train_epochs=3.0 --output_dir=/tmp/mrpc_output/""",
+    "MRPC prediction": """python run_classifier.py --task_name=MRPC --do_predict=true --data_dir=$GLUE_DIR/MRPC \
+        --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
+        --init_checkpoint=$TRAINED_CLASSIFIER --max_seq_length=128 --output_dir=/tmp/mrpc_output/""",
+    "XNLI": """python run_classifier.py --task_name=XNLI --do_train=true --do_eval=true --data_dir=$XNLI_DIR \
+        --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
+        --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt --max_seq_length=128 --train_batch_size=32 \
+        --learning_rate=5e-5 --num_train_epochs=2.0 --output_dir=/tmp/xnli_output/""",
+    "SQuAD 1.1, Base": f"""{_SQUAD} --do_train=True --train_file=$SQUAD_DIR/train-v1.1.json --do_predict=True \
+        --predict_file=$SQUAD_DIR/dev-v1.1.json --train_batch_size=12 --learning_rate=3e-5 --num_train_epochs=2.0 \
+        --max_seq_length=384 --doc_stride=128 --output_dir=/tmp/squad_base/""",
+    "SQuAD 1.1, Large": f"""{_SQUAD_LARGE} --do_train=True --train_file=$SQUAD_DIR/train-v1.1.json --do_predict=True \
+        --predict_file=$SQUAD_DIR/dev-v1.1.json --train_batch_size=24 --learning_rate=3e-5 --num_train_epochs=2.0 \
+        --max_seq_length=384 --doc_stride=128 --output_dir=gs://some_bucket/squad_large/""",
+    "SQuAD 2.0": f"""{_SQUAD_LARGE} --do_train=True --train_file=$SQUAD_DIR/train-v2.0.json --do_predict=True \
+        --predict_file=$SQUAD_DIR/dev-v2.0.json --train_batch_size=24 --learning_rate=3e-5 --num_train_epochs=2.0 \
+        --max_seq_length=384 --doc_stride=128 --output_dir=gs://some_bucket/squad_large/ \
+        --version_2_with_negative=True""",
+    "SQuAD 2.0, threshold": f"""{_SQUAD_LARGE} --do_train=False --train_file=$SQUAD_DIR/train-v2.0.json \
+        --do_predict=True --predict_file=$SQUAD_DIR/dev-v2.0.json --train_batch_size=24 --learning_rate=3e-5 \
+        --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128 --output_dir=gs://some_bucket/squad_large/ \
+        --version_2_with_negative=True --null_score_diff_threshold=$THRESH""",
+}
+
+WORDS = ["cat", "sat", "mat", "park", "day", "noon", "train", "station", "board", "hand", "rain"]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """Where the variables of the commands point to."""
+    folder = tmp_path_factory.mktemp("original")
+    base = toy.make_bert_base_dir(folder / "base")
+    write_mrpc(folder / "glue" / "MRPC")
+    write_xnli(folder / "xnli")
+    (folder / "squad").mkdir()
+    for name, count, seed in (("train", 26, 1), ("dev", 11, 2)):
+        for version in ("v1.1", "v2.0"):
+            write_squad(folder / "squad" / f"{name}-{version}.json", version, count, seed)
+    return {
+        "BERT_BASE_DIR": base,
+        "BERT_LARGE_DIR": base,
+        "GLUE_DIR": folder / "glue",
+        "XNLI_DIR": folder / "xnli",
+        "SQUAD_DIR": folder / "squad",
+    }
+
+
+def run(name: str, places: dict, fresh, **variables):
+    """Runs a command of the table in the folder `fresh`; returns its output folder and its log."""
+    line = re.sub("=(/tmp|gs://some_bucket)/", f"={fresh}/", COMMANDS[name])
+    _, script, *flags = shlex.split(string.Template(line).substitute(places, **variables))
+    (output_dir,) = [flag.partition("=")[2] for flag in flags if flag.startswith("--output_dir=")]
+    return pathlib.Path(output_dir), run_script(script, *flags).stderr
+
+
+def figures(folder):
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+def text(draws, least=4, most=12) -> str:
+    return " ".join(draws.choice(WORDS, draws.integers(least, most)))
+
+
+def write_mrpc(folder):
+    """70 pairs to learn from, 11 to evaluate and 9 to predict."""
+    folder.mkdir(parents=True)
+    draws = np.random.default_rng(1)
+    for name, count in (("train", 70), ("dev", 11), ("test", 9)):
+        rows = [["index" if name == "test" else "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]]
+        for number in range(count):
+            first = number if name == "test" else draws.integers(2)
+            rows.append([first, 2 * number, 2 * number + 1, f'"{text(draws)}', text(draws)])
+        (folder / f"{name}.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+
+
+def write_xnli(folder):
+    """50 pairs to learn from, and 10 to evaluate in each of two languages."""
+    draws = np.random.default_rng(2)
+
+    def sentence():
+        return "".join(draws.choice(list("猫坐在公园里，火车正午离站。"), 8))
+
+    rows = ["premise\thypo\tlabel"]
+    rows += [f"{sentence()}\t{sentence()}\t{label}" for label in
+             draws.choice(["contradictory", "entailment", "neutral"], 50)]  # fmt: skip
+    (folder / "multinli").mkdir(parents=True)
+    (folder / "multinli" / "multinli.train.zh.tsv").write_text("\n".join(rows), encoding="utf-8")
+    rows = ["language\tgold_label\t1\t2\t3\t4\tsentence1\tsentence2\tpromptID"]
+    for language in ("de", "zh"):
+        labels = draws.choice(["contradiction", "entailment", "neutral"], 10)
+        rows += [f"{language}\t{label}\t\t\t\t\t{sentence()}\t{sentence()}\t1" for label in labels]
+    (folder / "xnli.dev.tsv").write_text("\n".join(rows), encoding="utf-8")
+
+
+def write_squad(path, version, count, seed):
+    """Questions whose answer is the word `driver`; every third has none in version 2.0, every fifth a long document."""
+    draws = np.random.default_rng(seed)
+    paragraphs = []
+    for number in range(count):
+        words = text(draws, 400, 420) if number % 5 == 4 else text(draws, 280, 350)
+        context = f"{words} Driver, {text(draws)}."
+        question = {"id": f"q{number}", "question": f"Who was {text(draws, 2, 4)}?"}
+        question["answers"] = [{"text": "Driver", "answer_start": context.index("Driver")}]
+        if version == "v2.0":
+            question["is_impossible"] = number % 3 == 2
+            if question["is_impossible"]:
+                question["answers"] = []
+        paragraphs.append({"context": context, "qas": [question]})
+    articles = [{"title": "toy", "paragraphs": paragraphs}]
+    path.write_text(json.dumps({"version": version, "data": articles}))
+
+
+def test_mrpc(places, tmp_path):
+    trained, _ = run("MRPC", places, tmp_path)
+    results = figures(trained)
+    assert results["global_step"] == 6  # 70 / 32 * 3 = 6.56
+    assert 11 * results["eval_accuracy"] == pytest.approx(round(11 * results["eval_accuracy"]), abs=1e-5)
+    names = {path.name for path in trained.iterdir()}
+    assert {"train.tf_record", "eval.tf_record", "checkpoint", "model.ckpt-6.index"} <= names
+    assert not {"predict.tf_record", "test_results.tsv"} & names
+
+    rows = {}
+    for form, checkpoint in {"prefix": trained / "model.ckpt-6", "folder": trained}.items():
+        predicted, log = run("MRPC prediction", places, tmp_path / form, TRAINED_CLASSIFIER=checkpoint)
+        assert "name = output_weights:0, shape = (2, 16), *INIT_FROM_CKPT*" in log
+        assert (predicted / "predict.tf_record").stat().st_size > 0
+        rows[form] = np.loadtxt(predicted / "test_results.tsv", delimiter="\t")
+    assert rows["prefix"].shape == (9, 2)
+    np.testing.assert_allclose(rows["prefix"].sum(axis=1), 1.0, atol=1e-6)
+    np.testing.assert_array_equal(rows["prefix"], rows["folder"])
+
+
+def test_xnli(places, tmp_path):
+    trained, log = run("XNLI", places, tmp_path)
+    results = figures(trained)
+    assert results["global_step"] == 3  # 50 / 32 * 2 = 3.125
+    assert 10 * results["eval_accuracy"] == pytest.approx(round(10 * results["eval_accuracy"]), abs=1e-5)
+    assert "Num examples = 10 (10 actual, 0 padding)" in log  # the rows in German are not read
+    assert {"train.tf_record", "eval.tf_record", "model.ckpt-3.index"} <= {
+        path.name for path in trained.iterdir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "num_steps"),
+    [("Base", 4), ("Large", 2)],  # 26 / 12 * 2 = 4.33; 26 / 24 * 2 = 2.17
+)
+def test_squad_1(model, num_steps, places, tmp_path):
+    folder, log = run(f"SQuAD 1.1, {model}", places, tmp_path)
+    names = {path.name for path in folder.iterdir()}
+    assert {
+        "train.tf_record",
+        "eval.tf_record",
+        f"model.ckpt-{num_steps}.index",
+        "nbest_predictions.json",
+    } <= names
+    assert "null_odds.json" not in names
+    assert "Num orig examples = 11" in log
+    assert "Num split examples = 13" in log  # two documents of two windows each
+    dev = places["SQUAD_DIR"] / "dev-v1.1.json"
+    answers = json.loads((folder / "predictions.json").read_text())
+    assert list(answers) == [f"q{number}" for number in range(11)]
+    contexts = [paragraph["context"] for paragraph in json.loads(dev.read_text())["data"][0]["paragraphs"]]
+    # "empty" is what the original answers where no span of the best 20 beginnings and ends is possible.
+    assert all(
+        answer in context or answer == "empty"
+        for answer, context in zip(answers.values(), contexts, strict=True)
+    )
+    results = figures(folder)
+    assert results["global_step"] == num_steps
+    for name, value in evaluate_v1(read_gold_answers(str(dev)), answers).items():
+        assert results[name] == pytest.approx(value, rel=1e-6), name
+
+
+def test_squad_2_with_a_threshold(places, tmp_path):
+    folder, _ = run("SQuAD 2.0", places, tmp_path)
+    assert figures(folder)["global_step"] == 2  # 26 / 24 * 2 = 2.17
+    odds = json.loads((folder / "null_odds.json").read_text())
+    nbest = json.loads((folder / "nbest_predictions.json").read_text())
+    threshold = sorted(odds.values())[5]  # half of the questions are above
+
+    def answers_above(threshold):
+        """What the original's rule makes of the first run's files."""
+        best = {key: next((entry["text"] for entry in nbest[key] if entry["text"]), "") for key in odds}
+        return {key: "" if odds[key] > threshold else best[key] for key in odds}
+
+    def answers():
+        return json.loads((folder / "predictions.json").read_text())
+
+    assert answers() == answers_above(0.0)
+    # The checkpoint of the first run lies in the folder and goes before --init_checkpoint.
+    run("SQuAD 2.0, threshold", places, tmp_path, THRESH=threshold)
+    assert answers() == answers_above(threshold)
+    results = figures(folder)
+    assert results["global_step"] == 2
+    gold = read_gold_answers(str(places["SQUAD_DIR"] / "dev-v2.0.json"))
+    for name, value in evaluate_v2(gold, answers()).items():
+        assert results[name] == pytest.approx(value, rel=1e-6), name
