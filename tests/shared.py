@@ -18,7 +18,7 @@ def shared(*parts: str) -> pathlib.Path:
     """Path below the shared folder, or a skip (a failure under REQUIRE_SHARED=1)."""
     path = SHARED.joinpath(*parts)
     if not path.exists():
-        _absent(f"{path.relative_to(SHARED.parent)} is not beside this checkout", "REQUIRE_SHARED")
+        absent(f"{path.relative_to(SHARED.parent)} is not beside this checkout", "REQUIRE_SHARED")
     return path
 
 
@@ -27,10 +27,11 @@ def extra(module: str):
     try:
         return importlib.import_module(module)
     except ImportError:
-        _absent(f"the optional package {module} is not installed", "REQUIRE_EXTRAS")
+        absent(f"the optional package {module} is not installed", "REQUIRE_EXTRAS")
 
 
-def _absent(reason: str, variable: str):
+def absent(reason: str, variable: str):
+    """A skip, or a failure where the environment variable is 1."""
     if os.environ.get(variable) == "1":
         pytest.fail(f"{reason}, and {variable}=1 asks for it")
     pytest.skip(reason)

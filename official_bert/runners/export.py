@@ -72,12 +72,6 @@ def export_model(
     Returns:
         The version's folder.
     """
-    unread = task.untrained or ("-",)
-    weights = {
-        name: variable.value
-        for name, variable in named_variables(model).items()
-        if not name.startswith(unread)
-    }
     signatures = tensor_signatures(functools.partial(task.serving_outputs, model), config, task.num_choices)
     requests = warmup.tensor_requests(options.max_seq_length, task.num_choices)
     if isinstance(task, PretrainedTask) and task.has_masked_lm:
@@ -89,9 +83,10 @@ def export_model(
         "assets.extra/export.json": _record(options, task_name),
         warmup.FILE: warmup.warmup_records(requests),
     }
+    weights = {name: variable.value for name, variable in named_variables(model).items()}
     if task.labels:
         extra_files[f"assets.extra/{LABELS_FILE}"] = "".join(f"{label}\n" for label in task.labels).encode()
-    version = export_version(options.export_dir, ExportedModel(weights), signatures, extra_files)
+    version = export_version(options.export_dir, ExportedModel(signatures, weights), signatures, extra_files)
     logging.info("Exported %s with the signatures %s", version, ", ".join(signatures))
     return version
 

@@ -17,15 +17,20 @@ _TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
 
 
 class ExportedModel(tf.Module):
-    """What an export holds beside its signatures.
+    """What an export holds beside its signatures: each weight that they read, once.
 
     A Keras model in its place would be a SavedModel that Python loads and TensorFlow Serving does not.
     """
 
-    def __init__(self, weights: Mapping[str, tf.Variable]):
-        """Args: weights: everything that the signatures read, by name."""
+    def __init__(self, signatures: Mapping[str, Callable], weights: Mapping[str, tf.Variable]):
+        """Args:
+        signatures: tf.functions with input signatures, by name.
+        weights: of the model, by name.
+        """
         super().__init__()
-        self.weights = dict(weights)
+        graphs = [signature.get_concrete_function().graph for signature in signatures.values()]
+        read = {id(variable) for graph in graphs for variable in graph.variables}
+        self.model_weights = {name: variable for name, variable in weights.items() if id(variable) in read}
 
 
 def export_version(

@@ -39,21 +39,23 @@ def tensor_signatures(
     """
     shape = [None, None] if num_choices is None else [None, None, None]
     specs = {name: tf.TensorSpec(shape, tf.int32, name) for name in ENCODER_INPUTS}
-    # The model is traced once, and each signature calls it.
-    shared = tf.function(lambda features: outputs(checked(features, config)), input_signature=[specs])
+
+    @tf.function(input_signature=[specs])
+    def answer(features):  # traced once, called by every signature
+        return outputs(checked(features, config))
 
     @tf.function(input_signature=list(specs.values()))
     def serving_default(input_ids, input_mask, segment_ids):
-        return shared({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
+        return answer({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
 
     @tf.function(input_signature=[specs["input_ids"]])
     def serving_ids(input_ids):
         mask = tf.cast(input_ids != PADDING_ID, tf.int32)
-        return shared({"input_ids": input_ids, "input_mask": mask, "segment_ids": tf.zeros_like(input_ids)})
+        return answer({"input_ids": input_ids, "input_mask": mask, "segment_ids": tf.zeros_like(input_ids)})
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
     def serving_examples(examples):
-        return shared(parsed(examples, num_choices))
+        return answer(parsed(examples, num_choices))
 
     return {
         "serving_default": serving_default,
@@ -76,7 +78,7 @@ def masked_signature(outputs: Outputs, config: BertConfig) -> Callable:
         features = checked(
             {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}, config
         )
-        inside = _within(POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1])
+        inside = _within(POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1], "the length of input_ids")
         with tf.control_dependencies([inside]):
             return outputs(features | {POSITIONS: tf.identity(masked_lm_positions)})
 
@@ -147,10 +149,8 @@ def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
     return features
 
 
-def _within(name: str, values: tf.Tensor, limit: int | tf.Tensor) -> tf.Operation:
+def _within(name: str, values: tf.Tensor, limit: int | tf.Tensor, limit_name: str = "") -> tf.Operation:
     """An assertion that all of int32 values lie in [0, limit)."""
     lowest, highest = tf.reduce_min(values), tf.reduce_max(values)
-    return tf.debugging.Assert(
-        (lowest >= 0) & (highest < limit),
-        [f"{name} must lie from 0 to below", limit, "but are from", lowest, "to", highest],
-    )
+    sentence = f"{name} must be at least 0 and below {limit_name or limit}, the lowest and the highest are"
+    return tf.debugging.Assert((lowest >= 0) & (highest < limit), [sentence, lowest, highest])

@@ -1,0 +1,142 @@
+"""Signatures of a SavedModel run by a C program: tests/serving/saved_model_runner.c, built with the system's compiler.
+
+In: requests, inputs by name. Out: what the signature's outputs are, by name, or the error. The program is linked with
+the TensorFlow library inside the pip package; it has no Python in it.
+"""
+
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+
+import numpy as np
+
+from tests import shared
+
+SOURCE = pathlib.Path(__file__).with_name("saved_model_runner.c")
+TENSORFLOW = pathlib.Path(find_spec("tensorflow").origin).parent
+_NUMPY_TYPES = {1: np.float32, 3: np.int32, 9: np.int64}
+_STRING = 7
+_CODES = {np.dtype(dtype): code for code, dtype in _NUMPY_TYPES.items()} | {np.dtype(object): _STRING}
+
+Request = tuple[str, Mapping[str, np.ndarray]]
+
+
+class RunError(Exception):
+    """A request that TensorFlow refused; the text is its message."""
+
+
+def build(folder: pathlib.Path) -> pathlib.Path:
+    """The program, compiled into a folder; a skip where there is no C compiler (a failure under REQUIRE_EXTRAS=1)."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        shared.absent("there is no C compiler `cc`", "REQUIRE_EXTRAS")
+    program = folder / "saved_model_runner"
+    libraries = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
+    subprocess.run(
+        [compiler, "-O1", "-Wall", "-Werror", str(SOURCE), f"-I{TENSORFLOW / 'include'}", f"-L{TENSORFLOW}",
+         *(f"-l:{name}" for name in libraries), f"-Wl,-rpath,{TENSORFLOW}", "-o", str(program)],
+        check=True,
+    )  # fmt: skip
+    return program
+
+
+def run(
+    program: pathlib.Path,
+    saved_model: pathlib.Path,
+    requests: Sequence[Request],
+    libraries: Sequence[pathlib.Path] = (),
+) -> list[dict[str, np.ndarray] | RunError]:
+    """Loads a SavedModel once and answers requests one after the other.
+
+    Args:
+        program: of `build`.
+        saved_model: a version's folder.
+        requests: name of a signature and its inputs; strings are object arrays of bytes.
+        libraries: with the ops that the model needs beside TensorFlow's own.
+
+    Returns:
+        The signature's outputs of each request, or the error.
+    """
+    signatures = _signatures(saved_model)
+    asked, answered = program.with_name("requests"), program.with_name("responses")
+    content = b""
+    for name, inputs in requests:
+        tensors = signatures[name].inputs
+        content += _int32(len(inputs))
+        for key, values in inputs.items():
+            content += _text(tensors[key].name) + _tensor(np.asarray(values))
+        content += _int32(len(signatures[name].outputs))
+        content += b"".join(_text(tensor.name) for _, tensor in sorted(signatures[name].outputs.items()))
+    asked.write_bytes(content)
+    finished = subprocess.run(
+        [str(program), str(saved_model), str(asked), str(answered), *map(str, libraries)],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    reader = _Reader(answered.read_bytes())
+    answers = []
+    for name, _ in requests:
+        code, message = reader.int32(), reader.text()
+        if code:
+            answers.append(RunError(message))
+        else:
+            answers.append({key: reader.tensor() for key in sorted(signatures[name].outputs)})
+    return answers
+
+
+def _signatures(saved_model: pathlib.Path):
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    found = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
+    (graph,) = found.meta_graphs
+    return graph.signature_def
+
+
+def _int32(number: int) -> bytes:
+    return struct.pack("=i", number)
+
+
+def _text(text: str) -> bytes:
+    return _int32(len(text.encode())) + text.encode()
+
+
+def _tensor(values: np.ndarray) -> bytes:
+    header = struct.pack(f"=ii{values.ndim}q", _CODES[values.dtype], values.ndim, *values.shape)
+    if values.dtype != object:
+        return header + values.tobytes()
+    return header + b"".join(struct.pack("=q", len(value)) + value for value in values.ravel())
+
+
+class _Reader:
+    def __init__(self, content: bytes):
+        self._content, self._place = content, 0
+
+    def _take(self, size: int) -> bytes:
+        start, self._place = self._place, self._place + size
+        return self._content[start : self._place]
+
+    def int32(self) -> int:
+        return struct.unpack("=i", self._take(4))[0]
+
+    def int64(self) -> int:
+        return struct.unpack("=q", self._take(8))[0]
+
+    def text(self) -> str:
+        return self._take(self.int32()).decode()
+
+    def tensor(self) -> np.ndarray:
+        code, rank = self.int32(), self.int32()
+        shape = tuple(self.int64() for _ in range(rank))
+        count = int(np.prod(shape))
+        if code == _STRING:
+            strings = [self._take(self.int64()) for _ in range(count)]
+            return np.array(strings, object).reshape(shape)
+        dtype = np.dtype(_NUMPY_TYPES[code])
+        return np.frombuffer(self._take(count * dtype.itemsize), dtype).reshape(shape)

@@ -1,0 +1,169 @@
+"""Small exported models, one of each kind of task, and what they must answer.
+
+The checkpoints hold weights of a size at which answers differ; a model that read them in its own way gives the
+expected values.
+"""
+
+import functools
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from official_bert.checkpoints import load_checkpoint, named_variables, tf1
+from official_bert.config import BertConfig
+from official_bert.options.export import ExportOptions
+from official_bert.runners import export
+from official_bert.tasks.choices import NUM_CHOICES
+from official_bert.tasks.classification import ClassificationTask
+from official_bert.tasks.glue import MrpcProcessor, StsbProcessor
+from official_bert.tasks.pretrained import PretrainedTask
+from official_bert.tasks.squad_task import SquadTask
+from official_bert.tasks.swag import SwagTask
+from official_bert.tasks.tagging import TaggingTask
+from official_bert.tasks.tsv import TsvProcessor
+from tests import toy
+
+LABELS = ["left", "right", "none at all"]
+TAGS = ["O", "B-X", "I-X"]
+KINDS = ("mrpc", "sts-b", "tsv", "swag", "squad", "ner", "pretraining")
+
+
+class Exported(NamedTuple):
+    """An export of a task and what it was made of.
+
+    Attributes:
+        path: the version's folder.
+        options: of the export.
+        task: what it does.
+        model: a Keras model with the checkpoint's weights.
+    """
+
+    path: pathlib.Path
+    options: ExportOptions
+    task: Any
+    model: Any
+
+
+def make_task(kind: str):
+    """A task of this kind, made without the export's runner."""
+    multi_label = TsvProcessor("0", labels=LABELS, is_multi_label=True)
+    return {
+        "mrpc": lambda: ClassificationTask(MrpcProcessor(), ["0", "1"]),
+        "sts-b": lambda: ClassificationTask(StsbProcessor(), None),
+        "tsv": lambda: ClassificationTask(multi_label, LABELS),
+        "swag": SwagTask,
+        "squad": SquadTask,
+        "ner": lambda: TaggingTask(TAGS),
+        "pretraining": lambda: PretrainedTask(toy.VOCABULARY),
+    }[kind]()
+
+
+def make_checkpoint(folder: pathlib.Path, kind: str) -> tuple[Any, Any]:
+    """A folder with checkpoint, configuration, vocabulary and, where the task has them, labels.
+
+    Returns:
+        The task, and a Keras model with the checkpoint's weights.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    toy.write_vocabulary(folder)
+    config = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 1})
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    task = make_task(kind)
+    if task.labels:
+        (folder / "labels.txt").write_text("".join(f"{label}\n" for label in task.labels))
+    model = task.build_model(config, use_one_hot_embeddings=False)
+    draws = np.random.default_rng(1)
+    weights = {
+        name: draws.normal(scale=0.4, size=variable.shape).astype(np.float32)
+        for name, variable in named_variables(model).items()
+    }
+    tf1.write(str(folder / "model.ckpt"), weights)
+    load_checkpoint(model, str(folder / "model.ckpt"))
+    return task, model
+
+
+def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
+    """Options for the export of what `make_checkpoint` made."""
+    return ExportOptions(
+        task_name=kind,
+        export_dir=str(folder / "exports"),
+        init_checkpoint=str(folder / "model.ckpt"),
+        bert_config_file=str(folder / "bert_config.json"),
+        vocab_file=str(folder / "vocab.txt"),
+        max_seq_length=24,
+        multi_label=kind == "tsv",
+        **others,
+    )
+
+
+def make_export(folder: pathlib.Path, kind: str) -> Exported:
+    """An export of a task of this kind, by the script's runner."""
+    task, model = make_checkpoint(folder, kind)
+    options = export_options(folder, kind)
+    export.run(options)
+    return Exported(folder / "exports" / "1", options, task, model)
+
+
+def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:
+    """Encoder features of examples of different lengths, the first as long as can be: int32[size, length] each.
+
+    With the choices between the two dimensions where the task has them.
+    """
+    draws = np.random.default_rng(size + length)
+    shape = (size, NUM_CHOICES, length) if kind == "swag" else (size, length)
+    lengths = draws.integers(3, length + 1, shape[:-1])
+    lengths.flat[0] = length
+    mask = np.arange(length) < lengths[..., None]
+    second = np.arange(length) >= draws.integers(1, length, shape[:-1])[..., None]
+    return {
+        "input_ids": np.where(mask, draws.integers(1, len(toy.VOCABULARY), shape), 0).astype(np.int32),
+        "input_mask": mask.astype(np.int32),
+        "segment_ids": (mask & second).astype(np.int32),
+    }
+
+
+def expected(exported: Exported, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the task's scripts make of a batch, under the names of the signatures' outputs."""
+    task, model = exported.task, exported.model
+    if isinstance(task, PretrainedTask):
+        encoded = model.bert(*features.values())
+        return {
+            "sequence_output": np.asarray(encoded.sequence_output),
+            "pooled_output": np.asarray(encoded.pooled_output),
+        }
+    size = len(features["input_ids"])
+    shape = features["input_ids"].shape if isinstance(task, TaggingTask) else (size,)
+    if getattr(task, "processor", None) and task.processor.is_multi_label:
+        shape = (size, len(task.labels))
+    unlabelled = {
+        "label_ids": np.zeros(shape, np.int32),
+        "label_mask": np.ones(shape, np.int32),
+        "is_real_example": np.ones(size, np.int32),
+    }
+    found = {name: np.asarray(value) for name, value in task.outputs(model, features | unlabelled).items()}
+    found = {name: value for name, value in found.items() if "loss" not in name}
+    return found | _strings(task, model, features, found)
+
+
+def _strings(task, model, features, found) -> dict[str, np.ndarray]:
+    """The outputs that the scripts have as numbers, by what they write."""
+    as_bytes = functools.partial(np.array, dtype=object)
+    if isinstance(task, SwagTask):
+        return {"choice": found["probabilities"].argmax(-1).astype(np.int32)}
+    if isinstance(task, TaggingTask):
+        logits = np.asarray(model(features))
+        tags = as_bytes([label.encode() for label in task.labels])[found["tags"]]
+        exponents = np.exp(logits - logits.max(-1, keepdims=True))
+        return {
+            "tags": np.where(features["input_mask"] == 1, tags, b""),
+            "logits": logits,
+            "probabilities": exponents / exponents.sum(-1, keepdims=True),
+        }
+    if isinstance(task, ClassificationTask) and task.labels:
+        predictions = task.predictions(found)
+        names = as_bytes([label.encode() for label in task.labels])
+        if task.processor.is_multi_label:
+            return {"labels": np.where(predictions == 1, names, b"")}
+        return {"label": names[predictions]}
+    return {}
