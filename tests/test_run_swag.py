@@ -3,6 +3,7 @@
 import csv
 
 import numpy as np
+import pytest
 
 from tests import toy
 from tests.scripts import flag_list, run_script
@@ -70,6 +71,30 @@ def test_a_choice_is_learnt_evaluated_and_predicted(tmp_path):
     np.testing.assert_allclose(np.loadtxt(again / "test_results.tsv"), first, atol=2e-6)
     assert results_of(again)["eval_accuracy"] == results["eval_accuracy"]
     np.testing.assert_allclose(float(results_of(again)["eval_loss"]), float(results["eval_loss"]), rtol=1e-4)
+
+
+def test_a_search_trains_every_combination_and_predicts_with_the_best(tmp_path):
+    base = toy.make_bert_base_dir(tmp_path / "base")
+    labels = write_swag(tmp_path)
+    out = tmp_path / "search"
+    flags = flag_list(
+        data_dir=tmp_path, output_dir=out, do_train=True, do_predict=True, search=True, search_batch_sizes=16,
+        search_learning_rates="1e-9,3e-3", search_epochs=8, eval_every_epochs=2, random_seed=1, steps_per_loop=12,
+    )  # fmt: skip
+    run_script("run_swag.py", *model_flags(base), *flags)
+    with (out / "search_results.tsv").open() as file:
+        slow, fast = csv.DictReader(file, delimiter="\t")
+    assert (slow["run"], slow["best"]) == ("batch16_lr1e-09_epochs8_seed1", "")
+    assert (fast["run"], fast["best"]) == ("batch16_lr0.003_epochs8_seed1", "*")
+    assert float(slow["eval_accuracy"]) < 0.6 < 0.9 < float(fast["eval_accuracy"])
+    best = out / fast["run"]
+    assert float(results_of(best)["eval_accuracy"]) == pytest.approx(float(fast["eval_accuracy"]), abs=1e-6)
+    assert (np.loadtxt(best / "test_results.tsv").argmax(1) == labels).mean() > 0.9
+    assert not list((out / slow["run"]).rglob("model.ckpt-*"))
+
+    # The same command again has only the prediction left to do.
+    finished = run_script("run_swag.py", *model_flags(base), *flags)
+    assert "Running training" not in finished.stderr
 
 
 def test_a_label_that_is_no_choice_is_named(tmp_path):

@@ -86,6 +86,14 @@ class CheckpointManager:
             self._remove(path)
         logging.info("Saved checkpoint %s", prefix)
 
+    def remove_all(self):
+        """Deletes every checkpoint of the folder, also what a kill left of one; other files stay."""
+        names_there = tf.io.gfile.listdir(self.output_dir) if tf.io.gfile.isdir(self.output_dir) else []
+        for name in sorted(names_there, key=lambda name: name != tf1.STATE_FILE):  # the list goes first
+            if name == tf1.STATE_FILE or name.startswith(("model.ckpt-", tf1.INPUT_PREFIX)):
+                path = os.path.join(self.output_dir, name)
+                (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+
     def restore(self, input_state: tf.train.Checkpoint | None = None) -> bool:
         """Goes back to the newest checkpoint.
 

@@ -3,11 +3,12 @@
 import dataclasses
 
 from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, option
+from official_bert.options.search import SearchOptions
 from official_bert.options.training import TrainingOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningOptions(TrainingOptions):
+class FineTuningOptions(TrainingOptions, SearchOptions):
     """Flags that the fine-tuning scripts share."""
 
     vocab_file: str = option(help="The vocabulary file that the BERT model was trained on.")
@@ -32,4 +33,24 @@ class FineTuningOptions(TrainingOptions):
     length_aware_batches: bool = option(
         True,
         help="Whether a batch is padded to its longest example instead of --max_seq_length (never on TPU).",
+    )
+    freeze_layers: int | None = option(
+        None,
+        check=NOT_NEGATIVE,
+        help="Encoder layers, counted from the input, that stay as they are, and with them the embeddings: 0 freezes "
+        "only those.",
+    )
+    eval_every_steps: int = option(
+        0,
+        check=NOT_NEGATIVE,
+        help="Updates between two evaluations on the dev set (SQuAD: --predict_file) during training; 0 for none. The "
+        "checkpoint that is best by the task's metric is kept in output_dir/best, and what follows training uses it.",
+    )
+    eval_every_epochs: float = option(
+        0.0, check=NOT_NEGATIVE, help="The same in passes over the training set; 0 for none."
+    )
+    early_stopping_patience: int | None = option(
+        None,
+        check=POSITIVE,
+        help="Evaluations without a better one after which training stops; never when not given.",
     )

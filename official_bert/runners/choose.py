@@ -12,22 +12,29 @@ from official_bert import files
 from official_bert.options.swag import SwagOptions
 from official_bert.runners.fine_tuning import (
     FineTuning,
+    Score,
     check_task_flags,
     log_prediction,
     read_model_files,
     set_path,
 )
+from official_bert.runners.search import search
 from official_bert.tasks.choices import TASKS, EncodedChoices, encoded_choices
 from official_bert.tasks.swag import SwagTask
 from official_bert.training import distribution
 
 
-def run(options: SwagOptions):
-    """Trains, evaluates and predicts, in this order.
+def run(options: SwagOptions) -> Score | None:
+    """Trains, evaluates and predicts, in this order; or makes a search of such runs.
+
+    Returns:
+        The score on the dev set, if it was evaluated.
 
     Raises:
         InputError: options or files that cannot be used.
     """
+    if options.search:
+        return search(options, run, {"do_eval": True, "do_predict": False})
     check_task_flags(options)
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options, options.max_seq_length)
@@ -46,7 +53,12 @@ def run(options: SwagOptions):
         options, config, strategy, task, num_examples, options.max_seq_length, "run_swag"
     )
     if train_set:
-        fine_tuning.train(train_set, options.shuffle_buffer_size or 0)
+        fine_tuning.train(
+            train_set,
+            options.shuffle_buffer_size or 0,
+            dev_set=lambda: encoded("dev"),
+            eval_batch_size=options.eval_batch_size,
+        )
     if options.do_eval:
         fine_tuning.evaluate(encoded("dev"), options.eval_batch_size)
     if options.do_predict:
@@ -54,3 +66,4 @@ def run(options: SwagOptions):
         log_prediction(len(test_set), options.predict_batch_size)
         outputs = fine_tuning.outputs(test_set, options.predict_batch_size)
         task.write_predictions(os.path.join(options.output_dir, "test_results.tsv"), outputs)
+    return fine_tuning.score

@@ -16,12 +16,14 @@ from official_bert.errors import InputError
 from official_bert.options.classifier import ClassifierOptions
 from official_bert.runners.fine_tuning import (
     FineTuning,
+    Score,
     check_task_flags,
     log_prediction,
     read_labels,
     read_model_files,
     write_labels,
 )
+from official_bert.runners.search import search
 from official_bert.tasks import glue, registry
 from official_bert.tasks.classification import ClassificationTask
 from official_bert.tasks.examples import (
@@ -35,12 +37,17 @@ from official_bert.training import distribution
 ORIGINAL_BUFFER_SIZE = 100
 
 
-def run(options: ClassifierOptions):
-    """Trains, evaluates and predicts, in this order.
+def run(options: ClassifierOptions) -> Score | None:
+    """Trains, evaluates and predicts, in this order; or makes a search of such runs.
+
+    Returns:
+        The score on the first dev set, if it was evaluated.
 
     Raises:
         InputError: options or files that cannot be used.
     """
+    if options.search:
+        return search(options, run, {"do_eval": True, "do_predict": False})
     if options.bert_hub_module_handle:
         raise InputError(
             "--bert_hub_module_handle: hub modules are not supported; give the model as --init_checkpoint"
@@ -69,7 +76,12 @@ def run(options: ClassifierOptions):
     if options.do_train:
         if labels is not None:
             write_labels(options, labels)
-        fine_tuning.train(encoded(train_examples, "train.tf_record"), _buffer_size(options))
+        fine_tuning.train(
+            encoded(train_examples, "train.tf_record"),
+            _buffer_size(options),
+            dev_set=lambda: encoded(processor.get_dev_examples(options.data_dir), "eval.tf_record"),
+            eval_batch_size=options.eval_batch_size,
+        )
     if options.do_eval:
         for suffix, examples in processor.dev_sets(options.data_dir).items():
             fine_tuning.evaluate(
@@ -88,6 +100,7 @@ def run(options: ClassifierOptions):
                     options.glue_submission_dir, options.data_dir, task.predictions(outputs), suffix
                 )
                 logging.info("Wrote %s", path)
+    return fine_tuning.score
 
 
 def _with_learnt_labels(options: ClassifierOptions) -> ClassifierOptions:

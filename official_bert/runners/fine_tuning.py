@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,13 +20,21 @@ from official_bert.errors import InputError
 from official_bert.options.data_files import DataFilesOptions
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.runners.job import TrainingJob
+from official_bert.runners.periodic_evaluation import BEST_FOLDER, PeriodicEvaluation
 from official_bert.tasks.base import EncodedSet, Task, TaskObjective
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution, reporting
 from official_bert.training.example_batches import ExampleBatches
-from official_bert.training.prediction import predict
+from official_bert.training.prediction import compiled_outputs, predict
 
 LABELS_FILE = "labels.txt"
+
+
+class Score(NamedTuple):
+    """A metric by which models are compared; higher is better."""
+
+    metric: str
+    value: float
 
 
 def read_model_files(options: FineTuningOptions, max_seq_length: int) -> tuple[BertConfig, FullTokenizer]:
@@ -45,6 +54,38 @@ def check_task_flags(options: FineTuningOptions):
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     if not (options.do_train or options.do_eval or options.do_predict):
         raise InputError("at least one of --do_train, --do_eval and --do_predict must be True")
+
+
+def check_evaluation_flags(options: FineTuningOptions):
+    """Refuses flags of the evaluation during training that do not go together."""
+    if options.eval_every_steps and options.eval_every_epochs:
+        raise InputError("--eval_every_steps and --eval_every_epochs: give one of them")
+    if options.early_stopping_patience and not evaluates_during_training(options):
+        raise InputError(
+            "--early_stopping_patience: only goes with --eval_every_steps or --eval_every_epochs"
+        )
+
+
+def evaluates_during_training(options: FineTuningOptions) -> bool:
+    """Whether the flags ask for evaluations during training."""
+    return bool(options.eval_every_steps or options.eval_every_epochs)
+
+
+def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
+    """What names of the weights that --freeze_layers keeps as they are begin with.
+
+    Raises:
+        InputError: more layers than the model has.
+    """
+    if options.freeze_layers is None:
+        return ()
+    if options.freeze_layers > config.num_hidden_layers:
+        raise InputError(
+            f"--freeze_layers={options.freeze_layers}: the model has {config.num_hidden_layers} layers; give at most "
+            "that"
+        )
+    layers = (f"bert/encoder/layer_{layer}/" for layer in range(options.freeze_layers))
+    return ("bert/embeddings/", *layers)
 
 
 def set_path(options: DataFilesOptions, set_name: str, in_folder: Callable[[str, str], str]) -> str:
@@ -73,8 +114,13 @@ def log_prediction(num_examples: int, batch_size: int):
 
 def write_labels(options: FineTuningOptions, labels: Sequence[str]):
     """Saves the labels of a task beside the checkpoints of its model, in the order of the outputs."""
-    with files.replacing(os.path.join(options.output_dir, LABELS_FILE)) as file:
-        file.writelines(f"{label}\n" for label in labels)
+    folders = [options.output_dir]
+    if evaluates_during_training(options):
+        folders.append(os.path.join(options.output_dir, BEST_FOLDER))
+    for folder in folders:
+        files.make_folder(folder)
+        with files.replacing(os.path.join(folder, LABELS_FILE)) as file:
+            file.writelines(f"{label}\n" for label in labels)
 
 
 def read_labels(options: FineTuningOptions) -> list[str] | None:
@@ -95,6 +141,7 @@ class FineTuning:
 
     Attributes:
         job: the model and its checkpoints.
+        score: the task's main metric of the first set that was evaluated; None before that.
     """
 
     def __init__(
@@ -119,8 +166,10 @@ class FineTuning:
             script: name in the run record.
 
         Raises:
-            InputError: too few examples for a single step, or a checkpoint that does not fit.
+            InputError: flags that do not go together, too few examples for a single step, or a checkpoint that does
+                not fit.
         """
+        check_evaluation_flags(options)
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
         self.max_seq_length = max_seq_length
         on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
@@ -139,8 +188,13 @@ class FineTuning:
             lambda: task.build_model(config, options.use_tpu),
             max(self._num_train_steps, 1),
             int(self._num_train_steps * options.warmup_proportion),
-            untrained=task.untrained,
+            untrained=(*task.untrained, *frozen_weights(options, config)),
         )
+        self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
+        self.score: Score | None = None
+        self._best = self.job.weights_in(os.path.join(options.output_dir, BEST_FOLDER))
+        if self._best.latest and not options.do_train:
+            self._best.restore()
         reporting.write_run_record(options.output_dir, script, options, self.job.seed, strategy)
 
     def train(
@@ -148,14 +202,18 @@ class FineTuning:
         encoded: EncodedSet,
         buffer_size: int,
         *,
+        dev_set: Callable[[], EncodedSet],
+        eval_batch_size: int,
         pad_to_longest: bool | None = None,
         counts: Mapping[str, int] | None = None,
     ):
-        """Trains on a set.
+        """Trains on a set; with evaluations during training the model ends with the best of its weights.
 
         Args:
             encoded: the set.
             buffer_size: as in `example_order`.
+            dev_set: gives the set for evaluations during training; not called without them.
+            eval_batch_size: of these evaluations.
             pad_to_longest: whether a batch is padded to its longest example; as the options say if None.
             counts: what the log says of the set by kind of example, "orig " or so; one number if None.
         """
@@ -180,15 +238,41 @@ class FineTuning:
             most_steps=job.steps_per_loop,
             pad_to_longest=self._pads_to_longest if pad_to_longest is None else pad_to_longest,
         )
-        job.train(self.config, objective, batches, objective.progress)
+        evaluation = self._periodic_evaluation(dev_set, eval_batch_size)
+        job.train(self.config, objective, batches, objective.progress, evaluation)
+        if evaluation:
+            self._best.restore()
+
+    def _periodic_evaluation(
+        self, dev_set: Callable[[], EncodedSet], batch_size: int
+    ) -> PeriodicEvaluation | None:
+        options, best = self.options, self._best
+        if not evaluates_during_training(options):
+            if best.latest:
+                raise InputError(
+                    f"{best.output_dir}: holds the best checkpoint of a run with evaluations during training; give "
+                    "its --eval_every_steps or --eval_every_epochs again, or another --output_dir"
+                )
+            return None
+        encoded = dev_set()
+        epoch_steps = self._num_train_examples / options.train_batch_size
+        return PeriodicEvaluation(
+            options.output_dir,
+            options.eval_every_steps or max(1, int(options.eval_every_epochs * epoch_steps)),
+            options.early_stopping_patience,
+            self.task.main_metric,
+            lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),
+            best,
+            self.job.global_step,
+        )
 
     def outputs(
         self, encoded: EncodedSet, batch_size: int, pad_to_longest: bool | None = None
     ) -> dict[str, np.ndarray]:
         """The task's outputs of every example of a set, in its order; padded as in training unless said otherwise."""
         return predict(
+            self._compiled,
             self.strategy,
-            lambda features: self.task.outputs(self.job.model, features),
             encoded.features,
             encoded.lengths,
             batch_size,
@@ -213,13 +297,28 @@ class FineTuning:
         logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
         logging.info("  Batch size = %d", batch_size)
         outputs = self.outputs(encoded, batch_size)
+        results = self._metrics(encoded, outputs, batch_size)
+        reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
+        self.set_score(results)
+        return outputs
+
+    def set_score(self, results: Mapping[str, float]):
+        """Takes the score from a set's metrics; the first set that has it counts."""
+        metric = self.task.main_metric
+        self.score = self.score or Score(metric, float(results[metric]))
+
+    def _metrics(
+        self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int
+    ) -> dict[str, float]:
+        """The task's metrics and, if the outputs hold losses, both of the original's mean losses."""
+        results = dict(self.task.metrics(encoded, outputs))
+        if "loss" not in outputs:
+            return results
         losses = outputs["loss"].astype(np.float64)
         weights = outputs.get("loss_weight", np.ones_like(losses))
-        batches = [slice(start, start + batch_size) for start in range(0, num_examples, batch_size)]
-        results = self.task.metrics(encoded, outputs) | {
+        batches = [slice(start, start + batch_size) for start in range(0, len(losses), batch_size)]
+        return results | {
             "eval_loss": np.average(losses, weights=weights),
             # The original's second figure: the last, shorter batch counts as much as any.
             "loss": np.mean([np.average(losses[batch], weights=weights[batch]) for batch in batches]),
         }
-        reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
-        return outputs

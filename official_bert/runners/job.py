@@ -80,7 +80,7 @@ class TrainingJob:
         with strategy.scope():
             self.model = build_model()
             weights = {name: variable.value for name, variable in named_variables(self.model).items()}
-            self._trained = {
+            trained = {
                 name: value for name, value in weights.items() if not name.startswith(tuple(untrained))
             }
             self.optimizer = AdamWeightDecayOptimizer(
@@ -88,15 +88,20 @@ class TrainingJob:
                 weight_decay_rate=WEIGHT_DECAY_RATE,
                 exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
             )
-            self.optimizer.build(self._trained.items())
-        step_count = {"global_step": self.optimizer.global_step}
-        self.manager.variables = weights | self.optimizer.slots | step_count
+            self.optimizer.build(trained.items())
+        self._trained = list(trained.values())
+        self._weights_and_step = weights | {"global_step": self.optimizer.global_step}
+        self.manager.variables = self._weights_and_step | self.optimizer.slots
         self._load_initial_weights()
 
     @property
     def global_step(self) -> int:
         """Updates that the weights have had."""
         return int(self.optimizer.global_step.numpy())
+
+    def weights_in(self, folder: str) -> CheckpointManager:
+        """Checkpoints of a folder that hold the weights and the step, not what only further training needs."""
+        return CheckpointManager(folder, self._weights_and_step, keep_max=1)
 
     @property
     def steps_per_loop(self) -> int:
@@ -112,6 +117,7 @@ class TrainingJob:
         objective: Objective,
         batches: Batches,
         metrics: Callable[[loop.Sums, int], dict[str, float]],
+        evaluation: loop.Evaluation | None = None,
     ):
         """Trains to the total, going on where the newest checkpoint of output_dir stopped.
 
@@ -120,6 +126,7 @@ class TrainingJob:
             objective: what is minimised.
             batches: to learn from.
             metrics: of the progress line, from the objective's sums and the number of steps that they are of.
+            evaluation: in the middle of training; None for none.
         """
         options = self.options
         self._resume(batches)
@@ -130,12 +137,13 @@ class TrainingJob:
                 self.global_step,
                 self.num_train_steps,
             )
+            if evaluation:
+                evaluation(self.global_step)  # the run may have been killed before it came to this
             return
         with files.replacing(os.path.join(options.output_dir, "bert_config.json")) as file:
             file.write(config.to_json_string())
         with self.strategy.scope():
-            weights = list(self._trained.values())
-            step = TrainingStep(objective, weights, self.optimizer, self.seed, options.jit_compile)
+            step = TrainingStep(objective, self._trained, self.optimizer, self.seed, options.jit_compile)
         reporter = reporting.ProgressReporter(
             options.output_dir, self.num_train_steps, options.train_batch_size, self.global_step
         )
@@ -159,6 +167,7 @@ class TrainingJob:
             save_every_steps=options.save_checkpoints_steps,
             report=report,
             save=save,
+            evaluation=evaluation,
         )
 
     def _resume(self, batches: Batches):

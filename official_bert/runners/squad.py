@@ -19,7 +19,8 @@ from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.metrics.squad import best_null_odds_threshold
 from official_bert.options.squad import AUTO, SquadOptions
-from official_bert.runners.fine_tuning import FineTuning, read_model_files
+from official_bert.runners.fine_tuning import FineTuning, Score, evaluates_during_training, read_model_files
+from official_bert.runners.search import search
 from official_bert.tasks.squad import SquadExample, read_gold_answers, read_squad_examples
 from official_bert.tasks.squad_answers import Candidates, RawResult, choose_answers, write_json
 from official_bert.tasks.squad_ensembles import average_results
@@ -43,17 +44,22 @@ UNTUNED_THRESHOLD = 0.0
 _LOGGED_WINDOWS = 1000
 
 
-def run(options: SquadOptions):
-    """Trains and predicts, in this order.
+def run(options: SquadOptions) -> Score | None:
+    """Trains and predicts, in this order; or makes a search of such runs.
+
+    Returns:
+        The score of the predicted file, if it has answers.
 
     Raises:
         InputError: options or files that cannot be used.
     """
     _check(options)
+    if options.search:
+        return search(options, run, {"do_predict": True})
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options, options.max_seq_length)
     files.make_folder(options.output_dir)
-    Squad(options, config, strategy, tokenizer).run()
+    return Squad(options, config, strategy, tokenizer).run()
 
 
 def _check(options: SquadOptions):
@@ -75,6 +81,8 @@ def _check(options: SquadOptions):
         raise InputError("--null_score_diff_threshold=auto: only goes with --version_2_with_negative")
     if options.threshold_file and not is_auto:
         raise InputError("--threshold_file: only goes with --null_score_diff_threshold=auto")
+    if evaluates_during_training(options) and not options.predict_file:
+        raise InputError("--predict_file: must be given for evaluations during training")
     if options.ensemble_dirs and (options.do_train or not options.do_predict):
         raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
 
@@ -92,10 +100,11 @@ class Squad:
             verbose_logging=options.verbose_logging,
             strip_accents=options.strip_accents,
         )
-        self.task = SquadTask(rules, max_seq_length=options.max_seq_length)
+        given = options.null_score_diff_threshold
+        self.task = SquadTask(rules, None if given == AUTO else float(given), options.max_seq_length)
         self.fine_tuning = None
 
-    def run(self):
+    def run(self) -> Score | None:
         """Does what the flags ask for; an ensemble needs no model."""
         options, train_examples = self.options, []
         if options.do_train:
@@ -119,6 +128,7 @@ class Squad:
             self._train(train_examples)
         if options.do_predict:
             self._predict()
+        return self.fine_tuning.score if self.fine_tuning else None
 
     def _train(self, examples: list[SquadExample]):
         options, num_examples = self.options, len(examples)
@@ -134,9 +144,21 @@ class Squad:
         self.fine_tuning.train(
             encoded,
             ORIGINAL_BUFFER_SIZE if given is None else given,
+            dev_set=self._dev_set,
+            eval_batch_size=options.predict_batch_size,
             pad_to_longest=False,  # the loss is over padding, too
             counts={"orig ": num_examples, "split ": num_windows},
         )
+
+    def _dev_set(self) -> EncodedQuestions:
+        """What evaluations during training answer."""
+        encoded = self._encoded(self.options.predict_file)
+        if encoded.gold is None:
+            raise InputError(
+                f"{self.options.predict_file}: has no answers to evaluate with; leave out --eval_every_steps and "
+                "--eval_every_epochs, or give a file with answers"
+            )
+        return encoded
 
     def _predict(self):
         """Answers the file and writes the answers and, if it has the true ones, their scores."""
@@ -157,7 +179,10 @@ class Squad:
             results["null_score_diff_threshold"] = threshold
             if not options.threshold_file:
                 results |= self._untuned(encoded, candidates)
-        step = self.fine_tuning.job.global_step if self.fine_tuning else 0  # an ensemble has none
+        step = 0  # an ensemble has none
+        if self.fine_tuning:
+            step = self.fine_tuning.job.global_step
+            self.fine_tuning.set_score(results)
         reporting.write_eval_results(options.output_dir, results, step)
 
     def _untuned(self, encoded: EncodedQuestions, candidates: Candidates) -> dict[str, float]:

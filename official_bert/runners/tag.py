@@ -15,6 +15,7 @@ from official_bert.options.ner import NerOptions
 from official_bert.runners.fine_tuning import (
     LABELS_FILE,
     FineTuning,
+    Score,
     check_task_flags,
     log_prediction,
     read_labels,
@@ -22,17 +23,23 @@ from official_bert.runners.fine_tuning import (
     set_path,
     write_labels,
 )
+from official_bert.runners.search import search
 from official_bert.tasks.ner import conll_path, encoded_words, labels_of
 from official_bert.tasks.tagging import EncodedSentences, TaggingTask
 from official_bert.training import distribution
 
 
-def run(options: NerOptions):
-    """Trains, evaluates and predicts, in this order.
+def run(options: NerOptions) -> Score | None:
+    """Trains, evaluates and predicts, in this order; or makes a search of such runs.
+
+    Returns:
+        The score on the dev set, if it was evaluated.
 
     Raises:
         InputError: options or files that cannot be used.
     """
+    if options.search:
+        return search(options, run, {"do_eval": True, "do_predict": False})
     check_task_flags(options)
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options, options.max_seq_length)
@@ -56,7 +63,12 @@ def run(options: NerOptions):
     fine_tuning = FineTuning(options, config, strategy, task, num_windows, options.max_seq_length, "run_ner")
     if train_set:
         write_labels(options, labels)
-        fine_tuning.train(train_set, options.shuffle_buffer_size or 0)
+        fine_tuning.train(
+            train_set,
+            options.shuffle_buffer_size or 0,
+            dev_set=lambda: encoded(_read(options, "dev")),
+            eval_batch_size=options.eval_batch_size,
+        )
     if options.do_eval:
         fine_tuning.evaluate(encoded(_read(options, "dev")), options.eval_batch_size)
     if options.do_predict:
@@ -65,6 +77,7 @@ def run(options: NerOptions):
         outputs = fine_tuning.outputs(test_set, options.predict_batch_size)
         path = os.path.join(options.output_dir, "predictions.conll")
         write_predictions(path, test_set.source, task.predictions(test_set, outputs))
+    return fine_tuning.score
 
 
 def _read(options: NerOptions, set_name: str) -> ConllFile:

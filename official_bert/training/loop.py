@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +13,19 @@ from official_bert.errors import InputError
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
 
 Sums = dict[str, float]
+
+
+class Evaluation(Protocol):
+    """Looks at the model in the middle of training.
+
+    Attributes:
+        every_steps: updates between two looks.
+    """
+
+    every_steps: int
+
+    def __call__(self, step: int) -> bool:
+        """Whether to stop here."""
 
 
 def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[dict, int], Sums]:
@@ -52,8 +66,9 @@ def train(
     save_every_steps: int,
     report: Callable[[int, int, Sums], None],
     save: Callable[[int], None],
+    evaluation: Evaluation | None = None,
 ):
-    """Updates until `num_train_steps`; a loop on the device never crosses a log point or a checkpoint.
+    """Updates until `num_train_steps`; a loop on the device never crosses a log point, checkpoint or evaluation.
 
     Args:
         run_steps: what `compiled_steps` gives.
@@ -65,18 +80,26 @@ def train(
         save_every_steps: `save` is called at its multiples and at the end.
         report: receives the step, the steps since the last report and their sums.
         save: receives the step.
+        evaluation: called at multiples of its `every_steps` and at the end, each time after `save`; and for the
+            step that an earlier run ended with, which may have been killed before it was evaluated.
 
     Raises:
         InputError: the loss is no longer finite. Nothing is saved after that.
     """
+
+    def is_due(step: int, every_steps: int) -> bool:
+        return step % every_steps == 0 or step == num_train_steps
+
+    def stops_at(step: int) -> bool:
+        return evaluation is not None and is_due(step, evaluation.every_steps) and evaluation(step)
+
+    intervals = [log_every_steps, save_every_steps] + ([evaluation.every_steps] if evaluation else [])
     step, unreported, sums = first_step, 0, {}
+    if step and stops_at(step):
+        return
     while step < num_train_steps:
-        stops = (
-            _next_multiple(step, log_every_steps),
-            _next_multiple(step, save_every_steps),
-            num_train_steps,
-        )
-        num_steps = min(steps_per_loop, min(stops) - step)
+        next_stop = min(num_train_steps, *(_next_multiple(step, every_steps) for every_steps in intervals))
+        num_steps = min(steps_per_loop, next_stop - step)
         new = run_steps(draw(num_steps), num_steps)
         step, unreported = step + num_steps, unreported + num_steps
         if not math.isfinite(new["loss"]):
@@ -85,11 +108,15 @@ def train(
                 "lengthen --num_warmup_steps (the last checkpoint is sound)"
             )
         sums = {name: sums.get(name, 0.0) + value for name, value in new.items()}
-        if step % log_every_steps == 0 or step == num_train_steps:
+        if is_due(step, log_every_steps):
             report(step, unreported, sums)
             unreported, sums = 0, {}
-        if step % save_every_steps == 0 or step == num_train_steps:
+        if any(is_due(step, every_steps) for every_steps in intervals[1:]):
             save(step)
+        if stops_at(step):
+            if unreported:
+                report(step, unreported, sums)
+            return
 
 
 def evaluate(

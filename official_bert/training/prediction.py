@@ -11,9 +11,27 @@ from official_bert.training.distribution import split_over_replicas
 from official_bert.training.example_batches import padded_length
 
 
+def compiled_outputs(
+    strategy: tf.distribute.Strategy, outputs: Callable[[dict], dict]
+) -> Callable[[dict], dict]:
+    """A function from a batch, split over the replicas, to its outputs on all of them together.
+
+    Args:
+        strategy: whose replicas share each batch.
+        outputs: a batch to a dict of [batch, ...]; run in replica context.
+    """
+
+    @tf.function(reduce_retracing=True)
+    def run(batch):
+        gathered = strategy.run(outputs, args=(batch,))
+        return {name: strategy.gather(value, axis=0) for name, value in gathered.items()}
+
+    return run
+
+
 def predict(
+    run: Callable[[dict], dict],
     strategy: tf.distribute.Strategy,
-    outputs: Callable[[dict], dict],
     features: Callable[[np.ndarray, int], dict[str, np.ndarray]],
     lengths: np.ndarray,
     batch_size: int,
@@ -23,8 +41,8 @@ def predict(
     """Runs a model over a set, the last batch included.
 
     Args:
+        run: what `compiled_outputs` gives.
         strategy: whose replicas share each batch.
-        outputs: a batch to a dict of [batch, ...]; run in replica context.
         features: (rows, length) to a batch.
         lengths: int[n], tokens of each example; n > 0.
         batch_size: examples of a batch, over all replicas.
@@ -34,11 +52,6 @@ def predict(
     Returns:
         A dict of arrays [n, ...]; an output [batch, length, ...] becomes as long as the longest batch, the rest is 0.
     """
-
-    @tf.function(reduce_retracing=True)
-    def run(batch):
-        gathered = strategy.run(outputs, args=(batch,))
-        return {name: strategy.gather(value, axis=0) for name, value in gathered.items()}
 
     # The longest first: the arrays are made as long as they must be.
     order = np.argsort(-lengths, kind="stable") if pad_to_longest else np.arange(len(lengths))

@@ -98,7 +98,12 @@ def write_eval_results(output_dir: str, results: Mapping[str, float], step: int,
         logging.info("  %s", line)
     with files.replacing(os.path.join(output_dir, f"eval_results{suffix}.txt")) as file:
         file.writelines(f"{line}\n" for line in lines)
-    _write_scalars(tf.summary.create_file_writer(os.path.join(output_dir, f"eval{suffix}")), results, step)
+    write_scalars(os.path.join(output_dir, f"eval{suffix}"), results, step)
+
+
+def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
+    """Writes TensorBoard scalars of a step into a folder."""
+    _write_scalars(tf.summary.create_file_writer(folder), scalars, step)
 
 
 def write_run_record(output_dir: str, script: str, options, seed: int, strategy: tf.distribute.Strategy):

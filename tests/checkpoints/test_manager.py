@@ -190,6 +190,19 @@ def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_
     assert manager.latest_step() == 20
 
 
+def test_all_checkpoints_can_go_and_other_files_stay(tmp_path):
+    manager = CheckpointManager(str(tmp_path), variables())
+    manager.remove_all()  # nothing there
+    manager.save(1, tf.train.Checkpoint(position=tf.Variable(0)))
+    manager.save(2)
+    (tmp_path / "model.ckpt-3.writing").mkdir()
+    (tmp_path / "model.ckpt-3.writing" / "part.index").write_text("")
+    (tmp_path / "eval_results.txt").write_text("")
+    manager.remove_all()
+    assert [path.name for path in tmp_path.iterdir()] == ["eval_results.txt"]
+    assert manager.latest is None
+
+
 def test_a_run_of_a_larger_model_is_not_resumed_in_part(tmp_path):
     own = variables(step=5)
     CheckpointManager(str(tmp_path), own | {"layer_9/kernel": own["w"]}).save(5)

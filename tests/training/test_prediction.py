@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.training.prediction import predict
+from official_bert.training.prediction import compiled_outputs, predict
 
 LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
 
@@ -25,7 +25,9 @@ def test_every_example_gets_its_own_answer(pad_to_longest, batch_size):
             "places": batch["mask"],
         }
 
-    found = predict(tf.distribute.get_strategy(), outputs, features, LENGTHS, batch_size, 32, pad_to_longest)
+    strategy = tf.distribute.get_strategy()
+    run = compiled_outputs(strategy, outputs)
+    found = predict(run, strategy, features, LENGTHS, batch_size, 32, pad_to_longest)
     np.testing.assert_array_equal(found["sum"], LENGTHS)
     np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])
     np.testing.assert_array_equal(found["places"], np.arange(32) < LENGTHS[:, None])

@@ -1,0 +1,94 @@
+"""Evaluations in the middle of training: their history, the best checkpoint, and when to stop early.
+
+In: a function that measures the model. Out, in output_dir: eval_history.jsonl, and `best` with the best checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+
+from absl import logging
+
+from official_bert import files
+from official_bert.checkpoints import CheckpointManager
+from official_bert.training import reporting
+
+HISTORY_FILE = "eval_history.jsonl"
+BEST_FOLDER = "best"
+
+
+class PeriodicEvaluation:
+    """Evaluates every few updates; a `loop.Evaluation`.
+
+    Attributes:
+        every_steps: updates between two evaluations.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        every_steps: int,
+        patience: int | None,
+        main_metric: str,
+        measure: Callable[[], Mapping[str, float]],
+        best: CheckpointManager,
+        first_step: int,
+    ):
+        """Takes up the history of the run.
+
+        Args:
+            output_dir: of the run.
+            every_steps: updates between two evaluations.
+            patience: evaluations without a better one after which training stops; None for never.
+            main_metric: key of the metrics by which evaluations are compared, higher is better; nan is the worst.
+            measure: metrics of the model as it is.
+            best: where the best weights are kept.
+            first_step: updates that the model has had; what was measured later is of weights that are lost.
+        """
+        self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
+        self._measure, self._best, self._output_dir = measure, best, output_dir
+        self._path = os.path.join(output_dir, HISTORY_FILE)
+        self._history: dict[int, dict[str, float | None]] = {}
+        if files.exists(self._path):
+            rows = [json.loads(line) for line in files.read_lines(self._path)]
+            self._history = {row.pop("step"): row for row in rows if row["step"] <= first_step}
+
+    def __call__(self, step: int) -> bool:
+        """Evaluates the model, unless an earlier run did so at this step; whether to stop here."""
+        if step not in self._history:
+            self._evaluate(step)
+        best_step = self._best_step()
+        since_best = sum(evaluated > best_step for evaluated in self._history)
+        if self._patience is None or since_best < self._patience:
+            return False
+        logging.info(
+            "Training stops early at step %d: no better %s than %.4g of step %d in %d evaluations",
+            step, self._main_metric, self._value(best_step), best_step, since_best,
+        )  # fmt: skip
+        return True
+
+    def _evaluate(self, step: int):
+        metrics = {name: float(value) for name, value in self._measure().items()}
+        logging.info("***** Eval results at step %d *****", step)
+        for name, value in sorted(metrics.items()):
+            logging.info("  %s = %.4g", name, value)
+        reporting.write_scalars(os.path.join(self._output_dir, "eval"), metrics, step)
+        # JSON has no nan.
+        self._history[step] = {
+            name: value if math.isfinite(value) else None for name, value in metrics.items()
+        }
+        if self._best_step() == step:
+            self._best.save(step)  # before the history: a kill between them leads to a second evaluation
+        with files.replacing(self._path) as file:
+            file.writelines(json.dumps({"step": at} | row) + "\n" for at, row in self._history.items())
+
+    def _best_step(self) -> int:
+        """The first of the best."""
+        return max(self._history, key=self._value)
+
+    def _value(self, step: int) -> float:
+        value = self._history[step][self._main_metric]
+        return -math.inf if value is None else value
