@@ -52,7 +52,7 @@ def tensor_requests(length: int, num_choices: int | None = None) -> list[Request
 
 def _prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
     request = _field(_MODEL_SPEC, _field(_SIGNATURE_NAME, signature.encode()))
-    for name, values in inputs.items():
+    for name, values in sorted(inputs.items()):
         tensor = tf.make_tensor_proto(values).SerializeToString()
         request += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
     return _field(_PREDICT_LOG, _field(_REQUEST, request))

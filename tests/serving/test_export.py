@@ -1,0 +1,165 @@
+"""Versions of a SavedModel in a watched folder: numbered, complete, whatever happens meanwhile."""
+
+import concurrent.futures
+import errno
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from official_bert.errors import InputError
+from official_bert.serving import export
+from tests.shared import ROOT
+
+FILES = {"assets/vocab.txt": b"[PAD]\n", "assets.extra/labels.txt": b"0\n1\n"}
+COMPLETE = {
+    "saved_model.pb",
+    "variables/variables.index",
+    "variables/variables.data-00000-of-00001",
+    *FILES,
+}
+
+
+def tiny(weight: float = 2.0) -> tuple[dict, export.ExportedModel]:
+    """Signatures of a model that multiplies, and the model."""
+    used, unused = tf.Variable(weight), tf.Variable([1.0, 1.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+    def serving_default(x):
+        return {"y": x * used}
+
+    signatures = {"serving_default": serving_default}
+    return signatures, export.ExportedModel(signatures, {"used": used, "unused": unused})
+
+
+def export_tiny(folder: pathlib.Path, weight: float = 2.0, extra_files=FILES) -> str:
+    signatures, model = tiny(weight)
+    return export.export_version(str(folder), model, signatures, extra_files)
+
+
+def complete(version: pathlib.Path) -> bool:
+    return all((version / name).exists() for name in COMPLETE)
+
+
+def answer(version) -> float:
+    serve = tf.saved_model.load(str(version)).signatures["serving_default"]
+    return serve(x=tf.constant([1.0]))["y"].numpy()[0]
+
+
+def test_versions_are_numbered_behind_the_highest(tmp_path):
+    folder = tmp_path / "new" / "exports"
+    assert export_tiny(folder, 2.0) == str(folder / "1")
+    (folder / "1").rename(folder / "41")
+    (folder / "notes").mkdir()
+    (folder / "100.partial").mkdir()
+    assert export_tiny(folder, 3.0) == str(folder / "42")
+    assert export.versions(str(folder)) == [41, 42]
+    assert (answer(folder / "41"), answer(folder / "42")) == (2.0, 3.0)
+    assert (folder / "42" / "assets" / "vocab.txt").read_bytes() == b"[PAD]\n"
+    assert {path.name for path in folder.iterdir()} == {"41", "42", "notes", "100.partial"}
+
+
+def test_only_weights_that_are_read_are_held(tmp_path):
+    version = export_tiny(tmp_path)
+    names = tf.train.load_checkpoint(f"{version}/variables/variables").get_variable_to_shape_map()
+    assert set(names) == {"_CHECKPOINTABLE_OBJECT_GRAPH", "model_weights/used/.ATTRIBUTES/VARIABLE_VALUE"}
+
+
+def test_a_watcher_sees_complete_versions_only(tmp_path):
+    seen, halves, stop = set(), [], threading.Event()
+
+    def watch():
+        while not stop.is_set():
+            for version in tmp_path.iterdir():
+                if version.name.isdigit():
+                    seen.add(version.name)
+                    halves.extend([] if complete(version) else [version.name])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for number in range(1, 4):
+            export_tiny(tmp_path)
+            while str(number) not in seen and watcher.is_alive():
+                time.sleep(0.01)
+    finally:
+        stop.set()
+        watcher.join()
+    assert seen == {"1", "2", "3"}
+    assert halves == []
+
+
+def test_exports_at_the_same_time_get_different_numbers(tmp_path, monkeypatch):
+    models = [tiny(weight) for weight in (2.0, 3.0, 4.0, 5.0)]
+    both_have_looked = threading.Barrier(len(models))
+    read, first_look = export.versions, set()
+
+    def versions(export_dir):
+        found = read(export_dir)
+        if threading.get_ident() not in first_look:
+            first_look.add(threading.get_ident())
+            both_have_looked.wait(timeout=60)
+        return found
+
+    monkeypatch.setattr(export, "versions", versions)
+    with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
+        made = list(
+            pool.map(lambda pair: export.export_version(str(tmp_path), pair[1], pair[0], FILES), models)
+        )
+    assert sorted(made) == [str(tmp_path / name) for name in "1234"]
+    assert sorted(answer(version) for version in made) == [2.0, 3.0, 4.0, 5.0]
+    assert all(complete(pathlib.Path(version)) for version in made)
+
+
+class Failing(dict):
+    """Files of which the second cannot be had."""
+
+    def __init__(self, fail):
+        super().__init__(FILES)
+        self._fail = fail
+
+    def items(self):
+        first, *_ = super().items()
+        yield first
+        self._fail()
+
+
+def test_a_failed_export_leaves_nothing(tmp_path):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(InputError, match=rf"--export_dir={tmp_path}: cannot be written \(No space left"):
+        export_tiny(tmp_path, extra_files=Failing(full))
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_tiny(tmp_path, extra_files=Failing(interrupted))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: no folder can be made there"):
+        export_tiny(tmp_path / "file")
+
+
+def test_a_killed_export_leaves_no_version_and_hinders_nobody(tmp_path):
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "from tests.serving import test_export\n"
+        "kill = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"test_export.export_tiny(pathlib.Path({str(tmp_path)!r}), extra_files=test_export.Failing(kill))\n"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert finished.returncode == -signal.SIGKILL, finished.stderr
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith("unfinished-")
+    assert export_tiny(tmp_path) == str(tmp_path / "1")
+    assert answer(tmp_path / "1") == 2.0
