@@ -16,6 +16,7 @@ _PUBLIC = {  # what people import from this script
         "file_based_convert_examples_to_features",
     ),
     "official_bert.tasks.glue": ("ColaProcessor", "MnliProcessor", "MrpcProcessor"),
+    "official_bert.tasks.input_functions": ("file_based_input_fn_builder", "input_fn_builder"),
     "official_bert.tasks.processor": ("DataProcessor",),
     "official_bert.tasks.xnli": ("XnliProcessor",),
 }

@@ -11,7 +11,7 @@ _PUBLIC = {  # what people import from this script
     "official_bert.tasks.squad_answers": ("RawResult", "write_predictions"),
     "official_bert.tasks.squad_features": ("InputFeatures", "convert_examples_to_features"),
     "official_bert.tasks.squad_final_text": ("get_final_text",),
-    "official_bert.tasks.squad_records": ("FeatureWriter",),
+    "official_bert.tasks.squad_records": ("FeatureWriter", "input_fn_builder"),
 }
 
 

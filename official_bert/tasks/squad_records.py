@@ -1,4 +1,4 @@
-"""Windows of SQuAD into arrays and TFRecord files."""
+"""Windows of SQuAD into arrays and TFRecord files, and the original's way back."""
 
 import contextlib
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ import numpy as np
 
 from official_bert.data.records import open_example_files
 from official_bert.features import squad_features
+from official_bert.tasks.input_functions import InputFn, record_input_fn
 from official_bert.tasks.squad_features import InputFeatures
 
 _RECORDS_AT_A_TIME = 256
@@ -25,6 +26,25 @@ def record_arrays(features: Sequence[InputFeatures], is_training: bool) -> dict[
         )
         for name, length, _ in squad_features(len(features[0].input_ids), is_training)
     }
+
+
+def input_fn_builder(input_file: str, seq_length: int, is_training: bool, drop_remainder: bool) -> InputFn:
+    """Reads what a FeatureWriter wrote.
+
+    Args:
+        input_file: the record file; gzip where its name ends in .gz.
+        seq_length: of the windows.
+        is_training: whether the answer's positions are read, and the windows come round again and again, shuffled;
+            otherwise once, in order.
+        drop_remainder: whether a last batch that is not full is left out.
+
+    Returns:
+        A function of `params`, whose "batch_size" it reads, to a Dataset of `input_ids`, `input_mask` and
+        `segment_ids`, int32[B, seq_length], `unique_ids` and in training `start_positions` and `end_positions`,
+        int32[B].
+    """
+    features = [one for one in squad_features(seq_length, is_training) if one.name != "is_impossible"]
+    return record_input_fn(input_file, features, is_training, drop_remainder)
 
 
 class FeatureWriter:

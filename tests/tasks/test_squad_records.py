@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from official_bert.data.records import read_examples
-from official_bert.tasks.squad_records import FeatureWriter, record_arrays
+from official_bert.tasks.squad_records import FeatureWriter, input_fn_builder, record_arrays
 from tests.tasks.squad_sample import toy_windows
 
 
@@ -56,3 +56,24 @@ def test_windows_as_arrays(tmp_path):
     assert arrays["unique_ids"].tolist() == [[1000000000 + k] for k in range(8)]
     assert arrays["start_positions"][:, 0].tolist() == [7, 0, 0, 0, 0, 9, 0, 0]
     assert arrays["segment_ids"].shape == (8, 14)
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_windows_are_read_as_the_original_reads_them(tmp_path, is_training):
+    _, features = toy_windows(tmp_path, is_training)
+    path = str(tmp_path / "windows.tf_record")
+    with FeatureWriter(path, is_training) as writer:
+        for feature in features:
+            writer.process_feature(feature)
+    dataset = input_fn_builder(path, 14, is_training, drop_remainder=False)({"batch_size": 5})
+    batch = next(dataset.as_numpy_iterator())
+    names = {"unique_ids", "input_ids", "input_mask", "segment_ids"}
+    assert set(batch) == names | ({"start_positions", "end_positions"} if is_training else set())
+    written = record_arrays(features, is_training)
+    rows = batch["unique_ids"] - 1000000000
+    for name, values in batch.items():
+        np.testing.assert_array_equal(values, written[name][rows].reshape(values.shape), name)
+        assert values.dtype == np.int32
+    if not is_training:
+        assert rows.tolist() == [0, 1, 2, 3, 4]
+        assert sum(len(batch["unique_ids"]) for batch in dataset) == 8
