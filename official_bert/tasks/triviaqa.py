@@ -18,6 +18,7 @@ from official_bert.tasks.squad import field, read_json
 
 MAX_DOCUMENT_WORDS = 400
 
+_QUESTIONS_BETWEEN_LINES = 10_000
 _WORD = re.compile(r"\S+")
 
 
@@ -51,7 +52,9 @@ def triviaqa_to_squad(
     """
     paragraphs: dict[str, dict[str, Any] | None] = {}  # by document: its questions share one
     written = without_answer = missing = 0
-    for question_id, question, aliases, documents in _questions(input_file):
+    for number, (question_id, question, aliases, documents) in enumerate(_questions(input_file), 1):
+        if number % _QUESTIONS_BETWEEN_LINES == 0:
+            logging.info("%d questions, %d with a document so far", number, written)
         for name in documents:
             if name not in paragraphs:
                 text = _beginning(os.path.join(evidence_dir, name), max_document_words)
