@@ -3,16 +3,17 @@ frozen layers."""
 
 import dataclasses
 import json
+import pathlib
 
 import numpy as np
 import pytest
 
-from official_bert.checkpoints import open_checkpoint
 from official_bert.errors import InputError
 from official_bert.options.classifier import ClassifierOptions
 from official_bert.runners import classify
 from official_bert.runners.fine_tuning import FineTuning
 from tests import toy
+from tests.runners.pretraining_run import checkpoint_values, scalars
 from tests.test_run_classifier import write_task
 
 
@@ -42,11 +43,6 @@ def figures_of(folder):
     return dict(line.split(" = ") for line in (folder / "eval_results.txt").read_text().splitlines())
 
 
-def values_of(prefix):
-    checkpoint = open_checkpoint(str(prefix))
-    return {name: checkpoint.read(name) for name in checkpoint.shapes}
-
-
 def assert_same(actual, expected):
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
@@ -63,20 +59,20 @@ def evaluated(options, tmp_path_factory):
 
 def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evaluated, tmp_path):
     run(options, tmp_path / "plain")
-    last = values_of(evaluated / "model.ckpt-24")
-    assert_same(last, values_of(tmp_path / "plain" / "model.ckpt-24"))
+    last = checkpoint_values(evaluated / "model.ckpt-24")
+    assert_same(last, checkpoint_values(tmp_path / "plain" / "model.ckpt-24"))
 
     history = history_of(evaluated)
     assert [row["step"] for row in history] == [7, 14, 21, 24]
     accuracies = [row["eval_accuracy"] for row in history]
     best = history[int(np.argmax(accuracies))]  # the first of the best
     assert best["step"] == 14
-    weights = values_of(evaluated / "best")
+    weights = checkpoint_values(evaluated / "best")
     assert_same(
         weights,
         {
             name: value
-            for name, value in values_of(evaluated / f"model.ckpt-{best['step']}").items()
+            for name, value in checkpoint_values(evaluated / f"model.ckpt-{best['step']}").items()
             if not name.endswith(("adam_m", "adam_v"))
         },
     )
@@ -119,7 +115,7 @@ def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
     run(options, tmp_path, **changes)
     assert history_of(tmp_path) == history_of(evaluated)
     assert figures_of(tmp_path) == figures_of(evaluated)
-    assert_same(values_of(tmp_path / "best"), values_of(evaluated / "best"))
+    assert_same(checkpoint_values(tmp_path / "best"), checkpoint_values(evaluated / "best"))
 
 
 def test_training_stops_when_nothing_gets_better(options, tmp_path):
@@ -135,7 +131,7 @@ def test_training_stops_when_nothing_gets_better(options, tmp_path):
 
 def test_frozen_layers_stay_as_they_are(options, tmp_path):
     run(options, tmp_path, freeze_layers=1)
-    before, after = values_of(options.init_checkpoint), values_of(tmp_path / "model.ckpt-24")
+    before, after = checkpoint_values(options.init_checkpoint), checkpoint_values(tmp_path / "model.ckpt-24")
     frozen = ("bert/embeddings/", "bert/encoder/layer_0/")
     weights = [name for name in after if name in before and name.startswith("bert/") and "adam" not in name]
     assert weights
@@ -155,3 +151,22 @@ def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
             run(options, tmp_path, **changes)
     with pytest.raises(InputError, match="holds the best checkpoint of a run with evaluations"):
         run(options, evaluated, num_train_epochs=3.0)
+
+
+def test_padding_to_the_longest_changes_no_number(options, tmp_path):
+    config = json.loads(pathlib.Path(options.bert_config_file).read_text())
+    without_dropout = tmp_path / "bert_config.json"
+    without_dropout.write_text(
+        json.dumps(config | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    )
+    losses, figures = {}, {}
+    for aware in (True, False):
+        folder = tmp_path / str(aware)
+        run(options, folder, bert_config_file=str(without_dropout), length_aware_batches=aware, max_seq_length=64,
+            learning_rate=1e-3, log_every_steps=1, do_eval=True)  # fmt: skip
+        losses[aware] = list(scalars(folder, "loss").values())
+        figures[aware] = figures_of(folder)
+    assert len(losses[True]) == 24
+    np.testing.assert_allclose(losses[True], losses[False], atol=1e-5)
+    for name, value in figures[False].items():
+        assert float(figures[True][name]) == pytest.approx(float(value), abs=1e-4), name
