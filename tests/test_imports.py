@@ -45,6 +45,7 @@ LIGHT_ROOMS = (
 )
 HEAVY_MODULES = (
     "data.pretraining_input",
+    "data.text_inputs",
     "data.text_ops",
     "data.vocabulary",
 )  # of the light rooms; what makes instances loads none
