@@ -3,6 +3,7 @@
 A byte order mark and CRLF are taken off, blank lines skipped and counted; fields may be of any length.
 """
 
+import codecs
 import csv
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
@@ -101,11 +102,13 @@ def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
     """Numbers (from 1) and texts of the lines, without byte order mark and line ends.
 
     Raises:
-        InputError: no such file.
+        InputError: no such file, one in UTF-16, or one whose lines end with "\\r" alone.
     """
     num_damaged = 0
     with files.open_file(path, "rb") as file:
         for line, data in enumerate(file, start=1):
+            if line == 1:
+                _check_encoding(path, data)
             try:
                 text = data.decode("utf-8")
             except UnicodeDecodeError:
@@ -116,6 +119,14 @@ def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
             yield line, text.removesuffix("\n").removesuffix("\r")
     if num_damaged:
         logging.warning("%s: left out bytes that are not UTF-8 in %d lines", path, num_damaged)
+
+
+def _check_encoding(path: str, first_line: bytes):
+    """Refuses what would otherwise be read as one odd line, or as odd characters."""
+    if first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(f"{path}: is UTF-16; save it as UTF-8")
+    if b"\r" in first_line[:-1] and not first_line.endswith(b"\n"):
+        raise InputError(f'{path}: ends its lines with "\\r" alone; save it with "\\n" or "\\r\\n"')
 
 
 def _log_blank(path: str, num_blank: int):

@@ -135,6 +135,8 @@ def read_json(input_file: str) -> Any:
         raise InputError(
             f"{input_file}: byte {error.start} is no {error.encoding}; save the file as UTF-8"
         ) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+        raise InputError(f"{input_file}: no JSON ({error}); download or make the file anew") from error
 
 
 def field(holder: Any, name: str, kind: type, where: str) -> Any:

@@ -1,4 +1,5 @@
 import json
+import pathlib
 
 import pytest
 
@@ -80,6 +81,16 @@ def test_a_number_as_id_becomes_its_text_and_a_byte_order_mark_is_ignored(tmp_pa
     assert example.qas_id == "7"
 
 
+def test_long_fields_and_line_ends(tmp_path):
+    context = f'{"x" * 100_000} "Driver"\r\nwaved'
+    path = write_squad(tmp_path, [question("Driver", 100_002, question="y" * 100_000)], context)
+    (tmp_path / "crlf.json").write_bytes(pathlib.Path(path).read_bytes().replace(b", ", b",\r\n\r\n"))
+    (example,) = read_squad_examples(str(tmp_path / "crlf.json"), is_training=True)
+    assert example.doc_tokens == ["x" * 100_000, '"Driver"', "waved"]
+    assert (example.start_position, example.end_position) == (1, 1)
+    assert example.question_text == "y" * 100_000
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -138,6 +149,8 @@ def test_training_questions_that_lack_something_are_refused(tmp_path, changed, v
         (b'{"data": [\n  {]}', "line 2, column 4: no JSON"),
         (b"", "line 1, column 1: no JSON"),
         (b'{"data": "\xff"}', "byte 10 is no utf-8"),
+        (b"[" * 100_000, "no JSON"),
+        (b'{"data": %s}' % (b"9" * 5000), "no JSON"),
     ],
 )
 def test_what_is_no_json_is_refused_with_its_place(tmp_path, data, message):
