@@ -38,6 +38,45 @@ class RawResult(NamedTuple):
     end_logits: Sequence[float]
 
 
+class Entry(NamedTuple):
+    """An answer in the list of a question.
+
+    Attributes:
+        text: "" for "no answer".
+        start_logit: of its first token.
+        end_logit: of its last token.
+        words: its first and last word in the document; None if it stands for no place there.
+    """
+
+    text: str
+    start_logit: float
+    end_logit: float
+    words: tuple[int, int] | None = None
+
+
+class Ranking(NamedTuple):
+    """The answers to a question.
+
+    Attributes:
+        entries: the likeliest first.
+        null_odds: as in `Candidates`; None without version 2.
+    """
+
+    entries: list[Entry]
+    null_odds: float | None
+
+    def nbest(self) -> list[dict[str, Any]]:
+        """The entries as in `Candidates`, with the softmax over their scores, in the order of the original's keys."""
+        scores = [entry.start_logit + entry.end_logit for entry in self.entries]
+        highest = max(scores)
+        weights = [math.exp(score - highest) for score in scores]
+        *_, total = itertools.accumulate(weights)  # sum() rounds otherwise since Python 3.12
+        return [
+            {"text": text, "probability": weight / total, "start_logit": start_logit, "end_logit": end_logit}
+            for (text, start_logit, end_logit, _), weight in zip(self.entries, weights, strict=True)
+        ]
+
+
 class Candidates(NamedTuple):
     """The answers that n-best lists choose from, by question id.
 
@@ -119,25 +158,53 @@ def extract_candidates(
     strip_accents: bool | None = None,
 ) -> Candidates:
     """N-best lists and null odds of all questions; arguments and errors are those of `write_predictions`."""
+    rankings = rank_answers(
+        all_examples,
+        all_features,
+        all_results,
+        n_best_size,
+        max_answer_length,
+        do_lower_case,
+        version_2_with_negative,
+        verbose_logging,
+        strip_accents,
+    )
+    candidates = Candidates({}, {})
+    for example, ranking in zip(all_examples, rankings, strict=True):
+        candidates.nbest[example.qas_id] = ranking.nbest()
+        if ranking.null_odds is not None:
+            candidates.null_odds[example.qas_id] = ranking.null_odds
+    return candidates
+
+
+def rank_answers(
+    all_examples: Sequence[SquadExample],
+    all_features: Iterable[InputFeatures],
+    all_results: Iterable[RawResult],
+    n_best_size: int,
+    max_answer_length: int,
+    do_lower_case: bool,
+    version_2_with_negative: bool = False,
+    verbose_logging: bool = False,
+    strip_accents: bool | None = None,
+) -> Iterator[Ranking]:
+    """The same, one question after the other, with the places of the answers."""
     windows_of = defaultdict(list)
     for feature in all_features:
         windows_of[feature.example_index].append(feature)
     results = {result.unique_id: result for result in all_results}
     final_text = FinalText(do_lower_case, strip_accents, verbose_logging)
-    candidates = Candidates({}, {})
     for index, example in enumerate(all_examples):
         windows = [_window(feature, results, example.qas_id) for feature in windows_of[index]]
         null = _null_span(windows) if version_2_with_negative else None
         spans = _ranked_spans(windows, n_best_size, max_answer_length, null)
         entries = _nbest(spans, windows, example, n_best_size, final_text)
         if null:
-            if all(text for text, _, _ in entries):
-                entries.append(_Entry("", null.start_logit, null.end_logit))
-            candidates.null_odds[example.qas_id] = _null_odds(null, entries)
+            if all(entry.text for entry in entries):
+                entries.append(Entry("", null.start_logit, null.end_logit))
         elif not entries:
-            entries.append(_Entry("empty", 0.0, 0.0))
-        candidates.nbest[example.qas_id] = _with_probabilities(entries)
-    return candidates
+            entries.append(Entry("empty", 0.0, 0.0))
+        yield Ranking(entries, _null_odds(null, entries) if null else None)
 
 
 def choose_answers(
@@ -191,12 +258,6 @@ class _Span(NamedTuple):
     window: int
     start: int
     end: int
-    start_logit: float
-    end_logit: float
-
-
-class _Entry(NamedTuple):
-    text: str
     start_logit: float
     end_logit: float
 
@@ -272,43 +333,39 @@ def _nbest(
     example: SquadExample,
     n_best_size: int,
     final_text: FinalText,
-) -> list[_Entry]:
+) -> list[Entry]:
     """The first candidates of different texts; "no answer" has the text ""."""
     entries, seen = [], set()
     for span in spans:
         if len(entries) >= n_best_size:
             break
-        text = ""
+        text, words = "", None
         if span.start > 0:
-            text = _text(span, windows[span.window].feature, example, final_text)
+            feature = windows[span.window].feature
+            words = feature.token_to_orig_map[span.start], feature.token_to_orig_map[span.end]
+            text = _text(span, feature, example, words, final_text)
             if text in seen:
                 continue
         seen.add(text)
-        entries.append(_Entry(text, span.start_logit, span.end_logit))
+        entries.append(Entry(text, span.start_logit, span.end_logit, words))
     return entries
 
 
-def _text(span: _Span, feature: InputFeatures, example: SquadExample, final_text: FinalText) -> str:
+def _text(
+    span: _Span,
+    feature: InputFeatures,
+    example: SquadExample,
+    words: tuple[int, int],
+    final_text: FinalText,
+) -> str:
     pieces = " ".join(feature.tokens[span.start : span.end + 1])
     pred_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
-    first, last = feature.token_to_orig_map[span.start], feature.token_to_orig_map[span.end]
+    first, last = words
     return final_text(pred_text, " ".join(example.doc_tokens[first : last + 1]))
 
 
-def _null_odds(null: _Span, entries: Sequence[_Entry]) -> float:
+def _null_odds(null: _Span, entries: Sequence[Entry]) -> float:
     best = next((entry for entry in entries if entry.text), None)
     if best is None:
         return CERTAINLY_NO_ANSWER
     return null.start_logit + null.end_logit - best.start_logit - best.end_logit
-
-
-def _with_probabilities(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
-    """The softmax over the entries' scores beside them, in the order of the original's keys."""
-    scores = [start_logit + end_logit for _, start_logit, end_logit in entries]
-    highest = max(scores)
-    weights = [math.exp(score - highest) for score in scores]
-    *_, total = itertools.accumulate(weights)  # sum() rounds otherwise since Python 3.12
-    return [
-        {"text": text, "probability": weight / total, "start_logit": start_logit, "end_logit": end_logit}
-        for (text, start_logit, end_logit), weight in zip(entries, weights, strict=True)
-    ]

@@ -105,6 +105,7 @@ def convert_examples_to_features(
     max_query_length: int,
     is_training: bool,
     output_fn: Callable[[InputFeatures], object],
+    num_logged: int = _LOGGED_EXAMPLES,
 ):
     """Cuts the document of every question into overlapping windows and hands each to `output_fn`, in order.
 
@@ -118,6 +119,7 @@ def convert_examples_to_features(
         max_query_length: where a question is cut off, in tokens.
         is_training: whether the answer's positions are worked out.
         output_fn: takes each InputFeatures.
+        num_logged: how many questions have their windows logged.
 
     Raises:
         InputError: lengths that leave no room for a document, or a stride below 1.
@@ -165,7 +167,7 @@ def convert_examples_to_features(
             )
             if is_training:
                 feature.start_position, feature.end_position = _positions(answer, start, length, offset)
-            if example_index < _LOGGED_EXAMPLES:
+            if example_index < num_logged:
                 _log(feature)
             output_fn(feature)
     if num_empty:
