@@ -5,6 +5,7 @@ import pytest
 
 from tests import toy
 from tests.scripts import flag_list, run_recorded, run_script
+from tests.serving.answers import answers_to_records
 
 
 @pytest.mark.parametrize("task", ["CoLA", "MRPC", "MNLI"])
@@ -49,7 +50,7 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
     run_script(
         "run_classifier.py", *model,
         *flag_list(output_dir=trained, do_train=True, do_eval=True, do_predict=True, num_train_epochs=12,
-                   train_batch_size=16, learning_rate=3e-3, random_seed=1),
+                   train_batch_size=16, learning_rate=3e-3, random_seed=1, export_dir=tmp_path / "exports"),
     )  # fmt: skip
     results = dict(line.split(" = ") for line in (trained / "eval_results.txt").read_text().splitlines())
     assert float(results["eval_accuracy"]) > 0.95
@@ -70,6 +71,10 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
         line.split("\t")[1] == "vehicle" for line in (tmp_path / "test.tsv").read_text().splitlines()[1:]
     ]
     assert (first.argmax(1) == np.array(truth)).mean() > 0.95
+
+    exported = answers_to_records(tmp_path / "exports" / "1", trained / "predict.tf_record")
+    np.testing.assert_allclose(exported["probabilities"], first, atol=1e-5)
+    np.testing.assert_array_equal(exported["label"], np.array([b"animal", b"vehicle"])[first.argmax(1)])
 
 
 def test_an_unknown_task_is_named(tmp_path):

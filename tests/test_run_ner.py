@@ -4,8 +4,11 @@ import numpy as np
 
 from official_bert.data.conll import read_conll
 from official_bert.metrics.entities import entity_scores
+from official_bert.tasks.ner import encoded_words
+from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.scripts import flag_list, run_script
+from tests.serving.answers import answers
 
 FILLERS = ["sat", "on", "mat", "was", "a", "sunny", "day", "in", "park", "at", "noon"]
 ENTITIES = [(["cat"], "ANIMAL"), (["train", "station"], "VEHICLE"), (["driver"], "PERSON")]
@@ -47,7 +50,7 @@ def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
         "run_ner.py", *model_flags(base),
         *flag_list(data_dir=tmp_path, output_dir=trained, do_train=True, do_eval=True, do_predict=True,
                    document_context=True, num_train_epochs=8, train_batch_size=16, learning_rate=3e-3,
-                   random_seed=1),
+                   random_seed=1, export_dir=tmp_path / "exports"),
     )  # fmt: skip
     results = results_of(trained)
     assert {"eval_precision", "eval_recall", "eval_f1", "eval_accuracy", "eval_loss"} <= set(results)
@@ -63,6 +66,13 @@ def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
     assert [s.words for s in predicted.sentences] == [s.words for s in source.sentences]
     scores = entity_scores([s.tags for s in source.sentences], [s.tags for s in predicted.sentences])
     assert scores["f1"] > 0.9
+
+    tokenizer = FullTokenizer(str(base / "vocab.txt"))
+    words = encoded_words(source, labels, 24, tokenizer, document_context=True)
+    features = words.features(np.arange(len(words)), 24)
+    encoded = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    tags = words.of_words(answers(tmp_path / "exports" / "1", "serving_default", encoded)["tags"])
+    assert [tag.decode() for tag in tags] == [tag for s in predicted.sentences for tag in s.tags]
 
     # The checkpoint alone, files by their names, other batches: the labels lie beside it.
     run_script(

@@ -9,6 +9,7 @@ from official_bert.metrics.squad import evaluate_v2
 from official_bert.tasks.squad import read_gold_answers
 from tests import toy
 from tests.scripts import flag_list, run_recorded, run_script
+from tests.serving.answers import answers_to_records
 
 FILLERS = ["the", "sat", "on", "mat", "was", "a", "day", "in", "park", "at", "noon"]
 
@@ -86,7 +87,7 @@ def trained(tmp_path_factory):
         "run_squad.py", *model,
         *flag_list(train_file=write_task(folder, "train", 256, seed=1), predict_file=dev, do_train=True,
                    do_predict=True, num_train_epochs=12, train_batch_size=16, learning_rate=3e-3, random_seed=1,
-                   output_dir=folder / "trained", null_score_diff_threshold="auto"),
+                   output_dir=folder / "trained", null_score_diff_threshold="auto", export_dir=folder / "exports"),
     )  # fmt: skip
     assert "Num orig examples = 256" in finished.stderr
     assert "Num split examples = 256" in finished.stderr
@@ -110,6 +111,14 @@ def test_answers_are_learnt_and_scored_by_the_official_rules(trained):
     for name, value in evaluate_v2(read_gold_answers(str(dev)), answers).items():
         assert results[name] == pytest.approx(value, rel=1e-6), name
     assert (folder / "trained" / "train.tf_record").stat().st_size > 0
+
+
+def test_the_exported_model_gives_the_same_logits(trained):
+    folder = trained[0]
+    answers = answers_to_records(folder / "exports" / "1", folder / "trained" / "eval.tf_record")
+    with np.load(folder / "trained" / "logits.npz") as written:
+        for name in ("start_logits", "end_logits"):
+            np.testing.assert_allclose(answers[name], written[name], atol=1e-5)
 
 
 def test_the_pooler_is_not_trained(trained):

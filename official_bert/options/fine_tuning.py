@@ -54,3 +54,8 @@ class FineTuningOptions(TrainingOptions, SearchOptions):
         check=POSITIVE,
         help="Evaluations without a better one after which training stops; never when not given.",
     )
+    export_dir: str | None = option(
+        None,
+        help="Folder that a server watches: after training the model becomes the next version in it, as "
+        "export_saved_model.py makes it.",
+    )

@@ -66,4 +66,5 @@ def run(options: SwagOptions) -> Score | None:
         log_prediction(len(test_set), options.predict_batch_size)
         outputs = fine_tuning.outputs(test_set, options.predict_batch_size)
         task.write_predictions(os.path.join(options.output_dir, "test_results.tsv"), outputs)
+    fine_tuning.export(options.task_name)
     return fine_tuning.score

@@ -100,6 +100,7 @@ def run(options: ClassifierOptions) -> Score | None:
                     options.glue_submission_dir, options.data_dir, task.predictions(outputs), suffix
                 )
                 logging.info("Wrote %s", path)
+    fine_tuning.export(options.task_name)
     return fine_tuning.score
 
 

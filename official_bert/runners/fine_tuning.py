@@ -14,6 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import files
+from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig, read_config
 from official_bert.data.model_inputs import check_vocabulary
 from official_bert.errors import InputError
@@ -21,6 +22,7 @@ from official_bert.options.data_files import DataFilesOptions
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.runners.job import TrainingJob
 from official_bert.runners.periodic_evaluation import BEST_FOLDER, PeriodicEvaluation
+from official_bert.runners.saved_model import export_model
 from official_bert.tasks.base import EncodedSet, Task, TaskObjective
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution, reporting
@@ -170,6 +172,7 @@ class FineTuning:
                 not fit.
         """
         check_evaluation_flags(options)
+        _check_export_dir(options)
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
         self.max_seq_length = max_seq_length
         on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
@@ -302,6 +305,21 @@ class FineTuning:
         self.set_score(results)
         return outputs
 
+    def export(self, task_name: str):
+        """Exports the model, if --export_dir says where to.
+
+        Args:
+            task_name: as export_saved_model.py takes it.
+        """
+        if not self.options.export_dir:
+            return
+        # A copy on one device, whatever devices the model was trained on.
+        model = self.task.build_model(self.config, use_one_hot_embeddings=False)
+        trained = named_variables(self.job.model)
+        for name, variable in named_variables(model).items():
+            variable.assign(trained[name].numpy())
+        export_model(self.options, task_name, self.task, model, self.config)
+
     def set_score(self, results: Mapping[str, float]):
         """Takes the score from a set's metrics; the first set that has it counts."""
         metric = self.task.main_metric
@@ -322,3 +340,14 @@ class FineTuning:
             # The original's second figure: the last, shorter batch counts as much as any.
             "loss": np.mean([np.average(losses[batch], weights=weights[batch]) for batch in batches]),
         }
+
+
+def _check_export_dir(options: FineTuningOptions):
+    """Refuses before the training what would fail after it."""
+    if not options.export_dir:
+        return
+    if not options.do_train:
+        raise InputError(
+            "--export_dir: exports what was trained; give --do_train, or the checkpoint to export_saved_model.py"
+        )
+    files.make_folder(options.export_dir)

@@ -84,6 +84,10 @@ def search(
     """
     if not options.do_train:
         raise InputError("--search: trains models; give --do_train, too")
+    if options.export_dir:
+        raise InputError(
+            "--export_dir: a search exports nothing; give the best run's folder to export_saved_model.py"
+        )
     trials = trials_of(options)
     files.make_folder(options.output_dir)
     _check_same_flags(options)

@@ -128,7 +128,10 @@ class Squad:
             self._train(train_examples)
         if options.do_predict:
             self._predict()
-        return self.fine_tuning.score if self.fine_tuning else None
+        if not self.fine_tuning:
+            return None
+        self.fine_tuning.export("squad")
+        return self.fine_tuning.score
 
     def _train(self, examples: list[SquadExample]):
         options, num_examples = self.options, len(examples)

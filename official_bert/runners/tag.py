@@ -77,6 +77,7 @@ def run(options: NerOptions) -> Score | None:
         outputs = fine_tuning.outputs(test_set, options.predict_batch_size)
         path = os.path.join(options.output_dir, "predictions.conll")
         write_predictions(path, test_set.source, task.predictions(test_set, outputs))
+    fine_tuning.export("ner")
     return fine_tuning.score
 
 

@@ -121,19 +121,24 @@ def write_run_record(output_dir: str, script: str, options, seed: int, strategy:
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seed": seed,
         "flags": dataclasses.asdict(options),
-        "versions": {
-            "python": platform.python_version(),
-            "tensorflow": tf.__version__,
-            "keras": keras.__version__,
-            "numpy": np.__version__,
-            "official_bert": __version__,
-        },
+        "versions": package_versions(),
         "strategy": type(strategy).__name__,
         "num_replicas": strategy.num_replicas_in_sync,
         "devices": [device.name for device in tf.config.list_logical_devices()],
     }
     with files.open_file(os.path.join(output_dir, "runs.jsonl"), "a") as file:
         file.write(json.dumps(record) + "\n")
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of what computes."""
+    return {
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "numpy": np.__version__,
+        "official_bert": __version__,
+    }
 
 
 def _write_scalars(writer, scalars: Mapping[str, float], step: int):
