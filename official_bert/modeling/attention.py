@@ -22,7 +22,7 @@ def attention_bias(input_mask, dtype="float32"):
         float[B, 1, 1, T], 0 where attention may look and -10000 where it may not. Added, not substituted: a row
         that is masked everywhere attends everywhere, as in the original.
     """
-    return ((1.0 - ops.cast(input_mask, dtype)) * MASKED)[:, None, None, :]
+    return ops.expand_dims((1.0 - ops.cast(input_mask, dtype)) * MASKED, (1, 2))
 
 
 class SelfAttention(keras.layers.Layer):
