@@ -1,13 +1,14 @@
 """The contract of a fine-tuning task: what the runner asks of it, and nothing else.
 
-A task is one class like this, and one line in the registry of its script. It hands the runner data sets (as
-numbers, without padding), a model, the loss of a batch, what to keep of each prediction, and metrics.
+A task is one class like this. It hands the runner data sets (as numbers, without padding), a model, the loss of a
+batch, what to keep of each prediction, metrics, and what an export answers. docs/adding_a_task.md makes one.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class EncodedSet(Protocol):
         """A batch: the examples `rows`, int[b], padded to `length`; values [b, ...]."""
 
 
+@runtime_checkable
 class Task(Protocol):
     """A task.
 
@@ -43,8 +45,8 @@ class Task(Protocol):
     def build_model(self, config, use_one_hot_embeddings: bool):
         """A Keras model with fresh weights: model(features, training, dropout_seed) -> its outputs."""
 
-    def losses(self, model, features: dict, dropout_seed):
-        """The loss of each example or token, float32[N]; no dropout where `dropout_seed` is None."""
+    def losses(self, model, features: dict):
+        """The loss of each example or token, float32[N]; the calls of `model` have dropout in training."""
 
     def weights(self, features: dict):
         """How much each of those losses counts, float32[N]; known before the model runs."""
@@ -77,8 +79,9 @@ class TaskObjective:
         """This replica's share of the loss, float32[], and sums for the progress line."""
         from keras import ops
 
+        model = functools.partial(self.model, training=dropout_seed is not None, dropout_seed=dropout_seed)
         weights = self.task.weights(features)
-        weighted = ops.sum(self.task.losses(self.model, features, dropout_seed) * weights)
+        weighted = ops.sum(self.task.losses(model, features) * weights)
         loss = weighted / totals["weight"]
         return loss, {"loss": loss, "weighted_loss": weighted, "weight": ops.sum(weights)}
 

@@ -64,9 +64,9 @@ class ClassificationTask:
 
         return BertClassifier(config, len(self.labels or "1"), use_one_hot_embeddings)
 
-    def losses(self, model, features: dict, dropout_seed):
+    def losses(self, model, features: dict):
         """Float32[B]: cross-entropy of the label, mean cross-entropy of all labels, or squared error."""
-        logits = model(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        logits = model(features)
         return self._losses(logits, features["label_ids"])
 
     def weights(self, features: dict):
@@ -98,7 +98,9 @@ class ClassificationTask:
         if self.processor.is_regression:
             return numbers
         if self.processor.is_multi_label:
-            return numbers | {"labels": tf.where(numbers["probabilities"] > LIKELY, self.labels, "")}
+            # Not tf.where of strings, which LiteRT lacks.
+            chosen = tf.where(numbers["probabilities"] > LIKELY, tf.range(1, len(self.labels) + 1), 0)
+            return numbers | {"labels": tf.gather(tf.constant(["", *self.labels]), chosen)}
         best = tf.argmax(numbers["logits"], axis=-1)
         return numbers | {"label": tf.gather(tf.constant(self.labels), best)}
 

@@ -15,7 +15,7 @@ from official_bert.tasks.squad import SquadExample
 from official_bert.tasks.squad_answers import Candidates, RawResult, choose_answers, extract_candidates
 from official_bert.tasks.squad_features import InputFeatures
 
-_NO_POSITION = -1e4  # finite, and below every logit
+NO_POSITION = -1e4  # finite, and below every logit
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +135,9 @@ class SquadTask:
 
         return BertSpans(config, use_one_hot_embeddings)
 
-    def losses(self, model, features: dict, dropout_seed):
+    def losses(self, model, features: dict):
         """Float32[B]: the mean of the cross-entropies of the answer's beginning and end, over padding, too."""
-        logits = model(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        logits = model(features)
         targets = features["start_positions"], features["end_positions"]
         start, end = (_position_loss(*pair) for pair in zip(logits, targets, strict=True))
         return (start + end) / 2.0
@@ -158,7 +158,7 @@ class SquadTask:
         missing = self.max_seq_length - ops.shape(features["input_ids"])[1]
         padding = [[0, 0], [0, missing]]
         return {
-            name: ops.pad(logits, padding, constant_values=_NO_POSITION) for name, logits in found.items()
+            name: ops.pad(logits, padding, constant_values=NO_POSITION) for name, logits in found.items()
         }
 
     def serving_outputs(self, model, features: dict) -> dict:

@@ -26,11 +26,11 @@ class SwagTask:
 
         return BertChoice(config, use_one_hot_embeddings)
 
-    def losses(self, model, features: dict, dropout_seed):
+    def losses(self, model, features: dict):
         """Float32[B]: cross-entropy of the right choice."""
         from official_bert.modeling.losses import cross_entropy
 
-        logits = model(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        logits = model(features)
         return cross_entropy(logits, features["label_ids"])
 
     def weights(self, features: dict):

@@ -55,9 +55,9 @@ class TaggingTask:
 
         return BertTagger(config, len(self.labels), use_one_hot_embeddings)
 
-    def losses(self, model, features: dict, dropout_seed):
+    def losses(self, model, features: dict):
         """Float32[B*S]: cross-entropy of the label of each piece; it means nothing where there is none."""
-        logits = model(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        logits = model(features)
         return self._losses(logits, features)
 
     def weights(self, features: dict):
@@ -91,11 +91,14 @@ class TaggingTask:
         import tensorflow as tf
 
         logits = tf.cast(model(features), tf.float32)
-        tags = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
+        best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         return {
             "logits": logits,
             "probabilities": tf.nn.softmax(logits),
-            "tags": tf.where(features["input_mask"] > 0, tags, ""),
+            # Not tf.where of strings, which LiteRT lacks.
+            "tags": tf.gather(
+                tf.constant(["", *self.labels]), tf.where(features["input_mask"] > 0, best + 1, 0)
+            ),
         }
 
     def _losses(self, logits, features: dict):

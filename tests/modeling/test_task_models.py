@@ -110,7 +110,7 @@ def test_spans_are_the_originals():
     outputs = task.outputs(model, batch)
     for name in ("start_logits", "end_logits"):
         assert largest_difference(outputs[name], expected[name]) <= OUTPUTS, name
-    loss = np.mean(task.losses(model, batch, dropout_seed=None))
+    loss = np.mean(task.losses(model, batch))
     assert largest_difference(loss, expected["loss"]) <= LOSSES
 
     settings = json.loads((folder / "training.json").read_text())

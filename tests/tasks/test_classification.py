@@ -17,7 +17,7 @@ class Answering:
     def __init__(self, logits):
         self.logits = logits
 
-    def __call__(self, features, training=False, dropout_seed=None):
+    def __call__(self, features):
         from keras import ops
 
         return ops.convert_to_tensor(self.logits)
@@ -33,7 +33,7 @@ def test_one_label():
     softmax = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
     expected = -np.log(softmax[[0, 1], [0, 1]])
     outputs = task.outputs(Answering(LOGITS), batch)
-    np.testing.assert_allclose(task.losses(Answering(LOGITS), batch, None), expected, rtol=1e-6)
+    np.testing.assert_allclose(task.losses(Answering(LOGITS), batch), expected, rtol=1e-6)
     np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-6)
     np.testing.assert_allclose(outputs["probabilities"], softmax, rtol=1e-6)
     np.testing.assert_array_equal(task.predictions({"probabilities": softmax}), [0, 2])

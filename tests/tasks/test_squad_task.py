@@ -46,13 +46,13 @@ def test_the_loss_of_a_span():
     end = np.array([[0.0, 0.0, 1.0], [2.0, 1.0, 0.0], [1.0, 1.0, 1.0]], np.float32)
     features = {"start_positions": np.array([1, 2, 3]), "end_positions": np.array([2, 0, -1])}
 
-    def model(features, training, dropout_seed):
+    def model(features):
         return start, end
 
     def cross_entropy(logits, position):
         return np.log(np.exp(logits).sum()) - logits[position]
 
-    losses = np.asarray(SquadTask().losses(model, features, None))
+    losses = np.asarray(SquadTask().losses(model, features))
     expected = [
         (cross_entropy(start[0], 1) + cross_entropy(end[0], 2)) / 2,
         (cross_entropy(start[1], 2) + cross_entropy(end[1], 0)) / 2,

@@ -14,7 +14,7 @@ def test_a_softmax_over_the_choices():
     batch = {"label_ids": np.int32([0, 3])}
     softmax = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
     expected = -np.log(softmax[[0, 1], [0, 3]])
-    np.testing.assert_allclose(SwagTask().losses(Answering(LOGITS), batch, None), expected, rtol=1e-6)
+    np.testing.assert_allclose(SwagTask().losses(Answering(LOGITS), batch), expected, rtol=1e-6)
     np.testing.assert_array_equal(SwagTask().weights(batch), [1.0, 1.0])
     outputs = {
         name: np.asarray(value) for name, value in SwagTask().outputs(Answering(LOGITS), batch).items()
