@@ -69,15 +69,18 @@ class Spans(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Texts as a model reads them, and where everything stands in them: counted in characters (code points) of
-    `readable(text)`, as Python, `tf.strings.substr(..., unit="UTF8_CHAR")` and JSON's readers count.
+    """Pieces of texts, and where they stand in them.
+
+    Places are counted in characters (code points) of `readable(text)`, as Python counts them, and
+    `tf.strings.substr` with unit="UTF8_CHAR". White space separates words, as in the documents of tasks/squad.py;
+    basic tokens are what BasicTokenizer cuts them into.
 
     Attributes:
         ids: int32[texts, (pieces)].
-        starts: int32[texts, (pieces)], where the piece begins; where the rules change the number of characters of
-            its word, drop accents say, where that begins.
-        ends: int32[texts, (pieces)], where it ends, likewise.
-        words: int32[texts, (pieces)], number of the word between white space that the piece is of.
+        starts: int32[texts, (pieces)], where the piece begins. Where the basic token has another number of characters
+            in the text, with a combining accent say, where that begins.
+        ends: int32[texts, (pieces)], where the piece ends, or its basic token, likewise.
+        words: int32[texts, (pieces)], number of the word that the piece is of.
         word_starts: int32[texts, (words)].
         word_ends: int32[texts, (words)].
     """
@@ -141,7 +144,7 @@ class TextTokenizer(tf.Module):
             raise InputError(
                 "the vocabulary lacks [MASK], so no text can have it; use the model's own vocabulary"
             )
-        parts = _split(readable(texts), r"\[MASK\]").strings  # string[texts, (parts)]
+        parts = _split(self._prepared(texts), r"\[MASK\]").strings  # string[texts, (parts)]
         is_mask = parts.values == "[MASK]"
         masks = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.math.count_nonzero(is_mask)], self._mask_id), tf.cast(is_mask, tf.int64)
@@ -159,7 +162,8 @@ class TextTokenizer(tf.Module):
             split_punctuation: whether punctuation at either end of a word, and every ideograph, is a word of its own.
             unknown_words: whether a word without pieces, such as a lone accent, counts as [UNK].
         """
-        words = _without(_split(self._prepared(texts), _WHITE_SPACE), _WHITE_SPACE)
+        words = _split(self._prepared(texts), _WHITE_SPACE)
+        words = _chosen(words, ~tf.strings.regex_full_match(words.strings.values, _WHITE_SPACE))
         if split_punctuation:
             words = self._split_punctuation(words)
         flat_words = words.strings.values
@@ -204,7 +208,7 @@ class TextTokenizer(tf.Module):
         parts = _split(texts, f"{blank}+|{punctuation}|{ideographs}")
         strings = tf.strings.regex_replace(parts.strings.values, f"{blank}+|{dropped}+", "")
         if self._do_lower_case:
-            # ASCII first, and the dotted I by itself: elsewhere a server's Turkish locale would change them.
+            # ASCII first, and the dotted I by itself: a server in a Turkish locale would lower-case them otherwise.
             strings = tf.strings.regex_replace(tf.strings.lower(strings), "İ", "i\u0307")
             strings = tf.strings.lower(strings, encoding="utf-8")
         if self._strip_accents:
@@ -221,9 +225,8 @@ class TextTokenizer(tf.Module):
     def _wordpieces(self, tokens: Spans) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Ids, starts and ends of the pieces of [texts, (tokens)], each int32[texts, (pieces)]."""
         words = self._known_length(tokens.strings)
-        ids, starts, ends = self._wordpiece.tokenize_with_offsets(
-            words
-        )  # [texts, (tokens), (pieces)], in bytes
+        # [texts, (tokens), (pieces)], the places in bytes of the token
+        ids, starts, ends = self._wordpiece.tokenize_with_offsets(words)
         token_of_piece = ids.values.value_rowids()
         word, first, last = (
             tf.gather(values, token_of_piece)
@@ -231,14 +234,7 @@ class TextTokenizer(tf.Module):
         )
         # Characters of a token that keeps their number stand for those of the text one by one.
         is_same_length = tf.strings.length(word, unit="UTF8_CHAR") == last - first
-        starts, ends = (
-            first
-            + tf.strings.length(
-                tf.strings.substr(word, tf.zeros_like(offsets.flat_values), offsets.flat_values),
-                unit="UTF8_CHAR",
-            )
-            for offsets in (starts, ends)
-        )
+        starts, ends = (first + _num_chars(word, num_bytes.flat_values) for num_bytes in (starts, ends))
         starts, ends = tf.where(is_same_length, starts, first), tf.where(is_same_length, ends, last)
         return tuple(
             ids.with_flat_values(values).merge_dims(1, 2) for values in (ids.flat_values, starts, ends)
@@ -290,8 +286,9 @@ def _split(texts: tf.Tensor, delimiter: str) -> Spans:
     return Spans(parts, parts.with_values(bounds[:-1] - before), parts.with_values(bounds[1:] - before))
 
 
-def _without(parts: Spans, pattern: str) -> Spans:
-    return _chosen(parts, ~tf.strings.regex_full_match(parts.strings.values, pattern))
+def _num_chars(texts: tf.Tensor, num_bytes: tf.Tensor) -> tf.Tensor:
+    """How many characters the first bytes of each text are: int32[texts]."""
+    return tf.strings.length(tf.strings.substr(texts, tf.zeros_like(num_bytes), num_bytes), unit="UTF8_CHAR")
 
 
 def _chosen(parts: Spans, is_chosen: tf.Tensor) -> Spans:

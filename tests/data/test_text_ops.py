@@ -154,10 +154,10 @@ def test_very_long_texts_and_words(toy_pair):
 
 def test_a_mask_is_text_unless_it_is_asked_for(toy_pair):
     graph, vocab = toy_pair.graph, toy_pair.full.vocab
-    strings = ["The [MASK] sat[MASK].", "[MASK]", "", "[mask] the", "the"]
+    strings = ["The [MASK] sat[MASK].", "[MASK]", "", "[mask] the", "the", "\0[MASK]"]
     assert graph.encode(strings).to_list() == [toy_pair.full.encode(text) for text in strings]
     the, sat, dot, mask, unk = (vocab[piece] for piece in ("the", "sat", ".", "[MASK]", "[UNK]"))
-    expected = [[the, mask, sat, mask, dot], [mask], [], [unk, unk, unk, the], [the]]
+    expected = [[the, mask, sat, mask, dot], [mask], [], [unk, unk, unk, the], [the], [mask]]
     assert graph.encode_with_masks(strings).to_list() == expected
 
 
