@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
@@ -27,11 +26,11 @@ from official_bert.features import encoder_features
 from official_bert.modeling import BertModel
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
+from official_bert.runners.progress import LineProgress
 from official_bert.tokenization import FullTokenizer
 from official_bert.training import distribution
 
 _LOGGED_EXAMPLES = 5
-_SECS_BETWEEN_LINES = 10.0
 
 Features = dict[str, np.ndarray]
 
@@ -53,7 +52,7 @@ def run(options: ExtractionOptions):
 
     with files.replacing(options.output_file) as file:
         encode = _encoder(options, config, strategy, layers)
-        progress = _Progress()
+        progress = LineProgress()
         for sentences in itertools.chain([first], batches):
             inputs = [
                 model_input(tokenizer, sentence.text_a, sentence.text_b, options.max_seq_length)
@@ -176,16 +175,3 @@ def _log_first(sentences: Sequence[Sentence], inputs: Sequence[ModelInput], feat
             ("segment_ids", "input_type_ids"),
         ):
             logging.info("%s: %s", title, " ".join(map(str, features[name][row].tolist())))
-
-
-class _Progress:
-    """A line every ten seconds: lines done, and how many a second."""
-
-    def __init__(self):
-        self._start_secs = self._last_secs = time.monotonic()
-
-    def __call__(self, done: int):
-        now_secs = time.monotonic()
-        if now_secs - self._last_secs >= _SECS_BETWEEN_LINES:
-            self._last_secs = now_secs
-            logging.info("%d lines done, %.1f lines/s", done, done / (now_secs - self._start_secs))

@@ -17,7 +17,7 @@ from official_bert.errors import InputError
 from official_bert.metrics.squad import Question
 
 # What separates the words of a document; other blanks, the no-break space among them, are part of a word.
-_WORDS = re.compile("[^ \t\r\n\u202f]+")
+find_words = re.compile("[^ \t\r\n\u202f]+").finditer
 _JSON_KINDS = {str: "a text", list: "a list", dict: "an object", int: "a whole number", bool: "true or false"}
 
 
@@ -64,7 +64,7 @@ def read_squad_examples(
     examples, num_questions = [], 0
     for where, paragraph in _paragraphs(input_file):
         context = field(paragraph, "context", str, where)
-        matches = list(_WORDS.finditer(context))
+        matches = list(find_words(context))
         doc_tokens, word_starts = [m.group() for m in matches], [m.start() for m in matches]
         for number, question in enumerate(field(paragraph, "qas", list, where), 1):
             num_questions += 1

@@ -51,7 +51,7 @@ class TsvProcessor(DataProcessor):
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
-        self._has_header = has_header
+        self._has_header, self.has_pairs = has_header, text_b_column is not None
         self._labels = list(labels) if labels else None
         self._separator = label_separator
         self.is_multi_label, self.is_regression = is_multi_label, is_regression
@@ -106,7 +106,10 @@ class TsvProcessor(DataProcessor):
     def _examples(self, table: "_Table", guid: str, labelled: bool = True) -> list[InputExample]:
         text_a = table.column(self._text_a, "text_a_column")
         text_b = table.column(self._text_b, "text_b_column") if self._text_b else lambda row: None
-        label_of = self._checked(table.column(self._label, "label_column")) if labelled else lambda row: None
+        unknown = () if self.is_multi_label else None  # as many zeros as there are labels
+        label_of = (
+            self._checked(table.column(self._label, "label_column")) if labelled else lambda row: unknown
+        )
         examples = [
             InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row))
             for row in table.rows

@@ -1,0 +1,181 @@
+"""Answers to lines of text: the job of predict.py.
+
+In: an exported model and lines, from a file or a pipe. Out: a JSON object for each line, in their order, as soon as
+the lines are there: who types one gets its answer, a long file is answered in batches of like length.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+from absl import logging
+
+from official_bert import files
+from official_bert.errors import InputError
+from official_bert.options.predict import JSON, STOP, PredictOptions, PredictorOptions
+from official_bert.runners.predictor import WINDOW_BATCHES, Predictor
+from official_bert.runners.progress import LineProgress
+
+STANDARD = "-"
+_BYTES_AT_ONCE = 1 << 16  # what a pipe holds
+
+
+def run(options: PredictOptions):
+    """Answers every line of the input.
+
+    Raises:
+        InputError: options, a model or an input that cannot be used; with --on_error=stop a line that is no request,
+            when the lines before it have been answered.
+    """
+    settings = {field.name: getattr(options, field.name) for field in dataclasses.fields(PredictorOptions)}
+    with contextlib.ExitStack() as stack:
+        if options.input_file == STANDARD:
+            lines_in = sys.stdin.buffer
+        else:
+            lines_in = stack.enter_context(files.open_file(options.input_file, "rb"))
+        predictor = Predictor(**settings)
+        if options.output_file == STANDARD:
+            lines_out = stack.enter_context(_quiet_if_nobody_reads())
+        else:
+            lines_out = stack.enter_context(files.replacing(options.output_file, "wb"))
+        _answer_lines(lines_in, lines_out, predictor, options)
+
+
+def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
+    """The lines of a file without their ends: as many at a time as can be had without waiting for more.
+
+    Args:
+        file: binary; a pipe or a terminal must not have been read from before.
+        most: lines at a time.
+    """
+    lines, unfinished = [], []
+    for data in _reads(file):
+        first, *others = data.split(b"\n")
+        unfinished.append(first)
+        if others:
+            lines.append(b"".join(unfinished))
+            *complete, last = others
+            lines += complete
+            unfinished = [last]
+        while len(lines) >= most:
+            yield lines[:most]
+            del lines[:most]
+        if lines and not _has_more(file):
+            yield lines
+            lines = []
+    rest = b"".join(unfinished)
+    if lines or rest:
+        yield lines + ([rest] if rest else [])
+
+
+def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor, options: PredictOptions):
+    progress, done, num_bad = LineProgress(), 0, 0
+    to_texts = _json_reader(predictor) if options.input_format == JSON else _tsv_texts
+    for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
+        requests, errors = [], {}
+        for row, line in enumerate(lines):
+            try:
+                texts = to_texts(_decoded(line, is_first=not done and not row))
+                predictor.check(texts)
+                requests.append(texts)
+            except InputError as error:
+                errors[row] = error
+                if options.on_error == STOP:
+                    break
+        answers = predictor.answers(requests)
+        for row in range(len(requests) + len(errors)):
+            if row in errors and options.on_error == STOP:
+                lines_out.flush()
+                raise InputError(
+                    f"{_name(options.input_file)}: line {done + row + 1}: {errors[row]}; correct it, or give "
+                    "--on_error=report to go on"
+                )
+            answer = {"error": str(errors[row])} if row in errors else next(answers)
+            lines_out.write(_json_line(answer))
+        lines_out.flush()
+        done += len(lines)
+        num_bad += len(errors)
+        progress(done)
+    if num_bad:
+        logging.warning("%s: %d of %d lines are no requests", _name(options.input_file), num_bad, done)
+
+
+def _decoded(line: bytes, is_first: bool) -> str:
+    try:
+        text = line.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"byte {error.start + 1} is no UTF-8") from None
+    return text.removeprefix("\ufeff") if is_first else text
+
+
+def _tsv_texts(line: str) -> list[str]:
+    return line.split("\t")
+
+
+def _json_reader(predictor: Predictor) -> Callable[[str], Sequence[str]]:
+    required = predictor.columns[: predictor.num_required]
+
+    def texts(line: str) -> list[str]:
+        try:
+            found = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise InputError(f"no JSON ({error})") from None
+        if not isinstance(found, dict):
+            raise InputError(f"no JSON object; give one with the fields {', '.join(predictor.columns)}")
+        missing = [name for name in required if found.get(name) is None]
+        if missing:
+            raise InputError(f"the fields {', '.join(missing)} are missing")
+        given = [(name, found[name]) for name in predictor.columns if found.get(name) is not None]
+        for name, text in given:
+            if not isinstance(text, str):
+                raise InputError(f"the field {name} is no text")
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise InputError(f"the field {name} has half of a surrogate pair")
+        return [text for _, text in given]
+
+    return texts
+
+
+def _json_line(answer: dict) -> bytes:
+    try:
+        return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except ValueError:
+        raise InputError(
+            "the model gives numbers that are not finite; its checkpoint is damaged, or its training diverged"
+        ) from None
+
+
+def _reads(file: BinaryIO) -> Iterator[bytes]:
+    """What `file` has, piece by piece; a piece of a pipe or a terminal is what is there."""
+    read = getattr(file, "read1", file.read)  # a remote file has no read1, and never waits for somebody
+    while data := read(_BYTES_AT_ONCE):
+        yield data
+
+
+def _has_more(file: BinaryIO) -> bool:
+    """Whether the next read would not wait."""
+    if not hasattr(file, "fileno"):
+        return True
+    return bool(select.select([file.fileno()], [], [], 0)[0])
+
+
+@contextlib.contextmanager
+def _quiet_if_nobody_reads() -> Iterator[BinaryIO]:
+    """Standard output; the job ends when its reader has gone, as after `| head`."""
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # What is still to be flushed goes nowhere, without a complaint at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == STANDARD else path

@@ -1,0 +1,110 @@
+"""An exported model in this process: its signatures as functions of numpy arrays, and the files that it carries.
+
+In: a version's folder, or the folder of versions. Out: `LoadedModel`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert import files
+from official_bert.errors import InputError
+from official_bert.serving.export import versions
+
+
+class LoadedModel:
+    """A SavedModel of export_saved_model.py.
+
+    Attributes:
+        path: the version's folder.
+        task_name: what it does, as export_saved_model.py takes it.
+        flags: what it was exported with, by name.
+        labels: in the order of the outputs; None where there are none.
+        inputs: name of a signature -> the names of its inputs.
+        outputs: names of the outputs of `serving_default`.
+    """
+
+    def __init__(self, model_dir: str):
+        """Loads a model.
+
+        Args:
+            model_dir: a version's folder, or a folder of versions, of which the newest is taken.
+
+        Raises:
+            InputError: no model there, or none of this package's exports.
+        """
+        self.path = _version_folder(model_dir)
+        record = self._record()
+        self.task_name, self.flags = record["task_name"], record["flags"]
+        labels = os.path.join(self.path, "assets.extra", "labels.txt")
+        self.labels = list(files.read_lines(labels)) if files.exists(labels) else None
+        try:
+            with _quiet():
+                model = tf.saved_model.load(self.path)
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            raise InputError(
+                f"{self.path}: is no complete SavedModel ({_first_line(error)}); export it anew"
+            ) from error
+        self._signatures = model.signatures
+        self.inputs = {
+            name: tuple(function.structured_input_signature[1]) for name, function in self._signatures.items()
+        }
+        self.outputs = set(self._signatures["serving_default"].structured_outputs)
+
+    @property
+    def vocab_file(self) -> str:
+        """Path of the vocabulary."""
+        return os.path.join(self.path, "assets", "vocab.txt")
+
+    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs of a signature.
+
+        Args:
+            signature: its name.
+            inputs: by name; those that the signature does not take are left out.
+        """
+        tensors = {name: tf.constant(inputs[name]) for name in self.inputs[signature]}
+        return {name: value.numpy() for name, value in self._signatures[signature](**tensors).items()}
+
+    def _record(self) -> dict[str, Any]:
+        path = os.path.join(self.path, "assets.extra", "export.json")
+        if not files.exists(path):
+            raise InputError(
+                f"{path}: is missing, and with it how text is read; export the model with export_saved_model.py"
+            )
+        with files.open_file(path) as file:
+            return json.load(file)
+
+
+def _version_folder(model_dir: str) -> str:
+    if files.exists(os.path.join(model_dir, "saved_model.pb")):
+        return model_dir
+    found = versions(model_dir) if files.is_folder(model_dir) else []
+    if not found:
+        raise InputError(
+            f"--model_dir={model_dir}: holds no exported model; name an --export_dir or a version in it"
+        )
+    return os.path.join(model_dir, str(found[-1]))
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Keeps back TensorFlow's warnings that an export has no gradients, which it is not meant to have."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
