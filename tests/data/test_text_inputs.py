@@ -51,7 +51,7 @@ def random_words(rng, largest):
 # --- one text or two
 
 
-@pytest.mark.parametrize("max_seq_length", [4, 5, 8, 9, 30])
+@pytest.mark.parametrize("max_seq_length", [4, 9, 30])
 def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
     rng = random.Random(max_seq_length)
     pairs = [(" ".join(random_words(rng, 9)), " ".join(random_words(rng, 9))) for _ in range(200)]
@@ -83,7 +83,7 @@ def test_single_texts_by_hand(tokenizer):
 
 @pytest.mark.parametrize(
     ("max_seq_length", "doc_stride", "max_query_length"),
-    [(14, 4, 4), (9, 1, 5), (10, 100, 3), (24, 7, 9), (400, 128, 64), (230, 30, 6)],
+    [(14, 4, 4), (9, 1, 5), (10, 100, 3), (230, 30, 64)],
 )
 def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_stride, max_query_length):
     rng = random.Random(doc_stride)
@@ -154,7 +154,7 @@ def test_lengths_without_room_are_refused(tokenizer, max_seq_length, doc_stride,
 # --- words to be tagged
 
 
-@pytest.mark.parametrize("max_seq_length", [3, 4, 7, 16, 64])
+@pytest.mark.parametrize("max_seq_length", [3, 7, 16])
 def test_word_windows_are_those_of_run_ner(tokenizer, tmp_path, max_seq_length):
     rng = random.Random(max_seq_length)
     sentences = [random_words(rng, 40) or ["the"] for _ in range(60)]
