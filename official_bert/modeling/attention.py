@@ -40,12 +40,23 @@ class SelfAttention(keras.layers.Layer):
         for projection in (self.query, self.key, self.value):
             projection.build(input_shape)
 
-    def call(self, x, bias, dropout_seed=None):
-        """Float[B*F, N*H] and the scores' bias float[B, 1, 1, T] to float[B*F, N*H], the heads side by side."""
-        length = ops.shape(bias)[-1]
-        query = self._split_heads(self.query(x), length)  # [B, N, F, H]
-        key = self._split_heads(self.key(x), length)  # [B, N, T, H]
-        value = self._split_heads(self.value(x), length)  # [B, N, T, H]
+    def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
+        """What some vectors attend to, the heads side by side.
+
+        Args:
+            from_x: float[B*F, N*H], those that attend.
+            x: float[B*T, N*H], all.
+            bias: float[B, 1, 1, T], of the scores.
+            dropout_seed: int32[2] or None.
+            from_length: F; T if None.
+
+        Returns:
+            float[B*F, N*H].
+        """
+        to_length = ops.shape(bias)[-1]
+        query = self._split_heads(self.query(from_x), from_length or to_length)  # [B, N, F, H]
+        key = self._split_heads(self.key(x), to_length)  # [B, N, T, H]
+        value = self._split_heads(self.value(x), to_length)  # [B, N, T, H]
 
         # The query is scaled, not the scores: the same product over fewer numbers.
         scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
@@ -74,5 +85,7 @@ class Attention(keras.layers.Layer):
         self.merge = ResidualOutput(self.config, self.dropout_index + 1)
         self.merge.build(input_shape)
 
-    def call(self, x, bias, dropout_seed=None):
-        return self.merge(self.heads(x, bias, dropout_seed), x, dropout_seed)
+    def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
+        """As SelfAttention's."""
+        attended = self.heads(from_x, x, bias, dropout_seed, from_length=from_length)
+        return self.merge(attended, from_x, dropout_seed)

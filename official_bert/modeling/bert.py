@@ -19,8 +19,9 @@ class BertOutput(NamedTuple):
 
     Attributes:
         embedding_output: float[B, S, hidden], the embeddings after layer norm (and dropout in training).
-        all_encoder_layers: a float[B, S, hidden] for each layer, first layer first.
-        sequence_output: float[B, S, hidden], the last of them.
+        all_encoder_layers: a float[B, S, hidden] for each layer, first layer first; with `first_token_only` the last
+            is float[B, 1, hidden].
+        sequence_output: the last of them.
         pooled_output: float[B, hidden], tanh of a dense layer on the first token's vector.
     """
 
@@ -69,7 +70,15 @@ class BertModel(keras.Model):
         """float[vocab, hidden], the word embeddings."""
         return self.embeddings.word_embeddings
 
-    def __call__(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
+    def __call__(
+        self,
+        input_ids,
+        input_mask=None,
+        segment_ids=None,
+        training=False,
+        dropout_seed=None,
+        first_token_only=False,
+    ):
         """Encodes a batch; lists, arrays and tensors of other integers do as well.
 
         Args:
@@ -78,6 +87,8 @@ class BertModel(keras.Model):
             segment_ids: int32[B, S], 0 for the first segment and 1 for the second; None means all zeros.
             training: whether dropout is applied.
             dropout_seed: int32[2], of which every mask is made; drawn when `training` without one.
+            first_token_only: whether the last layer is computed for the first token only, which is all that the
+                pooled output needs.
 
         Returns:
             BertOutput.
@@ -87,9 +98,19 @@ class BertModel(keras.Model):
                 (the last in eager calls only).
         """
         inputs = checked_encoder_inputs(self.config, input_ids, input_mask, segment_ids)
-        return super().__call__(*inputs, training=training, dropout_seed=dropout_seed)
+        return super().__call__(
+            *inputs, training=training, dropout_seed=dropout_seed, first_token_only=first_token_only
+        )
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
+    def call(
+        self,
+        input_ids,
+        input_mask=None,
+        segment_ids=None,
+        training=False,
+        dropout_seed=None,
+        first_token_only=False,
+    ):
         """The computation behind `__call__`."""
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
@@ -98,7 +119,7 @@ class BertModel(keras.Model):
         dropout_seed = self.dropout_seed(training, dropout_seed)
 
         embedded = self.embeddings(input_ids, segment_ids, dropout_seed)
-        layers = self.encoder(embedded, input_mask, dropout_seed)
+        layers = self.encoder(embedded, input_mask, dropout_seed, first_token_only=first_token_only)
         return BertOutput(embedded, layers, layers[-1], self.pooler(layers[-1][:, 0]))
 
     def dropout_seed(self, training, given):

@@ -31,9 +31,9 @@ class EncoderLayer(keras.layers.Layer):
         self.merge = ResidualOutput(config, self.dropout_index + 2)
         self.merge.build((*input_shape[:-1], config.intermediate_size))
 
-    def call(self, x, bias, dropout_seed=None):
-        """Float[B*S, hidden] and float[B, 1, 1, S] to float[B*S, hidden]."""
-        attended = self.attention(x, bias, dropout_seed)
+    def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
+        """Float[B*F, hidden]; arguments as SelfAttention's."""
+        attended = self.attention(from_x, x, bias, dropout_seed, from_length=from_length)
         return self.merge(self.intermediate(attended), attended, dropout_seed)
 
 
@@ -49,13 +49,19 @@ class Encoder(keras.layers.Layer):
         for layer in self.stack:
             layer.build((None, self.config.hidden_size))
 
-    def call(self, x, input_mask, dropout_seed=None):
-        """Float[B, S, hidden] and int32[B, S] to a list of float[B, S, hidden], first layer first."""
+    def call(self, x, input_mask, dropout_seed=None, first_token_only=False):
+        """Float[B, S, hidden] and int32[B, S] to a list of float[B, S, hidden], first layer first.
+
+        With `first_token_only` the last of them is float[B, 1, hidden].
+        """
         length, hidden = ops.shape(x)[1], self.config.hidden_size
         bias = attention_bias(input_mask, x.dtype)
         x = ops.reshape(x, (-1, hidden))
         outputs = []
-        for layer in self.stack:
-            x = layer(x, bias, dropout_seed)
+        for layer in self.stack[: -1 if first_token_only else None]:
+            x = layer(x, x, bias, dropout_seed)
             outputs.append(ops.reshape(x, (-1, length, hidden)))
+        if first_token_only:
+            first = ops.reshape(x, (-1, length, hidden))[:, 0]  # [B, hidden]
+            outputs.append(self.stack[-1](first, x, bias, dropout_seed, from_length=1)[:, None])
         return outputs

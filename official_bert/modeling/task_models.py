@@ -38,7 +38,9 @@ class _LinearModel(keras.Model):
     def _logits(self, features, training, dropout_seed, output: str):
         """Float[..., K] of one of the encoder's outputs, by its name."""
         seed = (draw_seed() if dropout_seed is None else dropout_seed) if training else None
-        vectors = getattr(_encoded(self.bert, features, training, seed), output)
+        # Not in training, where it would draw other dropout masks: a seed gives the same weights as ever.
+        first_token_only = output == "pooled_output" and not training
+        vectors = getattr(_encoded(self.bert, features, training, seed, first_token_only), output)
         vectors = dropout(vectors, CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
         return ops.matmul(vectors, ops.transpose(self.output_weights)) + self.output_bias
 
@@ -160,8 +162,9 @@ class BertSpans(keras.Model):
         return logits[..., 0], logits[..., 1]
 
 
-def _encoded(bert, features, training, dropout_seed):
-    return bert(*(features[name] for name in ENCODER_INPUTS), training=training, dropout_seed=dropout_seed)
+def _encoded(bert, features, training, dropout_seed, first_token_only=False):
+    inputs = (features[name] for name in ENCODER_INPUTS)
+    return bert(*inputs, training=training, dropout_seed=dropout_seed, first_token_only=first_token_only)
 
 
 def _with_head_range(config: BertConfig) -> BertConfig:

@@ -78,6 +78,17 @@ def test_padding_does_not_reach_the_tokens(model):
     np.testing.assert_allclose(short.sequence_output, padded.sequence_output[:, :4], atol=2e-6)
 
 
+def test_the_first_token_alone_is_the_same(model):
+    mask = np.ones_like(IDS)
+    mask[1, 5:] = 0
+    whole, first = model(IDS, mask), model(IDS, mask, first_token_only=True)
+    np.testing.assert_allclose(first.pooled_output, whole.pooled_output, atol=2e-6)
+    assert first.sequence_output.shape == (len(IDS), 1, CONFIG.hidden_size)
+    np.testing.assert_allclose(first.sequence_output, whole.sequence_output[:, :1], atol=2e-6)
+    for ours, theirs in zip(first.all_encoder_layers[:-1], whole.all_encoder_layers[:-1], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_one_hot_lookup_gives_the_same(model):
     one_hot = BertModel(CONFIG, use_one_hot_embeddings=True)
     for target, source in zip(one_hot.weights, model.weights, strict=True):
