@@ -11,8 +11,8 @@ _MIN_SEQ_LENGTH = 3  # special tokens of a pair
 class ExportOptions:
     task_name: str = option(
         help="What the checkpoint does: a task of run_classifier.py (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, "
-        "WNLI, AX, XNLI, tsv), squad, swag, codah, ner, or pretraining for the vectors and masked words of a "
-        "pre-trained model."
+        "WNLI, AX, XNLI, tsv), squad, swag, codah, ner, pretraining for the vectors and masked words of a "
+        "pre-trained model, or module:Class, a task of your own."
     )
     export_dir: str = option(
         help="Folder that a server watches: the export becomes the folder of the next version number in it."

@@ -20,6 +20,7 @@ from official_bert.tasks import choices, registry
 from official_bert.tasks.base import Task
 from official_bert.tasks.classification import ClassificationTask
 from official_bert.tasks.pretrained import PretrainedTask
+from official_bert.tasks.processor import DataProcessor
 from official_bert.tasks.squad_task import SquadTask
 from official_bert.tasks.swag import SwagTask
 from official_bert.tasks.tagging import TaggingTask
@@ -54,6 +55,10 @@ def _task(options: ExportOptions, config: BertConfig, tokenizer: FullTokenizer) 
         return SwagTask()
     if name == "pretraining":
         return _pretrained(options, config, tokenizer)
+    if registry.is_outside(options.task_name):
+        outside = registry.load(options.task_name)
+        if not isinstance(outside, DataProcessor):
+            return outside
     # The classifier's options know how its processors are made and where the labels lie.
     fine_tuning = ClassifierOptions(
         data_dir="",
@@ -78,7 +83,7 @@ def _task(options: ExportOptions, config: BertConfig, tokenizer: FullTokenizer) 
         fine_tuning = dataclasses.replace(fine_tuning, labels=labels)
     processor = registry.make_processor(fine_tuning)
     known = processor.get_labels()
-    if labels and known != labels:
+    if labels and list(known or ()) != labels:
         raise InputError(
             f"--task_name={options.task_name}: its labels are {', '.join(known or ['a score'])}, but those beside the "
             f"checkpoint are {', '.join(labels)}; name the task that it was trained on"

@@ -21,6 +21,7 @@ from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.serving import warmup
 from official_bert.serving.export import ExportedModel, export_version
 from official_bert.serving.signatures import masked_signature, tensor_signatures
+from official_bert.tasks import registry
 from official_bert.tasks.base import Task
 from official_bert.tasks.pretrained import PretrainedTask
 from official_bert.training.reporting import package_versions
@@ -67,7 +68,7 @@ def export_model(
 def _record(options: ExportOptions | FineTuningOptions, task_name: str) -> bytes:
     """What reads text for this model must know, and the run must be repeated with."""
     record = {
-        "task_name": task_name.lower(),
+        "task_name": task_name if registry.is_outside(task_name) else task_name.lower(),
         "flags": dataclasses.asdict(options),
         "versions": package_versions(),
     }
