@@ -10,8 +10,8 @@ from official_bert.options.fine_tuning import FineTuningOptions
 class ClassifierOptions(FineTuningOptions):
     data_dir: str = option(help="The input data folder: the .tsv files (or other data files) of the task.")
     task_name: str = option(
-        help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, or tsv for files of your "
-        "own (case and hyphens do not count)."
+        help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, tsv for files of your "
+        "own (case and hyphens do not count), or module:Class, a DataProcessor of your own."
     )
     max_seq_length: int = option(
         128, check=POSITIVE, help="Maximum input length in WordPiece tokens; longer inputs are cut."
