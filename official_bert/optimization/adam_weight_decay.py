@@ -106,7 +106,7 @@ class AdamWeightDecayOptimizer(tf.Module):
             variable.assign(moved)
 
     # By XLA it is one pass over memory instead of a dozen. One compilation a shape.
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def _moved(self, weight, first, second, gradient, rate, decay):
         """The weight and its slots after the update."""
         m = self.beta_1 * first + (1.0 - self.beta_1) * gradient

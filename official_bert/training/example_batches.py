@@ -93,11 +93,12 @@ class ExampleBatches:
     def _fresh_order(self) -> Iterator[int]:
         return example_order(len(self._lengths), self._seed, self._buffer_size)
 
-    def draw(self, num_steps: int) -> dict:
-        """The next batches, one on the other.
+    def draw(self, num_steps: int) -> dict | list[dict]:
+        """The next batches, one on the other; where each is padded to its longest example, one by one.
 
         Returns:
-            Per-replica values [most_steps, batch / replicas, ...], of which the first `num_steps` count.
+            Per-replica values [most_steps, batch / replicas, ...], of which the first `num_steps` count, or
+            `num_steps` batches of [1, batch / replicas, ...].
         """
         position = int(self._position.numpy())
         if position != self._drawn:  # restored: go there
@@ -107,15 +108,18 @@ class ExampleBatches:
         self._drawn = position + count
         self._position.assign(self._drawn)
 
-        length = self._max_length
+        rows = rows.reshape(num_steps, self._batch_size)
         if self._pad_to_longest:
-            length = padded_length(int(self._lengths[rows].max()), length)
+            return [self._stacked(batch[None], int(self._lengths[batch].max())) for batch in rows]
         # Steps beyond those asked for are never read: one shape means one trace.
-        rows = np.concatenate([rows, np.tile(rows[-self._batch_size :], self._most_steps - num_steps)])
-        shape = (self._most_steps, self._batch_size)
+        unread = np.repeat(rows[-1:], self._most_steps - num_steps, axis=0)
+        return self._stacked(np.concatenate([rows, unread]), self._max_length)
+
+    def _stacked(self, rows: np.ndarray, longest: int) -> dict:
+        """The batches of int[steps, batch] as per-replica values."""
+        features = self._features(rows.ravel(), padded_length(longest, self._max_length))
         stacked = {
-            name: values.reshape(*shape, *values.shape[1:])
-            for name, values in self._features(rows, length).items()
+            name: tf.convert_to_tensor(values.reshape(*rows.shape, *values.shape[1:]))
+            for name, values in features.items()
         }
-        stacked = {name: tf.convert_to_tensor(values) for name, values in stacked.items()}
         return split_over_replicas(self._strategy, stacked, axis=1)

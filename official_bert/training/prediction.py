@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from official_bert.training.distribution import split_over_replicas
 from official_bert.training.example_batches import padded_length
+from official_bert.training.loop import traced_once
 
 
 def compiled_outputs(
@@ -21,12 +22,11 @@ def compiled_outputs(
         outputs: a batch to a dict of [batch, ...]; run in replica context.
     """
 
-    @tf.function(reduce_retracing=True)
-    def run(batch):
-        gathered = strategy.run(outputs, args=(batch,))
-        return {name: strategy.gather(value, axis=0) for name, value in gathered.items()}
+    def gathered(batch):
+        on_replicas = strategy.run(outputs, args=(batch,))
+        return {name: strategy.gather(value, axis=0) for name, value in on_replicas.items()}
 
-    return run
+    return traced_once(strategy, gathered, num_fixed_axes=0)
 
 
 def predict(
