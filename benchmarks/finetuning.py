@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""Compares fine-tuning with Hugging Face on PyTorch: the metric of each task, training and evaluation seconds.
+
+In: a folder of real data, a Hugging Face encoder. Out: tables; a JSON line in --output for each run when it is
+finished. Runs that the file already holds are not made again.
+
+A run is a process of its own. Ours is the job of the script that users run; Hugging Face's is the usual loop: AdamW
+with bias correction, a linear schedule with warm-up, clipping at norm 1, the whole set shuffled in each epoch, batches
+padded to their longest example. Both sides read the same features, and our metrics judge both. The seconds are those
+of the training loop and of the evaluation loop, tracing included, imports and reading of data excluded.
+
+    python benchmarks/finetuning.py --data=data --model=encoder --work_dir=work --output=runs.jsonl
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import finetuning_tasks as tasks
+import numpy as np
+
+SIDES = ("ours", "peer")
+OPTIMIZERS = ("usual", "original")
+
+
+def our_run(benchmark: tasks.Benchmark, options) -> dict:
+    """Trains and evaluates by the job of our script, whose two loops are timed."""
+    import importlib
+
+    from official_bert.runners.fine_tuning import FineTuning
+
+    secs = {"train": [], "outputs": []}
+
+    def timed(name):
+        method = getattr(FineTuning, name)
+
+        def run(*arguments, **keywords):
+            start = time.perf_counter()
+            result = method(*arguments, **keywords)
+            secs[name].append(time.perf_counter() - start)
+            return result
+
+        setattr(FineTuning, name, run)
+
+    timed("train")
+    timed("outputs")
+    modules = {"run_classifier": "classify", "run_ner": "tag", "run_swag": "choose", "run_squad": "squad"}
+    importlib.import_module(f"official_bert.runners.{modules[benchmark.script]}").run(options)
+    lines = (pathlib.Path(options.output_dir) / "eval_results.txt").read_text().splitlines()
+    results = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+    return {"results": results, "train_secs": secs["train"][0], "eval_secs": secs["outputs"][-1]}
+
+
+def peer_run(benchmark: tasks.Benchmark, options, model_folder: pathlib.Path, optimizer: str) -> dict:
+    """Trains and evaluates Hugging Face's model."""
+    import torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.manual_seed(options.random_seed)
+    sets = tasks.read_sets(options)
+    model = tasks.peer_model(benchmark, sets, model_folder)
+
+    start = time.perf_counter()
+    peer_training(model, sets, options, optimizer)
+    train_secs = time.perf_counter() - start
+
+    model.eval()
+
+    def logits_of(rows):
+        length = int(sets.dev.lengths[rows].max())
+        inputs = tasks.peer_inputs(sets.dev.features(rows, length))
+        labels = [name for name in inputs if name in ("labels", "start_positions", "end_positions")]
+        output = model(**{name: value for name, value in inputs.items() if name not in labels})
+        logits = (
+            [output.start_logits, output.end_logits] if hasattr(output, "start_logits") else [output.logits]
+        )
+        return [each.numpy() for each in logits]
+
+    start = time.perf_counter()
+    batch_size = getattr(options, "eval_batch_size", options.predict_batch_size)
+    with torch.inference_mode():
+        outputs = tasks.peer_outputs(sets, logits_of, batch_size)
+    eval_secs = time.perf_counter() - start
+    return {
+        "results": sets.task.metrics(sets.dev, outputs),
+        "train_secs": train_secs,
+        "eval_secs": eval_secs,
+        "num_targets": sets.num_targets,
+    }
+
+
+def peer_training(model, sets: tasks.Sets, options, optimizer: str):
+    """The usual training loop of Hugging Face's models, with its optimizer or with the original's."""
+    import torch
+    import transformers
+    from finetuning_losses import OriginalAdam
+
+    batch_size, count = options.train_batch_size, len(sets.train.lengths)
+    steps_an_epoch = math.ceil(count / batch_size)
+    num_steps = int(steps_an_epoch * options.num_train_epochs)
+    num_warmup_steps = int(num_steps * options.warmup_proportion)
+    if optimizer == "original":
+        update = OriginalAdam(
+            model.named_parameters(), num_steps, num_warmup_steps, options.learning_rate
+        ).step
+    else:
+        decayed, others = [], []
+        for name, parameter in model.named_parameters():
+            (others if "bias" in name or "LayerNorm" in name else decayed).append(parameter)
+        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+        adam = torch.optim.AdamW(groups, lr=options.learning_rate, eps=1e-8)
+        schedule = transformers.get_linear_schedule_with_warmup(adam, num_warmup_steps, num_steps)
+
+        def update():
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            adam.step()
+            schedule.step()
+            adam.zero_grad()
+
+    draws = np.random.default_rng(options.random_seed)
+    model.train()
+    for step in range(num_steps):
+        place = step % steps_an_epoch * batch_size
+        if place == 0:
+            order = draws.permutation(count)
+        rows = order[place : place + batch_size]
+        batch = sets.train.features(rows, int(sets.train.lengths[rows].max()))
+        loss = model(**tasks.peer_inputs(batch)).loss
+        loss.backward()
+        update()
+        if step % 50 == 0:
+            print(f"step {step}/{num_steps} loss {loss.item():.4f}", file=sys.stderr, flush=True)
+
+
+def passes(name: str, ours: list[float], peers: list[float], num_targets: int) -> bool:
+    """Whether ours is not below the other side by more than chance.
+
+    With several seeds chance is two standard errors of the difference of the means; with one, two standard errors of
+    the difference of two shares of `num_targets` examples.
+    """
+    scale = 100.0 if tasks.BENCHMARKS[name].in_percent else 1.0
+    difference = (statistics.mean(ours) - statistics.mean(peers)) / scale
+    if min(len(ours), len(peers)) > 1:
+        error = math.sqrt(sum(statistics.variance(side) / len(side) for side in (ours, peers))) / scale
+    else:
+        p = peers[0] / scale
+        error = math.sqrt(2.0 * p * (1.0 - p) / num_targets)
+    return difference >= -2.0 * error
+
+
+def print_tables(rows: list[dict]):
+    """What is there of the comparison, a line a task."""
+    print(
+        "\n| task | metric | runs | ours | Hugging Face | not below by chance | training, s | evaluation, s | lead |"
+    )
+    print("|---|---|--:|--:|--:|---|--:|--:|--:|")
+    for name, benchmark in tasks.BENCHMARKS.items():
+        ours, peers = ([row for row in rows if (row["task"], row["side"]) == (name, side)] for side in SIDES)
+        if not (ours and peers):
+            continue
+        values = [[row["results"][benchmark.metric] for row in side] for side in (ours, peers)]
+        scale = 1.0 if benchmark.in_percent else 100.0
+        told = [_mean_and_deviation([scale * value for value in side]) for side in values]
+        verdict = "yes" if passes(name, *values, peers[0]["num_targets"]) else "no"
+        secs = {
+            what: [statistics.mean(row[what] for row in side) for side in (ours, peers)]
+            for what in ("train_secs", "eval_secs")
+        }
+        times = [f"{mine:.0f} / {theirs:.0f}" for mine, theirs in secs.values()]
+        lead = " / ".join(f"{theirs / mine:.1f}x" for mine, theirs in secs.values())
+        metric = benchmark.metric.removeprefix("eval_")
+        runs = f"{len(ours)} / {len(peers)}"
+        print(
+            f"| {name} | {metric} | {runs} | {told[0]} | {told[1]} | {verdict} | {times[0]} | {times[1]} | {lead} |"
+        )
+    print(flush=True)
+
+
+def _mean_and_deviation(values: list[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{deviation}"
+
+
+def one_run(flags, name: str, side: str, seed: int):
+    """Makes a run and prints its row as the last line."""
+    import logging
+
+    from absl import logging as absl_logging
+
+    absl_logging.set_verbosity(logging.INFO)
+    benchmark = tasks.BENCHMARKS[name]
+    with tempfile.TemporaryDirectory(dir=flags.work_dir) as output_dir:
+        more = {"random_seed": seed} | json.loads(flags.more)
+        options = tasks.options_of(
+            benchmark, flags.work_dir / "data", flags.model, pathlib.Path(output_dir), **more
+        )
+        if side == "ours":
+            row = our_run(benchmark, options)
+        else:
+            row = peer_run(benchmark, options, flags.model, flags.optimizer)
+    row |= {"task": name, "side": side, "seed": seed, "variant": variant_of(flags)}
+    print(json.dumps(row), flush=True)
+
+
+def variant_of(flags) -> str:
+    """What sets a run apart from those of the comparison; empty for them."""
+    more = "" if flags.more == "{}" else flags.more
+    return more + ("" if flags.optimizer == "usual" else flags.optimizer)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with glue, squad and so on")
+    parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
+    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="for the data as it is used")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
+    parser.add_argument("--tasks", nargs="*", choices=tasks.BENCHMARKS, default=list(tasks.BENCHMARKS))
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--seeds", nargs="+", type=int, help="instead of 0, or 0 to 2")
+    parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
+    parser.add_argument("--more", default="{}", help="other options of our scripts, for both sides, as JSON")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="usual", help="of Hugging Face's side")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+
+    if flags.one:
+        one_run(flags, flags.tasks[0], flags.sides[0], flags.seeds[0])
+        return
+    os.sched_setaffinity(0, [int(cpu) for cpu in flags.cpus.split(",")])
+    flags.work_dir.mkdir(parents=True, exist_ok=True)
+    tasks.prepare_data(flags.data, flags.work_dir / "data")
+    lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
+    rows = [json.loads(line) for line in lines]
+    done = {(row["task"], row["side"], row["seed"], row["variant"]) for row in rows}
+    for name in flags.tasks:
+        for seed in flags.seeds or range(tasks.BENCHMARKS[name].num_seeds):
+            for side in flags.sides:
+                if (name, side, seed, variant_of(flags)) in done:
+                    continue
+                command = [sys.executable, __file__, *sys.argv[1:], "--one", "--tasks", name]
+                command += ["--sides", side, "--seeds", str(seed)]
+                ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                rows.append(json.loads(ran.stdout.splitlines()[-1]))
+                with flags.output.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(rows[-1]) + "\n")
+                print(json.dumps(rows[-1]), flush=True)
+    print_tables([row for row in rows if row["variant"] == variant_of(flags)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""The tasks of the fine-tuning benchmarks: their flags and data, and Hugging Face's model of each.
+
+In: a folder of real data and a Hugging Face encoder. Out: options of our scripts, encoded sets, PyTorch models and
+their losses.
+"""
+
+import itertools
+import json
+import pathlib
+import shutil
+from typing import NamedTuple
+
+import numpy as np
+
+SST2_ROWS, CODAH_DEV_ROWS, SQUAD_DEV_QUESTIONS, SQUAD_DEV_ARTICLES = 20_000, 555, 2_000, 5
+
+
+class Benchmark(NamedTuple):
+    """A task with the settings of the comparison.
+
+    Attributes:
+        script: of ours.
+        metric: key of eval_results.txt that is compared.
+        flags: of the script, beside those that all tasks share.
+        num_seeds: runs of each side.
+        evaluation: the flag that asks for it.
+        in_percent: whether the metric is.
+    """
+
+    script: str
+    metric: str
+    flags: dict
+    num_seeds: int = 1
+    evaluation: str = "do_eval"
+    in_percent: bool = False
+
+
+def _glue(name: str, metric: str, num_seeds: int = 1, epochs: float = 3.0) -> Benchmark:
+    flags = {"task_name": name, "data_dir": name, "num_train_epochs": epochs, "shuffle_buffer_size": 0}
+    return Benchmark("run_classifier", metric, flags | {"eval_batch_size": 32}, num_seeds)
+
+
+def _squad(name: str, **flags) -> Benchmark:
+    flags |= {"train_file": f"{name}/train.json", "predict_file": f"{name}/dev.json", "max_seq_length": 256}
+    flags |= {"doc_stride": 128, "shuffle_buffer_size": 0, "train_batch_size": 16, "predict_batch_size": 32}
+    flags |= {"length_aware_batches": True}
+    return Benchmark("run_squad", "f1", flags, evaluation="do_predict", in_percent=True)
+
+
+BENCHMARKS = {
+    "STS-B": _glue("STS-B", "eval_spearman", num_seeds=3),
+    "CoLA": _glue("CoLA", "eval_matthews", num_seeds=3),
+    "WNUT-17": Benchmark("run_ner", "eval_f1", {"data_dir": "WNUT-17", "eval_batch_size": 32}, num_seeds=3),
+    "SST-2": _glue("SST-2", "eval_accuracy", epochs=1.0),
+    "CODAH": Benchmark(
+        "run_swag",
+        "eval_accuracy",
+        {"task_name": "codah", "data_dir": "CODAH", "train_batch_size": 16, "eval_batch_size": 16},
+    ),
+    "SQuAD 1.1": _squad("SQuAD-1.1", num_train_epochs=1.0),
+    "SQuAD 2.0": _squad("SQuAD-2.0", num_train_epochs=2.0, version_2_with_negative=True),
+}
+
+
+def prepare_data(source: pathlib.Path, target: pathlib.Path):
+    """Lays the data out as the scripts want it, the parts of the comparison only.
+
+    Args:
+        source: with the folders glue, wnut17, codah and squad.
+        target: gets a folder for each task; left as it is if it exists.
+    """
+    if target.exists():
+        return
+    made = target.with_name(target.name + ".new")
+    shutil.rmtree(made, ignore_errors=True)
+    for name in ("STS-B", "CoLA", "SST-2"):
+        shutil.copytree(source / "glue" / name, made / name)
+    _copy_lines(source / "glue/SST-2/train.tsv", made / "SST-2/train.tsv", slice(SST2_ROWS + 1))
+    shutil.copytree(source / "wnut17", made / "WNUT-17")
+    for name in ("CODAH", "SQuAD-1.1", "SQuAD-2.0"):
+        (made / name).mkdir()
+    _copy_lines(source / "codah/full_data.tsv", made / "CODAH/train.tsv", slice(-CODAH_DEV_ROWS))
+    _copy_lines(source / "codah/full_data.tsv", made / "CODAH/dev.tsv", slice(-CODAH_DEV_ROWS, None))
+    shutil.copy(source / "squad/train-v1.1-subset.json", made / "SQuAD-1.1/train.json")
+    dev = json.loads((source / "squad/dev-v1.1.json").read_text(encoding="utf-8"))
+    _write_squad(made / "SQuAD-1.1/dev.json", dev, _first_questions(dev["data"], SQUAD_DEV_QUESTIONS))
+    half = json.loads((source / "squad/v2.0-half.json").read_text(encoding="utf-8"))
+    _write_squad(made / "SQuAD-2.0/train.json", half, half["data"][:-SQUAD_DEV_ARTICLES])
+    _write_squad(made / "SQuAD-2.0/dev.json", half, half["data"][-SQUAD_DEV_ARTICLES:])
+    made.rename(target)
+
+
+def _copy_lines(source: pathlib.Path, target: pathlib.Path, part: slice):
+    lines = source.read_text(encoding="utf-8").split("\n")
+    lines = lines[:-1] if not lines[-1] else lines
+    target.write_text("".join(f"{line}\n" for line in lines[part]), encoding="utf-8")
+
+
+def _write_squad(path: pathlib.Path, whole: dict, articles: list[dict]):
+    path.write_text(json.dumps(whole | {"data": articles}), encoding="utf-8")
+
+
+def _first_questions(articles: list[dict], count: int) -> list[dict]:
+    """The articles, cut behind so many questions."""
+    kept = []
+    for article in articles:
+        paragraphs = []
+        for paragraph in article["paragraphs"]:
+            questions = paragraph["qas"][:count]
+            count -= len(questions)
+            if questions:
+                paragraphs.append(paragraph | {"qas": questions})
+        if paragraphs:
+            kept.append(article | {"paragraphs": paragraphs})
+    return kept
+
+
+def options_of(
+    benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, output_dir: pathlib.Path, **more
+):
+    """The options of our script for training and evaluation of a benchmark."""
+    from official_bert.options import classifier, ner, squad, swag
+
+    classes = {
+        "run_classifier": classifier.ClassifierOptions,
+        "run_ner": ner.NerOptions,
+        "run_swag": swag.SwagOptions,
+        "run_squad": squad.SquadOptions,
+    }
+    flags = benchmark.flags | {
+        name: str(data / benchmark.flags[name])
+        for name in ("data_dir", "train_file", "predict_file")
+        if name in benchmark.flags
+    }
+    flags |= {"vocab_file": str(model / "vocab.txt"), "bert_config_file": str(model / "config.json")}
+    flags |= {"init_checkpoint": str(model), "output_dir": str(output_dir), "learning_rate": 5e-5}
+    flags |= {"do_train": True, benchmark.evaluation: True, "save_checkpoints_steps": 1_000_000}
+    return classes[benchmark.script](**flags | more)
+
+
+class Sets(NamedTuple):
+    """What a benchmark trains on and is measured on.
+
+    Attributes:
+        task: of ours: its head, its metrics.
+        train, dev: encoded sets.
+        num_outputs: of the head.
+        num_examples: in the training set; in SQuAD they are questions.
+        num_targets: in the development set, as the metric counts them.
+    """
+
+    task: object
+    train: object
+    dev: object
+    num_outputs: int
+    num_examples: int
+    num_targets: int
+
+
+def read_sets(options) -> Sets:
+    """The sets that our script makes of its options, by the same functions."""
+    from official_bert.tokenization import FullTokenizer
+
+    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case)
+    return _READERS[type(options).__name__](options, tokenizer)
+
+
+def _read_classification(options, tokenizer) -> Sets:
+    from official_bert.tasks import registry
+    from official_bert.tasks.classification import ClassificationTask
+    from official_bert.tasks.examples import encoded_examples
+
+    processor = registry.make_processor(options)
+    examples = processor.get_train_examples(options.data_dir), processor.get_dev_examples(options.data_dir)
+    labels = processor.get_labels()
+    train, dev = (encoded_examples(each, labels, options.max_seq_length, tokenizer) for each in examples)
+    return Sets(ClassificationTask(processor, labels), train, dev, len(labels or "1"), len(train), len(dev))
+
+
+def _read_tags(options, tokenizer) -> Sets:
+    from official_bert.data.conll import read_conll
+    from official_bert.tasks.ner import conll_path, encoded_words, labels_of
+    from official_bert.tasks.tagging import EncodedSentences, TaggingTask
+
+    sources = [read_conll(conll_path(options.data_dir, name)) for name in ("train", "dev")]
+    labels = labels_of(sources[0].sentences)
+    train, dev = (
+        EncodedSentences(source, encoded_words(source, labels, options.max_seq_length, tokenizer))
+        for source in sources
+    )
+    num_entities = sum(tag[0] == "B" for sentence in sources[1].sentences for tag in sentence.tags)
+    return Sets(TaggingTask(labels), train, dev, len(labels), len(train.words), num_entities)
+
+
+def _read_choices(options, tokenizer) -> Sets:
+    from official_bert.tasks.choices import TASKS, encoded_choices
+    from official_bert.tasks.swag import SwagTask
+
+    task = TASKS[options.task_name]
+    train, dev = (
+        encoded_choices(
+            task.read(task.path(options.data_dir, name), name, True), options.max_seq_length, tokenizer
+        )
+        for name in ("train", "dev")
+    )
+    return Sets(SwagTask(), train, dev, 1, len(train), len(dev))
+
+
+def _read_questions(options, tokenizer) -> Sets:
+    from official_bert.tasks.squad import read_gold_answers, read_squad_examples
+    from official_bert.tasks.squad_features import convert_examples_to_features
+    from official_bert.tasks.squad_task import (
+        AnswerRules,
+        EncodedQuestions,
+        EncodedWindows,
+        SquadTask,
+        WindowCollector,
+    )
+
+    def arrays(examples, is_training, windows):
+        collector = WindowCollector()
+
+        def take(window):
+            collector.add(window)
+            windows.append(window)
+
+        lengths = options.max_seq_length, options.doc_stride, options.max_query_length
+        convert_examples_to_features(examples, tokenizer, *lengths, is_training, take)
+        return collector.arrays()
+
+    version_2 = options.version_2_with_negative
+    asked, windows = read_squad_examples(options.train_file, True, version_2), []
+    train = EncodedWindows(**arrays(asked, True, []))
+    questions = read_squad_examples(options.predict_file, False)
+    dev = EncodedQuestions(
+        **arrays(questions, False, windows),
+        examples=questions,
+        windows=windows,
+        gold=read_gold_answers(options.predict_file),
+    )
+    task = SquadTask(AnswerRules(version_2_with_negative=version_2), max_seq_length=options.max_seq_length)
+    return Sets(task, train, dev, 2, len(asked), len(questions))
+
+
+_READERS = {
+    "ClassifierOptions": _read_classification,
+    "NerOptions": _read_tags,
+    "SwagOptions": _read_choices,
+    "SquadOptions": _read_questions,
+}
+
+
+def peer_model(benchmark: Benchmark, sets: Sets, folder: pathlib.Path, **config):
+    """Hugging Face's class for the task on the encoder of a folder, its head drawn anew.
+
+    Args:
+        benchmark: of which task.
+        sets: for the number of outputs.
+        folder: of the encoder.
+        config: what is set otherwise than in the folder's config.json.
+    """
+    import transformers
+
+    classes = {
+        "run_classifier": transformers.BertForSequenceClassification,
+        "run_ner": transformers.BertForTokenClassification,
+        "run_swag": transformers.BertForMultipleChoice,
+        "run_squad": transformers.BertForQuestionAnswering,
+    }
+    transformers.logging.set_verbosity_error()
+    if benchmark.script in ("run_classifier", "run_ner"):
+        config["num_labels"] = sets.num_outputs
+    return classes[benchmark.script].from_pretrained(folder, **config)
+
+
+def peer_inputs(batch: dict[str, np.ndarray]) -> dict:
+    """A batch of ours as the arguments of Hugging Face's models, labels included where there are any."""
+    import torch
+
+    renamed = {
+        "input_ids": "input_ids",
+        "input_mask": "attention_mask",
+        "segment_ids": "token_type_ids",
+        "label_ids": "labels",
+        "start_positions": "start_positions",
+        "end_positions": "end_positions",
+    }
+    inputs = {
+        name: torch.from_numpy(np.ascontiguousarray(batch[ours]))
+        for ours, name in renamed.items()
+        if ours in batch
+    }
+    if "label_mask" in batch:
+        inputs["labels"] = torch.where(torch.from_numpy(batch["label_mask"]) > 0, inputs["labels"], -100)
+    return {name: value if value.is_floating_point() else value.long() for name, value in inputs.items()}
+
+
+def peer_outputs(sets: Sets, logits_of, batch_size: int) -> dict[str, np.ndarray]:
+    """What our metrics read, from Hugging Face's logits of the development set, in its order.
+
+    Args:
+        sets: with the development set.
+        logits_of: a function from rows to the logits, a list of arrays [batch, ...].
+        batch_size: windows or examples at a time.
+    """
+    count = len(sets.dev.lengths)
+    starts = range(0, count, batch_size)
+    batches = [logits_of(np.arange(start, min(start + batch_size, count))) for start in starts]
+    width = getattr(sets.task, "max_seq_length", None) or int(sets.dev.lengths.max())
+    first, *second = (list(itertools.chain.from_iterable(parts)) for parts in zip(*batches, strict=True))
+    if second:
+        return {"start_logits": _filled(first, width), "end_logits": _filled(second[0], width)}
+    if first[0].ndim == 2:
+        return {"tags": np.stack([_filled([row.argmax(-1)], width, 0)[0] for row in first])}
+    logits = np.stack(first)
+    return {"score": logits[:, 0], "probabilities": logits}  # the greatest is the same
+
+
+def _filled(rows: list[np.ndarray], width: int, value=-1e4) -> np.ndarray:
+    filled = np.full((len(rows), width), value, rows[0].dtype)
+    for target, row in zip(filled, rows, strict=True):
+        target[: len(row)] = row
+    return filled
