@@ -7,18 +7,38 @@ import pytest
 from official_bert.errors import InputError
 from official_bert.options.classifier import ClassifierOptions
 from official_bert.tasks import glue
+from official_bert.tasks.examples import InputExample
 from official_bert.tasks.registry import load, make_processor
 from official_bert.tasks.swag import SwagTask
 from official_bert.tasks.tsv import TsvProcessor
 from official_bert.tasks.xnli import XnliProcessor
 
+# One in the package's own way, and one as people have written them for the original.
 MODULE = """
+import os
+
+from run_classifier import DataProcessor, InputExample
+
+from official_bert import tokenization
 from official_bert.tasks.glue import RteProcessor
 from official_bert.tasks.swag import SwagTask
 
 class Mine(RteProcessor):
     def get_labels(self):
         return ["yes", "no"]
+
+class Theirs(DataProcessor):
+    def get_train_examples(self, data_dir):
+        return self._create_examples(self._read_tsv(os.path.join(data_dir, "train.tsv")), "train")
+
+    def _create_examples(self, lines, set_type):
+        examples = []
+        for (i, line) in enumerate(lines):
+            guid = "%s-%s" % (set_type, i)
+            text_a = tokenization.convert_to_unicode(line[0])
+            label = tokenization.convert_to_unicode(line[1])
+            examples.append(InputExample(guid=guid, text_a=text_a, text_b=None, label=label))
+        return examples
 """
 
 
@@ -65,6 +85,12 @@ def test_case_hyphens_and_underscores_do_not_count(task_name, kind):
 def test_a_class_outside_the_package_goes_by_its_module(modules):
     assert named("made_up_package.tasks:Mine").get_labels() == ["yes", "no"]
     assert isinstance(load("made_up_package.tasks:SwagTask"), SwagTask)
+
+
+def test_a_processor_written_for_the_original_works(modules, tmp_path):
+    (tmp_path / "train.tsv").write_text('un "chat"\tyes\n')
+    examples = named("made_up_package.tasks:Theirs").get_train_examples(str(tmp_path))
+    assert examples == [InputExample("train-0", 'un "chat"', None, "yes")]
 
 
 @pytest.mark.parametrize(
