@@ -160,9 +160,9 @@ def passes(name: str, ours: list[float], peers: list[float], num_targets: int) -
 def print_tables(rows: list[dict]):
     """What is there of the comparison, a line a task."""
     print(
-        "\n| task | metric | runs | ours | Hugging Face | not below by chance | training, s | evaluation, s | lead |"
+        "\n| task | metric | runs | ours | Hugging Face | passes | cores | training, s | evaluation, s | lead |"
     )
-    print("|---|---|--:|--:|--:|---|--:|--:|--:|")
+    print("|---|---|--:|--:|--:|---|--:|--:|--:|--:|")
     for name, benchmark in tasks.BENCHMARKS.items():
         ours, peers = ([row for row in rows if (row["task"], row["side"]) == (name, side)] for side in SIDES)
         if not (ours and peers):
@@ -171,18 +171,28 @@ def print_tables(rows: list[dict]):
         scale = 1.0 if benchmark.in_percent else 100.0
         told = [_mean_and_deviation([scale * value for value in side]) for side in values]
         verdict = "yes" if passes(name, *values, peers[0]["num_targets"]) else "no"
-        secs = {
-            what: [statistics.mean(row[what] for row in side) for side in (ours, peers)]
-            for what in ("train_secs", "eval_secs")
-        }
-        times = [f"{mine:.0f} / {theirs:.0f}" for mine, theirs in secs.values()]
-        lead = " / ".join(f"{theirs / mine:.1f}x" for mine, theirs in secs.values())
+        threads, lead, times = "", "", ["", ""]
+        # Seconds compare where both sides had as many cores.
+        alike = {row["num_threads"] for row in ours} & {row["num_threads"] for row in peers}
+        if alike:
+            threads = max(alike)
+            secs = [
+                [_median_secs(side, what, threads) for side in (ours, peers)]
+                for what in ("train_secs", "eval_secs")
+            ]
+            times = [f"{mine:.0f} / {theirs:.0f}" for mine, theirs in secs]
+            lead = " / ".join(f"{theirs / mine:.2f}x" for mine, theirs in secs)
         metric = benchmark.metric.removeprefix("eval_")
         runs = f"{len(ours)} / {len(peers)}"
         print(
-            f"| {name} | {metric} | {runs} | {told[0]} | {told[1]} | {verdict} | {times[0]} | {times[1]} | {lead} |"
+            f"| {name} | {metric} | {runs} | {told[0]} | {told[1]} | {verdict} | {threads} "
+            f"| {times[0]} | {times[1]} | {lead} |"
         )
     print(flush=True)
+
+
+def _median_secs(rows: list[dict], what: str, num_threads: int) -> float:
+    return statistics.median(row[what] for row in rows if row["num_threads"] == num_threads)
 
 
 def _mean_and_deviation(values: list[float]) -> str:
@@ -208,6 +218,7 @@ def one_run(flags, name: str, side: str, seed: int):
         else:
             row = peer_run(benchmark, options, flags.model, flags.optimizer)
     row |= {"task": name, "side": side, "seed": seed, "variant": variant_of(flags)}
+    row["num_threads"] = len(os.sched_getaffinity(0))
     print(json.dumps(row), flush=True)
 
 
