@@ -142,10 +142,21 @@ def test_frozen_layers_stay_as_they_are(options, tmp_path):
 
 
 def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
+    (tmp_path / "a_file").touch()
     for changes, words in (
         ({"freeze_layers": 3}, "--freeze_layers=3: the model has 2 layers"),
         ({"early_stopping_patience": 3}, "only goes with --eval_every_steps or --eval_every_epochs"),
         ({"eval_every_steps": 3, "eval_every_epochs": 1.0}, "give one of them"),
+        (
+            {
+                "do_train": False,
+                "do_eval": True,
+                "labels": ["animal", "vehicle"],
+                "export_dir": str(tmp_path),
+            },
+            "--export_dir: exports what was trained; give --do_train",
+        ),
+        ({"export_dir": str(tmp_path / "a_file" / "exports")}, "a_file/exports: no folder can be made there"),
     ):
         with pytest.raises(InputError, match=words):
             run(options, tmp_path, **changes)

@@ -111,6 +111,10 @@ def test_a_search_goes_on_where_it_was_killed(tmp_path):
 def test_what_cannot_be_searched_is_named(tmp_path):
     for changes, words in (
         ({"do_train": False}, "give --do_train"),
+        (
+            {"export_dir": str(tmp_path)},
+            "--export_dir: a search exports nothing; give the best run's folder to",
+        ),
         ({"search_batch_sizes": ["8", "many"]}, "--search_batch_sizes=8,many: give positive numbers"),
         ({"search_learning_rates": ["nan"]}, "--search_learning_rates=nan: give positive numbers"),
     ):
