@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Asks a server for answers, over REST or gRPC: TensorFlow Serving, or examples/serving_server.py in its place.
+
+The calls are functions to copy: `rest_predict` needs Python alone, `grpc_predict` what requirements-serving.txt names.
+`inputs_of` makes the inputs of every signature; only serving_text needs no tokenizer on this side. What is written on
+the command line behind the flags are the texts of one request:
+
+    python examples/serving_client.py --model_name=mrpc --signature_name=serving_default \\
+        --vocab_file=vocab.txt "The cat sat." "A cat was sitting."
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from official_bert import FullTokenizer
+from official_bert.data.examples import encode_examples
+from official_bert.data.model_inputs import model_input, padded_features
+
+TEXT_SIGNATURE = "serving_text"
+TIMEOUT_SECS = 60
+
+
+class RefusedError(Exception):
+    """The server's answer to a request that it does not take."""
+
+
+def rest_predict(
+    address: str, model_name: str, signature_name: str, inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Outputs by name, lists in the shape of the tensors.
+
+    Args:
+        address: such as http://localhost:8501.
+        model_name: of the model.
+        signature_name: of the signature.
+        inputs: arrays by name; int32, or bytes or str as objects.
+    """
+    request = {
+        "signature_name": signature_name,
+        "inputs": {name: plain(np.asarray(values)) for name, values in inputs.items()},
+    }
+    outputs = rest_call(f"{address}/v1/models/{model_name}:predict", request)["outputs"]
+    return outputs if isinstance(outputs, dict) else {"": outputs}  # a single output stands without its name
+
+
+def rest_call(url: str, request: Any) -> dict:
+    """The JSON answer to a JSON request, or to none (GET)."""
+    data = None if request is None else json.dumps(request).encode()
+    try:
+        with urllib.request.urlopen(url, data, TIMEOUT_SECS) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        raise RefusedError(f"{error.code}: {json.load(error)['error']}") from error
+
+
+def grpc_predict(
+    address: str, model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Outputs by name.
+
+    Args:
+        address: such as localhost:8500.
+        model_name, signature_name, inputs: as of `rest_predict`.
+    """
+    import grpc
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = model_name, signature_name
+    for name, values in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
+    with grpc.insecure_channel(address) as channel:
+        try:
+            answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, TIMEOUT_SECS)
+        except grpc.RpcError as error:
+            raise RefusedError(f"{error.code().name}: {error.details()}") from error
+    return {name: tf.make_ndarray(proto) for name, proto in answer.outputs.items()}
+
+
+def plain(values: np.ndarray) -> Any:
+    """An array as JSON: bytes become {"b64": ...}."""
+    if values.dtype.kind not in "OSU":
+        return values.tolist()
+    texts = [
+        {"b64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+        for value in values.ravel().tolist()
+    ]
+    shaped = np.empty(len(texts), object)
+    shaped[:] = texts
+    return shaped.reshape(values.shape).tolist()
+
+
+def inputs_of(
+    signature_name: str,
+    texts: Sequence[str],
+    tokenizer: FullTokenizer | None,
+    max_seq_length: int,
+    text_names: Sequence[str] = ("text_a", "text_b"),
+) -> dict[str, np.ndarray]:
+    """The inputs of a request for one example: a text, a pair, or a context with its possible endings.
+
+    Args:
+        signature_name: which inputs are wanted.
+        texts: [MASK] in them is a masked word.
+        tokenizer: with the model's vocabulary; None for serving_text.
+        max_seq_length: tokens that the texts, or each pair, are cut to.
+        text_names: what serving_text calls the texts; the last one takes those that are left as a list.
+    """
+    if signature_name == TEXT_SIGNATURE:
+        values = [np.array([text.encode()], object) for text in texts]
+        if len(texts) > len(text_names):
+            last = len(text_names) - 1
+            values[last:] = [np.array([[text.encode() for text in texts[last:]]], object)]
+        return dict(zip(text_names, values, strict=False))
+    is_choice = len(texts) > 2
+    pairs = [(texts[0], ending) for ending in texts[1:]] if is_choice else [(*texts, None)[:2]]
+    inputs = [model_input(_Masked(tokenizer), *pair, max_seq_length) for pair in pairs]
+    longest = max(len(tokens) for tokens, _ in inputs)
+    features = {
+        name: values.astype(np.int32) for name, values in padded_features(inputs, tokenizer, longest).items()
+    }
+    if is_choice:
+        features = {name: values[None] for name, values in features.items()}  # [1, choices, length]
+    if signature_name == "serving_ids":
+        return {"input_ids": features["input_ids"]}
+    if signature_name == "serving_examples":
+        flat = {name: values.reshape(1, -1) for name, values in features.items()}
+        return {"examples": np.array(encode_examples(flat), object)}
+    if signature_name == "serving_masked":
+        positions = [number for number, token in enumerate(inputs[0].tokens) if token == "[MASK]"]
+        return features | {"masked_lm_positions": np.array([positions], np.int32)}
+    return features
+
+
+class _Masked:
+    """A tokenizer that leaves [MASK] as it is."""
+
+    def __init__(self, tokenizer: FullTokenizer):
+        self._tokenizer = tokenizer
+
+    def tokenize(self, text: str) -> list[str]:
+        first, *others = map(self._tokenizer.tokenize, text.split("[MASK]"))
+        return first + [token for part in others for token in ("[MASK]", *part)]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rest", default="http://localhost:8501", help="address of the REST server")
+    parser.add_argument("--grpc", help="address of the gRPC server, such as localhost:8500; asked instead")
+    parser.add_argument("--model_name", default="default")
+    parser.add_argument("--signature_name", default="serving_default")
+    parser.add_argument("--vocab_file", help="the export's assets/vocab.txt; not for serving_text")
+    parser.add_argument("--cased", action="store_true", help="the model knows capital letters")
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument(
+        "--text_names", nargs="+", default=["text_a", "text_b"], help="serving_text: names of the texts"
+    )
+    parser.add_argument("texts", nargs="+", help="a text, a pair, or a context and its endings")
+    arguments = parser.parse_args()
+    tokenizer = None
+    if arguments.signature_name != TEXT_SIGNATURE:
+        if not arguments.vocab_file:
+            parser.error("--vocab_file must be given: this signature takes ids")
+        tokenizer = FullTokenizer(arguments.vocab_file, do_lower_case=not arguments.cased)
+    inputs = inputs_of(
+        arguments.signature_name, arguments.texts, tokenizer, arguments.max_seq_length, arguments.text_names
+    )
+    try:
+        if arguments.grpc:
+            answer = grpc_predict(arguments.grpc, arguments.model_name, arguments.signature_name, inputs)
+        else:
+            answer = rest_predict(arguments.rest, arguments.model_name, arguments.signature_name, inputs)
+    except RefusedError as error:
+        raise SystemExit(f"refused: {error}") from None
+    for name, values in answer.items():
+        print(f"{name}: {values}")
+
+
+if __name__ == "__main__":
+    main()

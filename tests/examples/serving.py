@@ -1,0 +1,90 @@
+"""The example server as a process, and both examples as modules."""
+
+import contextlib
+import http.client
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.shared import ROOT
+
+MAX_REQUEST_BYTES = 100_000
+
+
+def load_example(name: str):
+    """A script of examples/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Server(NamedTuple):
+    """A running server.
+
+    Attributes:
+        process: of it.
+        rest_port: for HTTP.
+        grpc_port: for gRPC.
+        model_name: of its model.
+    """
+
+    process: subprocess.Popen
+    rest_port: int
+    grpc_port: int
+    model_name: str
+
+    @property
+    def rest(self) -> str:
+        return f"http://127.0.0.1:{self.rest_port}"
+
+    @property
+    def url(self) -> str:
+        return f"/v1/models/{self.model_name}:predict"
+
+    def post(self, body: bytes, url: str | None = None, **headers: str) -> tuple[int, dict]:
+        """Status and content of the answer."""
+        return self.call("POST", url or self.url, body, headers)
+
+    def call(self, method: str, url: str, body=None, headers=None) -> tuple[int, dict]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.rest_port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request(method, url, body, headers or {})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+
+    def resident_mib(self) -> float:
+        """Memory of the process."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) / 1024
+
+
+@contextlib.contextmanager
+def running_server(model_dir: pathlib.Path, model_name: str) -> Iterator[Server]:
+    """A server on free ports; killed at the end, when it must still be up."""
+    command = [
+        sys.executable,
+        str(ROOT / "examples" / "serving_server.py"),
+        f"--model_name={model_name}",
+        f"--model_base_path={model_dir}",
+        "--rest_api_port=0",
+        "--port=0",
+        f"--max_request_bytes={MAX_REQUEST_BYTES}",
+    ]
+    quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}  # TensorFlow logs every failed assertion
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet) as process:
+        try:
+            line = process.stdout.readline()
+            rest_port, grpc_port = re.search(
+                r"http://127.0.0.1:(\d+)/.*grpc://127.0.0.1:(\d+)$", line
+            ).groups()
+            yield Server(process, int(rest_port), int(grpc_port), model_name)
+            assert process.poll() is None, "the server has died"
+        finally:
+            process.kill()
