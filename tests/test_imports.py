@@ -48,6 +48,7 @@ HEAVY_MODULES = (
     "data.text_inputs",
     "data.text_ops",
     "data.vocabulary",
+    "tasks.squad_text",
 )  # of the light rooms; what makes instances loads none
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 600

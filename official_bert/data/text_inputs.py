@@ -4,12 +4,20 @@ In: ragged ids, as data/text_ops.py gives them, and a vocabulary for the special
 padded to the longest row. Core ops of TensorFlow only.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
 from official_bert.errors import InputError
+
+if TYPE_CHECKING:
+    from official_bert.data.text_ops import TextTokenizer
+
+_WINDOWS_AT_ONCE = 32
 
 
 class Windows(NamedTuple):
@@ -26,6 +34,27 @@ class Windows(NamedTuple):
     texts: tf.Tensor
     pieces: tf.Tensor
     is_own: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class TextReader:
+    """How an exported model reads text; tasks are handed one.
+
+    Attributes:
+        tokenizer: makes pieces of strings.
+        vocab: piece -> id.
+        max_seq_length: tokens that texts are cut to, or windows, special ones included.
+    """
+
+    tokenizer: TextTokenizer
+    vocab: Mapping[str, int]
+    max_seq_length: int
+
+    def inputs(self, first: tf.Tensor, second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """`model_inputs` of string[batch], or of pairs; a second text without a piece counts as absent."""
+        encode = self.tokenizer.encode
+        pair = encode(first), None if second is None else encode(second)
+        return model_inputs(*pair, self.max_seq_length, self.vocab)
 
 
 def model_inputs(
@@ -148,6 +177,30 @@ def word_windows(
     numbers = spans.with_values(tf.gather(pieces.values, flat))
     segments = [spans.with_values(tf.gather(ids.values, _flat_places(ids, texts, numbers)))]
     return _windows(segments, texts, numbers, spans.with_values(is_own), tf.ones_like(texts, tf.int64), vocab)
+
+
+def in_batches(
+    outputs: Callable[[dict[str, tf.Tensor]], tf.Tensor], features: dict[str, tf.Tensor], dtype: tf.DType
+) -> tf.Tensor:
+    """What a model says of windows, a few at a time: of a long text there may be any number.
+
+    Args:
+        outputs: features of some windows to a tensor[windows, ...].
+        features: of all windows, none of which there may be.
+        dtype: of the tensor.
+    """
+    num_windows = tf.shape(features["input_ids"])[0]
+    num_batches = tf.maximum(1, (num_windows + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE)
+
+    def run(batch, found):
+        rows = slice(batch * _WINDOWS_AT_ONCE, (batch + 1) * _WINDOWS_AT_ONCE)
+        return batch + 1, found.write(
+            batch, outputs({name: values[rows] for name, values in features.items()})
+        )
+
+    found = tf.TensorArray(dtype, num_batches, infer_shape=False)
+    _, found = tf.while_loop(lambda batch, _: batch < num_batches, run, (0, found), parallel_iterations=1)
+    return found.concat()
 
 
 def _has_most_context(

@@ -1,8 +1,10 @@
 """What an export is told. Every field is a flag of export_saved_model.py."""
 
 import dataclasses
+import math
 
-from official_bert.options.fields import option
+from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, option
+from official_bert.options.fine_tuning import EXPORT_TEXT
 
 _MIN_SEQ_LENGTH = 3  # special tokens of a pair
 
@@ -42,3 +44,28 @@ class ExportOptions:
     )
     multi_label: bool = option(False, help="tsv: whether an example may have several labels.")
     regression: bool = option(False, help="tsv: whether the label is a score.")
+    export_text: bool = option(False, help=EXPORT_TEXT)
+    doc_stride: int = option(
+        128,
+        check=POSITIVE,
+        help="squad: from the start of a window of a long context to the next, in tokens.",
+    )
+    max_query_length: int = option(
+        64, check=NOT_NEGATIVE, help="squad: tokens of a question that are kept; longer questions are cut."
+    )
+    n_best_size: int = option(20, check=POSITIVE, help="squad: starts and ends that are tried in a window.")
+    max_answer_length: int = option(30, check=POSITIVE, help="squad: the most tokens of an answer.")
+    version_2_with_negative: bool = option(
+        False, help="squad: whether some questions have no answer, as in SQuAD 2.0."
+    )
+    null_score_diff_threshold: float = option(
+        0.0,
+        check=(lambda odds: not math.isnan(odds), "must be a number"),
+        help="squad: null odds above which a question is left unanswered, as eval_results.txt of a run with "
+        "--null_score_diff_threshold=auto has them.",
+    )
+    length_aware_batches: bool = option(
+        False,
+        help="squad with --export_text: whether a request is padded to its longest window instead of --max_seq_length. "
+        "Faster, but the script ranks padding, too: rare answers may differ.",
+    )

@@ -6,6 +6,11 @@ from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, op
 from official_bert.options.search import SearchOptions
 from official_bert.options.training import TrainingOptions
 
+EXPORT_TEXT = (
+    "Whether the export reads raw text (signature serving_text) instead of token ids and tf.Examples. A server needs "
+    "tensorflow_text's ops to load it, which TensorFlow Serving has; export into a folder of its own."
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions, SearchOptions):
@@ -59,3 +64,4 @@ class FineTuningOptions(TrainingOptions, SearchOptions):
         help="Folder that a server watches: after training the model becomes the next version in it, as "
         "export_saved_model.py makes it.",
     )
+    export_text: bool = option(False, help=EXPORT_TEXT)

@@ -21,7 +21,7 @@ from official_bert.tasks.base import Task
 from official_bert.tasks.classification import ClassificationTask
 from official_bert.tasks.pretrained import PretrainedTask
 from official_bert.tasks.processor import DataProcessor
-from official_bert.tasks.squad_task import SquadTask
+from official_bert.tasks.squad_task import AnswerRules, SquadTask, TextRules
 from official_bert.tasks.swag import SwagTask
 from official_bert.tasks.tagging import TaggingTask
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
@@ -50,7 +50,7 @@ def run(options: ExportOptions):
 def _task(options: ExportOptions, config: BertConfig, tokenizer: FullTokenizer) -> Task | PretrainedTask:
     name = options.task_name.lower()
     if name == "squad":
-        return SquadTask()
+        return _squad(options)
     if name in choices.TASKS:
         return SwagTask()
     if name == "pretraining":
@@ -70,6 +70,7 @@ def _task(options: ExportOptions, config: BertConfig, tokenizer: FullTokenizer) 
         labels=options.labels,
         multi_label=options.multi_label,
         regression=options.regression,
+        text_b_column="1",  # whether the examples of tsv were pairs is not known: they may have been
     )
     labels = options.labels or read_labels(fine_tuning)
     if name == "ner":
@@ -89,6 +90,28 @@ def _task(options: ExportOptions, config: BertConfig, tokenizer: FullTokenizer) 
             f"checkpoint are {', '.join(labels)}; name the task that it was trained on"
         )
     return ClassificationTask(processor, known)
+
+
+def _squad(options: ExportOptions) -> SquadTask:
+    if options.export_text and options.max_seq_length <= options.max_query_length + 3:
+        raise InputError(
+            f"--max_seq_length={options.max_seq_length}: must be greater than --max_query_length="
+            f"{options.max_query_length} + 3"
+        )
+    rules = AnswerRules(
+        n_best_size=options.n_best_size,
+        max_answer_length=options.max_answer_length,
+        do_lower_case=options.do_lower_case,
+        version_2_with_negative=options.version_2_with_negative,
+        strip_accents=options.strip_accents,
+    )
+    text_rules = TextRules(
+        doc_stride=options.doc_stride,
+        max_query_length=options.max_query_length,
+        null_score_diff_threshold=options.null_score_diff_threshold,
+        ranks_padding=not options.length_aware_batches,
+    )
+    return SquadTask(rules, text_rules=text_rules)
 
 
 def _pretrained(options: ExportOptions, config: BertConfig, tokenizer: FullTokenizer) -> PretrainedTask:

@@ -22,7 +22,7 @@ from official_bert.options.data_files import DataFilesOptions
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.runners.job import TrainingJob
 from official_bert.runners.periodic_evaluation import BEST_FOLDER, PeriodicEvaluation
-from official_bert.runners.saved_model import export_model
+from official_bert.runners.saved_model import check_text_export, export_model
 from official_bert.tasks.base import EncodedSet, Task, TaskObjective
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution, reporting
@@ -172,7 +172,7 @@ class FineTuning:
                 not fit.
         """
         check_evaluation_flags(options)
-        _check_export_dir(options)
+        _check_export(options, task)
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
         self.max_seq_length = max_seq_length
         on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
@@ -342,12 +342,16 @@ class FineTuning:
         }
 
 
-def _check_export_dir(options: FineTuningOptions):
+def _check_export(options: FineTuningOptions, task: Task):
     """Refuses before the training what would fail after it."""
     if not options.export_dir:
+        if options.export_text:
+            raise InputError("--export_text: only goes with --export_dir, the folder of the export")
         return
     if not options.do_train:
         raise InputError(
             "--export_dir: exports what was trained; give --do_train, or the checkpoint to export_saved_model.py"
         )
+    if options.export_text:
+        check_text_export(task)
     files.make_folder(options.export_dir)

@@ -7,6 +7,7 @@ feature records, predictions.json, nbest_predictions.json, null_odds.json, logit
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import random
@@ -32,6 +33,7 @@ from official_bert.tasks.squad_task import (
     EncodedQuestions,
     EncodedWindows,
     SquadTask,
+    TextRules,
     WindowCollector,
     raw_results,
 )
@@ -79,6 +81,10 @@ def _check(options: SquadOptions):
     is_auto = options.null_score_diff_threshold == AUTO
     if is_auto and not options.version_2_with_negative:
         raise InputError("--null_score_diff_threshold=auto: only goes with --version_2_with_negative")
+    if is_auto and options.export_text and not options.do_predict:
+        raise InputError(
+            "--null_score_diff_threshold=auto: is known after --do_predict, and --export_text needs it; add that flag"
+        )
     if options.threshold_file and not is_auto:
         raise InputError("--threshold_file: only goes with --null_score_diff_threshold=auto")
     if evaluates_during_training(options) and not options.predict_file:
@@ -101,7 +107,14 @@ class Squad:
             strip_accents=options.strip_accents,
         )
         given = options.null_score_diff_threshold
-        self.task = SquadTask(rules, None if given == AUTO else float(given), options.max_seq_length)
+        threshold = None if given == AUTO else float(given)
+        text_rules = TextRules(
+            doc_stride=options.doc_stride,
+            max_query_length=options.max_query_length,
+            null_score_diff_threshold=threshold or 0.0,
+            ranks_padding=not options.length_aware_batches,
+        )
+        self.task = SquadTask(rules, threshold, options.max_seq_length, text_rules)
         self.fine_tuning = None
 
     def run(self) -> Score | None:
@@ -170,6 +183,7 @@ class Squad:
         logging.info("***** Running predictions *****")
         candidates = self._candidates(encoded, options.predict_file, "logits.npz")
         threshold = self._threshold(encoded, candidates)
+        self.task.text_rules = dataclasses.replace(self.task.text_rules, null_score_diff_threshold=threshold)
         answers = choose_answers(*candidates, threshold)
         self._write("predictions", answers)
         self._write("nbest_predictions", candidates.nbest)

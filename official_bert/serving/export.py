@@ -22,12 +22,19 @@ class ExportedModel(tf.Module):
     A Keras model in its place would be a SavedModel that Python loads and TensorFlow Serving does not.
     """
 
-    def __init__(self, signatures: Mapping[str, Callable], weights: Mapping[str, tf.Variable]):
+    def __init__(
+        self,
+        signatures: Mapping[str, Callable],
+        weights: Mapping[str, tf.Variable],
+        resources: tf.Module | None = None,
+    ):
         """Args:
         signatures: tf.functions with input signatures, by name.
         weights: of the model, by name.
+        resources: holds what they use beside, tables of a tokenizer say.
         """
         super().__init__()
+        self.resources = resources
         graphs = [signature.get_concrete_function().graph for signature in signatures.values()]
         read = {id(variable) for graph in graphs for variable in graph.variables}
         self.model_weights = {name: variable for name, variable in weights.items() if id(variable) in read}
@@ -56,9 +63,9 @@ def export_version(
     files.make_folder(export_dir)
     temporary = os.path.join(export_dir, f"unfinished-{uuid.uuid4().hex}")
     try:
-        # Gradients are of no use to a server.
-        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(model, temporary, signatures=dict(signatures), options=options)
+        # As they were traced for ExportedModel; a tf.function would be traced once more.
+        traced = {name: signature.get_concrete_function() for name, signature in signatures.items()}
+        tf.saved_model.save(model, temporary, signatures=traced)
         for name, content in extra_files.items():
             path = os.path.join(temporary, name)
             _gfile.makedirs(os.path.dirname(path))

@@ -7,7 +7,7 @@ batch, what to keep of each prediction, metrics, and what an export answers. doc
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -59,6 +59,26 @@ class Task(Protocol):
 
     def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """The official metrics of a set from the outputs of all its examples, in its order."""
+
+
+@runtime_checkable
+class TextTask(Protocol):
+    """What a task has besides if an export of it can read raw text.
+
+    Attributes:
+        text_inputs: names of the strings of a request -> their shapes, such as [None] or [None, choices].
+    """
+
+    text_inputs: Mapping[str, Sequence[int | None]]
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        """What a server answers to text: a dict of tensors [B, ...].
+
+        Args:
+            model: of the task.
+            texts: string tensors by name, as in `text_inputs`.
+            reader: a data.text_inputs.TextReader.
+        """
 
 
 class TaskObjective:

@@ -104,6 +104,16 @@ class ClassificationTask:
         best = tf.argmax(numbers["logits"], axis=-1)
         return numbers | {"label": tf.gather(tf.constant(self.labels), best)}
 
+    @property
+    def text_inputs(self) -> dict[str, list]:
+        """The text, or the pair; a second text without a piece counts as absent."""
+        names = ("text_a", "text_b") if self.processor.has_pairs else ("text_a",)
+        return {name: [None] for name in names}
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        """The same for texts."""
+        return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
+
     def _numbers(self, logits) -> dict:
         from keras import ops
 

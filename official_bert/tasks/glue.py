@@ -118,6 +118,7 @@ class ColaProcessor(GlueProcessor):
     """CoLA: is a sentence English?"""
 
     name = "CoLA"
+    has_pairs = False
     metrics, main_metric = ("accuracy", "matthews"), "matthews"
     train = Layout("train.tsv", "train", text_a=3, label=1, has_header=False)
     dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=3, label=1, has_header=False)}
@@ -129,6 +130,7 @@ class Sst2Processor(GlueProcessor):
     """SST-2: is a phrase of a film review positive?"""
 
     name = "SST-2"
+    has_pairs = False
     train = Layout("train.tsv", "train", text_a=0, label=1)
     dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=0, label=1)}
     test: ClassVar = {"": Layout("test.tsv", "test", text_a=1)}

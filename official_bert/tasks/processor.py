@@ -22,12 +22,14 @@ class DataProcessor:
         main_metric: the one by which checkpoints are chosen.
         is_regression: whether a label is a score; then `get_labels` gives None.
         is_multi_label: whether an example has any number of labels; they are a tuple in the example.
+        has_pairs: whether an example may have a second text.
     """
 
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
     main_metric: ClassVar[str] = "accuracy"
     is_regression = False
     is_multi_label = False
+    has_pairs = True
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Examples to learn from."""

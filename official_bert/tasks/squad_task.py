@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -103,17 +104,37 @@ class AnswerRules:
     strip_accents: bool | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextRules:
+    """What an export that reads text must know beside.
+
+    Attributes:
+        doc_stride: tokens from the start of a window to that of the next.
+        max_query_length: tokens of a question that are kept.
+        null_score_diff_threshold: null odds above which the answer is ""; read with version 2 only.
+        ranks_padding: whether padding up to the longest window takes part in the choice of the best starts and ends,
+            as in the script; then every window costs as much as the longest.
+    """
+
+    doc_stride: int = 128
+    max_query_length: int = 64
+    null_score_diff_threshold: float = 0.0
+    ranks_padding: bool = True
+
+
 class SquadTask:
     """The task of run_squad.py. Devlin et al. (2019), sections 4.2 and 4.3."""
 
     untrained = ("bert/pooler",)  # the spans do not read it
     labels = num_choices = None
+    text_inputs: ClassVar = {"question": [None], "context": [None]}
 
     def __init__(
         self,
         rules: AnswerRules | None = None,
         null_score_diff_threshold: float | None = 0.0,
         max_seq_length: int | None = None,
+        text_rules: TextRules | None = None,
     ):
         """Sets how logits become answers.
 
@@ -122,8 +143,9 @@ class SquadTask:
             null_score_diff_threshold: null odds above which `metrics` takes a question as left unanswered; None for
                 the best threshold of the set that is measured.
             max_seq_length: length that the logits of shorter batches are filled up to; none are if None.
+            text_rules: for exports that read text; the defaults if None.
         """
-        self.rules = rules or AnswerRules()
+        self.rules, self.text_rules = rules or AnswerRules(), text_rules or TextRules()
         self.max_seq_length = max_seq_length
         is_tuned = null_score_diff_threshold is None and self.rules.version_2_with_negative
         self.main_metric = "best_f1" if is_tuned else "f1"
@@ -157,9 +179,7 @@ class SquadTask:
             return found
         missing = self.max_seq_length - ops.shape(features["input_ids"])[1]
         padding = [[0, 0], [0, missing]]
-        return {
-            name: ops.pad(logits, padding, constant_values=NO_POSITION) for name, logits in found.items()
-        }
+        return {name: ops.pad(logits, padding, constant_values=NO_POSITION) for name, logits in found.items()}
 
     def serving_outputs(self, model, features: dict) -> dict:
         """`start_logits` and `end_logits`, float32[B, S] each."""
@@ -167,6 +187,19 @@ class SquadTask:
 
         start, end = (ops.cast(logits, "float32") for logits in model(features))
         return {"start_logits": start, "end_logits": end}
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        """`answer`, string[B], with its place and its score; see squad_text.py."""
+        import tensorflow as tf
+
+        from official_bert.tasks.squad_text import answer_questions
+
+        def logits(features):
+            return tf.stack(list(self.serving_outputs(model, features).values()), axis=-1)
+
+        return answer_questions(
+            logits, texts["question"], texts["context"], reader, self.rules, self.text_rules
+        )
 
     def metrics(self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """The official figures of a set that has true answers."""

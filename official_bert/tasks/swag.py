@@ -5,6 +5,8 @@ In: the sets of tasks/choices.py. Out: what tasks/base.py asks for, and a file o
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from official_bert import files
@@ -19,6 +21,7 @@ class SwagTask:
     untrained = ()
     labels = None
     num_choices = NUM_CHOICES
+    text_inputs: ClassVar = {"context": [None], "endings": [None, NUM_CHOICES]}
 
     def build_model(self, config, use_one_hot_embeddings: bool):
         """A BertChoice."""
@@ -52,6 +55,18 @@ class SwagTask:
 
         numbers = self._numbers(model, features)
         return numbers | {"choice": tf.argmax(numbers["logits"], axis=-1, output_type=tf.int32)}
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        """The same for a context, string[B], and what may follow it, `endings`, string[B, choices]."""
+        import tensorflow as tf
+
+        endings = tf.reshape(texts["endings"], [-1])
+        features = reader.inputs(tf.repeat(texts["context"], NUM_CHOICES), endings)
+        length = tf.shape(features["input_ids"])[1]
+        shape = [tf.size(texts["context"]), NUM_CHOICES, length]
+        return self.serving_outputs(
+            model, {name: tf.reshape(values, shape) for name, values in features.items()}
+        )
 
     def _numbers(self, model, features: dict) -> dict:
         from keras import ops

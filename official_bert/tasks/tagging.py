@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -44,6 +45,7 @@ class TaggingTask:
     main_metric = "eval_f1"
     untrained = ("bert/pooler",)  # the tags do not read it
     num_choices = None
+    text_inputs: ClassVar = {"text": [None]}
 
     def __init__(self, labels: Sequence[str]):
         """Args: labels: all tags, in the order of the outputs."""
@@ -99,6 +101,36 @@ class TaggingTask:
             "tags": tf.gather(
                 tf.constant(["", *self.labels]), tf.where(features["input_mask"] > 0, best + 1, 0)
             ),
+        }
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        """The words of texts, [B, words] each, words being what white space separates.
+
+        Returns:
+            `num_words`, int32[B]; `words` and `tags`, string[B, words], "" behind the last; `starts` and `ends`,
+            int32[B, words], their places in the text, in characters (code points), 0 behind the last.
+        """
+        import tensorflow as tf
+
+        from official_bert.data.text_inputs import in_batches, word_windows
+        from official_bert.data.text_ops import readable
+
+        def best(features):
+            return tf.argmax(model(features), axis=-1, output_type=tf.int32)
+
+        pieces = reader.tokenizer.pieces(texts["text"], unknown_words=True)
+        windows = word_windows(pieces.ids, pieces.words, reader.max_seq_length, reader.vocab)
+        # Each word has one first piece, which one window owns; windows and words are in the order of the texts.
+        numbers = tf.boolean_mask(in_batches(best, windows.features, tf.int32), windows.is_own)
+        starts, ends = pieces.word_starts, pieces.word_ends
+        context = tf.gather(readable(texts["text"]), starts.value_rowids())
+        words = tf.strings.substr(context, starts.values, ends.values - starts.values, unit="UTF8_CHAR")
+        return {
+            "num_words": tf.cast(starts.row_lengths(), tf.int32),
+            "words": starts.with_values(words).to_tensor(""),
+            "tags": starts.with_values(tf.gather(tf.constant(self.labels), numbers)).to_tensor(""),
+            "starts": starts.to_tensor(),
+            "ends": ends.to_tensor(),
         }
 
     def _losses(self, logits, features: dict):
