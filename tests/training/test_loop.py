@@ -1,0 +1,81 @@
+"""Batches of any length go through one trace and give the sums of the same batches padded to one length."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.options.distribution import DistributionOptions
+from official_bert.training.distribution import make_strategy, split_over_replicas
+from official_bert.training.loop import compiled_steps, traced_once
+from tests.shared import ROOT
+
+LENGTHS = (8, 24, 16, 8, 40)
+VALUES = np.random.default_rng(1).normal(size=(len(LENGTHS), 4, 40)).astype(np.float32)
+VALUES *= np.arange(40) < np.array(LENGTHS)[:, None, None]  # padding adds nothing
+SQUARES = [float(np.sum(values**2)) for values in VALUES]
+
+
+class SquaringStep:
+    """Sums the squares of its part of a batch, and notes each trace."""
+
+    sum_names = ("loss",)
+
+    def __init__(self):
+        self.objective, self.seen_shapes = self, []
+
+    def __call__(self, features):
+        self.seen_shapes.append(features["x"].shape.as_list())
+        return {"loss": tf.reduce_sum(features["x"] ** 2)}
+
+
+def sums_and_shapes(strategy):
+    """The sums of the batches one by one, each at its own length, and of one call with all; shapes of the traces."""
+    step = SquaringStep()
+    run = compiled_steps(strategy, step)
+    batches = [
+        split_over_replicas(strategy, {"x": tf.constant(values[None, :, :length])})
+        for values, length in zip(VALUES, LENGTHS, strict=True)
+    ]
+    one_by_one = [run([batch], 1)["loss"] for batch in batches]
+    together = run(batches, len(batches))["loss"]
+    shapes = list(step.seen_shapes)
+    padded = run(split_over_replicas(strategy, {"x": tf.constant(VALUES)}), len(LENGTHS))["loss"]
+    return one_by_one, together, padded, shapes
+
+
+def test_batches_of_any_length_are_traced_once():
+    one_by_one, together, padded, shapes = sums_and_shapes(tf.distribute.get_strategy())
+    np.testing.assert_allclose(one_by_one, SQUARES, rtol=1e-5)
+    np.testing.assert_allclose([together, padded], sum(SQUARES), rtol=1e-5)
+    assert shapes == [[4, None]]
+
+
+def test_so_they_are_on_several_replicas():
+    program = "from tests.training.test_loop import print_on_two_replicas as run; run()"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    one_by_one, together, padded, shapes = json.loads(ran.stdout.splitlines()[-1])
+    np.testing.assert_allclose(one_by_one, SQUARES, rtol=1e-5)
+    np.testing.assert_allclose([together, padded], sum(SQUARES), rtol=1e-5)
+    assert shapes == [[2, 8]] * 2 + [[2, None]] * 2, "two traces, each of two replicas"
+
+
+def print_on_two_replicas():
+    two = DistributionOptions(distribution_strategy="mirrored", num_logical_cpus=2)
+    print(json.dumps(sums_and_shapes(make_strategy(two))))
+
+
+@pytest.mark.parametrize(("num_fixed_axes", "shape"), [(0, [None, None]), (1, [4, None]), (2, [4, 8])])
+def test_fixed_axes_keep_their_sizes(num_fixed_axes, shape):
+    seen = []
+    run = traced_once(
+        tf.distribute.get_strategy(), lambda batch: seen.append(batch["x"].shape.as_list()), num_fixed_axes
+    )
+    run({"x": tf.zeros([4, 8])})
+    assert seen == [shape]
