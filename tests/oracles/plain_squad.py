@@ -81,3 +81,31 @@ def final_text(pred_text: str, orig_text: str, tokenizer) -> str:
     if len(orig_places) != len(tok_places) or start not in tok_places or end not in tok_places:
         return orig_text
     return orig_text[orig_places[tok_places.index(start)] : orig_places[tok_places.index(end)] + 1]
+
+
+def spans(windows, n_best_size, max_answer_length):
+    """(number of the window, start, end, score) of every answer to one question, in the original's order.
+
+    Args:
+        windows: (InputFeatures, start logits, end logits) of the question.
+    """
+    found = []
+    for number, (feature, start_logits, end_logits) in enumerate(windows):
+        for start in best_positions(start_logits, n_best_size):
+            for end in best_positions(end_logits, n_best_size):
+                in_document = start in feature.token_to_orig_map and end in feature.token_to_orig_map
+                if (
+                    in_document
+                    and feature.token_is_max_context[start]
+                    and 0 <= end - start < max_answer_length
+                ):
+                    found.append((number, start, end, float(start_logits[start]) + float(end_logits[end])))
+    return sorted(found, key=lambda span: span[3], reverse=True)
+
+
+def pieces_of(span, windows, max_seq_length, doc_stride):
+    """First and last piece of one of `spans`, counted in the document."""
+    number, start, end, _ = span
+    offset = windows[0][0].tokens.index("[SEP]") + 1  # as in every window of the question
+    before = number * min(max_seq_length - offset - 1, doc_stride) - offset
+    return before + start, before + end
