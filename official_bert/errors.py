@@ -1,4 +1,4 @@
-"""The one exception that means: what the user gave is wrong."""
+"""The exception that means: what the user gave is wrong; and the one kind of it that a search goes on after."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,7 @@ class InputError(ValueError):
     The message is one sentence that names the file, line or field and the remedy. Scripts print it and
     exit with status 1; any other exception is a defect of ours and keeps its traceback.
     """
+
+
+class Diverged(InputError):
+    """Training came to a loss that is no longer finite."""

@@ -5,6 +5,7 @@ In: options, a task, encoded sets. Out, in output_dir: what every training job l
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -258,10 +259,12 @@ class FineTuning:
                 )
             return None
         encoded = dev_set()
+        # Rounded up: rounded down, a last evaluation would follow that of the last pass by an update or two.
         epoch_steps = self._num_train_examples / options.train_batch_size
+        pass_steps = max(1, math.ceil(round(options.eval_every_epochs * epoch_steps, 6)))
         return PeriodicEvaluation(
             options.output_dir,
-            options.eval_every_steps or max(1, int(options.eval_every_epochs * epoch_steps)),
+            options.eval_every_steps or pass_steps,
             options.early_stopping_patience,
             self.task.main_metric,
             lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),

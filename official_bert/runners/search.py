@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import gc
 import itertools
 import json
 import math
@@ -17,10 +16,11 @@ from collections.abc import Callable, Mapping
 
 import keras
 from absl import logging
+from tensorflow.python.framework.ops import gradient_registry
 
 from official_bert import files
 from official_bert.checkpoints import CheckpointManager
-from official_bert.errors import InputError
+from official_bert.errors import Diverged, InputError
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
 from official_bert.runners.fine_tuning import Score
@@ -72,7 +72,8 @@ def search(
 ):
     """Makes every run that search_results.tsv does not have yet, then what --do_predict asks for with the best.
 
-    The best run of those finished keeps its checkpoints, the others keep their results only.
+    The best run of those finished keeps its checkpoints, the others keep their results only. One whose loss diverges
+    scores nan, and the search goes on.
 
     Args:
         options: of the script.
@@ -80,7 +81,8 @@ def search(
         evaluation: values of the flags that make it evaluate and nothing else after training.
 
     Raises:
-        InputError: flags that do not go together, or an output_dir with a search that had others.
+        InputError: flags that do not go together, an output_dir with a search that had others, or no run whose loss
+            stayed finite.
     """
     if not options.do_train:
         raise InputError("--search: trains models; give --do_train, too")
@@ -92,25 +94,40 @@ def search(
     files.make_folder(options.output_dir)
     _check_same_flags(options)
     scores = _read_results(options.output_dir)
+    _drop_checkpoints(options.output_dir, scores)  # those that a kill left
     for number, trial in enumerate(trials, start=1):
         if trial in scores:
             continue
         logging.info("***** Run %d of %d: %s *****", number, len(trials), trial.folder)
-        score = run(_options_of(options, trial, {"do_train": True, **evaluation}))
+        try:
+            score = run(_options_of(options, trial, {"do_train": True, **evaluation}))
+        except Diverged as error:
+            logging.warning("%s: %s", trial.folder, error)
+            score = Score("", math.nan)
         if score is None:
             raise InputError("--search: the dev set has no labels to compare runs by; give one that has")
         scores[trial] = score
         _write_results(options.output_dir, scores)
         _drop_checkpoints(options.output_dir, scores)
-        keras.backend.clear_session()
-        gc.collect()  # the model of this run, before the next is built
+        _forget_model()
     best = _best(scores)
+    if not scores[best].metric:
+        raise InputError("--search: the loss of every run diverged; give lower --search_learning_rates")
     folder = os.path.join(options.output_dir, best.folder)
     logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best], folder)
     predicts_already = evaluation.get("do_predict")
     if options.do_predict and not predicts_already:
         steps = dict.fromkeys(evaluation, False) | {"do_train": False, "do_predict": True}
         run(_options_of(options, best, steps))
+
+
+def _forget_model():
+    """Frees the model of a run before the next is built."""
+    # TensorFlow keeps a custom gradient, such as gelu's, for good, and by it the graph and all weights of the model.
+    gradients = gradient_registry._registry
+    for name in [name for name in gradients if name.startswith("CustomGradient-")]:
+        del gradients[name]
+    keras.backend.clear_session()  # collects garbage, too
 
 
 def _options_of(options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]) -> FineTuningOptions:
@@ -135,7 +152,7 @@ def _check_same_flags(options: FineTuningOptions):
     shared = {
         name: value
         for name, value in dataclasses.asdict(options).items()
-        if name not in own and name != "output_dir" and not name.startswith("do_")
+        if name not in own and name not in ("output_dir", "do_train", "do_eval", "do_predict")
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
@@ -163,7 +180,7 @@ def _read_results(output_dir: str) -> dict[Trial, Score]:
 
 
 def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
-    best, metric = _best(scores), next(iter(scores.values())).metric
+    best, metric = _best(scores), max(score.metric for score in scores.values())  # "" of what diverged
     with files.replacing(os.path.join(output_dir, RESULTS_FILE)) as file:
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
         table.writerow(["run", *(field.name for field in dataclasses.fields(Trial)), metric, "best"])
@@ -173,14 +190,18 @@ def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
 
 
 def _best(scores: Mapping[Trial, Score]) -> Trial:
-    """The first of the best; nan is the worst."""
-    return max(
-        scores, key=lambda trial: -math.inf if math.isnan(scores[trial].value) else scores[trial].value
-    )
+    """The first of the best; nan is worse, and a loss that diverged the worst."""
+
+    def rank(trial: Trial) -> tuple[bool, float]:
+        metric, value = scores[trial]
+        return bool(metric), -math.inf if math.isnan(value) else value
+
+    return max(scores, key=rank)
 
 
 def _drop_checkpoints(output_dir: str, scores: Mapping[Trial, Score]):
-    for trial in scores.keys() - {_best(scores)}:
+    best = _best(scores) if scores else None
+    for trial in scores.keys() - {best}:
         folder = os.path.join(output_dir, trial.folder)
         for place in (folder, os.path.join(folder, BEST_FOLDER)):
             CheckpointManager(place, {}).remove_all()

@@ -5,6 +5,8 @@ A strategy is one function in `_STRATEGIES`, under its name in `options.distribu
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -20,13 +22,19 @@ def strategy_name(options: DistributionOptions) -> str:
 
 
 def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Sets up the devices.
+    """Sets up the devices; the same flags give the same strategy again, since two in one process clash.
 
     Call it before anything else in TensorFlow: the CPU cannot be split, and a TPU not initialised, later on.
 
     Raises:
         InputError: the TPU cannot be found or reached, or has another number of cores.
     """
+    fields = dataclasses.fields(DistributionOptions)
+    return _made(DistributionOptions(**{field.name: getattr(options, field.name) for field in fields}))
+
+
+@functools.cache
+def _made(options: DistributionOptions) -> tf.distribute.Strategy:
     return _STRATEGIES[strategy_name(options)](options)
 
 

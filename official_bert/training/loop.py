@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from official_bert.errors import InputError
+from official_bert.errors import Diverged
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
 
 Sums = dict[str, float]
@@ -125,7 +125,7 @@ def train(
             step that an earlier run ended with, which may have been killed before it was evaluated.
 
     Raises:
-        InputError: the loss is no longer finite. Nothing is saved after that.
+        Diverged: the loss is no longer finite. Nothing is saved after that.
     """
 
     def is_due(step: int, every_steps: int) -> bool:
@@ -144,7 +144,7 @@ def train(
         new = run_steps(draw(num_steps), num_steps)
         step, unreported = step + num_steps, unreported + num_steps
         if not math.isfinite(new["loss"]):
-            raise InputError(
+            raise Diverged(
                 f"the loss is {new['loss']} between steps {step - num_steps} and {step}; lower --learning_rate or "
                 "lengthen --num_warmup_steps (the last checkpoint is sound)"
             )

@@ -4,10 +4,13 @@ import csv
 import dataclasses
 import math
 import pathlib
+import weakref
 
 import pytest
+import tensorflow as tf
 
-from official_bert.errors import InputError
+from official_bert.errors import Diverged, InputError
+from official_bert.modeling.activations import gelu
 from official_bert.options.swag import SwagOptions
 from official_bert.runners.fine_tuning import Score
 from official_bert.runners.search import Trial, search, trials_of
@@ -37,8 +40,8 @@ class Runs:
             (folder / name).write_text("")
         (folder / "best" / "model.ckpt-2.index").write_text("")
         score = next(self.scores)
-        if score is KeyboardInterrupt:
-            raise KeyboardInterrupt
+        if not isinstance(score, float | int):
+            raise score
         return Score("eval_accuracy", score)
 
 
@@ -108,6 +111,50 @@ def test_a_search_goes_on_where_it_was_killed(tmp_path):
     assert [options.train_batch_size for options in wider.options] == [4, 4]
 
 
+def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
+    search(
+        options_in(tmp_path),
+        Runs([Diverged("the loss is nan"), math.nan, 0.5, Diverged("again")]),
+        EVALUATION,
+    )
+    rows = table_of(tmp_path)
+    assert [row["eval_accuracy"] for row in rows] == ["nan", "nan", "0.5", "nan"]
+    assert [row["best"] for row in rows] == ["", "", "*", ""]
+    search(options_in(tmp_path), Runs([]), EVALUATION)  # nothing is tried again
+
+    first, then = tmp_path / "first", tmp_path / "then"
+    with pytest.raises(KeyboardInterrupt):
+        search(options_in(first), Runs([Diverged("the loss is nan"), KeyboardInterrupt]), EVALUATION)
+    (first / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
+    search(options_in(first), Runs([0.5, 0.25, 0.75]), EVALUATION)
+    assert [row["eval_accuracy"] for row in table_of(first)] == ["nan", "0.5", "0.25", "0.75"]
+    with pytest.raises(
+        InputError, match="the loss of every run diverged; give lower --search_learning_rates"
+    ):
+        search(options_in(then), Runs([Diverged("the loss is nan")] * 4), EVALUATION)
+
+
+def test_checkpoints_that_a_kill_left_go_when_the_search_is_repeated(tmp_path):
+    search(options_in(tmp_path), Runs([1, 2, 3, 4]), EVALUATION)
+    left = tmp_path / table_of(tmp_path)[0]["run"] / "model.ckpt-3.index"
+    left.write_text("")
+    search(options_in(tmp_path), Runs([]), EVALUATION)
+    assert not left.exists()
+
+
+def test_the_model_of_a_run_is_freed_before_the_next(tmp_path):
+    graphs, runs = [], Runs([1, 2, 3, 4])
+
+    def run(options):
+        assert [graph() for graph in graphs] == [None] * len(graphs)
+        traced = tf.function(lambda x: gelu(x)).get_concrete_function(tf.TensorSpec([2]))
+        graphs.append(weakref.ref(traced.graph))
+        return runs(options)
+
+    search(options_in(tmp_path), run, EVALUATION)
+    assert len(graphs) == 4
+
+
 def test_what_cannot_be_searched_is_named(tmp_path):
     for changes, words in (
         ({"do_train": False}, "give --do_train"),
@@ -121,5 +168,9 @@ def test_what_cannot_be_searched_is_named(tmp_path):
         with pytest.raises(InputError, match=words):
             search(options_in(tmp_path, **changes), Runs([]), EVALUATION)
     search(options_in(tmp_path), Runs([1, 2, 3, 4]), EVALUATION)
-    with pytest.raises(InputError, match="--max_seq_length was 128"):
-        search(options_in(tmp_path, max_seq_length=32), Runs([]), EVALUATION)
+    for changes, words in (
+        ({"max_seq_length": 32}, "--max_seq_length was 128"),
+        ({"do_lower_case": False}, "--do_lower_case was True"),
+    ):
+        with pytest.raises(InputError, match=words):
+            search(options_in(tmp_path, **changes), Runs([]), EVALUATION)

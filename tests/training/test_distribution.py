@@ -1,5 +1,6 @@
 """Strategies run one to a process: two in the same process clash."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from official_bert.errors import InputError
 from official_bert.options.distribution import DistributionOptions
+from official_bert.options.swag import SwagOptions
 from official_bert.training.distribution import (
     check_divides,
     make_strategy,
@@ -119,6 +121,9 @@ def test_tpu_from_the_original_flags(monkeypatch):
     tpu = FakeTpu(monkeypatch, num_cores=8)
     options = DistributionOptions(use_tpu=True, tpu_name="node-1", tpu_zone="us-central1-b", gcp_project="p")
     assert make_strategy(options) is tpu
+    # The runs of a search ask again, with whatever else their scripts are told: it is not set up twice.
+    one_of_many = {**dataclasses.asdict(options), "search_epochs": ["1", "2"], "output_dir": "run-2"}
+    assert make_strategy(SwagOptions(vocab_file="v", bert_config_file="c", **one_of_many)) is tpu
     assert tpu.calls == [
         {"tpu": "node-1", "zone": "us-central1-b", "project": "p"},
         ("connect", "resolver"),
