@@ -1,6 +1,7 @@
 """What predict.py is told, and `Predictor`: the fields of PredictOptions are flags of the script."""
 
 import dataclasses
+import math
 
 from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, option
 
@@ -8,14 +9,6 @@ TSV, JSON = "tsv", "json"
 STOP, REPORT = "stop", "report"
 POOLED, SEQUENCE = "pooled_output", "sequence_output"
 _AS_EXPORTED = "As the model was exported when not given."
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,15 +41,15 @@ class PredictorOptions:
     version_2_with_negative: bool | None = option(
         None, help=f"SQuAD: whether a question may have no answer. {_AS_EXPORTED}"
     )
-    null_score_diff_threshold: str | None = option(
+    null_score_diff_threshold: float | None = option(
         None,
-        check=(lambda text: text is None or _is_number(text), "must be a number"),
+        check=(lambda odds: not math.isnan(odds), "must be a number"),
         help=f"SQuAD 2.0: null odds above which a question is left unanswered. {_AS_EXPORTED}",
     )
-    length_aware_batches: bool = option(
-        False,
+    length_aware_batches: bool | None = option(
+        None,
         help="SQuAD: whether a batch is padded to its longest window instead of the model's max_seq_length, and "
-        "padding left out of the ranking. Faster; run_squad.py has the same flag, which says what may differ.",
+        f"padding left out of the ranking. Faster, but rare answers may differ. {_AS_EXPORTED}",
     )
 
 
@@ -72,7 +65,7 @@ class PredictOptions(PredictorOptions):
         TSV,
         choices=(TSV, JSON),
         help="tsv: the texts of a line are separated by tabs. json: a line is an object of texts by name, text_a "
-        "[and text_b], question and context, or context and ending0 to ending3; other fields are not read.",
+        "[and text_b], text (ner), question and context, or context and ending0 to ending3; other fields are not read.",
     )
     on_error: str = option(
         STOP,

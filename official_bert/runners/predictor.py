@@ -5,8 +5,9 @@ In: the folder of an export. Out: an object that is called with texts and gives 
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,31 @@ from official_bert.tasks import choices, glue
 from official_bert.tasks.base import EncodedSet
 from official_bert.tasks.squad_requests import SquadRequests, Windowing
 from official_bert.tasks.squad_task import AnswerRules
+from official_bert.tasks.text_model_requests import (
+    MASK_SIGNATURE,
+    SIGNATURE,
+    TextModelQuestions,
+    TextModelTags,
+    TextModelVectors,
+)
 from official_bert.tasks.text_requests import (
+    Ask,
     ChoiceRequests,
     ClassifierRequests,
     PretrainedRequests,
+    Row,
     TaggingRequests,
     TextRequests,
     Texts,
+    choice_asker,
+    pair_asker,
 )
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.prediction import predict
 
+# What the inputs of text models are called.
+_FIRST_TEXTS, _SECOND_TEXTS, _CHOICES = ("text_a", "text", "question"), ("text_b", "context"), "endings"
 WINDOW_BATCHES = 16  # of requests that are put in order by length
-_SINGLE_TEXTS = ("cola", "sst2")  # of the named classification tasks; the others take pairs
 
 
 class Predictor:
@@ -64,7 +77,8 @@ class Predictor:
         options = PredictorOptions(model_dir=model_dir, batch_size=batch_size, **settings)
         model = LoadedModel(model_dir)
         self.path, self._batch_size = model.path, batch_size
-        self._requests = _tensor_requests(model, options)
+        kind = _text_requests if SIGNATURE in model.inputs else _tensor_requests
+        self._requests = kind(model, options)
         self.columns, self.num_required = self._requests.columns, self._requests.num_required
 
     def __call__(self, *texts: str) -> dict:
@@ -100,7 +114,7 @@ def _tensor_requests(model: LoadedModel, options: PredictorOptions) -> TextReque
     settings = _settings(model.flags, options)
     name, length = model.task_name, settings["max_seq_length"]
     # Padding to the longest changes an answer in SQuAD only, where padding takes part in the ranking.
-    pads_to_longest = name != "squad" or options.length_aware_batches
+    pads_to_longest = name != "squad" or settings["length_aware_batches"]
     strategy = tf.distribute.get_strategy()
 
     def run(signature: str, encoded: EncodedSet) -> dict[str, np.ndarray]:
@@ -117,6 +131,7 @@ def _tensor_requests(model: LoadedModel, options: PredictorOptions) -> TextReque
     tokenizer = FullTokenizer(
         model.vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"]
     )
+    how = run, tokenizer, length
     if name == "squad":
         if length <= settings["max_query_length"] + 3:
             raise InputError(
@@ -138,17 +153,70 @@ def _tensor_requests(model: LoadedModel, options: PredictorOptions) -> TextReque
             ranks_padding=not pads_to_longest,
         )
     if name in choices.TASKS:
-        return ChoiceRequests(run, tokenizer, length)
+        return ChoiceRequests(choice_asker(*how))
     if name == "ner":
-        return TaggingRequests(run, tokenizer, length)
+        return TaggingRequests(*how)
     if name == "pretraining":
-        fills_masks, has_vectors = "serving_masked" in model.inputs, options.vectors in model.outputs
-        return PretrainedRequests(run, tokenizer, length, fills_masks, options.vectors, has_vectors)
+        return PretrainedRequests(*how, *_heads(model, "serving_masked", options))
+    return _classifier(model, pair_asker(*how))
+
+
+def _text_requests(model: LoadedModel, options: PredictorOptions) -> TextRequests:
+    """What a model answers that reads text itself."""
+    given = [name for name in _DEFAULTS if getattr(options, name, None) is not None]
+    if given:
+        raise InputError(
+            f"--{given[0]}: {model.path} reads text itself, with what it was exported with; export it anew to change it"
+        )
+    name = model.task_name
+
+    def run(signature: str, requests: Sequence[Texts]) -> list[Row]:
+        # Those of like length together: a batch is padded to its longest.
+        order = sorted(range(len(requests)), key=lambda row: -sum(map(len, requests[row])))
+        found = [{} for _ in requests]
+        for start in range(0, len(order), options.batch_size):
+            rows = order[start : start + options.batch_size]
+            inputs = _strings(model.inputs[signature], [requests[row] for row in rows])
+            for output, values in model(signature, inputs).items():
+                for row, value in zip(rows, values, strict=True):
+                    found[row][output] = value
+        return found
+
+    ask = functools.partial(run, SIGNATURE)
+    if name == "squad":
+        return TextModelQuestions(run)
+    if name in choices.TASKS:
+        return ChoiceRequests(ask)
+    if name == "ner":
+        return TextModelTags(run)
+    if name == "pretraining":
+        return TextModelVectors(run, *_heads(model, MASK_SIGNATURE, options))
+    return _classifier(model, ask)
+
+
+def _strings(names: Collection[str], requests: Sequence[Texts]) -> dict[str, np.ndarray]:
+    """The inputs of a text model; a second text that is not given is "", which counts as absent."""
+    found = {name: [texts[0] for texts in requests] for name in _FIRST_TEXTS if name in names}
+    found |= {name: [(*texts, "")[1] for texts in requests] for name in _SECOND_TEXTS if name in names}
+    if _CHOICES in names:
+        found = {"context": [texts[0] for texts in requests], _CHOICES: [texts[1:] for texts in requests]}
+    return {
+        name: np.vectorize(str.encode, otypes=[object])(np.array(texts, object))
+        for name, texts in found.items()
+    }
+
+
+def _heads(model: LoadedModel, mask_signature: str, options: PredictorOptions) -> tuple[bool, str, bool]:
+    """Whether a pre-trained model fills masks, the vectors that are asked for, and whether it gives them."""
+    return mask_signature in model.inputs, options.vectors, options.vectors in model.outputs
+
+
+def _classifier(model: LoadedModel, ask: Ask) -> ClassifierRequests:
     if not {"score", "label", "labels"} & model.outputs:
         raise InputError(
-            f"{model.path}: what the task {name} answers to a text is not known; use its signatures"
+            f"{model.path}: what the task {model.task_name} answers to a text is not known; use its signatures"
         )
-    return ClassifierRequests(run, tokenizer, length, model.labels, _num_texts(name, model.flags))
+    return ClassifierRequests(ask, model.labels, _num_texts(model.task_name, model.flags))
 
 
 # What run_squad.py takes when an export does not say.
@@ -159,7 +227,8 @@ _DEFAULTS = {
     "n_best_size": 20,
     "max_answer_length": 30,
     "version_2_with_negative": False,
-    "null_score_diff_threshold": "0.0",
+    "null_score_diff_threshold": 0.0,
+    "length_aware_batches": False,
 }
 
 
@@ -183,8 +252,10 @@ def _threshold(settings: Mapping[str, Any]) -> float:
 def _num_texts(task_name: str, flags: Mapping[str, Any]) -> int | None:
     """Texts of an example of a classification task; None if the export does not say."""
     name = glue.plain_name(task_name)
-    if glue.find(name) or name == "xnli":
-        return 1 if name in _SINGLE_TEXTS else 2
+    if name == "xnli":
+        return 2
+    if processor := glue.find(name):
+        return 2 if processor.has_pairs else 1
     if "text_b_column" in flags:
         return 2 if flags["text_b_column"] else 1
     return None

@@ -6,6 +6,7 @@ In: a version's folder, or the folder of versions. Out: `LoadedModel`.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 from collections.abc import Mapping
@@ -46,6 +47,8 @@ class LoadedModel:
         self.task_name, self.flags = record["task_name"], record["flags"]
         labels = os.path.join(self.path, "assets.extra", "labels.txt")
         self.labels = list(files.read_lines(labels)) if files.exists(labels) else None
+        if self.flags.get("export_text"):
+            _register_text_ops(self.path)
         try:
             with _quiet():
                 model = tf.saved_model.load(self.path)
@@ -93,6 +96,16 @@ def _version_folder(model_dir: str) -> str:
             f"--model_dir={model_dir}: holds no exported model; name an --export_dir or a version in it"
         )
     return os.path.join(model_dir, str(found[-1]))
+
+
+def _register_text_ops(path: str):
+    try:
+        importlib.import_module("official_bert.data.text_ops")
+    except ImportError as error:
+        raise InputError(
+            f"{path}: reads raw text, which needs tensorflow-text, and that cannot be imported ({error}); install "
+            "requirements.txt"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -1,14 +1,14 @@
-"""Texts as users have them, answered by an exported model: what predict.py and `Predictor` do for each kind of task.
+"""Texts as users have them, answered by an exported model of tensors: what `Predictor` does for each kind of task.
 
 In: texts, and a function that runs the model. Out: one dictionary of plain Python values for each request, ready for
-JSON. SQuAD stands in squad_requests.py.
+JSON. SQuAD stands in squad_requests.py, models that read text themselves in text_model_requests.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -29,6 +29,8 @@ _words_of = re.compile("[^ \t\r\n]+").finditer
 Texts = Sequence[str]
 # The outputs of a signature, by its name, for every example of a set: [examples, ...], filled up at the end.
 Run = Callable[[str, EncodedSet], dict[str, np.ndarray]]
+Row = dict[str, np.ndarray]  # the outputs for one request
+Ask = Callable[[Sequence[Texts]], Iterable[Row]]
 
 
 class TextRequests(Protocol):
@@ -68,40 +70,27 @@ class TextCount:
 class ClassifierRequests(TextCount):
     """A text or a pair: labels with their probabilities, or a score."""
 
-    columns = ("text_a", "text_b")
-
-    def __init__(
-        self,
-        run: Run,
-        tokenizer: FullTokenizer,
-        max_seq_length: int,
-        labels: Sequence[str] | None,
-        num_texts: int | None,
-    ):
+    def __init__(self, ask: Ask, labels: Sequence[str] | None, num_texts: int | None):
         """Args:
-        run: runs the model.
-        tokenizer: with the vocabulary.
-        max_seq_length: tokens that a text or a pair is cut to.
+        ask: runs the model.
         labels: in the order of the outputs; None in regression.
         num_texts: 1 or 2, what the model was trained on; None where either is right.
         """
-        self._run, self._tokenizer, self._max_seq_length = run, tokenizer, max_seq_length
-        self._labels = labels
-        self.columns = self.columns[:num_texts]
+        self._ask, self._labels = ask, labels
+        self.columns = ("text_a", "text_b")[:num_texts]
         self.num_required = num_texts or 1
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """`label` and `probabilities`, or `labels` and `probabilities`, or `score`."""
-        encode = _pair_encoder(self._tokenizer, self._max_seq_length)
-        outputs = self._run("serving_default", ModelInputs(map(encode, requests)))
-        if "score" in outputs:
-            return [{"score": score} for score in numbers(outputs["score"])]
-        chances = [dict(zip(self._labels, numbers(row), strict=True)) for row in outputs["probabilities"]]
-        if "label" in outputs:
-            found = [{"label": label.decode()} for label in outputs["label"]]
-        else:
-            found = [{"labels": [label.decode() for label in row if label]} for row in outputs["labels"]]
-        return [answer | {"probabilities": row} for answer, row in zip(found, chances, strict=True)]
+        return [self._answer(row) for row in self._ask(requests)]
+
+    def _answer(self, row: Row) -> dict:
+        if "score" in row:
+            return {"score": numbers([row["score"]])[0]}
+        chances = {"probabilities": dict(zip(self._labels, numbers(row["probabilities"]), strict=True))}
+        if "label" in row:
+            return {"label": row["label"].decode()} | chances
+        return {"labels": [label.decode() for label in row["labels"] if label]} | chances
 
 
 class ChoiceRequests(TextCount):
@@ -110,19 +99,32 @@ class ChoiceRequests(TextCount):
     columns = ("context", *(f"ending{k}" for k in range(NUM_CHOICES)))
     num_required = len(columns)
 
-    def __init__(self, run: Run, tokenizer: FullTokenizer, max_seq_length: int):
-        """Args: as of ClassifierRequests."""
-        self._run, self._tokenizer, self._max_seq_length = run, tokenizer, max_seq_length
+    def __init__(self, ask: Ask):
+        """Args: ask: runs the model."""
+        self._ask = ask
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """`choice`, counted from 0, and `probabilities`."""
-        examples = [ChoiceExample("", context, tuple(endings)) for context, *endings in requests]
-        encoded = encoded_choices(examples, self._max_seq_length, self._tokenizer)
-        outputs = self._run("serving_default", encoded)
         return [
-            {"choice": int(choice), "probabilities": numbers(row)}
-            for choice, row in zip(outputs["choice"], outputs["probabilities"], strict=True)
+            {"choice": int(row["choice"]), "probabilities": numbers(row["probabilities"])}
+            for row in self._ask(requests)
         ]
+
+
+def pair_asker(run: Run, tokenizer: FullTokenizer, max_seq_length: int) -> Ask:
+    """Asks a model of texts and pairs that are cut to a length."""
+    encode = _pair_encoder(tokenizer, max_seq_length)
+    return lambda requests: _rows(run("serving_default", ModelInputs(map(encode, requests))))
+
+
+def choice_asker(run: Run, tokenizer: FullTokenizer, max_seq_length: int) -> Ask:
+    """Asks a model of choices, each of which is cut to a length with its context."""
+
+    def ask(requests):
+        examples = [ChoiceExample("", context, tuple(endings)) for context, *endings in requests]
+        return _rows(run("serving_default", encoded_choices(examples, max_seq_length, tokenizer)))
+
+    return ask
 
 
 class TaggingRequests(TextCount):
@@ -131,11 +133,15 @@ class TaggingRequests(TextCount):
     Texts longer than the model are cut into windows as run_ner.py cuts them, without --document_context.
     """
 
-    columns = ("text_a",)
+    columns = ("text",)
     num_required = 1
 
     def __init__(self, run: Run, tokenizer: FullTokenizer, max_seq_length: int):
-        """Args: as of ClassifierRequests."""
+        """Args:
+        run: runs the model.
+        tokenizer: with the vocabulary.
+        max_seq_length: tokens of a window.
+        """
         self._run, self._tokenizer, self._max_seq_length = run, tokenizer, max_seq_length
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
@@ -157,28 +163,18 @@ class TaggingRequests(TextCount):
         ]
 
 
-class PretrainedRequests(TextCount):
-    """A text or a pair: words for each [MASK] that stands in it, vectors where none does."""
+class MasksAndVectors(TextCount):
+    """A text or a pair for a pre-trained model: words for each [MASK] that stands in it, vectors where none does."""
 
     columns = ("text_a", "text_b")
     num_required = 1
 
-    def __init__(
-        self,
-        run: Run,
-        tokenizer: FullTokenizer,
-        max_seq_length: int,
-        fills_masks: bool,
-        vectors: str,
-        has_vectors: bool,
-    ):
+    def __init__(self, fills_masks: bool, vectors: str, has_vectors: bool):
         """Args:
-        run, tokenizer, max_seq_length: as of ClassifierRequests.
-        fills_masks: whether the model has the signature for masked words.
+        fills_masks: whether the model has a signature for masked words.
         vectors: POOLED, a vector for the text, or SEQUENCE, one for each token.
         has_vectors: whether the model gives them.
         """
-        self._run, self._tokenizer, self._max_seq_length = run, _MaskTokenizer(tokenizer), max_seq_length
         self._fills_masks, self._vectors, self._has_vectors = fills_masks, vectors, has_vectors
 
     def check(self, texts: Texts):
@@ -197,51 +193,64 @@ class PretrainedRequests(TextCount):
 
         For a text without it `pooled_output`, or `tokens` and `sequence_output`.
         """
-        encode = _pair_encoder(self._tokenizer, self._max_seq_length)
-        inputs = [encode(texts) for texts in requests]
-        masks = [[k for k, piece in enumerate(ids) if piece == self._tokenizer.mask_id] for ids, _ in inputs]
-        with_masks = [row for row, positions in enumerate(masks) if positions]
-        without = [row for row, positions in enumerate(masks) if not positions]
-        found = dict(zip(with_masks, self._words(inputs, masks, with_masks), strict=True))
-        found |= zip(without, self._texts(inputs, without), strict=True)
+        has_masks = [any(MASK in text for text in texts) for texts in requests]
+        with_masks, without = (
+            [row for row, has in enumerate(has_masks) if has is wanted] for wanted in (True, False)
+        )
+        found = {}
+        for rows, answers in ((with_masks, self._words), (without, self._texts)):
+            if rows:
+                found |= zip(rows, answers([requests[row] for row in rows]), strict=True)
         return [found[row] for row in range(len(requests))]
 
-    def _words(self, inputs: list, masks: list[list[int]], rows: list[int]) -> list[dict]:
-        if not rows:
-            return []
-        positions = [masks[row] for row in rows]
-        encoded = _MaskedInputs(ModelInputs(inputs[row] for row in rows), RaggedRows(positions))
-        outputs = self._run("serving_masked", encoded)
+    def _mask(self, position: int, row: Row, number: int) -> dict:
+        """The answer to one [MASK] of a request."""
+        return {
+            "position": int(position),
+            "tokens": [token.decode() for token in row["top_k_tokens"][number]],
+            "probabilities": numbers(row["top_k_probabilities"][number]),
+        }
+
+    def _text(self, row: Row, tokens: Sequence[str]) -> dict:
+        """The answer to a request without one."""
+        if self._vectors == POOLED:
+            return {POOLED: numbers(row[POOLED])}
+        vectors = row[SEQUENCE][: len(tokens)]
+        return {"tokens": tokens, SEQUENCE: [numbers(vector) for vector in vectors]}
+
+
+class PretrainedRequests(MasksAndVectors):
+    """The same for a model of tensors."""
+
+    def __init__(self, run: Run, tokenizer: FullTokenizer, max_seq_length: int, *heads):
+        """Args:
+        run: runs the model.
+        tokenizer: with the vocabulary.
+        max_seq_length: tokens that a text or a pair is cut to.
+        *heads: as of MasksAndVectors.
+        """
+        super().__init__(*heads)
+        self._run, self._tokenizer = run, _MaskTokenizer(tokenizer)
+        self._encode = _pair_encoder(self._tokenizer, max_seq_length)
+
+    def _words(self, requests: Sequence[Texts]) -> list[dict]:
+        inputs = [self._encode(texts) for texts in requests]
+        positions = [
+            [k for k, piece in enumerate(ids) if piece == self._tokenizer.mask_id] for ids, _ in inputs
+        ]
+        encoded = _MaskedInputs(ModelInputs(inputs), RaggedRows(positions))
+        rows = _rows(self._run("serving_masked", encoded))
         return [
-            {
-                "masks": [
-                    {
-                        "position": position,
-                        "tokens": [token.decode() for token in tokens],
-                        "probabilities": numbers(chances),
-                    }
-                    for position, tokens, chances in zip(row, words, probabilities, strict=False)
-                ]
-            }
-            for row, words, probabilities in zip(
-                positions, outputs["top_k_tokens"], outputs["top_k_probabilities"], strict=True
-            )
+            {"masks": [self._mask(position, row, number) for number, position in enumerate(of_row)]}
+            for of_row, row in zip(positions, rows, strict=True)
         ]
 
-    def _texts(self, inputs: list, rows: list[int]) -> list[dict]:
-        if not rows:
-            return []
-        outputs = self._run("serving_default", ModelInputs(inputs[row] for row in rows))
-        vectors = outputs[self._vectors]
-        if self._vectors == POOLED:
-            return [{POOLED: numbers(vector)} for vector in vectors]
-        ids = [inputs[row][0] for row in rows]
+    def _texts(self, requests: Sequence[Texts]) -> list[dict]:
+        inputs = [self._encode(texts) for texts in requests]
+        rows = _rows(self._run("serving_default", ModelInputs(inputs)))
         return [
-            {
-                "tokens": self._tokenizer.convert_ids_to_tokens(row),
-                SEQUENCE: [numbers(vector) for vector in of_row[: len(row)]],
-            }
-            for row, of_row in zip(ids, vectors, strict=True)
+            self._text(row, self._tokenizer.convert_ids_to_tokens(ids))
+            for row, (ids, _) in zip(rows, inputs, strict=True)
         ]
 
 
@@ -273,9 +282,14 @@ class _MaskTokenizer:
         return first + [piece for part in others for piece in (self.mask_id, *part)]
 
 
-def numbers(values: np.ndarray) -> list[float]:
-    """float32[n] as the shortest decimal numbers that are read back as the same float32."""
+def numbers(values: Iterable[np.float32]) -> list[float]:
+    """Float32[n] as the shortest decimal numbers that are read back as the same float32."""
     return [float(str(value)) for value in values]
+
+
+def _rows(outputs: dict[str, np.ndarray]) -> list[Row]:
+    """The outputs of each example, [examples, ...] in all."""
+    return [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
 
 
 def _pair_encoder(tokenizer, max_seq_length: int) -> Callable[[Texts], tuple[list[int], int]]:
