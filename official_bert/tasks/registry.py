@@ -83,11 +83,12 @@ def load(task_name: str) -> DataProcessor | Task:
         raise InputError(
             f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
         ) from error
-    if not hasattr(module, class_name):
+    made_by, place = getattr(module, class_name, None), module.__spec__.origin or module_name
+    if not isinstance(made_by, type):
         raise InputError(
-            f"--task_name={task_name}: {module.__file__} defines no {class_name!r}; correct the name"
+            f"--task_name={task_name}: {place} defines no class {class_name!r}; correct the name"
         )
-    found = getattr(module, class_name)()
+    found = made_by()
     if not isinstance(found, DataProcessor | Task):
         raise InputError(
             f"--task_name={task_name}: is neither a DataProcessor nor has it all that tasks/base.py asks of a task"
