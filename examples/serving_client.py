@@ -14,16 +14,20 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import pathlib
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from official_bert import FullTokenizer
-from official_bert.data.examples import encode_examples
-from official_bert.data.model_inputs import model_input, padded_features
+if TYPE_CHECKING:
+    from official_bert import FullTokenizer
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # official_bert, without installing it; only makers of ids need it
 
 TEXT_SIGNATURE = "serving_text"
 TIMEOUT_SECS = 60
@@ -122,6 +126,10 @@ def inputs_of(
             last = len(text_names) - 1
             values[last:] = [np.array([[text.encode() for text in texts[last:]]], object)]
         return dict(zip(text_names, values, strict=False))
+
+    from official_bert.data.examples import encode_examples
+    from official_bert.data.model_inputs import model_input, padded_features
+
     is_choice = len(texts) > 2
     pairs = [(texts[0], ending) for ending in texts[1:]] if is_choice else [(*texts, None)[:2]]
     inputs = [model_input(_Masked(tokenizer), *pair, max_seq_length) for pair in pairs]
@@ -173,6 +181,8 @@ def main():
     if arguments.signature_name != TEXT_SIGNATURE:
         if not arguments.vocab_file:
             parser.error("--vocab_file must be given: this signature takes ids")
+        from official_bert import FullTokenizer
+
         tokenizer = FullTokenizer(arguments.vocab_file, do_lower_case=not arguments.cased)
     inputs = inputs_of(
         arguments.signature_name, arguments.texts, tokenizer, arguments.max_seq_length, arguments.text_names

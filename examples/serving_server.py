@@ -207,7 +207,7 @@ def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
     shape, level = [], [value]
     while len(shape) < spec.shape.rank:
         if not all(isinstance(part, list) for part in level):
-            raise RequestError(BAD_REQUEST, f"input {name}: must have {spec.shape.rank} dimensions")
+            raise RequestError(BAD_REQUEST, f"input {name}: must have the shape {spec.shape}")
         lengths = {len(part) for part in level}
         if len(lengths) > 1:
             raise RequestError(BAD_REQUEST, f"input {name}: has lists of different lengths; fill them up")

@@ -1,6 +1,8 @@
 """The example client, over REST and gRPC, against the example server: every signature, equal to a direct call."""
 
 import ast
+import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import tensorflow as tf
 
 from official_bert import FullTokenizer
 from official_bert.data.examples import encode_examples
+from official_bert.runners import export
 from tests.examples.serving import load_example, running_server
 from tests.scripts import run_script
 from tests.serving import exported
@@ -19,7 +22,9 @@ TEXTS = {
     "swag": CHOICE,
     "mrpc": ("the cat sat", "a cat"),
 }
+TEXT_KIND = "mrpc_text"  # an export that reads text itself
 SIGNATURES = [
+    (TEXT_KIND, "serving_text"),
     *((kind, name) for kind in TEXTS for name in ("serving_default", "serving_ids", "serving_examples")),
     ("pretraining", "serving_masked"),
 ]
@@ -35,19 +40,24 @@ def client():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, client) -> dict:
-    """An export of each kind."""
-    return {kind: exported.make_export(tmp_path_factory.mktemp(kind), kind) for kind in TEXTS}
+    """The version's folder of an export of each kind."""
+    folders = {kind: tmp_path_factory.mktemp(kind) for kind in TEXTS}
+    found = {kind: exported.make_export(folder, kind).path for kind, folder in folders.items()}
+    options = exported.export_options(folders["mrpc"], "mrpc", export_text=True)
+    text_dir = folders["mrpc"] / "text"
+    export.run(dataclasses.replace(options, export_dir=str(text_dir)))
+    return found | {TEXT_KIND: text_dir / "1"}
 
 
 @pytest.fixture(scope="module")
 def servers(made) -> dict:
     """A server of each kind: one in a process of its own, the others within this one."""
     server = load_example("serving_server")
-    with running_server(made["pretraining"].path.parent, "pretraining") as other:
+    with running_server(made["pretraining"].parent, "pretraining") as other:
         found = {"pretraining": (other.rest, other.grpc_port)}
         grpc_servers = []
-        for kind in ("swag", "mrpc"):
-            model = server.Model(kind, str(made[kind].path.parent))
+        for kind in ("swag", "mrpc", TEXT_KIND):
+            model = server.Model(kind, str(made[kind].parent))
             running, port = server.start_grpc(model, "127.0.0.1:0", 1 << 20, num_workers=1)
             grpc_servers.append(running)
             found[kind] = (model, port)
@@ -58,6 +68,8 @@ def servers(made) -> dict:
 
 def by_hand(kind: str, signature_name: str) -> dict[str, np.ndarray]:
     """The inputs, from the pieces on."""
+    if kind == TEXT_KIND:
+        return {"text_a": np.array([b"the cat sat"], object), "text_b": np.array([b"a cat"], object)}
     pieces = {
         "mrpc": [["[CLS] the cat sat [SEP] a cat [SEP]"]],
         "pretraining": [["[CLS] the [MASK] sat [SEP] it was a sun ##ny [MASK] . [SEP]"]],
@@ -85,20 +97,25 @@ def by_hand(kind: str, signature_name: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(("kind", "signature_name"), SIGNATURES)
 def test_both_protocols_give_what_a_direct_call_gives(client, made, servers, kind, signature_name):
-    tokenizer = FullTokenizer(str(made[kind].path / "assets" / "vocab.txt"))
-    inputs = client.inputs_of(signature_name, TEXTS[kind], tokenizer, 24)
+    tokenizer = FullTokenizer(str(made[kind] / "assets" / "vocab.txt"))
+    texts = TEXTS[kind.removesuffix("_text")]
+    inputs = client.inputs_of(signature_name, texts, tokenizer, 24)
     wanted_inputs = by_hand(kind, signature_name)
     assert inputs.keys() == wanted_inputs.keys()
     for name, values in wanted_inputs.items():
         np.testing.assert_array_equal(inputs[name], values, err_msg=name)
 
-    serve = tf.saved_model.load(str(made[kind].path)).signatures[signature_name]
+    serve = tf.saved_model.load(str(made[kind])).signatures[signature_name]
     wanted = serve(**{name: tf.constant(values) for name, values in wanted_inputs.items()})
     rest, grpc_port = servers[kind]
     by_grpc = client.grpc_predict(f"127.0.0.1:{grpc_port}", kind, signature_name, inputs)
     found = [by_grpc]
     if isinstance(rest, str):
         found.append(client.rest_predict(rest, kind, signature_name, inputs))
+    else:
+        columns = {name: client.plain(values) for name, values in inputs.items()}
+        body = json.dumps({"signature_name": signature_name, "inputs": columns}).encode()
+        found.append(load_example("serving_server").rest_answer(rest, body)["outputs"])
     for outputs in found:
         assert outputs.keys() == wanted.keys()
         for name, values in wanted.items():
@@ -138,7 +155,7 @@ def test_a_refusal_is_told(client, servers):
 
 def test_the_client_as_a_process(made, servers):
     address, _ = servers["pretraining"]
-    vocab_file = made["pretraining"].path / "assets" / "vocab.txt"
+    vocab_file = made["pretraining"] / "assets" / "vocab.txt"
     flags = ["--model_name=pretraining", "--signature_name=serving_masked", f"--vocab_file={vocab_file}"]
     out = run_script("examples/serving_client.py", f"--rest={address}", *flags, "the [MASK] sat").stdout
     printed = dict(line.split(": ", 1) for line in out.splitlines())

@@ -129,7 +129,7 @@ BAD_BODIES = [
     (encoded({"instances": [ROW | {IDS: [2.0, 5, 3]}]}), "input input_ids: JSON value 2.0 is not of the type"),
     (encoded({"instances": [ROW | {IDS: [None, 5, 3]}]}), "input input_ids: JSON value null is not of the type"),
     (encoded({"instances": [ROW | {IDS: [1 << 40, 5, 3]}]}), "input input_ids: has a number that int32 cannot"),
-    (encoded({"instances": [ROW | {IDS: 2}]}), "input input_ids: must have 2 dimensions"),
+    (encoded({"instances": [ROW | {IDS: 2}]}), "input input_ids: must have the shape (None, None)"),
     (encoded({"instances": [ROW | {IDS: [[2, 5, 3]]}]}), "input input_ids: JSON value [2, 5, 3] is not of the"),
     (encoded({"instances": [ROW, ROW | {IDS: [2]}]}), "input input_ids: has lists of different lengths"),
     (encoded({"instances": [ROW | {IDS: [2, 99, 3]}]}), "assertion failed: [input_ids must be at least 0 and below"),
