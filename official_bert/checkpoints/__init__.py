@@ -4,6 +4,7 @@ Everything is read and written under the names of the original's variables.
 """
 
 from official_bert.checkpoints.loading import (
+    BEST_FOLDER,
     LoadReport,
     load_checkpoint,
     log_trainable_variables,
@@ -13,6 +14,7 @@ from official_bert.checkpoints.loading import (
 from official_bert.checkpoints.manager import CheckpointManager
 
 __all__ = [
+    "BEST_FOLDER",
     "CheckpointManager",
     "LoadReport",
     "load_checkpoint",

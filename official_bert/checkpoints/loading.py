@@ -13,6 +13,8 @@ from absl import logging
 from official_bert.checkpoints import huggingface, names, tf1
 from official_bert.errors import InputError
 
+BEST_FOLDER = "best"  # of an output_dir: the checkpoint that was best by a metric
+
 Checkpoint = tf1.Tf1Checkpoint | huggingface.HuggingFaceCheckpoint
 
 
@@ -41,12 +43,17 @@ def open_checkpoint(path: str) -> Checkpoint:
     """A checkpoint to read by TF1 names, whatever its form.
 
     Args:
-        path: TF1 prefix or folder, output_dir of this project, Hugging Face folder or safetensors file.
+        path: TF1 prefix or folder, output_dir of this project, Hugging Face folder or safetensors file. Of a folder the
+            best checkpoint where one is kept, else the newest.
 
     Raises:
         InputError: no checkpoint there, or one that cannot be read.
     """
     path = os.fspath(path)
+    best = tf1.latest_checkpoint(os.path.join(path, BEST_FOLDER))
+    if best:
+        logging.info("%s keeps its best checkpoint: %s", path, best)
+        return tf1.Tf1Checkpoint(best)
     prefix = tf1.find_prefix(path) if not huggingface.is_weights_file(path) else None
     if prefix:
         return tf1.Tf1Checkpoint(prefix)

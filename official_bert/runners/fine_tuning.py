@@ -5,6 +5,7 @@ In: options, a task, encoded sets. Out, in output_dir: what every training job l
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +16,15 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import files
-from official_bert.checkpoints import named_variables
+from official_bert.checkpoints import BEST_FOLDER, named_variables
 from official_bert.config import BertConfig, read_config
 from official_bert.data.model_inputs import check_vocabulary
 from official_bert.errors import InputError
 from official_bert.options.data_files import DataFilesOptions
 from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.options.search import SearchOptions
 from official_bert.runners.job import TrainingJob
-from official_bert.runners.periodic_evaluation import BEST_FOLDER, PeriodicEvaluation
+from official_bert.runners.periodic_evaluation import PeriodicEvaluation
 from official_bert.runners.saved_model import check_text_export, export_model
 from official_bert.tasks.base import EncodedSet, Task, TaskObjective
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
@@ -59,8 +61,11 @@ def check_task_flags(options: FineTuningOptions):
         raise InputError("at least one of --do_train, --do_eval and --do_predict must be True")
 
 
-def check_evaluation_flags(options: FineTuningOptions):
-    """Refuses flags of the evaluation during training that do not go together."""
+def check_training_flags(options: FineTuningOptions):
+    """Refuses flags of evaluations during training and of searches that do not go together."""
+    for field in dataclasses.fields(SearchOptions):
+        if not options.search and getattr(options, field.name) != field.default:
+            raise InputError(f"--{field.name}: only goes with --search")
     if options.eval_every_steps and options.eval_every_epochs:
         raise InputError("--eval_every_steps and --eval_every_epochs: give one of them")
     if options.early_stopping_patience and not evaluates_during_training(options):
@@ -172,7 +177,7 @@ class FineTuning:
             InputError: flags that do not go together, too few examples for a single step, or a checkpoint that does
                 not fit.
         """
-        check_evaluation_flags(options)
+        check_training_flags(options)
         _check_export(options, task)
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
         self.max_seq_length = max_seq_length

@@ -17,7 +17,6 @@ from official_bert.checkpoints import CheckpointManager
 from official_bert.training import reporting
 
 HISTORY_FILE = "eval_history.jsonl"
-BEST_FOLDER = "best"
 
 
 class PeriodicEvaluation:

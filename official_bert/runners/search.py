@@ -19,16 +19,16 @@ from absl import logging
 from tensorflow.python.framework.ops import gradient_registry
 
 from official_bert import files
-from official_bert.checkpoints import CheckpointManager
+from official_bert.checkpoints import BEST_FOLDER, CheckpointManager
 from official_bert.errors import Diverged, InputError
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
 from official_bert.runners.fine_tuning import Score
-from official_bert.runners.periodic_evaluation import BEST_FOLDER
 
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
 _BEST_MARK = "*"
+_MADE_ANEW = ("*.tf_record", "*logits.npz")  # large files of a run that are not its results
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +132,8 @@ def _forget_model():
 
 def _options_of(options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]) -> FineTuningOptions:
     folder = os.path.join(options.output_dir, trial.folder)
-    own = dataclasses.asdict(trial)
-    return dataclasses.replace(options, search=False, output_dir=folder, **own, **steps)
+    own = dataclasses.asdict(SearchOptions()) | dataclasses.asdict(trial)
+    return dataclasses.replace(options, output_dir=folder, **own, **steps)
 
 
 def _numbers(flag: str, texts: list[str], kind: type) -> list:
@@ -203,5 +203,8 @@ def _drop_checkpoints(output_dir: str, scores: Mapping[Trial, Score]):
     best = _best(scores) if scores else None
     for trial in scores.keys() - {best}:
         folder = os.path.join(output_dir, trial.folder)
+        for pattern in _MADE_ANEW:
+            for path in files.matching(os.path.join(folder, pattern)):
+                files.remove(path)
         for place in (folder, os.path.join(folder, BEST_FOLDER)):
             CheckpointManager(place, {}).remove_all()

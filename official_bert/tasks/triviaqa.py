@@ -48,7 +48,8 @@ def triviaqa_to_squad(
         max_document_words: where documents are cut, in words between whitespace.
 
     Raises:
-        InputError: no such file, one that is no TriviaQA JSON or lacks something, or no document found.
+        InputError: no such file, one that is no TriviaQA JSON or lacks something, no document found, or no
+            answer in any.
     """
     paragraphs: dict[str, dict[str, Any] | None] = {}  # by document: its questions share one
     written = without_answer = missing = 0
@@ -83,6 +84,11 @@ def triviaqa_to_squad(
         for name, paragraph in paragraphs.items()
         if paragraph and paragraph["qas"]
     ]
+    if not articles:
+        raise InputError(
+            f"{input_file}: none of its questions has a document that begins with an answer; give a larger "
+            "--max_document_words, or the file that these documents belong to"
+        )
     with files.replacing(output_file) as file:
         json.dump({"version": "1.1", "data": articles}, file)
     logging.info(

@@ -88,6 +88,7 @@ def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evalu
     for folder, changes in (
         (evaluated, of_last),
         (tmp_path / "of_best", of_last | {"init_checkpoint": str(evaluated / "best")}),
+        (tmp_path / "of_folder", of_last | {"init_checkpoint": str(evaluated)}),
     ):
         run(options, folder, **changes)
         np.testing.assert_allclose(np.loadtxt(folder / "test_results.tsv"), predicted, atol=2e-6)
@@ -147,6 +148,7 @@ def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
         ({"freeze_layers": 3}, "--freeze_layers=3: the model has 2 layers"),
         ({"early_stopping_patience": 3}, "only goes with --eval_every_steps or --eval_every_epochs"),
         ({"eval_every_steps": 3, "eval_every_epochs": 1.0}, "give one of them"),
+        ({"search_epochs": ["3"]}, "--search_epochs: only goes with --search"),
         (
             {
                 "do_train": False,

@@ -36,7 +36,10 @@ class Runs:
             return None
         folder = pathlib.Path(options.output_dir)
         (folder / "best").mkdir(parents=True)
-        for name in ("checkpoint", "model.ckpt-3.index", "input.ckpt-3-0.index", "eval_results.txt"):
+        for name in (
+            "checkpoint", "model.ckpt-3.index", "input.ckpt-3-0.index", "train.tf_record", "logits.npz",
+            "eval_results.txt",
+        ):  # fmt: skip
             (folder / name).write_text("")
         (folder / "best" / "model.ckpt-2.index").write_text("")
         score = next(self.scores)
@@ -79,7 +82,10 @@ def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_pat
     assert [row["best"] for row in rows] == ["", "", "*", ""]
     for row in rows:
         names = {str(path.relative_to(tmp_path / row["run"])) for path in (tmp_path / row["run"]).rglob("*")}
-        kept = {"checkpoint", "model.ckpt-3.index", "input.ckpt-3-0.index", "best/model.ckpt-2.index"}
+        kept = {
+            "checkpoint", "model.ckpt-3.index", "input.ckpt-3-0.index", "best/model.ckpt-2.index",
+            "train.tf_record", "logits.npz",
+        }  # fmt: skip
         assert names - kept == {"best", "eval_results.txt"}
         assert (kept <= names) == (row["best"] == "*")
 

@@ -95,6 +95,7 @@ def test_the_first_and_longest_alias_is_found(text, aliases, found):
         ({"Data": [{"QuestionId": "tq_1"}]}, 'question tq_1: "Answer" is missing'),
         ({"Data": [entry(1, "a", ["x"], Aliases=[3])]}, "question tq_1: has an answer that is no text"),
         ({"Data": [entry(1, "a", ["x", "y"])]}, "has none of the 2 documents"),
+        ({"Data": [entry(1, "sharks", ["Whales.txt"])]}, "none of its questions has a document that begins"),
     ],
 )
 def test_what_is_no_triviaqa_is_refused_and_nothing_written(folder, content, message):
