@@ -1,11 +1,16 @@
 """What a SQuAD run refuses before it begins; its results are tested with the script."""
 
+import json
+
+import numpy as np
 import pytest
 
 from official_bert.errors import InputError
 from official_bert.options.squad import SquadOptions
 from official_bert.runners import squad
+from official_bert.tasks.squad import read_squad_examples
 from tests import toy
+from tests.serving.answers import answers
 from tests.tasks.squad_sample import QUESTIONS, write_squad
 
 
@@ -43,6 +48,16 @@ def run(base, **given):
         ),
         ({"do_predict": True, "predict_file": "f", "threshold_file": "f"}, "null_score_diff_threshold=auto"),
         (
+            {
+                "do_train": True,
+                "train_file": "f",
+                "version_2_with_negative": True,
+                "null_score_diff_threshold": "auto",
+                "export_text": True,
+            },
+            "auto: is known after --do_predict, and --export_text needs it",
+        ),
+        (
             {"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]},
             "--ensemble_dirs: only goes with --do_predict",
         ),
@@ -78,3 +93,30 @@ def test_a_threshold_cannot_be_tuned_without_answers(base, tmp_path):
 def test_an_empty_document_is_answered(base, tmp_path):
     run(base, do_predict=True, predict_file=write_squad(tmp_path, context="\n"), version_2_with_negative=True)
     assert (base / "out" / "predictions.json").read_text() == '{\n    "q1": "",\n    "q2": ""\n}\n'
+
+
+def test_an_export_that_reads_text_has_the_tuned_threshold(base, tmp_path):
+    unanswered = QUESTIONS[1] | {"answers": [], "is_impossible": True}
+    path = write_squad(tmp_path, [QUESTIONS[0], unanswered])
+    run(
+        base,
+        do_train=True,
+        train_file=path,
+        train_batch_size=2,
+        do_predict=True,
+        predict_file=path,
+        version_2_with_negative=True,
+        null_score_diff_threshold="auto",
+        export_dir=str(tmp_path / "exports"),
+        export_text=True,
+    )
+    examples = read_squad_examples(path, False)
+    texts = {
+        "question": np.array([example.question_text.encode() for example in examples], object),
+        "context": np.array([" ".join(example.doc_tokens).encode() for example in examples], object),
+    }
+    found = answers(tmp_path / "exports" / "1", "serving_text", texts)
+    odds = json.loads((base / "out" / "null_odds.json").read_text())
+    np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-5)
+    predictions = json.loads((base / "out" / "predictions.json").read_text())
+    np.testing.assert_array_equal(found["answer"] == b"", [not text for text in predictions.values()])
