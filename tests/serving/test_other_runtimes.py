@@ -1,0 +1,121 @@
+"""Exports of every kind of task in ONNX and LiteRT answer as the SavedModel does; the page of docs as it stands."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.serving import exported
+from tests.serving.exported import KINDS, Exported, batch
+from tests.shared import ROOT, extra
+
+TOLERANCE = 1e-5
+SHAPES = [(1, 9), (7, 9), (1, 128), (7, 128)]
+EIGHT_BITS = 0.1  # the greatest difference of a probability
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def made(request, tmp_path_factory) -> Exported:
+    return exported.make_export(tmp_path_factory.mktemp(request.param), request.param)
+
+
+def onnx_runner(path: pathlib.Path):
+    """A function of features to outputs by name."""
+    session = extra("onnxruntime").InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return lambda features: dict(zip(names, session.run(names, features), strict=True))
+
+
+def litert_runner(path: pathlib.Path):
+    """A function of features to outputs by name."""
+    interpreter = extra("ai_edge_litert.interpreter").Interpreter(str(path))
+    run = interpreter.get_signature_runner("serving_default")
+    return lambda features: run(**features)
+
+
+def assert_answers_as_the_export(
+    run, made: Exported, signature: str = "serving_default", tolerance=TOLERANCE
+):
+    served = tf.saved_model.load(str(made.path)).signatures[signature]
+    for size, length in SHAPES:
+        features = batch(made.options.task_name, size, length)
+        if signature == "serving_masked":
+            features["masked_lm_positions"] = np.int32([[1, length - 1]] * size)
+        wanted = served(**{name: tf.constant(values) for name, values in features.items()})
+        found = run(features)
+        assert found.keys() == wanted.keys()
+        for name, values in wanted.items():
+            if values.dtype == tf.float32:
+                np.testing.assert_allclose(found[name], values, atol=tolerance, rtol=tolerance, err_msg=name)
+            elif tolerance == TOLERANCE:
+                np.testing.assert_array_equal(texts(found[name]), texts(values.numpy()), err_msg=name)
+
+
+def texts(values: np.ndarray) -> np.ndarray:
+    """Strings of every runtime as Python's; numbers as they are."""
+    if values.dtype != object:
+        return values
+    flat = [value.decode() if isinstance(value, bytes) else value for value in values.ravel()]
+    return np.array(flat, object).reshape(values.shape)
+
+
+def to_onnx(monkeypatch, saved_model: pathlib.Path, output: pathlib.Path, signature: str):
+    """What the documented command does, in this process."""
+    flags = ["--saved-model", saved_model, "--signature_def", signature, "--opset", "17", "--output", output]
+    monkeypatch.setattr(sys, "argv", ["convert", *map(str, flags)])
+    extra("tf2onnx.convert").main()
+
+
+def to_litert(saved_model: pathlib.Path, output: pathlib.Path):
+    """What the documented command does, in this process."""
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=["serving_default"])
+    output.write_bytes(converter.convert())
+
+
+def test_onnx_answers_as_the_export(made, tmp_path, monkeypatch):
+    to_onnx(monkeypatch, made.path, tmp_path / "model.onnx", "serving_default")
+    assert_answers_as_the_export(onnx_runner(tmp_path / "model.onnx"), made)
+
+
+def test_litert_answers_as_the_export(made, tmp_path):
+    extra("ai_edge_litert.interpreter")
+    to_litert(made.path, tmp_path / "model.tflite")
+    assert_answers_as_the_export(litert_runner(tmp_path / "model.tflite"), made)
+
+
+def test_masked_words_in_onnx(tmp_path, monkeypatch):
+    made = exported.make_export(tmp_path, "pretraining")
+    to_onnx(monkeypatch, made.path, tmp_path / "model.onnx", "serving_masked")
+    assert_answers_as_the_export(onnx_runner(tmp_path / "model.onnx"), made, "serving_masked")
+
+
+def test_the_documented_commands(tmp_path):
+    for module in ("tf2onnx", "onnxruntime", "ai_edge_litert.interpreter"):
+        extra(module)
+    made = exported.make_export(tmp_path, "tsv")
+    page = (ROOT / "docs" / "other_runtimes.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```(bash|python)\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 6
+    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    for language, code in blocks:
+        command = ["bash", "-e", "-c", code] if language == "bash" else [sys.executable, "-c", code]
+        finished = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert finished.returncode == 0, finished.stderr[-2000:]
+        if "print(" in code:
+            assert "probabilities" in finished.stdout
+    assert_answers_as_the_export(onnx_runner(tmp_path / "model.onnx"), made)
+    assert_answers_as_the_export(litert_runner(tmp_path / "model.tflite"), made)
+    assert_answers_as_the_export(onnx_runner(tmp_path / "model.int8.onnx"), made, tolerance=EIGHT_BITS)
+    assert_answers_as_the_export(litert_runner(tmp_path / "model.int8.tflite"), made, tolerance=EIGHT_BITS)
