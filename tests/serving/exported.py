@@ -6,6 +6,7 @@ expected values.
 
 import functools
 import pathlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,15 +60,22 @@ def make_task(kind: str):
     }[kind]()
 
 
-def make_checkpoint(folder: pathlib.Path, kind: str) -> tuple[Any, Any]:
+def make_checkpoint(
+    folder: pathlib.Path, kind: str, pieces: Sequence[str] = toy.VOCABULARY
+) -> tuple[Any, Any]:
     """A folder with checkpoint, configuration, vocabulary and, where the task has them, labels.
+
+    Args:
+        folder: created if need be.
+        kind: of task.
+        pieces: lines of the vocabulary.
 
     Returns:
         The task, and a Keras model with the checkpoint's weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    toy.write_vocabulary(folder)
-    config = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 1})
+    toy.write_vocabulary(folder, pieces)
+    config = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 1, "vocab_size": len(pieces)})
     (folder / "bert_config.json").write_text(config.to_json_string())
     task = make_task(kind)
     if task.labels:

@@ -6,7 +6,6 @@ The folder holds what run_squad.py leaves in its output_dir, and vocab.txt.
 """
 
 import collections
-import itertools
 import os
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from official_bert.checkpoints import load_checkpoint
 from official_bert.config import BertConfig
 from official_bert.options.export import ExportOptions
 from official_bert.runners import export
-from official_bert.tasks.squad import SquadExample, field, find_words, read_squad_json
+from official_bert.tasks.squad import SquadExample, find_words, read_squad_json
 from official_bert.tasks.squad_answers import extract_candidates
 from official_bert.tasks.squad_features import convert_examples_to_features
 from official_bert.tasks.squad_task import EncodedWindows, SquadTask, WindowCollector, raw_results
@@ -26,6 +25,7 @@ from official_bert.tokenization import FullTokenizer
 from tests.oracles import plain_squad
 
 LENGTH, STRIDE, QUERY = 256, 128, 64
+CLOSE = 1e-4
 _AT_ONCE = 16
 
 
@@ -46,17 +46,33 @@ class Difference(NamedTuple):
 
 
 def read_questions(path: str, count: int) -> list[tuple[str, str]]:
-    """The first questions of a SQuAD file with their contexts."""
-    pairs = (
-        (field(question, "question", str, path), paragraph["context"])
+    """Questions from all over a SQuAD file, with their contexts."""
+    pairs = [
+        (question["question"], paragraph["context"])
         for article in read_squad_json(path)
         for paragraph in article["paragraphs"]
         for question in paragraph["qas"]
-    )
-    return list(itertools.islice(pairs, count))
+    ]
+    return pairs[:: max(1, len(pairs) // count)][:count]
 
 
-def differences(options: ExportOptions, pairs: list[tuple[str, str]]) -> list[Difference]:
+class Agreement(NamedTuple):
+    """What a comparison found.
+
+    Attributes:
+        answers: the script's, in order.
+        num_windows: of all questions.
+        num_close: how many questions have two best scores that differ by less than CLOSE.
+        differing: the questions that are answered otherwise.
+    """
+
+    answers: list[str]
+    num_windows: int
+    num_close: int
+    differing: list[Difference]
+
+
+def agreement(options: ExportOptions, pairs: list[tuple[str, str]]) -> Agreement:
     """Exports a model, and compares what it answers to texts with what the script makes of them.
 
     Args:
@@ -81,13 +97,15 @@ def differences(options: ExportOptions, pairs: list[tuple[str, str]]) -> list[Di
     own = collections.defaultdict(list)
     for window, result in zip(windows, results, strict=True):
         own[window.example_index].append((window, result.start_logits, result.end_logits))
-    differing = []
+    answers, num_close, differing = [], 0, []
     for number, (_, context) in enumerate(pairs):
         best, second, *_ = plain_squad.spans(
             own[number], task.rules.n_best_size, task.rules.max_answer_length
         )
         gap = best[3] - second[3]
+        num_close += gap < CLOSE
         script, text = nbest[str(number)][0]["text"], found["answer"][number].decode()
+        answers.append(script)
         span = found["start_piece"][number], found["end_piece"][number]
         if span != plain_squad.pieces_of(best, own[number], LENGTH, STRIDE):
             differing.append(Difference("span", gap, script, text))
@@ -97,7 +115,7 @@ def differences(options: ExportOptions, pairs: list[tuple[str, str]]) -> list[Di
             window, start, end = own[number][best[0]][0], *best[1:3]
             kind = _kind(script, text, window.tokens[start : end + 1])
             differing.append(Difference(kind, gap, script, text))
-    return differing
+    return Agreement(answers, len(windows), num_close, differing)
 
 
 def _kind(script: str, text: str, tokens: list[str]) -> str:
@@ -155,9 +173,14 @@ def main(folder: str, squad_file: str, num_questions: str = "1000"):
             doc_stride=STRIDE,
             max_query_length=QUERY,
         )
-        differing = differences(options, pairs)
-    print(f"{len(pairs)} questions;", dict(collections.Counter(one.kind for one in differing)))
-    for one in differing:
+        found = agreement(options, pairs)
+    num_words = sum(len(answer.split()) for answer in found.answers)
+    print(
+        f"{len(pairs)} questions in {found.num_windows} windows; {len(set(found.answers))} different answers of "
+        f"{num_words / len(pairs):.1f} words; {found.num_close} with two best scores within {CLOSE:g}; differences: "
+        f"{dict(collections.Counter(one.kind for one in found.differing))}"
+    )
+    for one in found.differing:
         print(*one, sep="\t")
 
 
