@@ -6,6 +6,7 @@ The folder holds what run_squad.py leaves in its output_dir, and vocab.txt.
 """
 
 import collections
+import math
 import os
 import sys
 import tempfile
@@ -99,20 +100,19 @@ def agreement(options: ExportOptions, pairs: list[tuple[str, str]]) -> Agreement
         own[window.example_index].append((window, result.start_logits, result.end_logits))
     answers, num_close, differing = [], 0, []
     for number, (_, context) in enumerate(pairs):
-        best, second, *_ = plain_squad.spans(
-            own[number], task.rules.n_best_size, task.rules.max_answer_length
-        )
-        gap = best[3] - second[3]
+        ranked = plain_squad.spans(own[number], task.rules.n_best_size, task.rules.max_answer_length)
+        gap = ranked[0][3] - ranked[1][3] if len(ranked) > 1 else math.inf
         num_close += gap < CLOSE
         script, text = nbest[str(number)][0]["text"], found["answer"][number].decode()
         answers.append(script)
-        span = found["start_piece"][number], found["end_piece"][number]
-        if span != plain_squad.pieces_of(best, own[number], LENGTH, STRIDE):
+        expected = plain_squad.pieces_of(ranked[0], own[number], LENGTH, STRIDE) if ranked else (-1, -1)
+        if (found["start_piece"][number], found["end_piece"][number]) != expected:
             differing.append(Difference("span", gap, script, text))
             continue
-        assert context[found["start"][number] : found["end"][number]] == text
+        if ranked:
+            assert context[found["start"][number] : found["end"][number]] == text
         if text != script:
-            window, start, end = own[number][best[0]][0], *best[1:3]
+            window, start, end = own[number][ranked[0][0]][0], *ranked[0][1:3]
             kind = _kind(script, text, window.tokens[start : end + 1])
             differing.append(Difference(kind, gap, script, text))
     return Agreement(answers, len(windows), num_close, differing)
@@ -158,22 +158,26 @@ def _script(options, task, tokenizer, pairs):
     return examples, windows, raw_results(windows, outputs)
 
 
+def export_options(folder: str, export_dir: str) -> ExportOptions:
+    """Options for an export of a folder's checkpoint."""
+    return ExportOptions(
+        task_name="squad",
+        export_dir=export_dir,
+        export_text=True,
+        init_checkpoint=folder,
+        bert_config_file=os.path.join(folder, "bert_config.json"),
+        vocab_file=os.path.join(folder, "vocab.txt"),
+        max_seq_length=LENGTH,
+        doc_stride=STRIDE,
+        max_query_length=QUERY,
+    )
+
+
 def main(folder: str, squad_file: str, num_questions: str = "1000"):
     """Prints the counts and every difference."""
     pairs = read_questions(squad_file, int(num_questions))
     with tempfile.TemporaryDirectory() as export_dir:
-        options = ExportOptions(
-            task_name="squad",
-            export_dir=export_dir,
-            export_text=True,
-            init_checkpoint=folder,
-            bert_config_file=os.path.join(folder, "bert_config.json"),
-            vocab_file=os.path.join(folder, "vocab.txt"),
-            max_seq_length=LENGTH,
-            doc_stride=STRIDE,
-            max_query_length=QUERY,
-        )
-        found = agreement(options, pairs)
+        found = agreement(export_options(folder, export_dir), pairs)
     num_words = sum(len(answer.split()) for answer in found.answers)
     print(
         f"{len(pairs)} questions in {found.num_windows} windows; {len(set(found.answers))} different answers of "
@@ -181,7 +185,7 @@ def main(folder: str, squad_file: str, num_questions: str = "1000"):
         f"{dict(collections.Counter(one.kind for one in found.differing))}"
     )
     for one in found.differing:
-        print(*one, sep="\t")
+        print(f"{one.kind}, {one.gap:.2g} ahead: {one.script!r} by the script, {one.text!r} by the export")
 
 
 if __name__ == "__main__":

