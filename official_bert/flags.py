@@ -78,12 +78,11 @@ def parse(argv):
 def quiet_imports():
     """Round the import of TensorFlow: its start-up messages are kept back unless the import fails.
 
-    Some are written before any level that could be set is read. With TF_CPP_MIN_LOG_LEVEL set they are shown.
+    Some are written before any level that could be set is read. With a TF_CPP_MIN_LOG_LEVEL below 3 they are shown.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
         yield
         return
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.stderr.flush()
     shown = os.dup(2)
     with tempfile.TemporaryFile() as kept_back:

@@ -1,6 +1,7 @@
 """absl flags made from options classes, through a made-up script that is run as a process."""
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -72,6 +73,8 @@ def run(script, *arguments, status=0):
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
+        # A shell starts background jobs, such as a whole test run, with the signal ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert finished.returncode == status, finished.stderr
     return finished
