@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -68,7 +69,8 @@ def to_onnx(monkeypatch, saved_model: pathlib.Path, output: pathlib.Path, signat
     """What the documented command does, in this process."""
     flags = ["--saved-model", saved_model, "--signature_def", signature, "--opset", "17", "--output", output]
     monkeypatch.setattr(sys, "argv", ["convert", *map(str, flags)])
-    extra("tf2onnx.convert").main()
+    with mock.patch.dict(os.environ):  # the converter sets TensorFlow's log level for whatever comes after it
+        extra("tf2onnx.convert").main()
 
 
 def to_litert(saved_model: pathlib.Path, output: pathlib.Path):
