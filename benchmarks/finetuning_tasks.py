@@ -4,6 +4,7 @@ In: a folder of real data and a Hugging Face encoder. Out: options of our script
 their losses.
 """
 
+import copy
 import itertools
 import json
 import pathlib
@@ -85,7 +86,7 @@ def prepare_data(source: pathlib.Path, target: pathlib.Path):
     dev = json.loads((source / "squad/dev-v1.1.json").read_text(encoding="utf-8"))
     _write_squad(made / "SQuAD-1.1/dev.json", dev, _first_questions(dev["data"], SQUAD_DEV_QUESTIONS))
     half = json.loads((source / "squad/v2.0-half.json").read_text(encoding="utf-8"))
-    _write_squad(made / "SQuAD-2.0/train.json", half, half["data"][:-SQUAD_DEV_ARTICLES])
+    _write_squad(made / "SQuAD-2.0/train.json", half, _with_one_answer(half["data"][:-SQUAD_DEV_ARTICLES]))
     _write_squad(made / "SQuAD-2.0/dev.json", half, half["data"][-SQUAD_DEV_ARTICLES:])
     made.rename(target)
 
@@ -113,6 +114,16 @@ def _first_questions(articles: list[dict], count: int) -> list[dict]:
         if paragraphs:
             kept.append(article | {"paragraphs": paragraphs})
     return kept
+
+
+def _with_one_answer(articles: list[dict]) -> list[dict]:
+    """The articles of a development set for training, which wants one answer a question at most: the first."""
+    articles = copy.deepcopy(articles)
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                question["answers"] = question["answers"][:1]
+    return articles
 
 
 def options_of(
