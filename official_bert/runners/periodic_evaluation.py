@@ -14,6 +14,7 @@ from absl import logging
 
 from official_bert import files
 from official_bert.checkpoints import CheckpointManager
+from official_bert.errors import InputError
 from official_bert.training import reporting
 
 HISTORY_FILE = "eval_history.jsonl"
@@ -46,6 +47,9 @@ class PeriodicEvaluation:
             measure: metrics of the model as it is.
             best: where the best weights are kept.
             first_step: updates that the model has had; what was measured later is of weights that are lost.
+
+        Raises:
+            InputError: the history of a run whose best weights are gone.
         """
         self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
         self._measure, self._best, self._output_dir = measure, best, output_dir
@@ -54,6 +58,11 @@ class PeriodicEvaluation:
         if files.exists(self._path):
             rows = [json.loads(line) for line in files.read_lines(self._path)]
             self._history = {row.pop("step"): row for row in rows if row["step"] <= first_step}
+        if self._history and not best.latest:
+            raise InputError(
+                f"{best.output_dir}: the best checkpoint of {self._path} is gone; put it back, or give another "
+                "--output_dir"
+            )
 
     def __call__(self, step: int) -> bool:
         """Evaluates the model, unless an earlier run did so at this step; whether to stop here."""
@@ -74,6 +83,8 @@ class PeriodicEvaluation:
         logging.info("***** Eval results at step %d *****", step)
         for name, value in sorted(metrics.items()):
             logging.info("  %s = %.4g", name, value)
+        if math.isnan(metrics[self._main_metric]):
+            logging.warning("%s is not a number: it counts as the worst", self._main_metric)
         reporting.write_scalars(os.path.join(self._output_dir, "eval"), metrics, step)
         # JSON has no nan.
         self._history[step] = {

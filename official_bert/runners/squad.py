@@ -57,6 +57,7 @@ def run(options: SquadOptions) -> Score | None:
     """
     _check(options)
     if options.search:
+        _check_search(options)
         return search(options, run, {"do_predict": True})
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options, options.max_seq_length)
@@ -91,6 +92,16 @@ def _check(options: SquadOptions):
         raise InputError("--predict_file: must be given for evaluations during training")
     if options.ensemble_dirs and (options.do_train or not options.do_predict):
         raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
+
+
+def _check_search(options: SquadOptions):
+    """Refuses before the first run what would only show after it."""
+    if not options.predict_file:
+        raise InputError("--predict_file: must be given with --search")
+    if read_gold_answers(options.predict_file) is None:
+        raise InputError(
+            f"{options.predict_file}: has no answers to compare the runs of a search by; give a file with answers"
+        )
 
 
 class Squad:

@@ -5,11 +5,14 @@ import math
 
 import pytest
 
+from official_bert.errors import InputError
 from official_bert.runners.periodic_evaluation import PeriodicEvaluation
 
 
 class Recorder:
     """Stands for the checkpoints of the best weights."""
+
+    output_dir, latest = "best", "model.ckpt-10"
 
     def __init__(self):
         self.steps = []
@@ -57,3 +60,19 @@ def test_the_history_of_the_run_counts_and_that_of_lost_weights_does_not(tmp_pat
     assert evaluate_all(tmp_path, [2], patience=2, first_step=20) == ([], 30)
     # Another run in the folder starts with none.
     assert evaluate_all(tmp_path, [0, 1], patience=1) == ([10, 20], None)
+
+
+def test_best_weights_that_are_gone_are_missed(tmp_path, monkeypatch):
+    evaluate_all(tmp_path, [3, 1])
+    monkeypatch.setattr(Recorder, "latest", None)
+    with pytest.raises(InputError, match=r"^best: the best checkpoint of .*eval_history\.jsonl is gone"):
+        evaluate_all(tmp_path, [2], first_step=20)
+    assert evaluate_all(tmp_path, [2])[0] == [10]  # another run begins in the folder
+
+
+def test_a_metric_that_is_no_number_is_told(tmp_path, caplog):
+    with caplog.at_level("WARNING", logger="absl"):
+        evaluate_all(tmp_path, [0.5, math.nan])
+    assert [record.getMessage() for record in caplog.records] == [
+        "f1 is not a number: it counts as the worst"
+    ]

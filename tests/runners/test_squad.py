@@ -61,6 +61,10 @@ def run(base, **given):
             {"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]},
             "--ensemble_dirs: only goes with --do_predict",
         ),
+        (
+            {"do_train": True, "train_file": "f", "search": True},
+            "--predict_file: must be given with --search",
+        ),
     ],
 )
 def test_flags_that_do_not_go_together_are_named(base, given, sentence):
@@ -88,6 +92,13 @@ def test_a_threshold_cannot_be_tuned_without_answers(base, tmp_path):
             version_2_with_negative=True,
             null_score_diff_threshold="auto",
         )
+
+
+def test_a_search_without_answers_is_refused_before_its_first_run(base, tmp_path):
+    questions = [{"id": entry["id"], "question": entry["question"]} for entry in QUESTIONS]
+    path = write_squad(tmp_path, questions)
+    with pytest.raises(InputError, match="has no answers to compare the runs of a search by"):
+        run(base, do_train=True, train_file="not read", predict_file=path, search=True)
 
 
 def test_an_empty_document_is_answered(base, tmp_path):
