@@ -106,8 +106,9 @@ def test_answers_are_learnt_and_scored_by_the_official_rules(trained):
     answers, odds = (read_json(folder / "trained", name) for name in ("predictions", "null_odds"))
     threshold = results["null_score_diff_threshold"]
     assert {key for key, text in answers.items() if not text} == {
-        key for key, value in odds.items() if np.float32(value) > np.float32(threshold)
+        key for key, value in odds.items() if value > threshold
     }
+    assert {threshold, results["best_f1_thresh"], results["best_exact_thresh"]} <= {0.0, *odds.values()}
     for name, value in evaluate_v2(read_gold_answers(str(dev)), answers).items():
         assert results[name] == pytest.approx(value, rel=1e-6), name
     assert (folder / "trained" / "train.tf_record").stat().st_size > 0
@@ -147,6 +148,19 @@ def test_a_checkpoint_predicts_alone_and_a_threshold_comes_from_another_file(tra
         figures(folder / "trained")["null_score_diff_threshold"], abs=1e-4
     )
     assert not any(name.startswith(("untuned", "threshold_is")) for name in results)
+
+
+def test_a_printed_threshold_gives_the_same_answers(trained):
+    folder, model, dev = trained
+    tuned = figures(folder / "trained")
+    run_script(
+        "run_squad.py", *model,
+        *flag_list(do_predict=True, ensemble_dirs=folder / "trained", predict_file=dev, output_dir=folder / "given",
+                   null_score_diff_threshold=tuned["null_score_diff_threshold"]),
+    )  # fmt: skip
+    assert read_json(folder / "given", "predictions") == read_json(folder / "trained", "predictions")
+    given = figures(folder / "given")
+    assert {name: given[name] for name in ("f1", "exact")} == {name: tuned[name] for name in ("f1", "exact")}
 
 
 def test_an_ensemble_of_a_run_with_itself_is_that_run(trained):

@@ -240,7 +240,7 @@ class Squad:
             )
         answers = choose_answers(*candidates, math.inf)
         threshold = best_null_odds_threshold(encoded.gold, answers, candidates.null_odds)
-        logging.info("  Null score diff threshold = %g", threshold)
+        logging.info("  Null score diff threshold = %r", threshold)
         return threshold
 
     def _candidates(self, encoded: EncodedQuestions, path: str, logits_name: str) -> Candidates:

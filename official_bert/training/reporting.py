@@ -21,6 +21,8 @@ from absl import logging
 
 from official_bert import __version__, files
 
+_THRESHOLDS = ("_thresh", "_threshold")  # the ends of their names
+
 
 class ProgressReporter:
     """One log line and one set of TensorBoard scalars a report.
@@ -90,9 +92,8 @@ def write_eval_results(output_dir: str, results: Mapping[str, float], step: int,
         step: updates made so far.
         suffix: of a second set's names: "_mm" gives eval_results_mm.txt and eval_mm/.
     """
-    lines = [
-        f"{name} = {_as_printed(value)}" for name, value in sorted({**results, "global_step": step}.items())
-    ]
+    numbers_by_name = sorted({**results, "global_step": step}.items())
+    lines = [f"{name} = {_as_printed(name, value)}" for name, value in numbers_by_name]
     logging.info("***** Eval results *****")
     for line in lines:
         logging.info("  %s", line)
@@ -153,6 +154,12 @@ def _hours(secs: int) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}:{secs:02}"
 
 
-def _as_printed(value) -> str:
-    """Integers as they are, other numbers as float32, the original's metric type."""
-    return str(int(value)) if isinstance(value, numbers.Integral) else str(np.float32(value))
+def _as_printed(name: str, value) -> str:
+    """Integers as they are, other numbers as float32, the original's metric type; but thresholds whole.
+
+    A threshold is given back to a script, and is one of the odds that are compared with it: rounded, it would change
+    sides.
+    """
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    return repr(float(value)) if name.endswith(_THRESHOLDS) else str(np.float32(value))

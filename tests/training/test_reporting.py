@@ -98,15 +98,19 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
         "loss": np.float32(7.8532653),
         "masked_lm_accuracy": 0.095,
         "count": np.int64(3),
+        "best_f1_thresh": -1.2345678901234567,  # given back to a script, so not rounded
+        "null_score_diff_threshold": -np.inf,
     }
     (tmp_path / "eval_results.txt").write_text("of an earlier run")
     reporting.write_eval_results(str(tmp_path), results, step=20)
     expected = [
+        "best_f1_thresh = -1.2345678901234567",
         "count = 3",
         "global_step = 20",
         "loss = 7.8532653",
         "masked_lm_accuracy = 0.095",
         "masked_lm_loss = 4.5871444",
+        "null_score_diff_threshold = -inf",
     ]
     assert (tmp_path / "eval_results.txt").read_text() == "".join(f"{line}\n" for line in expected)
     assert lines == ["***** Eval results *****", *(f"  {line}" for line in expected)]
