@@ -5,6 +5,7 @@ In: a file. Out: examples of n choices, and their features, int32[batch, choices
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,9 @@ from official_bert.tokenization import FullTokenizer
 
 NUM_CHOICES = 4
 _SWAG_TEXTS = ("sent1", "sent2", *(f"ending{k}" for k in range(NUM_CHOICES)))
-_CODAH_STEM, _CODAH_LABEL = 1, 2 + NUM_CHOICES
+_CODAH_COLUMNS = ("category", "stem", *(f"ending {k}" for k in range(NUM_CHOICES)), "answer")
+_LABELS = [str(number) for number in range(NUM_CHOICES)]
+_is_ending = re.compile(r"ending\d+").fullmatch
 
 
 class ChoiceExample(NamedTuple):
@@ -114,21 +117,23 @@ def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample
         labelled: whether the column `label` is read.
 
     Raises:
-        InputError: no such file, nothing in it, a missing column, or a label that is no choice.
+        InputError: no such file, nothing in it, a header that lacks a column, names one twice or has more endings, a
+            row that is longer or shorter, or a label that is no choice.
     """
     rows = iter(read_csv(path))
     header = next(rows, None)
     names = header.fields if header else []
     wanted = (*_SWAG_TEXTS, "label") if labelled else _SWAG_TEXTS
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        raise InputError(
-            f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns"
-        )
-    columns = [(name, names.index(name)) for name in wanted]
+    _check_swag_header(path, names, wanted)
+    columns = [names.index(name) for name in wanted]
     examples = []
     for number, row in enumerate(rows, start=1):
-        context, start, *rest = (row.field(column, name) for name, column in columns)
+        if len(row.fields) != len(names):
+            raise row.error(
+                f"has {len(row.fields)} columns and the header {len(names)}; complete the row, and put texts with "
+                "commas into quotes"
+            )
+        context, start, *rest = (row.fields[column] for column in columns)
         choices = tuple(f"{start} {ending}" for ending in rest[:NUM_CHOICES])
         label = _label(row, rest[NUM_CHOICES]) if labelled else None
         examples.append(ChoiceExample(f"{guid}-{number}", context, choices, label))
@@ -141,18 +146,29 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
     Args:
         path: a TSV file without a header.
         guid: what the examples' names begin with.
-        labelled: whether the last column is read.
+        labelled: whether the last column is read; otherwise the file may lack it.
 
     Raises:
-        InputError: no such file, nothing in it, a short row, or a label that is no choice.
+        InputError: no such file, nothing in it, a row that is longer or shorter, or a label that is no choice.
     """
+    rows = list(read_tsv(path))
+    names = _CODAH_COLUMNS
+    if not labelled and rows and len(rows[0].fields) == len(names) - 1:
+        names = names[:-1]
     examples = []
-    for row in read_tsv(path):
-        choices = tuple(row.field(_CODAH_STEM + 1 + k, f"ending {k}") for k in range(NUM_CHOICES))
-        label = _label(row, row.field(_CODAH_LABEL, "the answer")) if labelled else None
-        examples.append(
-            ChoiceExample(f"{guid}-{row.line - 1}", row.field(_CODAH_STEM, "the stem"), choices, label)
-        )
+    for row in rows:
+        if len(row.fields) != len(names):
+            raise row.error(
+                f"has {len(row.fields)} columns instead of {len(names)}: {', '.join(names)}; correct the row, and "
+                "keep tabs out of the texts"
+            )
+        if names[-1] != "answer" and row.fields[-1] in _LABELS:
+            raise row.error(
+                f"has the answer {row.fields[-1]} in the place of an ending; give it {NUM_CHOICES} endings"
+            )
+        _, context, *choices = row.fields[: 2 + NUM_CHOICES]
+        label = _label(row, row.fields[-1]) if labelled else None
+        examples.append(ChoiceExample(f"{guid}-{row.line - 1}", context, tuple(choices), label))
     return not_empty(examples, path)
 
 
@@ -165,7 +181,24 @@ TASKS = {
 }
 
 
+def _check_swag_header(path: str, names: Sequence[str], wanted: Sequence[str]):
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise InputError(
+            f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns"
+        )
+    repeated = sorted({name for name in names if name and names.count(name) > 1})
+    if repeated:
+        raise InputError(f"{path}: names the column {', '.join(repeated)} twice; name each column once")
+    others = [name for name in names if _is_ending(name) and name not in wanted]
+    if others:
+        raise InputError(
+            f"{path}: has the column {', '.join(others)}, but there are {NUM_CHOICES} choices; keep ending0 to "
+            f"ending{NUM_CHOICES - 1}"
+        )
+
+
 def _label(row: Row, text: str) -> int:
-    if text not in map(str, range(NUM_CHOICES)):
+    if text not in _LABELS:
         raise row.error(f"has the label {text!r}, which is none of 0 to {NUM_CHOICES - 1}; correct it")
     return int(text)

@@ -8,6 +8,7 @@ from tests import toy
 from tests.shared import shared
 
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+OF_CODAH = "instead of 7: category, stem, ending 0, ending 1, ending 2, ending 3, answer; correct the row"
 
 
 @pytest.fixture
@@ -34,7 +35,8 @@ def test_codah(write):
     row = "i\tI am\ta\tb\tc\td"
     example = ChoiceExample("dev-0", "I am", ("a", "b", "c", "d"), 3)
     assert read_codah(write(f"{row}\t3\n"), "dev") == [example]
-    assert read_codah(write(f"{row}\n"), "dev", labelled=False) == [example._replace(label=None)]
+    for text in (f"{row}\n", f"{row}\t3\n"):
+        assert read_codah(write(text), "dev", labelled=False) == [example._replace(label=None)]
 
 
 @pytest.mark.parametrize(
@@ -51,10 +53,26 @@ def test_codah(write):
         (
             read_swag,
             f"{HEADER},label\n0,v,1,s,a,b,g,w,x,y,z\n",
-            "line 2: has 11 columns, but label is expected in",
+            "line 2: has 11 columns and the header 12; complete the row, and put texts with commas into quotes",
         ),
-        (read_codah, "i\ts\ta\tb\tc\td\n", "line 1: has 6 columns, but the answer is expected in column 7"),
-        (read_codah, "i\ts\ta\tb\tc\n", "line 1: has 5 columns, but ending 3 is expected in column 6"),
+        (
+            read_swag,
+            f"{HEADER},label\n0,v,1,s,a,b,g,w,x, y,y,z,3\n",  # a comma in an ending shifts what follows
+            "line 2: has 13 columns and the header 12",
+        ),
+        (
+            read_swag,
+            f"{HEADER},label,ending1\n0,v,1,s,a,b,g,w,x,y,z,3,x\n",
+            "names the column ending1 twice; name each column once",
+        ),
+        (
+            read_swag,
+            f"{HEADER},ending4,label\n0,v,1,s,a,b,g,w,x,y,z,v,3\n",
+            "has the column ending4, but there are 4 choices; keep ending0 to ending3",
+        ),
+        (read_codah, "i\ts\ta\tb\tc\td\n", f"line 1: has 6 columns {OF_CODAH}"),
+        (read_codah, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
+        (read_codah, "i\ts\ta\tb\tc\td\t2\t1\n", f"line 1: has 8 columns {OF_CODAH}"),
         (read_codah, "i\ts\ta\tb\tc\td\tx\n", "line 1: has the label 'x', which is none of 0 to 3"),
     ],
 )
@@ -62,6 +80,26 @@ def test_files_that_cannot_be_used(write, read, text, message):
     path = write(text)
     with pytest.raises(InputError, match=f"^{path}: {message}"):
         read(path, "train")
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        (read_swag, f"{HEADER}\n0,v,1,s,a,b,g,w,x,y,z,3\n", "line 2: has 12 columns and the header 11"),
+        (read_codah, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
+        (read_codah, "i\ts\ta\tb\tc\td\te\t1\n", f"line 1: has 8 columns {OF_CODAH}"),
+        (read_codah, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 in the place of an ending; give it 4"),
+        (
+            read_codah,
+            "i\ts\ta\tb\tc\td\ni\ts\ta\tb\tc\tc\td\n",
+            "line 2: has 7 columns instead of 6: category, stem, ending 0, ending 1, ending 2, ending 3; correct",
+        ),
+    ],
+)
+def test_test_files_that_cannot_be_used(write, read, text, message):
+    path = write(text)
+    with pytest.raises(InputError, match=f"^{path}: {message}"):
+        read(path, "test", labelled=False)
 
 
 def test_every_choice_stands_behind_its_context(tmp_path):
