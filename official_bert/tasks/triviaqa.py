@@ -20,6 +20,7 @@ MAX_DOCUMENT_WORDS = 400
 
 _QUESTIONS_BETWEEN_LINES = 10_000
 _WORD = re.compile(r"\S+")
+_other_blanks = re.compile("[^\\S \t\r\n\u202f]")  # white space that is part of a word in squad.find_words
 
 
 class Counts(NamedTuple):
@@ -120,16 +121,17 @@ def _questions(input_file: str) -> Iterator[tuple[str, str, list[str], list[str]
         where = f"{input_file}: question {question_id}"
         answer = field(entry, "Answer", dict, where)
         aliases = [field(answer, "Value", str, where), *field(answer, "Aliases", list, where)]
-        aliases += answer.get("HumanAnswers", [])
+        if answer.get("HumanAnswers") is not None:
+            aliases += field(answer, "HumanAnswers", list, where)
         if not all(isinstance(alias, str) for alias in aliases):
             raise InputError(f"{where}: has an answer that is no text; put it into quotes")
         pages = field(entry, "EntityPages", list, where)
-        documents = [field(page, "Filename", str, where) for page in pages]
-        yield question_id, field(entry, "Question", str, where), aliases, documents
+        documents = dict.fromkeys(field(page, "Filename", str, where) for page in pages)  # each once
+        yield question_id, field(entry, "Question", str, where), aliases, list(documents)
 
 
 def _beginning(path: str, max_words: int) -> str | None:
-    """The first words of a document as they stand in it; None if there is no such document."""
+    """The first words of a document, every blank in it one that separates words; None if there is no such document."""
     if not files.exists(path):
         return None
     with files.open_file(path, "rb") as file:
@@ -137,4 +139,4 @@ def _beginning(path: str, max_words: int) -> str | None:
     end = 0
     for _, word in zip(range(max_words), _WORD.finditer(text), strict=False):
         end = word.end()
-    return text[:end]
+    return _other_blanks.sub(" ", text[:end])

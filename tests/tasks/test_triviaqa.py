@@ -65,6 +65,28 @@ def test_documents_that_begin_with_an_answer_become_training_data(folder):
     ]
 
 
+def test_every_blank_of_a_document_separates_words_in_training(folder):
+    text = "In\u00a0New\u00a0York\u2009City,\u202fby\x0bthe\tsea"
+    (folder / "evidence" / "York.txt").write_text(text, encoding="utf-8")
+    content = {"Data": [entry(1, "New York City", ["York.txt"]), entry(2, "by the sea", ["York.txt"])]}
+    counts, ((article),) = convert(folder, content)
+    assert counts == (2, 0, 0)
+    assert article["paragraphs"][0]["context"] == "In New York City,\u202fby the\tsea"
+    city, sea = read_squad_examples(str(folder / "squad.json"), is_training=True)
+    assert city.doc_tokens == ["In", "New", "York", "City,", "by", "the", "sea"]
+    assert (city.start_position, city.end_position) == (1, 3)
+    assert (sea.start_position, sea.end_position) == (4, 6)
+
+
+def test_a_document_counts_once_and_human_answers_may_be_null(folder):
+    content = {
+        "Data": [entry(1, "krill", ["Seas.txt", "Seas.txt", "Absent.txt", "Absent.txt"], HumanAnswers=None)]
+    }
+    counts, ((article),) = convert(folder, content)
+    assert counts == (1, 0, 1)
+    assert [question["id"] for question in article["paragraphs"][0]["qas"]] == ["tq_1--Seas.txt"]
+
+
 def test_documents_are_cut_where_asked(folder):
     content = {"Data": [entry(1, "krill", ["Whales.txt", "Seas.txt"])]}
     counts, ((article),) = convert(folder, content, max_document_words=3)
@@ -94,6 +116,8 @@ def test_the_first_and_longest_alias_is_found(text, aliases, found):
         ({"Data": [{}]}, 'question 1: "QuestionId" is missing'),
         ({"Data": [{"QuestionId": "tq_1"}]}, 'question tq_1: "Answer" is missing'),
         ({"Data": [entry(1, "a", ["x"], Aliases=[3])]}, "question tq_1: has an answer that is no text"),
+        ({"Data": [entry(1, "a", ["x"], HumanAnswers="a b")]}, 'question tq_1: "HumanAnswers" is not a list'),
+        ({"Data": [entry(1, "a", ["x"], HumanAnswers=3)]}, 'question tq_1: "HumanAnswers" is not a list'),
         ({"Data": [entry(1, "a", ["x", "y"])]}, "has none of the 2 documents"),
         ({"Data": [entry(1, "sharks", ["Whales.txt"])]}, "none of its questions has a document that begins"),
     ],
