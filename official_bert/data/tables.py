@@ -116,14 +116,14 @@ def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
                 text = data.decode("utf-8", "ignore")
             if line == 1:
                 text = text.removeprefix("\ufeff")
-            yield line, text.removesuffix("\n").removesuffix("\r")
+            yield line, text.removesuffix("\n").rstrip("\r")
     if num_damaged:
         logging.warning("%s: left out bytes that are not UTF-8 in %d lines", path, num_damaged)
 
 
 def _check_encoding(path: str, first_line: bytes):
     """Refuses what would otherwise be read as one odd line, or as odd characters."""
-    if first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or first_line[:2].count(0) == 1:
         raise InputError(f"{path}: is UTF-16; save it as UTF-8")
     if b"\r" in first_line[:-1] and not first_line.endswith(b"\n"):
         raise InputError(f'{path}: ends its lines with "\\r" alone; save it with "\\n" or "\\r\\n"')

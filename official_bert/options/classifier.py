@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from official_bert.options.fields import POSITIVE, option
+from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, option
 from official_bert.options.fine_tuning import FineTuningOptions
 
 
@@ -14,7 +14,7 @@ class ClassifierOptions(FineTuningOptions):
         "own (case and hyphens do not count), or module:Class, a DataProcessor of your own."
     )
     max_seq_length: int = option(
-        128, check=POSITIVE, help="Maximum input length in WordPiece tokens; longer inputs are cut."
+        128, check=MIN_SEQ_LENGTH, help="Maximum input length in WordPiece tokens; longer inputs are cut."
     )
     do_eval: bool = option(False, help="Whether to run evaluation on the dev set.")
     eval_batch_size: int = option(8, check=POSITIVE, help="Examples in one evaluation batch.")

@@ -2,10 +2,8 @@
 
 import dataclasses
 
-from official_bert.options.fields import POSITIVE, option
+from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, option
 from official_bert.options.fine_tuning import FineTuningOptions
-
-_MIN_SEQ_LENGTH = 3  # special tokens of a pair
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,7 +16,7 @@ class DataFilesOptions(FineTuningOptions):
     test_file: str | None = option(None, help="The test file, instead of that of --data_dir.")
     max_seq_length: int = option(
         128,
-        check=(lambda n: n >= _MIN_SEQ_LENGTH, f"must be at least {_MIN_SEQ_LENGTH}"),
+        check=MIN_SEQ_LENGTH,
         help="Maximum input length in WordPiece tokens; longer inputs are cut.",
     )
     do_eval: bool = option(False, help="Whether to run evaluation on the dev set.")

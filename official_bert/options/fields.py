@@ -1,12 +1,14 @@
 """How an option is written down: a dataclass field with its help and its check."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 Check = tuple[Callable[[object], bool], str]
 
-POSITIVE: Check = (lambda n: n > 0, "must be positive")
-NOT_NEGATIVE: Check = (lambda n: n >= 0, "must not be negative")
+POSITIVE: Check = (lambda n: 0 < n < math.inf, "must be positive and finite")
+NOT_NEGATIVE: Check = (lambda n: 0 <= n < math.inf, "must not be negative, and finite")
+MIN_SEQ_LENGTH: Check = (lambda n: n >= 3, "must be at least 3, the special tokens of a pair")
 PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
 
 

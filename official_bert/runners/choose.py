@@ -14,6 +14,7 @@ from official_bert.runners.fine_tuning import (
     FineTuning,
     Score,
     check_task_flags,
+    evaluates_during_training,
     log_prediction,
     read_model_files,
     set_path,
@@ -46,7 +47,11 @@ def run(options: SwagOptions) -> Score | None:
         examples = names.read(path, set_name, set_name != "test")
         return encoded_choices(examples, options.max_seq_length, tokenizer)
 
+    # All files are read before the training that they could stop in vain.
     train_set = encoded("train") if options.do_train else None
+    evaluates = options.do_eval or evaluates_during_training(options)
+    dev_set = encoded("dev") if evaluates else None
+    test_set = encoded("test") if options.do_predict else None
     task = SwagTask()
     num_examples = len(train_set) if train_set else 0
     fine_tuning = FineTuning(
@@ -56,13 +61,12 @@ def run(options: SwagOptions) -> Score | None:
         fine_tuning.train(
             train_set,
             options.shuffle_buffer_size or 0,
-            dev_set=lambda: encoded("dev"),
+            dev_set=lambda: dev_set,
             eval_batch_size=options.eval_batch_size,
         )
     if options.do_eval:
-        fine_tuning.evaluate(encoded("dev"), options.eval_batch_size)
+        fine_tuning.evaluate(dev_set, options.eval_batch_size)
     if options.do_predict:
-        test_set = encoded("test")
         log_prediction(len(test_set), options.predict_batch_size)
         outputs = fine_tuning.outputs(test_set, options.predict_batch_size)
         task.write_predictions(os.path.join(options.output_dir, "test_results.tsv"), outputs)

@@ -7,6 +7,7 @@ feature records, eval_results.txt, test_results.tsv, labels.txt.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 
 from absl import logging
@@ -18,11 +19,11 @@ from official_bert.runners.fine_tuning import (
     FineTuning,
     Score,
     check_task_flags,
+    evaluates_during_training,
     log_prediction,
-    read_labels,
     read_model_files,
-    write_labels,
 )
+from official_bert.runners.labels import check_labels, read_labels, write_labels
 from official_bert.runners.search import search
 from official_bert.tasks import glue, registry
 from official_bert.tasks.classification import ClassificationTask
@@ -32,6 +33,7 @@ from official_bert.tasks.examples import (
     encoded_examples,
     file_based_convert_examples_to_features,
 )
+from official_bert.tasks.processor import DataProcessor
 from official_bert.training import distribution
 
 ORIGINAL_BUFFER_SIZE = 100
@@ -55,13 +57,25 @@ def run(options: ClassifierOptions) -> Score | None:
     check_task_flags(options)
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options, options.max_seq_length)
+    _check_task(options)
     processor = registry.make_processor(_with_learnt_labels(options))
     if options.glue_submission_dir and not isinstance(processor, glue.GlueProcessor):
         raise InputError(f"--glue_submission_dir: {options.task_name} is no task of GLUE; leave the flag out")
     files.make_folder(options.output_dir)
 
-    train_examples = processor.get_train_examples(options.data_dir) if options.do_train else []
+    # All files are read before the training that they could stop in vain; labels may be learnt from the first.
+    train_examples, dev_sets, test_sets = [], {}, {}
+    if options.do_train:
+        train_examples = processor.get_train_examples(options.data_dir)
+        _check_examples(train_examples, options, "training")
     labels = processor.get_labels()
+    check_labels(options, labels)
+    if options.do_eval or evaluates_during_training(options):
+        dev_sets = _dev_sets(processor, options)
+    if options.do_predict:
+        test_sets = processor.test_sets(options.data_dir)
+        for examples in test_sets.values():
+            _check_examples(examples, options, "test", labelled=False)
     task = ClassificationTask(processor, labels, _class_weights(options))
     fine_tuning = FineTuning(
         options, config, strategy, task, len(train_examples), options.max_seq_length, "run_classifier"
@@ -79,16 +93,16 @@ def run(options: ClassifierOptions) -> Score | None:
         fine_tuning.train(
             encoded(train_examples, "train.tf_record"),
             _buffer_size(options),
-            dev_set=lambda: encoded(processor.get_dev_examples(options.data_dir), "eval.tf_record"),
+            dev_set=lambda: encoded(dev_sets[""], "eval.tf_record"),
             eval_batch_size=options.eval_batch_size,
         )
     if options.do_eval:
-        for suffix, examples in processor.dev_sets(options.data_dir).items():
+        for suffix, examples in dev_sets.items():
             fine_tuning.evaluate(
                 encoded(examples, f"eval{suffix}.tf_record"), options.eval_batch_size, suffix
             )
     if options.do_predict:
-        for suffix, examples in processor.test_sets(options.data_dir).items():
+        for suffix, examples in test_sets.items():
             log_prediction(len(examples), options.predict_batch_size)
             outputs = fine_tuning.outputs(
                 encoded(examples, f"predict{suffix}.tf_record"), options.predict_batch_size
@@ -104,6 +118,44 @@ def run(options: ClassifierOptions) -> Score | None:
     return fine_tuning.score
 
 
+def _check_task(options: ClassifierOptions):
+    """Refuses flags of `tsv` with other tasks, whose files have a layout."""
+    if glue.plain_name(options.task_name) == "tsv":
+        return
+    for field in dataclasses.fields(options):
+        if field.metadata["help"].startswith("tsv:") and getattr(options, field.name) != field.default:
+            raise InputError(
+                f"--{field.name}: only goes with --task_name=tsv, not {options.task_name}; leave it out"
+            )
+
+
+def _dev_sets(processor: DataProcessor, options: ClassifierOptions) -> dict[str, list[InputExample]]:
+    """Every set to evaluate on; none if the task's file has no labels and is predicted, too."""
+    dev_sets = processor.dev_sets(options.data_dir)
+    if not dev_sets and not options.do_predict:
+        raise InputError(
+            f"--do_eval: {options.data_dir} has no labels of {options.task_name} to evaluate with; give --do_predict"
+        )
+    for examples in dev_sets.values():
+        _check_examples(examples, options, "development")
+    return dev_sets
+
+
+def _check_examples(
+    examples: list[InputExample], options: ClassifierOptions, kind: str, labelled: bool = True
+):
+    """Refuses what the processor of a task of one's own may let through: no examples, or some without labels."""
+    if not examples:
+        raise InputError(
+            f"{options.data_dir}: holds no {kind} example of {options.task_name}; check --data_dir"
+        )
+    for example in examples:
+        if labelled and example.label is None:
+            raise InputError(
+                f"{options.data_dir}: the {kind} example {example.guid} has no label; give it one, or leave it out"
+            )
+
+
 def _with_learnt_labels(options: ClassifierOptions) -> ClassifierOptions:
     """Labels that an earlier run learnt of its training file lie beside its checkpoints."""
     if options.do_train or options.labels or options.regression:
@@ -116,11 +168,15 @@ def _class_weights(options: ClassifierOptions) -> list[float] | None:
     if options.class_weights is None:
         return None
     try:
-        return [float(weight) for weight in options.class_weights]
+        weights = [float(weight) for weight in options.class_weights]
     except ValueError:
+        weights = []
+    if not all(0.0 <= weight < math.inf for weight in weights) or not any(weights):
         raise InputError(
-            f"--class_weights={','.join(options.class_weights)}: give numbers separated by commas"
-        ) from None
+            f"--class_weights={','.join(options.class_weights)}: give numbers separated by commas, none negative and "
+            "not all of them 0"
+        )
+    return weights
 
 
 def _buffer_size(options: ClassifierOptions) -> int:

@@ -14,7 +14,8 @@ from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.options.classifier import ClassifierOptions
 from official_bert.options.export import ExportOptions
-from official_bert.runners.fine_tuning import LABELS_FILE, read_labels, read_model_files
+from official_bert.runners.fine_tuning import read_model_files
+from official_bert.runners.labels import LABELS_FILE, read_labels
 from official_bert.runners.saved_model import export_model
 from official_bert.tasks import choices, registry
 from official_bert.tasks.base import Task

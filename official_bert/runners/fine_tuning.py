@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +31,6 @@ from official_bert.tokenization import FullTokenizer, validate_case_matches_chec
 from official_bert.training import distribution, reporting
 from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import compiled_outputs, predict
-
-LABELS_FILE = "labels.txt"
 
 
 class Score(NamedTuple):
@@ -118,30 +116,6 @@ def log_prediction(num_examples: int, batch_size: int):
     logging.info("***** Running prediction*****")
     logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
     logging.info("  Batch size = %d", batch_size)
-
-
-def write_labels(options: FineTuningOptions, labels: Sequence[str]):
-    """Saves the labels of a task beside the checkpoints of its model, in the order of the outputs."""
-    folders = [options.output_dir]
-    if evaluates_during_training(options):
-        folders.append(os.path.join(options.output_dir, BEST_FOLDER))
-    for folder in folders:
-        files.make_folder(folder)
-        with files.replacing(os.path.join(folder, LABELS_FILE)) as file:
-            file.writelines(f"{label}\n" for label in labels)
-
-
-def read_labels(options: FineTuningOptions) -> list[str] | None:
-    """The labels that an earlier run saved beside the checkpoint that is loaded; None if it did not."""
-    for folder in (
-        options.output_dir,
-        options.init_checkpoint,
-        os.path.dirname(options.init_checkpoint or ""),
-    ):
-        path = os.path.join(folder or "", LABELS_FILE)
-        if folder and files.exists(path):
-            return list(files.read_lines(path))
-    return None
 
 
 class FineTuning:

@@ -28,6 +28,7 @@ from official_bert.runners.fine_tuning import Score
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
 _BEST_MARK = "*"
+_OF_PREDICTION = ("do_predict", "predict_batch_size", "test_file", "glue_submission_dir")
 _MADE_ANEW = ("*.tf_record", "*logits.npz")  # large files of a run that are not its results
 
 
@@ -152,7 +153,7 @@ def _check_same_flags(options: FineTuningOptions):
     shared = {
         name: value
         for name, value in dataclasses.asdict(options).items()
-        if name not in own and name not in ("output_dir", "do_train", "do_eval", "do_predict")
+        if name not in own and name not in ("output_dir", "do_train", "do_eval", *_OF_PREDICTION)
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):

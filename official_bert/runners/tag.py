@@ -13,16 +13,15 @@ from official_bert.data.conll import ConllFile, read_conll, write_predictions
 from official_bert.errors import InputError
 from official_bert.options.ner import NerOptions
 from official_bert.runners.fine_tuning import (
-    LABELS_FILE,
     FineTuning,
     Score,
     check_task_flags,
+    evaluates_during_training,
     log_prediction,
-    read_labels,
     read_model_files,
     set_path,
-    write_labels,
 )
+from official_bert.runners.labels import LABELS_FILE, check_labels, read_labels, write_labels
 from official_bert.runners.search import search
 from official_bert.tasks.ner import conll_path, encoded_words, labels_of
 from official_bert.tasks.tagging import EncodedSentences, TaggingTask
@@ -52,13 +51,18 @@ def run(options: NerOptions) -> Score | None:
             f"no {LABELS_FILE} beside the checkpoint: give the --output_dir of a training run of this script as "
             "--init_checkpoint, or --do_train"
         )
+    check_labels(options, labels)
     task = TaggingTask(labels)
 
     def encoded(source: ConllFile) -> EncodedSentences:
         arguments = (labels, options.max_seq_length, tokenizer, options.document_context)
         return EncodedSentences(source, encoded_words(source, *arguments))
 
+    # All files are read before the training that they could stop in vain.
     train_set = encoded(train_file) if train_file else None
+    evaluates = options.do_eval or evaluates_during_training(options)
+    dev_set = encoded(_read(options, "dev")) if evaluates else None
+    test_set = encoded(_read(options, "test")) if options.do_predict else None
     num_windows = len(train_set.words) if train_set else 0
     fine_tuning = FineTuning(options, config, strategy, task, num_windows, options.max_seq_length, "run_ner")
     if train_set:
@@ -66,13 +70,12 @@ def run(options: NerOptions) -> Score | None:
         fine_tuning.train(
             train_set,
             options.shuffle_buffer_size or 0,
-            dev_set=lambda: encoded(_read(options, "dev")),
+            dev_set=lambda: dev_set,
             eval_batch_size=options.eval_batch_size,
         )
     if options.do_eval:
-        fine_tuning.evaluate(encoded(_read(options, "dev")), options.eval_batch_size)
+        fine_tuning.evaluate(dev_set, options.eval_batch_size)
     if options.do_predict:
-        test_set = encoded(_read(options, "test"))
         log_prediction(len(test_set.words), options.predict_batch_size)
         outputs = fine_tuning.outputs(test_set, options.predict_batch_size)
         path = os.path.join(options.output_dir, "predictions.conll")

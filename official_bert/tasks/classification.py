@@ -53,8 +53,8 @@ class ClassificationTask:
             raise InputError("--class_weights: only for tasks with one label an example")
         if class_weights and len(class_weights) != len(labels):
             raise InputError(
-                f"--class_weights: {len(class_weights)} weights for {len(labels)} labels ({', '.join(labels)}); give "
-                "one for each, in this order"
+                f"--class_weights: {len(class_weights)} weights for {len(labels)} labels "
+                f"({', '.join(map(str, labels))}); give one for each, in this order"
             )
         self.class_weights = class_weights
 

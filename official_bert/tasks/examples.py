@@ -233,7 +233,7 @@ def _target_maker(
         for one in label if isinstance(label, tuple) else (label,):
             if one not in numbers:
                 raise InputError(
-                    f"example {example.guid}: has the label {one!r}; the labels are {', '.join(numbers)}"
+                    f"example {example.guid}: has the label {one!r}; the labels are {', '.join(map(str, numbers))}"
                 )
         if isinstance(label, tuple):
             return [int(one in label) for one in label_list]

@@ -248,7 +248,10 @@ class AxProcessor(GlueProcessor):
         header = next(read_tsv(os.path.join(data_dir, layout.file)), None)
         names = [name.lower() for name in header.fields] if header else []
         label = next((names.index(name) for name in _LABEL_HEADERS if name in names), None)
-        return {} if label is None else {"": layout._replace(label=label)}
+        if label is None:
+            logging.warning("%s: has no column 'label' to evaluate with", os.path.join(data_dir, layout.file))
+            return {}
+        return {"": layout._replace(label=label)}
 
     def test_layouts(self, data_dir: str) -> dict[str, Layout]:
         for file in _AX_FILES:

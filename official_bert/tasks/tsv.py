@@ -48,6 +48,8 @@ class TsvProcessor(DataProcessor):
             raise InputError("--multi_label: a regression has one score an example; leave one of the two off")
         if is_regression and labels:
             raise InputError("--labels: a regression has scores instead of labels; leave one of the two off")
+        if is_multi_label and not label_separator:
+            raise InputError("--label_separator: is empty; give what stands between the labels of an example")
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
@@ -63,6 +65,7 @@ class TsvProcessor(DataProcessor):
             self.main_metric = "f1" if is_multi_label else "accuracy"
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
+        """The examples of the training file, whose labels are learnt unless they are known."""
         table = self._table(data_dir, "train.tsv")
         if self._labels is None and not self.is_regression:
             self._labels = self._learnt_labels(table)
@@ -92,12 +95,12 @@ class TsvProcessor(DataProcessor):
 
     def _learnt_labels(self, table: "_Table") -> list[str]:
         """The labels that occur, sorted: as numbers if all are."""
-        label_of = table.column(self._label, "label_column")
-        found = {label for row in table.rows for label in self._split(label_of(row))}
+        labels_of = self._labels_of(table)
+        found = {label for row in not_empty(table.rows, table.path) for label in labels_of(row)}
         if not found:
             raise InputError(f"{table.path}: holds no label; check --label_column")
         try:
-            labels = sorted(found, key=int)
+            labels = sorted(found, key=lambda label: (int(label), label))
         except ValueError:
             labels = sorted(found)
         logging.info("%s: has the labels %s", table.path, ", ".join(labels))
@@ -107,27 +110,41 @@ class TsvProcessor(DataProcessor):
         text_a = table.column(self._text_a, "text_a_column")
         text_b = table.column(self._text_b, "text_b_column") if self._text_b else lambda row: None
         unknown = () if self.is_multi_label else None  # as many zeros as there are labels
-        label_of = (
-            self._checked(table.column(self._label, "label_column")) if labelled else lambda row: unknown
-        )
+        label_of = self._target_of(table) if labelled else lambda row: unknown
         examples = [
             InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row))
             for row in table.rows
         ]
         return not_empty(examples, table.path)
 
-    def _checked(self, label_of: Callable[[Row], str]) -> Callable[[Row], str | tuple[str, ...]]:
-        labels = self.get_labels()
+    def _target_of(self, table: "_Table") -> Callable[[Row], str | tuple[str, ...]]:
+        """A function from a row to the label, the labels or the score of its example."""
+        labels, labels_of = self.get_labels(), self._labels_of(table)
         if self.is_multi_label:
-            return lambda row: tuple(
-                checked_label(row, label, labels) for label in self._split(label_of(row))
-            )
-        return lambda row: checked_label(row, label_of(row), labels)
+            return lambda row: tuple(checked_label(row, label, labels) for label in labels_of(row))
+        return lambda row: checked_label(row, *labels_of(row), labels)
 
-    def _split(self, text: str) -> list[str]:
-        if not self.is_multi_label:
-            return [text]
-        return [label for part in text.split(self._separator) if (label := part.strip())]
+    def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
+        """A function from a row to what its label column holds, without blanks around it."""
+        field = table.column(self._label, "label_column")
+        texts = [("text_a_column", self._text_a)]
+        texts += [("text_b_column", self._text_b)] if self._text_b else []
+        for flag, text in texts:
+            if table.number(text, flag) == table.number(self._label, "label_column"):
+                raise InputError(
+                    f"--label_column={self._label}: is the column of --{flag}={text}, too; correct one of the two"
+                )
+
+        def several(row: Row) -> list[str]:
+            return [label for part in field(row).split(self._separator) if (label := part.strip())]
+
+        def one(row: Row) -> list[str]:
+            label = field(row).strip()
+            if not label:
+                raise row.error("has no label; complete the row, or leave it out")
+            return [label]
+
+        return several if self.is_multi_label else one
 
 
 class _Table:
@@ -137,22 +154,31 @@ class _Table:
         rows = list(read_tsv(path))
         self.path = path
         self._names = rows[0].fields if rows and has_header else []
+        self._width = len(rows[0].fields) if rows else 0
         self.rows = rows[1:] if has_header else rows
+        for row in self.rows if has_header else ():
+            if len(row.fields) > self._width:
+                raise row.error(
+                    f"has {len(row.fields)} columns, the header {self._width}; take the tabs out of its texts"
+                )
 
-    def column(self, column: str, flag: str) -> Callable[[Row], str]:
-        """A function from a row to a column of it.
+    def number(self, column: str, flag: str) -> int:
+        """The number of a column, from 0 unless it counts from the end and lies outside the first row.
 
         Raises:
             InputError: a name that the header lacks, or a word where there is no header.
         """
         if column in self._names:
-            number = self._names.index(column)
-        else:
-            try:
-                number = int(column)
-            except ValueError:
-                found = (
-                    f"its columns are {', '.join(self._names)}" if self._names else "give its number from 0"
-                )
-                raise InputError(f"--{flag}={column}: {self.path} names no such column; {found}") from None
-        return lambda row: row.field(number, f"--{flag}")
+            return self._names.index(column)
+        try:
+            number = int(column)
+        except ValueError:
+            found = f"its columns are {', '.join(self._names)}" if self._names else "give its number from 0"
+            raise InputError(f"--{flag}={column}: {self.path} names no such column; {found}") from None
+        # From the end of the first row: of a row that lacks a column the last one is another.
+        return number + self._width if -self._width <= number < 0 else number
+
+    def column(self, column: str, flag: str) -> Callable[[Row], str]:
+        """A function from a row to a column of it; see `number`."""
+        number = self.number(column, flag)
+        return lambda row: row.field(number, f"--{flag}={column}")

@@ -146,7 +146,7 @@ def train(
         if not math.isfinite(new["loss"]):
             raise Diverged(
                 f"the loss is {new['loss']} between steps {step - num_steps} and {step}; lower --learning_rate or "
-                "lengthen --num_warmup_steps (the last checkpoint is sound)"
+                "lengthen its warm-up (the last checkpoint is sound)"
             )
         sums = {name: sums.get(name, 0.0) + value for name, value in new.items()}
         if is_due(step, log_every_steps):

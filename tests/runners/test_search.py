@@ -110,8 +110,8 @@ def test_a_search_goes_on_where_it_was_killed(tmp_path):
     search(options_in(tmp_path), runs, EVALUATION)
     assert len(runs.options) == 3
     assert [row["eval_accuracy"] for row in table_of(tmp_path)] == ["0.5", "0.25", "0.125", "1.0"]
-    # Once more: nothing is left to do. A wider search makes only what is new.
-    search(options_in(tmp_path), Runs([]), EVALUATION)
+    # Once more: nothing is left to do, whatever is to be predicted. A wider search makes only what is new.
+    search(options_in(tmp_path, predict_batch_size=16, test_file="t"), Runs([]), EVALUATION)
     wider = Runs([0.0, 0.0])
     search(options_in(tmp_path, search_batch_sizes=["8", "16", "4"]), wider, EVALUATION)
     assert [options.train_batch_size for options in wider.options] == [4, 4]

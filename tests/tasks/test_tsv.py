@@ -98,7 +98,7 @@ def test_given_labels_keep_their_order(write):
         ),
         (
             {"text_a_column": "7"},
-            r"train.tsv: line 2: has 2 columns, but --text_a_column is expected in column 8",
+            r"train.tsv: line 2: has 2 columns, but --text_a_column=7 is expected in column 8",
         ),
     ],
 )
@@ -116,6 +116,7 @@ def test_columns_that_are_not_there(write, settings, message):
         ({"is_multi_label": True, "is_regression": True}, "--multi_label: a regression has one score"),
         ({"labels": ["a"], "is_regression": True}, "--labels: a regression has scores"),
         ({"labels": ["a", "b", "a"]}, "--labels=a,b,a: names a label twice"),
+        ({"is_multi_label": True, "label_separator": ""}, "--label_separator: is empty"),
     ],
 )
 def test_settings_that_contradict_each_other(settings, message):
@@ -129,5 +130,39 @@ def test_labels_that_are_not_known(write):
         processor.get_labels()
     with pytest.raises(InputError, match="--labels: are not known; name them"):
         processor.get_dev_examples(write(dev="text\tlabel\na\tx\n"))
-    with pytest.raises(InputError, match=r"train.tsv: holds no label; check --label_column"):
+    with pytest.raises(InputError, match=r"train.tsv: holds no example; check the file"):
         processor.get_train_examples(write(train="text\tlabel\n"))
+    with pytest.raises(InputError, match=r"train.tsv: holds no label; check --label_column"):
+        TsvProcessor("text", is_multi_label=True).get_train_examples(write(train="text\tlabel\na\t\n"))
+
+
+def test_labels_that_are_the_same_number_have_an_order_and_blanks_do_not_count(write):
+    data_dir = write(
+        train="text\tlabel\n" + "".join(f"a\t{label}\n" for label in ("1", " 01", "10", "2 ", "1 "))
+    )
+    processor = TsvProcessor("text")
+    assert [example.label for example in processor.get_train_examples(data_dir)] == [
+        "1",
+        "01",
+        "10",
+        "2",
+        "1",
+    ]
+    assert processor.get_labels() == ["01", "1", "2", "10"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "message"),
+    [
+        # Counted from its own end, the label of this row would be its text.
+        ("sunny\n", {}, r"line 3: has 1 columns, but --label_column=-1 is expected in column 2"),
+        ("a\tb\tx\n", {}, r"line 3: has 3 columns, the header 2; take the tabs out"),
+        ("a\t \n", {}, r"line 3: has no label; complete the row"),
+        ("", {"label_column": "text"}, r"--label_column=text: is the column of --text_a_column=0, too"),
+        ("", {"text_b_column": "1"}, r"--label_column=-1: is the column of --text_b_column=1, too"),
+    ],
+)
+def test_a_text_is_never_taken_for_a_label(write, rows, settings, message):
+    data_dir = write(train=f"text\tlabel\nfine\tx\n{rows}")
+    with pytest.raises(InputError, match=message):
+        TsvProcessor(**({"text_a_column": "0", "label_column": "-1"} | settings)).get_train_examples(data_dir)
