@@ -6,7 +6,7 @@ A byte order mark and CRLF are taken off, blank lines skipped and counted; field
 import codecs
 import csv
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from absl import logging
 
@@ -98,8 +98,12 @@ def not_empty(examples: list[T], path: str) -> list[T]:
     return examples
 
 
-def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -> Iterator[tuple[int, str]]:
     """Numbers (from 1) and texts of the lines, without byte order mark and line ends.
+
+    Args:
+        path: of the file.
+        errors: what becomes of bytes that are not UTF-8, beside a warning: left out, or U+FFFD in their place.
 
     Raises:
         InputError: no such file, one in UTF-16, or one whose lines end with "\\r" alone.
@@ -113,12 +117,13 @@ def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
                 text = data.decode("utf-8")
             except UnicodeDecodeError:
                 num_damaged += 1
-                text = data.decode("utf-8", "ignore")
+                text = data.decode("utf-8", errors)
             if line == 1:
                 text = text.removeprefix("\ufeff")
             yield line, text.removesuffix("\n").rstrip("\r")
     if num_damaged:
-        logging.warning("%s: left out bytes that are not UTF-8 in %d lines", path, num_damaged)
+        done = "left out" if errors == "ignore" else "replaced"
+        logging.warning("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_damaged)
 
 
 def _check_encoding(path: str, first_line: bytes):
