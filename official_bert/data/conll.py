@@ -56,7 +56,7 @@ class ConllFile(NamedTuple):
 
 
 def read_conll(path: str, labelled: bool = True) -> ConllFile:
-    """Reads a file; the scheme of its tags is found out, and logged.
+    """Reads a file; the scheme of its tags is found out, and logged. Bytes that are not UTF-8 become U+FFFD.
 
     Args:
         path: columns are separated by runs of spaces or tabs, and equally many in every line.
@@ -111,10 +111,14 @@ def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence
     """
     with files.replacing(path) as file:
         for sentence, tags in zip(source.sentences, predicted, strict=True):
-            tags = to_iob1(tags) if source.scheme == IOB1 else tags
-            for columns, tag in zip(sentence.columns, tags, strict=True):
+            for columns, tag in zip(sentence.columns, in_scheme(tags, source.scheme), strict=True):
                 file.write(f"{' '.join(columns)} {tag}\n")
             file.write("\n")
+
+
+def in_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
+    """IOB2 tags in the scheme of a file."""
+    return to_iob1(tags) if scheme == IOB1 else tags
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
@@ -139,7 +143,7 @@ def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
     """First line, document and columns of every sentence; whether there are -DOCSTART- lines."""
     blocks = []
     document, has_documents, inside = 0, False, False
-    for line, text in numbered_lines(path):
+    for line, text in numbered_lines(path, "replace"):  # a word of such bytes alone keeps its line
         columns = _columns_of(text)
         if columns and columns[0] == _DOCUMENT_START:
             document, has_documents, inside = document + 1, True, False

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from official_bert.data.conll import ConllFile
+from official_bert.data.conll import ConllFile, in_scheme
 from official_bert.metrics.entities import entity_scores
 from official_bert.tasks.ner import EncodedWords, predicted_tags
 
@@ -149,8 +149,10 @@ class TaggingTask:
     def metrics(self, encoded: EncodedSentences, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """What conlleval counts: `eval_precision`, `eval_recall`, `eval_f1` of all entities and of each type.
 
-        And `eval_accuracy`, of the tags.
+        And `eval_accuracy`, of the tags as conlleval reads them: as they stand in the file, predicted ones in its scheme.
         """
-        targets = [sentence.tags for sentence in encoded.source.sentences]
-        scores = entity_scores(targets, self.predictions(encoded, outputs))
+        source = encoded.source
+        targets = [[columns[-1] for columns in sentence.columns] for sentence in source.sentences]
+        predictions = [in_scheme(tags, source.scheme) for tags in self.predictions(encoded, outputs)]
+        scores = entity_scores(targets, predictions)
         return {f"eval_{name}": value for name, value in scores.items()}

@@ -103,6 +103,20 @@ def test_files_without_tags(write, tmp_path):
     assert read_conll(write("A I-x\n"), labelled=False).scheme == IOB1  # for the predictions
 
 
+def test_a_word_of_bytes_that_are_not_utf8_keeps_its_line(tmp_path, logged):
+    path = tmp_path / "test.txt"
+    path.write_bytes(b"\xe9\nb\ncaf\xe9\n\nd\n")
+    read = read_conll(str(path), labelled=False)
+    assert [(one.line, one.words) for one in read.sentences] == [
+        (1, ["\ufffd", "b", "caf\ufffd"]),
+        (5, ["d"]),
+    ]
+    assert f"{path}: replaced bytes that are not UTF-8 in 2 lines" in logged
+    predictions = tmp_path / "predictions.conll"
+    write_predictions(str(predictions), read, [["O", "O", "O"], ["B-x"]])
+    assert predictions.read_text(encoding="utf-8") == "\ufffd O\nb O\ncaf\ufffd O\n\nd B-x\n\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

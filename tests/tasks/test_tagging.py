@@ -1,8 +1,9 @@
 """Losses, predicted tags and metrics of tagging, against numpy and by hand."""
 
 import numpy as np
+import pytest
 
-from official_bert.data.conll import ConllFile, Sentence
+from official_bert.data.conll import ConllFile, Sentence, to_iob2
 from official_bert.data.ragged import ModelInputs, RaggedRows
 from official_bert.tasks.ner import EncodedWords
 from official_bert.tasks.tagging import EncodedSentences, TaggingTask
@@ -51,3 +52,19 @@ def test_metrics_are_those_of_the_files_sentences():
     metrics = TASK.metrics(encoded, outputs)
     assert {name: metrics[name] for name in expected} == expected
     assert metrics["eval_f1_X"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("scheme", "written", "predicted", "accuracy"),
+    [
+        ("IOB1", ["I-X", "I-X"], [0, 1], 1 / 2),  # against O I-X
+        ("IOB2", ["B-X", "I-X"], [0, 1], 0.0),  # against O B-X
+        ("IOB2", ["I-X", "B-X"], [1, 1], 1 / 2),  # an odd beginning is compared as it is written
+    ],
+)
+def test_the_accuracy_is_that_of_the_tags_as_predictions_conll_has_them(scheme, written, predicted, accuracy):
+    words = EncodedWords(ModelInputs([([9] * 4, 4)]), RaggedRows([[0, 2, 3, 0]]))
+    sentence = Sentence(1, 0, [["a", written[0]], ["b", written[1]]], to_iob2(written))
+    encoded = EncodedSentences(ConllFile("here", [sentence], scheme, False), words)
+    metrics = TASK.metrics(encoded, {"tags": np.int32([[0, *predicted, 0]])})
+    assert metrics["eval_accuracy"] == accuracy
