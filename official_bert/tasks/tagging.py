@@ -149,7 +149,7 @@ class TaggingTask:
     def metrics(self, encoded: EncodedSentences, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """What conlleval counts: `eval_precision`, `eval_recall`, `eval_f1` of all entities and of each type.
 
-        And `eval_accuracy`, of the tags as conlleval reads them: as they stand in the file, predicted ones in its scheme.
+        And `eval_accuracy`, of the tags in the scheme of the file, as predictions.conll has them.
         """
         source = encoded.source
         targets = [[columns[-1] for columns in sentence.columns] for sentence in source.sentences]
