@@ -74,6 +74,8 @@ def read_squad_examples(
             if is_training:
                 if version_2_with_negative:
                     example.is_impossible = field(question, "is_impossible", bool, at_question)
+                if not example.is_impossible:
+                    _check_one_answer(question, version_2_with_negative, at_question)
                 if not _add_answer(example, question, context, word_starts, at_question):
                     continue
             examples.append(example)
@@ -91,19 +93,29 @@ def read_squad_examples(
 def read_gold_answers(input_file: str) -> list[Question] | None:
     """The true answers of a SQuAD file, which its metrics compare with; None if a question has no field for them.
 
+    A warning says how many have none where others have one.
+
     Raises:
         InputError: no such file, or what is in it is no SQuAD JSON or lacks something.
     """
-    gold = []
+    gold, num_without = [], 0
     for where, paragraph in _paragraphs(input_file):
         for number, question in enumerate(field(paragraph, "qas", list, where), 1):
             qas_id = _id(question, f"{where}, question {number}")
             if "answers" not in question:
-                return None
+                num_without += 1
+                continue
             at_question = f"{input_file}: question {qas_id}"
             answers = field(question, "answers", list, at_question)
             gold.append(Question(qas_id, [field(answer, "text", str, at_question) for answer in answers]))
-    return gold
+    if gold and num_without:
+        logging.warning(
+            '%s: %d of %d questions have no field "answers", so nothing is scored; add it, or leave it out of all',
+            input_file,
+            num_without,
+            num_without + len(gold),
+        )
+    return None if num_without else gold
 
 
 def read_squad_json(input_file: str) -> list[dict]:
@@ -175,6 +187,19 @@ def _id(question: Any, where: str) -> str:
     return field(question, "id", str, where)
 
 
+def _check_one_answer(question: dict, version_2_with_negative: bool, where: str):
+    answers = field(question, "answers", list, where)
+    if len(answers) == 1:
+        return
+    if answers:
+        remedy = "keep one"
+    elif version_2_with_negative:
+        remedy = 'give it one, or "is_impossible": true'
+    else:
+        remedy = "pass --version_2_with_negative if some questions have none"
+    raise InputError(f"{where}: has {len(answers)} answers, training needs exactly 1 answer; {remedy}")
+
+
 def _add_answer(
     example: SquadExample, question: dict, context: str, word_starts: Sequence[int], where: str
 ) -> bool:
@@ -182,12 +207,9 @@ def _add_answer(
     if example.is_impossible:
         example.orig_answer_text, example.start_position, example.end_position = "", -1, -1
         return True
-    answers = field(question, "answers", list, where)
-    if len(answers) != 1:
-        remedy = "keep one" if answers else "pass --version_2_with_negative if some questions have none"
-        raise InputError(f"{where}: has {len(answers)} answers, training needs exactly 1 answer; {remedy}")
-    text = field(answers[0], "text", str, where)
-    start = field(answers[0], "answer_start", int, where)
+    (answer,) = question["answers"]
+    text = field(answer, "text", str, where)
+    start = field(answer, "answer_start", int, where)
     end = start + len(text) - 1
     found = ""
     if start >= 0 and end < len(context):

@@ -129,6 +129,11 @@ def test_what_is_no_squad_file_is_refused(tmp_path, content, message):
             False,
             "has 0 answers, training needs exactly 1 answer; pass --version_2_with_negative",
         ),
+        (
+            {"answers": [], "is_impossible": False},
+            True,
+            'has 0 answers, training needs exactly 1 answer; give it one, or "is_impossible": true',
+        ),
         ({"answers": [{}, {}]}, False, "has 2 answers, training needs exactly 1 answer; keep one"),
         ({"answers": [{"text": "The"}]}, False, 'question q: "answer_start" is missing'),
         ({"answers": [{"text": 3, "answer_start": 0}]}, False, 'question q: "text" is not a text'),
@@ -171,8 +176,13 @@ def test_gold_answers(tmp_path):
     assert read_gold_answers(path) == [("q1", ["Driver"]), ("7", ["a", "b"]), ("q3", [])]
 
 
-def test_a_file_of_questions_only_has_no_gold_answers(tmp_path):
-    assert read_gold_answers(write_squad(tmp_path, [QUESTIONS[0], {"id": "a", "question": "?"}])) is None
+def test_a_file_of_questions_only_has_no_gold_answers(tmp_path, caplog):
+    unknown = [{"id": name, "question": "?"} for name in "ab"]
+    assert read_gold_answers(write_squad(tmp_path, unknown)) is None
+    assert not caplog.text
+    path = write_squad(tmp_path, [unknown[0], QUESTIONS[0], unknown[1]])
+    assert read_gold_answers(path) is None
+    assert f'{path}: 2 of 3 questions have no field "answers", so nothing is scored' in caplog.text
 
 
 def test_gold_answers_without_text_are_refused(tmp_path):
