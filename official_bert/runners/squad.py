@@ -11,6 +11,7 @@ import dataclasses
 import math
 import os
 import random
+from collections.abc import Mapping
 
 import numpy as np
 from absl import logging
@@ -18,9 +19,15 @@ from absl import logging
 from official_bert import files, tokenization
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
-from official_bert.metrics.squad import best_null_odds_threshold
+from official_bert.metrics.squad import Question, best_null_odds_threshold
 from official_bert.options.squad import AUTO, SquadOptions
-from official_bert.runners.fine_tuning import FineTuning, Score, evaluates_during_training, read_model_files
+from official_bert.runners.fine_tuning import (
+    FineTuning,
+    Score,
+    check_training_flags,
+    evaluates_during_training,
+    read_model_files,
+)
 from official_bert.runners.search import search
 from official_bert.tasks.squad import SquadExample, read_gold_answers, read_squad_examples
 from official_bert.tasks.squad_answers import Candidates, RawResult, choose_answers, write_json
@@ -44,6 +51,7 @@ SHUFFLE_SEED = 12345
 ORIGINAL_BUFFER_SIZE = 100
 UNTUNED_THRESHOLD = 0.0
 _LOGGED_WINDOWS = 1000
+_LOGITS, _THRESHOLD_LOGITS = "logits.npz", "threshold_logits.npz"
 
 
 def run(options: SquadOptions) -> Score | None:
@@ -90,8 +98,21 @@ def _check(options: SquadOptions):
         raise InputError("--threshold_file: only goes with --null_score_diff_threshold=auto")
     if evaluates_during_training(options) and not options.predict_file:
         raise InputError("--predict_file: must be given for evaluations during training")
-    if options.ensemble_dirs and (options.do_train or not options.do_predict):
+    check_training_flags(options)
+    if options.ensemble_dirs is not None:
+        _check_ensemble(options)
+
+
+def _check_ensemble(options: SquadOptions):
+    if not all(options.ensemble_dirs or [""]):
+        raise InputError(
+            "--ensemble_dirs: the name of a folder is empty; give output folders of runs, separated by commas"
+        )
+    if options.do_train or not options.do_predict:
         raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
+    if options.export_dir or options.export_text:
+        flag = "export_dir" if options.export_dir else "export_text"
+        raise InputError(f"--{flag}: an ensemble has no model of its own to export; leave the flag out")
 
 
 def _check_search(options: SquadOptions):
@@ -127,12 +148,19 @@ class Squad:
         )
         self.task = SquadTask(rules, threshold, options.max_seq_length, text_rules)
         self.fine_tuning = None
+        self._read: dict[str, tuple[list[SquadExample], list[Question] | None]] = {}
 
     def run(self) -> Score | None:
         """Does what the flags ask for; an ensemble needs no model."""
         options, train_examples = self.options, []
         if options.do_train:
             train_examples = read_squad_examples(options.train_file, True, options.version_2_with_negative)
+            if not train_examples:
+                raise InputError(
+                    f"{options.train_file}: has no question whose answer stands in its document; correct its answers "
+                    "or give another file"
+                )
+        self._check_questions()
         if options.ensemble_dirs:
             reporting.write_run_record(
                 options.output_dir, "run_squad", options, options.random_seed, self.strategy
@@ -157,6 +185,26 @@ class Squad:
         self.fine_tuning.export("squad")
         return self.fine_tuning.score
 
+    def _check_questions(self):
+        """Refuses files before the training that they could stop in vain."""
+        options = self.options
+        evaluates = options.do_train and evaluates_during_training(options)
+        if options.do_predict or evaluates:
+            _, gold = self._questions(options.predict_file)
+            if evaluates and gold is None:
+                raise InputError(
+                    f"{options.predict_file}: has no answers to evaluate with; leave out --eval_every_steps and "
+                    "--eval_every_epochs, or give a file with answers"
+                )
+        if options.do_predict and options.null_score_diff_threshold == AUTO:
+            path = options.threshold_file or options.predict_file
+            _, gold = self._questions(path)
+            if gold is None:
+                raise InputError(
+                    f"{path}: has no answers to tune the threshold on; give a file with answers as --threshold_file, "
+                    "or a number as --null_score_diff_threshold"
+                )
+
     def _train(self, examples: list[SquadExample]):
         options, num_examples = self.options, len(examples)
         random.Random(SHUFFLE_SEED).shuffle(examples)
@@ -171,28 +219,18 @@ class Squad:
         self.fine_tuning.train(
             encoded,
             ORIGINAL_BUFFER_SIZE if given is None else given,
-            dev_set=self._dev_set,
+            dev_set=lambda: self._encoded(options.predict_file),
             eval_batch_size=options.predict_batch_size,
             pad_to_longest=False,  # the loss is over padding, too
             counts={"orig ": num_examples, "split ": num_windows},
         )
-
-    def _dev_set(self) -> EncodedQuestions:
-        """What evaluations during training answer."""
-        encoded = self._encoded(self.options.predict_file)
-        if encoded.gold is None:
-            raise InputError(
-                f"{self.options.predict_file}: has no answers to evaluate with; leave out --eval_every_steps and "
-                "--eval_every_epochs, or give a file with answers"
-            )
-        return encoded
 
     def _predict(self):
         """Answers the file and writes the answers and, if it has the true ones, their scores."""
         options = self.options
         encoded = self._encoded(options.predict_file, "eval.tf_record")
         logging.info("***** Running predictions *****")
-        candidates = self._candidates(encoded, options.predict_file, "logits.npz")
+        candidates = self._candidates(encoded, options.predict_file, _LOGITS)
         threshold = self._threshold(encoded, candidates)
         self.task.text_rules = dataclasses.replace(self.task.text_rules, null_score_diff_threshold=threshold)
         answers = choose_answers(*candidates, threshold)
@@ -232,12 +270,7 @@ class Squad:
         if path:
             encoded = self._encoded(path)
             logging.info("***** Running predictions of the threshold file *****")
-            candidates = self._candidates(encoded, path, "threshold_logits.npz")
-        if encoded.gold is None:
-            raise InputError(
-                f"{path or self.options.predict_file}: has no answers to tune the threshold on; give a file with "
-                "answers as --threshold_file, or a number as --null_score_diff_threshold"
-            )
+            candidates = self._candidates(encoded, path, _THRESHOLD_LOGITS)
         answers = choose_answers(*candidates, math.inf)
         threshold = best_null_odds_threshold(encoded.gold, answers, candidates.null_odds)
         logging.info("  Null score diff threshold = %r", threshold)
@@ -259,8 +292,9 @@ class Squad:
             "max_query_length": options.max_query_length,
         }
         if options.ensemble_dirs:
-            paths = [os.path.join(folder, logits_name) for folder in options.ensemble_dirs]
-            results = average_results([read_logits(path, made_from) for path in paths])
+            results = average_results(
+                [_logits_of_run(folder, logits_name, made_from) for folder in options.ensemble_dirs]
+            )
         else:
             results = self._results(encoded)
             write_logits(os.path.join(options.output_dir, logits_name), results, made_from)
@@ -275,9 +309,7 @@ class Squad:
 
     def _encoded(self, path: str, record_file: str | None = None) -> EncodedQuestions:
         """The questions of a file with their windows; a record file is written beside the results if named."""
-        examples = read_squad_examples(path, False)
-        if not examples:
-            raise InputError(f"{path}: has no question; give a file with at least one")
+        examples, gold = self._questions(path)
         collector, windows = WindowCollector(), []
 
         def take(window):
@@ -285,8 +317,16 @@ class Squad:
             windows.append(window)
 
         self._convert(examples, record_file, False, take)
-        gold = read_gold_answers(path)
         return EncodedQuestions(**collector.arrays(), examples=examples, windows=windows, gold=gold)
+
+    def _questions(self, path: str) -> tuple[list[SquadExample], list[Question] | None]:
+        """The questions of a file and, if it has them, their true answers; read once."""
+        if path not in self._read:
+            examples = read_squad_examples(path, False)
+            if not examples:
+                raise InputError(f"{path}: has no question; give a file with at least one")
+            self._read[path] = examples, read_gold_answers(path)
+        return self._read[path]
 
     def _convert(self, examples: list[SquadExample], record_file: str | None, is_training: bool, take):
         """Hands every window to `take` and, if it is named, to a record file in output_dir."""
@@ -310,6 +350,15 @@ class Squad:
         path = os.path.join(self.options.output_dir, f"{name}.json")
         logging.info("Writing %s to: %s", name.removesuffix("_predictions"), path)
         write_json(path, content)
+
+
+def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> list[RawResult]:
+    """What a member of an ensemble said."""
+    path = os.path.join(folder, name)
+    if not files.exists(path):
+        flags = "--do_predict" if name == _LOGITS else "--do_predict and --threshold_file"
+        raise InputError(f"{path}: no such file; run_squad.py with {flags} writes it into its --output_dir")
+    return read_logits(path, made_from)
 
 
 class _Announced:

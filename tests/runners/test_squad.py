@@ -20,12 +20,16 @@ def base(tmp_path_factory):
 
 
 def run(base, **given):
-    defaults = {"max_seq_length": 32, "max_query_length": 8, "doc_stride": 8}
+    defaults = {
+        "max_seq_length": 32,
+        "max_query_length": 8,
+        "doc_stride": 8,
+        "output_dir": str(base / "out"),
+    }
     squad.run(
         SquadOptions(
             vocab_file=str(base / "vocab.txt"),
             bert_config_file=str(base / "bert_config.json"),
-            output_dir=str(base / "out"),
             **(defaults | given),
         )
     )
@@ -61,6 +65,22 @@ def run(base, **given):
             {"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]},
             "--ensemble_dirs: only goes with --do_predict",
         ),
+        *(
+            (
+                {"do_predict": True, "predict_file": "f", "ensemble_dirs": dirs},
+                "--ensemble_dirs: the name of a folder is empty",
+            )
+            for dirs in ([], ["d", ""])
+        ),
+        *(
+            ({"do_predict": True, "predict_file": "f", "ensemble_dirs": ["d"]} | given, sentence)
+            for given, sentence in (
+                ({"export_dir": "e"}, "--export_dir: an ensemble has no model of its own to export"),
+                ({"export_text": True}, "--export_text: an ensemble has no model of its own to export"),
+                ({"search_restarts": 2}, "--search_restarts: only goes with --search"),
+                ({"early_stopping_patience": 2}, "--early_stopping_patience: only goes with --eval_every"),
+            )
+        ),
         (
             {"do_train": True, "train_file": "f", "search": True},
             "--predict_file: must be given with --search",
@@ -75,6 +95,86 @@ def test_flags_that_do_not_go_together_are_named(base, given, sentence):
 def test_too_few_questions_for_a_batch_are_counted(base, tmp_path):
     with pytest.raises(InputError, match="2 training examples are no whole batch of --train_batch_size=32"):
         run(base, do_train=True, train_file=write_squad(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("questions", "context"),
+    [
+        ((), "The Driver waved."),
+        (QUESTIONS, "Nobody waved. Nothing started falling."),
+        (QUESTIONS, ""),
+    ],
+)
+def test_training_without_an_answer_is_refused(base, tmp_path, questions, context):
+    path = write_squad(tmp_path, questions, context)
+    with pytest.raises(
+        InputError, match=f"^{path}: has no question whose answer stands in its document; correct"
+    ):
+        run(base, do_train=True, train_file=path)
+
+
+def absent(path):
+    return "no such file"
+
+
+def broken(path):
+    path.write_text('{"data": [}')
+    return "line 1, column 11: no JSON"
+
+
+def without_questions(path):
+    path.write_text('{"data": []}')
+    return "has no question; give a file"
+
+
+def without_answers(path):
+    questions = [{"id": entry["id"], "question": entry["question"]} for entry in QUESTIONS]
+    write_squad(path.parent, questions)
+    return "has no answers to"
+
+
+@pytest.mark.parametrize(
+    ("flag", "given", "faults"),
+    [
+        ("predict_file", {"do_predict": True}, (absent, broken, without_questions)),
+        ("predict_file", {"eval_every_steps": 1}, (absent, broken, without_questions, without_answers)),
+        (
+            "threshold_file",
+            {"do_predict": True, "version_2_with_negative": True, "null_score_diff_threshold": "auto"},
+            (absent, broken, without_questions, without_answers),
+        ),
+    ],
+)
+def test_files_are_read_before_the_training(base, tmp_path, flag, given, faults):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "faulty").mkdir()
+    train_file, path = write_squad(tmp_path / "train"), tmp_path / "faulty" / "squad.json"
+    for fault in faults:
+        message = fault(path)
+        arguments = {"predict_file": train_file, flag: str(path), "output_dir": str(tmp_path / "out")}
+        with pytest.raises(InputError, match=f"^{path}: {message}"):
+            run(base, do_train=True, train_file=train_file, train_batch_size=2, **given | arguments)
+        assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("threshold_file", "message"),
+    [
+        (False, "/logits.npz: no such file; run_squad.py with --do_predict writes it into its --output_dir"),
+        (
+            True,
+            "/threshold_logits.npz: no such file; run_squad.py with --do_predict and --threshold_file writes it",
+        ),
+    ],
+)
+def test_an_ensemble_says_how_its_logits_are_made(base, tmp_path, threshold_file, message):
+    path = write_squad(tmp_path)
+    flags = {"do_predict": True, "predict_file": path, "version_2_with_negative": True}
+    if threshold_file:
+        run(base, **flags, output_dir=str(tmp_path / "member"))
+        flags |= {"threshold_file": path, "null_score_diff_threshold": "auto"}
+    with pytest.raises(InputError, match=f"^{tmp_path}/member{message}"):
+        run(base, **flags, output_dir=str(tmp_path / "ensemble"), ensemble_dirs=[str(tmp_path / "member")])
 
 
 def test_a_file_without_questions_is_refused(base, tmp_path):
