@@ -3,10 +3,8 @@
 import dataclasses
 import math
 
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, option
+from official_bert.options.fields import MIN_SEQ_LENGTH, NOT_NEGATIVE, POSITIVE, option
 from official_bert.options.fine_tuning import EXPORT_TEXT
-
-_MIN_SEQ_LENGTH = 3  # special tokens of a pair
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,7 @@ class ExportOptions:
     )
     max_seq_length: int = option(
         128,
-        check=(lambda n: n >= _MIN_SEQ_LENGTH, f"must be at least {_MIN_SEQ_LENGTH}"),
+        check=MIN_SEQ_LENGTH,
         help="Length in WordPiece tokens that text is cut to, as in training; requests of tensors may have any "
         "that the model has positions for.",
     )

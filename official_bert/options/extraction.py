@@ -2,9 +2,7 @@
 
 import dataclasses
 
-from official_bert.options.fields import POSITIVE, option
-
-MIN_SEQ_LENGTH = 3  # [CLS], [SEP] and the [SEP] of a pair
+from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,10 +26,7 @@ class ExtractionOptions:
     )
     max_seq_length: int = option(
         128,
-        check=(
-            lambda n: n >= MIN_SEQ_LENGTH,
-            f"must be at least {MIN_SEQ_LENGTH}, the special tokens of a pair",
-        ),
+        check=MIN_SEQ_LENGTH,
         help="Maximum input length in WordPiece tokens, specials included; longer examples are cut, shorter ones "
         "padded.",
     )
