@@ -20,7 +20,7 @@ MAX_DOCUMENT_WORDS = 400
 
 _QUESTIONS_BETWEEN_LINES = 10_000
 _WORD = re.compile(r"\S+")
-_other_blanks = re.compile("[^\\S \t\r\n\u202f]")  # white space that is part of a word in squad.find_words
+_OTHER_BLANKS = re.compile("[^\\S \t\r\n\u202f]")  # white space that is part of a word in squad.find_words
 
 
 class Counts(NamedTuple):
@@ -139,4 +139,4 @@ def _beginning(path: str, max_words: int) -> str | None:
     end = 0
     for _, word in zip(range(max_words), _WORD.finditer(text), strict=False):
         end = word.end()
-    return _other_blanks.sub(" ", text[:end])
+    return _OTHER_BLANKS.sub(" ", text[:end])
