@@ -13,6 +13,7 @@ of the training loop and of the evaluation loop, tracing included, imports and r
 """
 
 import argparse
+import collections
 import json
 import math
 import os
@@ -173,12 +174,11 @@ def print_tables(rows: list[dict]):
         told = [_mean_and_deviation([scale * value for value in side]) for side in values]
         verdict = "yes" if passes(name, *values, peers[0]["num_targets"]) else "no"
         threads, lead, times = "", "", ["", ""]
-        # Seconds compare where both sides had as many cores.
-        alike = {row["num_threads"] for row in ours} & {row["num_threads"] for row in peers}
-        if alike:
-            threads = max(alike)
+        pairs = _pairs(ours, peers)
+        if pairs:
+            threads = pairs[0][0]["num_threads"]
             secs = [
-                [_median_secs(side, what, threads) for side in (ours, peers)]
+                [statistics.median(row[what] for row in side) for side in zip(*pairs, strict=True)]
                 for what in ("train_secs", "eval_secs")
             ]
             times = [f"{mine:.0f} / {theirs:.0f}" for mine, theirs in secs]
@@ -192,8 +192,17 @@ def print_tables(rows: list[dict]):
     print(flush=True)
 
 
-def _median_secs(rows: list[dict], what: str, num_threads: int) -> float:
-    return statistics.median(row[what] for row in rows if row["num_threads"] == num_threads)
+def _pairs(ours: list[dict], peers: list[dict]) -> list[tuple[dict, dict]]:
+    """Runs of both sides whose seconds compare: one seed, as many cores; those on the cores that most pairs had."""
+    pairs = [
+        (mine, theirs)
+        for mine in ours
+        for theirs in peers
+        if (mine["seed"], mine["num_threads"]) == (theirs["seed"], theirs["num_threads"])
+    ]
+    counts = collections.Counter(mine["num_threads"] for mine, _ in pairs)
+    most = max(counts, key=lambda threads: (counts[threads], threads), default=None)
+    return [pair for pair in pairs if pair[0]["num_threads"] == most]
 
 
 def _mean_and_deviation(values: list[float]) -> str:
