@@ -4,10 +4,11 @@ import dataclasses
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, option
 from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.options.tsv import TsvOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierOptions(FineTuningOptions):
+class ClassifierOptions(FineTuningOptions, TsvOptions):
     data_dir: str = option(help="The input data folder: the .tsv files (or other data files) of the task.")
     task_name: str = option(
         help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, tsv for files of your "
@@ -25,16 +26,6 @@ class ClassifierOptions(FineTuningOptions):
         None, help="Folder for the predictions in the form that GLUE's site takes."
     )
     xnli_language: str = option("zh", help="XNLI: the language.")
-    text_a_column: str = option("0", help="tsv: column of the text, by name or number (from 0).")
-    text_b_column: str | None = option(None, help="tsv: column of the second text of a pair.")
-    label_column: str = option("-1", help="tsv: column of the label.")
-    labels: list[str] | None = option(
-        None, help="tsv: all labels, separated by commas; learnt from the training file when not given."
-    )
-    has_header: bool = option(True, help="tsv: whether the first line names the columns.")
-    multi_label: bool = option(False, help="tsv: whether an example may have several labels.")
-    label_separator: str = option(",", help="tsv: what stands between the labels of an example.")
-    regression: bool = option(False, help="tsv: whether the label is a score.")
     bert_hub_module_handle: str | None = option(
         None, help="Not supported: give the model with --init_checkpoint instead."
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 Check = tuple[Callable[[object], bool], str]
 
 POSITIVE: Check = (lambda n: 0 < n < math.inf, "must be positive and finite")
-NOT_NEGATIVE: Check = (lambda n: 0 <= n < math.inf, "must not be negative, and finite")
+NOT_NEGATIVE: Check = (lambda n: 0 <= n < math.inf, "must be finite and not negative")
 MIN_SEQ_LENGTH: Check = (lambda n: n >= 3, "must be at least 3, the special tokens of a pair")
 PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
 

@@ -15,6 +15,7 @@ from absl import logging
 from official_bert import files
 from official_bert.errors import InputError
 from official_bert.options.classifier import ClassifierOptions
+from official_bert.options.tsv import TsvOptions
 from official_bert.runners.fine_tuning import (
     FineTuning,
     Score,
@@ -122,8 +123,8 @@ def _check_task(options: ClassifierOptions):
     """Refuses flags of `tsv` with other tasks, whose files have a layout."""
     if glue.plain_name(options.task_name) == "tsv":
         return
-    for field in dataclasses.fields(options):
-        if field.metadata["help"].startswith("tsv:") and getattr(options, field.name) != field.default:
+    for field in dataclasses.fields(TsvOptions):
+        if getattr(options, field.name) != field.default:
             raise InputError(
                 f"--{field.name}: only goes with --task_name=tsv, not {options.task_name}; leave it out"
             )

@@ -51,13 +51,13 @@ def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
     """
     if labels is None or (options.do_train and not _holds_checkpoint(options.output_dir)):
         return
-    names, path = [str(label) for label in labels], _path(options)
-    if path is None or (known := list(files.read_lines(path))) == names:
+    names, known = [str(label) for label in labels], read_labels(options)
+    if known in (None, names):
         return
     remedy = "give another --output_dir" if options.do_train else "take a checkpoint of this task"
     raise InputError(
-        f"{path}: the model's outputs stand for {', '.join(known)}, but the task's labels are {', '.join(names)}; "
-        f"name the labels in the model's order, or {remedy}"
+        f"{_path(options)}: the model's outputs stand for {', '.join(known)}, but the task's labels are "
+        f"{', '.join(names)}; name the labels in the model's order, or {remedy}"
     )
 
 

@@ -15,9 +15,9 @@ from official_bert.errors import InputError
 from official_bert.runners import export
 from tests import toy
 from tests.serving import c_runner, exported
+from tests.serving.answers import TOLERANCE, assert_same, call
 from tests.serving.exported import KINDS, TAGS, Exported, batch, expected, export_options, make_checkpoint
 
-TOLERANCE = 1e-5
 SHAPES = [(1, 9), (7, 9), (1, 128), (7, 384)]
 
 
@@ -39,20 +39,6 @@ def examples_of(features: dict[str, np.ndarray]) -> np.ndarray:
     )
 
 
-def run(signature, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    tensors = {name: tf.constant(values) for name, values in inputs.items()}
-    return {name: value.numpy() for name, value in signature(**tensors).items()}
-
-
-def assert_same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]):
-    assert found.keys() == wanted.keys()
-    for name, values in wanted.items():
-        if values.dtype == np.float32:
-            np.testing.assert_allclose(found[name], values, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name)
-        else:
-            np.testing.assert_array_equal(found[name], values, err_msg=name)
-
-
 def test_every_signature_answers_as_the_scripts_do(made, c_program):
     kind = made.options.task_name
     signatures = tf.saved_model.load(str(made.path)).signatures
@@ -66,7 +52,7 @@ def test_every_signature_answers_as_the_scripts_do(made, c_program):
             ("serving_examples", {"examples": examples_of(features)}, wanted),
             ("serving_ids", {"input_ids": features["input_ids"]}, expected(made, unsegmented)),
         ):
-            assert_same(run(signatures[name], inputs), answer)
+            assert_same(call(signatures[name], inputs), answer)
             requests.append((name, inputs))
             answers.append(answer)
     # Without Python, the same.
@@ -82,7 +68,7 @@ def test_records_of_different_lengths_are_padded(made):
     records = examples_of(features)
     records[1:2] = examples_of(cut)
     signatures = tf.saved_model.load(str(made.path)).signatures
-    assert_same(run(signatures["serving_examples"], {"examples": records}), expected(made, features))
+    assert_same(call(signatures["serving_examples"], {"examples": records}), expected(made, features))
 
 
 def test_every_weight_is_held_once_and_nothing_else(made):
@@ -120,7 +106,7 @@ def test_masked_words_are_those_of_the_pretraining_model(tmp_path, c_program):
     positions = np.int32([[1, 4], [0, 10], [2, 2]])
     signature = tf.saved_model.load(str(made.path)).signatures["serving_masked"]
     inputs = features | {"masked_lm_positions": positions}
-    found = run(signature, inputs)
+    found = call(signature, inputs)
     labels = {
         "masked_lm_ids": np.zeros_like(positions),
         "masked_lm_weights": np.ones(positions.shape, np.float32),
@@ -137,7 +123,7 @@ def test_masked_words_are_those_of_the_pretraining_model(tmp_path, c_program):
     assert_same(by_c, found)
     outside = features | {"masked_lm_positions": positions + 1}
     with pytest.raises(tf.errors.InvalidArgumentError, match="below the length of input_ids"):
-        run(signature, outside)
+        call(signature, outside)
 
 
 def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
@@ -155,7 +141,7 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
     signatures = tf.saved_model.load(str(tmp_path / "exports" / "1")).signatures
     assert set(signatures) == {"serving_default", "serving_ids", "serving_examples"}
     features = batch("pretraining", 2, 5)
-    found = run(signatures["serving_default"], features)
+    found = call(signatures["serving_default"], features)
     assert found.keys() == {"sequence_output"}
     encoded = model.bert(*features.values())
     np.testing.assert_allclose(found["sequence_output"], encoded.sequence_output, atol=TOLERANCE)

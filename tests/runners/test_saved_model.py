@@ -27,12 +27,11 @@ from official_bert.tasks.squad_task import EncodedWindows, WindowCollector, raw_
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.serving import c_runner, exported
-from tests.serving.answers import answers
+from tests.serving.answers import TOLERANCE, answers, assert_same, call
 from tests.serving.exported import KINDS, TAGS, Exported, export_options, make_checkpoint
 from tests.serving.test_warmup import requests_of
 from tests.shared import shared
 
-TOLERANCE = 1e-5
 LENGTH, STRIDE, QUERY = 24, 5, 6
 THRESHOLD = -0.4
 SHORT, LONG = "the cat sat.", " ".join(toy.TEXT.split())
@@ -80,20 +79,6 @@ def c_program(tmp_path_factory) -> pathlib.Path:
 
 def strings(texts) -> np.ndarray:
     return np.vectorize(str.encode, otypes=[object])(np.array(texts, object))
-
-
-def run(signature, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    tensors = {name: tf.constant(values) for name, values in inputs.items()}
-    return {name: value.numpy() for name, value in signature(**tensors).items()}
-
-
-def assert_same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]):
-    assert found.keys() == wanted.keys()
-    for name, values in wanted.items():
-        if values.dtype == np.float32:
-            np.testing.assert_allclose(found[name], values, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name)
-        else:
-            np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
 # --- what the scripts make of texts
@@ -224,7 +209,7 @@ def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
     ]
     wanted = [of_script(made, request) for _, request in requests]
     signatures = tf.saved_model.load(str(made.path)).signatures
-    by_python = [run(signatures[name], inputs) for name, inputs in requests]
+    by_python = [call(signatures[name], inputs) for name, inputs in requests]
     # Without Python, the same.
     by_c = c_runner.run(c_program, made.path, requests, LIBRARIES)
     for python, c, answer in zip(by_python, by_c, wanted, strict=True):
@@ -244,7 +229,7 @@ def test_what_lies_beside_the_model(made_of):
     requests = requests_of(made.path / "assets.extra" / "tf_serving_warmup_requests")
     assert sorted(name for name, _ in requests) == sorted(signatures)
     for name, inputs in requests:
-        assert run(signatures[name], inputs)
+        assert call(signatures[name], inputs)
 
 
 def test_squad_2_leaves_questions_unanswered_as_the_script_does(tmp_path):

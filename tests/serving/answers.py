@@ -8,6 +8,7 @@ import numpy as np
 from official_bert.data.records import read_records
 
 _REQUEST = 64
+TOLERANCE = 1e-5  # of what an export answers
 
 
 def answers(version: pathlib.Path, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -27,3 +28,21 @@ def answers_to_records(version: pathlib.Path, record_file: pathlib.Path) -> dict
     """The outputs of `serving_examples` for the records of a file, in their order."""
     records = [data for _, data in read_records(str(record_file))]
     return answers(version, "serving_examples", {"examples": np.array(records, object)})
+
+
+def call(signature, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The outputs of a loaded signature for one request."""
+    import tensorflow as tf
+
+    tensors = {name: tf.constant(values) for name, values in inputs.items()}
+    return {name: value.numpy() for name, value in signature(**tensors).items()}
+
+
+def assert_same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]):
+    """Equal outputs: floats within TOLERANCE, everything else exactly."""
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        if values.dtype == np.float32:
+            np.testing.assert_allclose(found[name], values, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name)
+        else:
+            np.testing.assert_array_equal(found[name], values, err_msg=name)
