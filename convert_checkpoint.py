@@ -7,9 +7,9 @@ from official_bert.options.conversion import ConversionOptions
 
 def main(options: ConversionOptions):
     with flags.quiet_imports():  # TensorFlow comes in here, not for --help
-        from official_bert.runners import convert
+        from official_bert.runners import convert_checkpoint
 
-    convert.run(options)
+    convert_checkpoint.run(options)
 
 
 if __name__ == "__main__":

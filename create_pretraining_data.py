@@ -19,13 +19,13 @@ _PUBLIC = (  # what people import from this script
 def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("official_bert.data.token_instances"), name)
+    return getattr(importlib.import_module("official_bert.data.corpus.token_instances"), name)
 
 
 def main(options: PretrainingDataOptions):
-    from official_bert.runners import create_data  # --help needs none of it
+    from official_bert.runners import create_pretraining_data  # --help needs none of it
 
-    create_data.run(options)
+    create_pretraining_data.run(options)
 
 
 if __name__ == "__main__":

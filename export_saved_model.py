@@ -7,9 +7,9 @@ from official_bert.options.export import ExportOptions
 
 def main(options: ExportOptions):
     with flags.quiet_imports():  # TensorFlow comes in here, not for --help
-        from official_bert.runners import export
+        from official_bert.runners import export_saved_model
 
-    export.run(options)
+    export_saved_model.run(options)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from official_bert.options.extraction import ExtractionOptions
 
 def main(options: ExtractionOptions):
     with flags.quiet_imports():  # TensorFlow comes in here, not for --help
-        from official_bert.runners import extract
+        from official_bert.runners import extract_features
 
-    extract.run(options)
+    extract_features.run(options)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@
 import importlib
 
 from official_bert import flags
-from official_bert.options.classifier import ClassifierOptions
+from official_bert.options.classification import ClassificationOptions
 
 _PUBLIC = {  # what people import from this script
-    "official_bert.tasks.examples": (
+    "official_bert.tasks.classification.examples": (
         "InputExample",
         "InputFeatures",
         "PaddingInputExample",
@@ -15,10 +15,10 @@ _PUBLIC = {  # what people import from this script
         "convert_single_example",
         "file_based_convert_examples_to_features",
     ),
-    "official_bert.tasks.glue": ("ColaProcessor", "MnliProcessor", "MrpcProcessor"),
-    "official_bert.tasks.input_functions": ("file_based_input_fn_builder", "input_fn_builder"),
-    "official_bert.tasks.processor": ("DataProcessor",),
-    "official_bert.tasks.xnli": ("XnliProcessor",),
+    "official_bert.tasks.classification.glue": ("ColaProcessor", "MnliProcessor", "MrpcProcessor"),
+    "official_bert.tasks.classification.input_functions": ("file_based_input_fn_builder", "input_fn_builder"),
+    "official_bert.tasks.classification.processor": ("DataProcessor",),
+    "official_bert.tasks.classification.xnli": ("XnliProcessor",),
 }
 
 
@@ -29,12 +29,12 @@ def __getattr__(name: str):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def main(options: ClassifierOptions):
+def main(options: ClassificationOptions):
     with flags.quiet_imports():  # TensorFlow comes in here, not for --help
-        from official_bert.runners import classify
+        from official_bert.runners import run_classifier
 
-    classify.run(options)
+    run_classifier.run(options)
 
 
 if __name__ == "__main__":
-    flags.run(main, ClassifierOptions)
+    flags.run(main, ClassificationOptions)

@@ -2,15 +2,15 @@
 """Fine-tunes BERT on named entities in CoNLL's column files, evaluates it and predicts with it."""
 
 from official_bert import flags
-from official_bert.options.ner import NerOptions
+from official_bert.options.tagging import TaggingOptions
 
 
-def main(options: NerOptions):
+def main(options: TaggingOptions):
     with flags.quiet_imports():  # TensorFlow comes in here, not for --help
-        from official_bert.runners import tag
+        from official_bert.runners import run_ner
 
-    tag.run(options)
+    run_ner.run(options)
 
 
 if __name__ == "__main__":
-    flags.run(main, NerOptions)
+    flags.run(main, TaggingOptions)

@@ -7,11 +7,11 @@ from official_bert import flags
 from official_bert.options.squad import SquadOptions
 
 _PUBLIC = {  # what people import from this script
-    "official_bert.tasks.squad": ("SquadExample", "read_squad_examples"),
-    "official_bert.tasks.squad_answers": ("RawResult", "write_predictions"),
-    "official_bert.tasks.squad_features": ("InputFeatures", "convert_examples_to_features"),
-    "official_bert.tasks.squad_final_text": ("get_final_text",),
-    "official_bert.tasks.squad_records": ("FeatureWriter", "input_fn_builder"),
+    "official_bert.tasks.squad.examples": ("SquadExample", "read_squad_examples"),
+    "official_bert.tasks.squad.answers": ("RawResult", "write_predictions"),
+    "official_bert.tasks.squad.windows": ("InputFeatures", "convert_examples_to_features"),
+    "official_bert.tasks.squad.final_text": ("get_final_text",),
+    "official_bert.tasks.squad.records": ("FeatureWriter", "input_fn_builder"),
 }
 
 
@@ -24,9 +24,9 @@ def __getattr__(name: str):
 
 def main(options: SquadOptions):
     with flags.quiet_imports():  # TensorFlow comes in here, not for --help
-        from official_bert.runners import squad
+        from official_bert.runners import run_squad
 
-    squad.run(options)
+    run_squad.run(options)
 
 
 if __name__ == "__main__":

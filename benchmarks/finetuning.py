@@ -37,7 +37,7 @@ def our_run(benchmark: tasks.Benchmark, options) -> dict:
     """Trains and evaluates by the job of our script, whose two loops are timed."""
     import importlib
 
-    from official_bert.runners.fine_tuning import FineTuning
+    from official_bert.jobs.fine_tuning import FineTuning
 
     secs = {}
 

@@ -130,12 +130,12 @@ def options_of(
     benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, output_dir: pathlib.Path, **more
 ):
     """The options of our script for training and evaluation of a benchmark."""
-    from official_bert.options import classifier, ner, squad, swag
+    from official_bert.options import choice, classification, squad, tagging
 
     classes = {
-        "run_classifier": classifier.ClassifierOptions,
-        "run_ner": ner.NerOptions,
-        "run_swag": swag.SwagOptions,
+        "run_classifier": classification.ClassificationOptions,
+        "run_ner": tagging.TaggingOptions,
+        "run_swag": choice.ChoiceOptions,
         "run_squad": squad.SquadOptions,
     }
     flags = benchmark.flags | {
@@ -178,8 +178,8 @@ def read_sets(options) -> Sets:
 
 def _read_classification(options, tokenizer) -> Sets:
     from official_bert.tasks import registry
-    from official_bert.tasks.classification import ClassificationTask
-    from official_bert.tasks.examples import encoded_examples
+    from official_bert.tasks.classification.examples import encoded_examples
+    from official_bert.tasks.classification.task import ClassificationTask
 
     processor = registry.make_processor(options)
     examples = processor.get_train_examples(options.data_dir), processor.get_dev_examples(options.data_dir)
@@ -190,8 +190,8 @@ def _read_classification(options, tokenizer) -> Sets:
 
 def _read_tags(options, tokenizer) -> Sets:
     from official_bert.data.conll import read_conll
-    from official_bert.tasks.ner import conll_path, encoded_words, labels_of
-    from official_bert.tasks.tagging import EncodedSentences, TaggingTask
+    from official_bert.tasks.tagging.task import EncodedSentences, TaggingTask
+    from official_bert.tasks.tagging.windows import conll_path, encoded_words, labels_of
 
     sources = [read_conll(conll_path(options.data_dir, name)) for name in ("train", "dev")]
     labels = labels_of(sources[0].sentences)
@@ -204,8 +204,8 @@ def _read_tags(options, tokenizer) -> Sets:
 
 
 def _read_choices(options, tokenizer) -> Sets:
-    from official_bert.tasks.choices import TASKS, encoded_choices
-    from official_bert.tasks.swag import SwagTask
+    from official_bert.tasks.choice.examples import TASKS, encoded_choices
+    from official_bert.tasks.choice.task import ChoiceTask
 
     task = TASKS[options.task_name]
     train, dev = (
@@ -214,19 +214,19 @@ def _read_choices(options, tokenizer) -> Sets:
         )
         for name in ("train", "dev")
     )
-    return Sets(SwagTask(), train, dev, 1, len(train), len(dev))
+    return Sets(ChoiceTask(), train, dev, 1, len(train), len(dev))
 
 
 def _read_questions(options, tokenizer) -> Sets:
-    from official_bert.tasks.squad import read_gold_answers, read_squad_examples
-    from official_bert.tasks.squad_features import convert_examples_to_features
-    from official_bert.tasks.squad_task import (
+    from official_bert.tasks.squad.examples import read_gold_answers, read_squad_examples
+    from official_bert.tasks.squad.task import (
         AnswerRules,
         EncodedQuestions,
         EncodedWindows,
         SquadTask,
         WindowCollector,
     )
+    from official_bert.tasks.squad.windows import convert_examples_to_features
 
     def arrays(examples, is_training, windows):
         collector = WindowCollector()
@@ -254,9 +254,9 @@ def _read_questions(options, tokenizer) -> Sets:
 
 
 _READERS = {
-    "ClassifierOptions": _read_classification,
-    "NerOptions": _read_tags,
-    "SwagOptions": _read_choices,
+    "ClassificationOptions": _read_classification,
+    "TaggingOptions": _read_tags,
+    "ChoiceOptions": _read_choices,
     "SquadOptions": _read_questions,
 }
 

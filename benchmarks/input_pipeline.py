@@ -18,8 +18,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.pretraining_input import pretraining_limits, training_dataset
-from official_bert.data.records import open_example_files
+from official_bert.data.records.framing import open_example_files
+from official_bert.data.records.pretraining_input import pretraining_limits, training_dataset
 from official_bert.features import pretraining_features
 
 VOCAB_SIZE = 30522

@@ -68,7 +68,7 @@ def our_runtime(kind: str, folder: pathlib.Path) -> Runtime:
     import tensorflow as tf
 
     from official_bert.options.export import ExportOptions
-    from official_bert.runners import export
+    from official_bert.runners import export_saved_model
 
     task, _, outputs = KINDS[kind]
     options = ExportOptions(
@@ -78,7 +78,7 @@ def our_runtime(kind: str, folder: pathlib.Path) -> Runtime:
         bert_config_file=str(folder / "config.json"),
         vocab_file=str(folder / "vocab.txt"),
     )
-    export.run(options)
+    export_saved_model.run(options)
     signature = tf.saved_model.load(str(folder / "export" / "1")).signatures["serving_default"]
 
     def run(features):

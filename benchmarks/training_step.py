@@ -111,7 +111,7 @@ def our_timer(config, batch_size: int, jit_compile: bool):
     from official_bert.checkpoints import named_variables
     from official_bert.modeling import BertPretrainer
     from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
-    from official_bert.tasks.pretraining import PretrainingObjective
+    from official_bert.tasks.pretraining.objective import PretrainingObjective
     from official_bert.training.loop import compiled_steps
     from official_bert.training.step import TrainingStep
 

@@ -140,7 +140,7 @@ class Baselines:
 
 def baselines(path: pathlib.Path) -> Baselines:
     """Counts the labels of some records."""
-    from official_bert.data.records import read_examples
+    from official_bert.data.records.framing import read_examples
 
     pieces, labels = collections.Counter(), collections.Counter()
     for _, example in read_examples(str(path)):

@@ -13,7 +13,7 @@ _PUBLIC = {
     "AdamWeightDecayOptimizer": "official_bert.optimization",
     "InputError": "official_bert.errors",
     "load_checkpoint": "official_bert.checkpoints",
-    "Predictor": "official_bert.runners.predictor",
+    "Predictor": "official_bert.serving.predictor",
 }
 
 __all__ = sorted(_PUBLIC)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from official_bert.tasks.examples import InputExample, encoded_examples
+from official_bert.tasks.classification.examples import InputExample, encoded_examples
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.serving.answers import answers, answers_to_records
@@ -142,7 +142,10 @@ def test_a_line_in_the_registry_gives_a_name(tmp_path):
     tasks = shutil.copytree(ROOT / "official_bert", tmp_path / "official_bert", ignore=ignored) / "tasks"
     (tasks / "tickets.py").write_text(TICKETS)
     registry = (tasks / "registry.py").read_text()
-    last_line, last_import = '    "tsv": _tsv,\n', "from official_bert.tasks.xnli import XnliProcessor\n"
+    last_line, last_import = (
+        '    "tsv": _tsv,\n',
+        "from official_bert.tasks.classification.xnli import XnliProcessor\n",
+    )
     for place, added in (
         (last_line, REGISTRY_LINE),
         (last_import, "from official_bert.tasks.tickets import TicketProcessor\n"),
@@ -151,10 +154,10 @@ def test_a_line_in_the_registry_gives_a_name(tmp_path):
         registry = registry.replace(place, place + added)
     (tasks / "registry.py").write_text(registry)
     code = (
-        "from official_bert.options.classifier import ClassifierOptions\n"
+        "from official_bert.options.classification import ClassificationOptions\n"
         "from official_bert.tasks.registry import make_processor\n"
         "options = dict.fromkeys(('data_dir', 'output_dir', 'bert_config_file', 'vocab_file'), '')\n"
-        "print(make_processor(ClassifierOptions(task_name='Tickets', **options)).get_labels())\n"
+        "print(make_processor(ClassificationOptions(task_name='Tickets', **options)).get_labels())\n"
     )
     finished = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False

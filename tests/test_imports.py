@@ -17,7 +17,9 @@ from tests.shared import ROOT
 # From top to bottom. A module may import from any line below its own, and from its own room.
 LINES = (
     {"flags", "runners"},
-    {"training", "serving", "checkpoints", "tasks"},
+    {"jobs"},
+    {"serving"},
+    {"training", "checkpoints", "tasks"},
     {"optimization", "modeling", "data", "metrics"},
     {"features", "config", "tokenization"},
     {"options", "files", "errors", "__version__"},
@@ -25,7 +27,7 @@ LINES = (
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
 SINGLE_IMPORTER = {
-    "tensorflow_text": "data.text_ops",
+    "tensorflow_text": "data.text.graph_tokenizer",
     "safetensors": "checkpoints.huggingface",
     "apache_beam": "data.beam",
     "tensorflow_serving": "serving.warmup",
@@ -44,11 +46,11 @@ LIGHT_ROOMS = (
     "tokenization",
 )
 HEAVY_MODULES = (
-    "data.pretraining_input",
-    "data.text_inputs",
-    "data.text_ops",
-    "data.vocabulary",
-    "tasks.squad_text",
+    "data.corpus.vocabulary",
+    "data.records.pretraining_input",
+    "data.text.graph_inputs",
+    "data.text.graph_tokenizer",
+    "tasks.squad.in_graph",
 )  # of the light rooms; what makes instances loads none
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 600
@@ -224,7 +226,7 @@ def test_scripts_are_thin():
 
 
 def test_tests_mirror_the_sources():
-    """`tests/data/test_masking.py` tests data/masking.py: no test file for a source that has gone."""
+    """`tests/data/test_masking.py` tests data/corpus/masking.py: no test file for a source that has gone."""
     for path in (ROOT / "tests").glob("*/test_*.py"):
         assert (ROOT / "official_bert" / path.parent.name).is_dir() or (ROOT / path.parent.name).is_dir(), (
             path
@@ -255,7 +257,7 @@ def test_tests_mirror_the_sources():
         ("tasks.pretraining", "import keras", "imports keras with itself, not late"),
         ("data.masking", "import tensorflow as tf", "imports tensorflow with itself, not late"),
         ("modeling.heads", "def f():\n    import tensorflow", "only modeling.dropout does"),
-        ("data.exact", "def f():\n    import tensorflow_text", "for data.text_ops alone"),
+        ("data.corpus.exact", "def f():\n    import tensorflow_text", "for data.text.graph_tokenizer alone"),
         ("checkpoints.tf1", "from safetensors.numpy import load", "for checkpoints.huggingface alone"),
         ("training.loop", "from absl import flags", "flags are for scripts"),
         ("training.loop", "from absl.flags import FLAGS", "flags are for scripts"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from official_bert.metrics.squad import evaluate_v1, evaluate_v2
-from official_bert.tasks.squad import read_gold_answers
+from official_bert.tasks.squad.examples import read_gold_answers
 from tests import toy
 from tests.scripts import run_script
 

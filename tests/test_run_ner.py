@@ -9,8 +9,8 @@ from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from official_bert.config import BertConfig
 from official_bert.data.conll import read_conll
 from official_bert.metrics.entities import entity_scores
-from official_bert.tasks.ner import encoded_words, labels_of
-from official_bert.tasks.tagging import TaggingTask
+from official_bert.tasks.tagging.task import TaggingTask
+from official_bert.tasks.tagging.windows import encoded_words, labels_of
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.scripts import flag_list, run_script

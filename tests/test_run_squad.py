@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from official_bert.metrics.squad import evaluate_v2
-from official_bert.tasks.squad import read_gold_answers
+from official_bert.tasks.squad.examples import read_gold_answers
 from tests import toy
 from tests.scripts import flag_list, run_recorded, run_script
 from tests.serving.answers import answers_to_records

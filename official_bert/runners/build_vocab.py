@@ -9,7 +9,7 @@ import time
 from absl import logging
 
 from official_bert import files
-from official_bert.data.vocabulary import learn_vocabulary, select_words
+from official_bert.data.corpus.vocabulary import learn_vocabulary, select_words
 from official_bert.options.build_vocab import VocabularyOptions
 from official_bert.tokenization import BasicTokenizer
 

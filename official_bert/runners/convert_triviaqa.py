@@ -4,7 +4,7 @@ In: TriviaQA's JSON and the folder of its documents. Out: a SQuAD file.
 """
 
 from official_bert.options.triviaqa import TriviaqaOptions
-from official_bert.tasks.triviaqa import triviaqa_to_squad
+from official_bert.tasks.squad.triviaqa import triviaqa_to_squad
 
 
 def run(options: TriviaqaOptions):

@@ -19,9 +19,9 @@ from absl import logging
 
 from official_bert import files
 from official_bert.errors import InputError
+from official_bert.jobs.progress import LineProgress
 from official_bert.options.predict import JSON, STOP, PredictOptions, PredictorOptions
-from official_bert.runners.predictor import WINDOW_BATCHES, Predictor
-from official_bert.runners.progress import LineProgress
+from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
 
 STANDARD = "-"
 _BYTES_AT_ONCE = 1 << 16  # what a pipe holds

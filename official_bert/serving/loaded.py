@@ -100,7 +100,7 @@ def _version_folder(model_dir: str) -> str:
 
 def _register_text_ops(path: str):
     try:
-        importlib.import_module("official_bert.data.text_ops")
+        importlib.import_module("official_bert.data.text.graph_tokenizer")
     except ImportError as error:
         raise InputError(
             f"{path}: reads raw text, which needs tensorflow-text, and that cannot be imported ({error}); install "

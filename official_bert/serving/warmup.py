@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.examples import encode_examples, varint
-from official_bert.data.records import frame
+from official_bert.data.records.examples import encode_examples, varint
+from official_bert.data.records.framing import frame
 from official_bert.modeling.task_models import ENCODER_INPUTS
 
 FILE = "assets.extra/tf_serving_warmup_requests"

@@ -4,17 +4,17 @@ import importlib
 from collections.abc import Callable
 
 from official_bert.errors import InputError
-from official_bert.options.classifier import ClassifierOptions
-from official_bert.tasks import glue
+from official_bert.options.classification import ClassificationOptions
 from official_bert.tasks.base import Task
-from official_bert.tasks.processor import DataProcessor
-from official_bert.tasks.tsv import TsvProcessor
-from official_bert.tasks.xnli import XnliProcessor
+from official_bert.tasks.classification import glue
+from official_bert.tasks.classification.processor import DataProcessor
+from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.xnli import XnliProcessor
 
 ORIGINAL_TASKS = ("cola", "mnli", "mrpc", "xnli")
 
 
-def _tsv(options: ClassifierOptions) -> DataProcessor:
+def _tsv(options: ClassificationOptions) -> DataProcessor:
     return TsvProcessor(
         options.text_a_column,
         options.text_b_column,
@@ -28,13 +28,13 @@ def _tsv(options: ClassifierOptions) -> DataProcessor:
 
 
 # By name in lower case, without hyphens and underscores; GLUE's tasks stand in glue.py.
-_PROCESSORS: dict[str, Callable[[ClassifierOptions], DataProcessor]] = {
+_PROCESSORS: dict[str, Callable[[ClassificationOptions], DataProcessor]] = {
     "xnli": lambda options: XnliProcessor(options.xnli_language),
     "tsv": _tsv,
 }
 
 
-def make_processor(options: ClassifierOptions) -> DataProcessor:
+def make_processor(options: ClassificationOptions) -> DataProcessor:
     """The processor of --task_name.
 
     Raises:

@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from official_bert.data.records import open_example_files
+from official_bert.data.records.framing import open_example_files
 from tests.shared import ROOT
 
 

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from official_bert import FullTokenizer
-from official_bert.data.examples import encode_examples
-from official_bert.runners import export
+from official_bert.data.records.examples import encode_examples
+from official_bert.runners import export_saved_model
 from tests.examples.serving import load_example, running_server
 from tests.scripts import run_script
 from tests.serving import exported
@@ -45,7 +45,7 @@ def made(tmp_path_factory, client) -> dict:
     found = {kind: exported.make_export(folder, kind).path for kind, folder in folders.items()}
     options = exported.export_options(folders["mrpc"], "mrpc", export_text=True)
     text_dir = folders["mrpc"] / "text"
-    export.run(dataclasses.replace(options, export_dir=str(text_dir)))
+    export_saved_model.run(dataclasses.replace(options, export_dir=str(text_dir)))
     return found | {TEXT_KIND: text_dir / "1"}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.examples import encode_examples
+from official_bert.data.records.examples import encode_examples
 from tests import toy
 from tests.examples.serving import MAX_REQUEST_BYTES, Server, load_example, running_server
 from tests.serving import exported

@@ -12,7 +12,7 @@ from official_bert.metrics.squad import (
     evaluate_v2,
     normalize_answer,
 )
-from official_bert.tasks.squad import read_gold_answers
+from official_bert.tasks.squad.examples import read_gold_answers
 from tests.shared import shared
 
 

@@ -11,9 +11,9 @@ from official_bert.checkpoints import load_checkpoint, named_variables, open_che
 from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger, task_models
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.tasks.base import TaskObjective
-from official_bert.tasks.classification import ClassificationTask
-from official_bert.tasks.glue import MnliProcessor
-from official_bert.tasks.squad_task import SquadTask
+from official_bert.tasks.classification.glue import MnliProcessor
+from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tasks.squad.task import SquadTask
 from official_bert.training.loop import compiled_steps
 from official_bert.training.step import TrainingStep
 from tests.golden_model import (

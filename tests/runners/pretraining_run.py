@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.records import open_example_files
+from official_bert.data.records.framing import open_example_files
 from official_bert.features import pretraining_features
 from tests import toy
 

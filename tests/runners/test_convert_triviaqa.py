@@ -2,7 +2,7 @@
 
 import json
 
-from official_bert.tasks.squad import read_squad_examples
+from official_bert.tasks.squad.examples import read_squad_examples
 from tests.scripts import flag_list, run_script
 
 DOCUMENT = "The Moon is a satellite. Its seas are plains of lava. " + "They are dry. " * 200

@@ -11,7 +11,7 @@ import pytest
 from official_bert.errors import InputError
 from official_bert.options.predict import PredictOptions
 from official_bert.runners import predict
-from official_bert.runners.predictor import Predictor
+from official_bert.serving.predictor import Predictor
 from tests import toy
 from tests.serving import exported
 

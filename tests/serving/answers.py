@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from official_bert.data.records import read_records
+from official_bert.data.records.framing import read_records
 
 _REQUEST = 64
 TOLERANCE = 1e-5  # of what an export answers

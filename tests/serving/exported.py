@@ -14,15 +14,15 @@ import numpy as np
 from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from official_bert.config import BertConfig
 from official_bert.options.export import ExportOptions
-from official_bert.runners import export
-from official_bert.tasks.choices import NUM_CHOICES
-from official_bert.tasks.classification import ClassificationTask
-from official_bert.tasks.glue import MrpcProcessor, StsbProcessor
-from official_bert.tasks.pretrained import PretrainedTask
-from official_bert.tasks.squad_task import SquadTask
-from official_bert.tasks.swag import SwagTask
-from official_bert.tasks.tagging import TaggingTask
-from official_bert.tasks.tsv import TsvProcessor
+from official_bert.runners import export_saved_model
+from official_bert.tasks.choice.examples import NUM_CHOICES
+from official_bert.tasks.choice.task import ChoiceTask
+from official_bert.tasks.classification.glue import MrpcProcessor, StsbProcessor
+from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.tasks.squad.task import SquadTask
+from official_bert.tasks.tagging.task import TaggingTask
 from tests import toy
 
 LABELS = ["left", "right", "none at all"]
@@ -53,10 +53,10 @@ def make_task(kind: str):
         "mrpc": lambda: ClassificationTask(MrpcProcessor(), ["0", "1"]),
         "sts-b": lambda: ClassificationTask(StsbProcessor(), None),
         "tsv": lambda: ClassificationTask(multi_label, LABELS),
-        "swag": SwagTask,
+        "swag": ChoiceTask,
         "squad": SquadTask,
         "ner": lambda: TaggingTask(TAGS),
-        "pretraining": lambda: PretrainedTask(toy.VOCABULARY),
+        "pretraining": lambda: PretrainingTask(toy.VOCABULARY),
     }[kind]()
 
 
@@ -109,7 +109,7 @@ def make_export(folder: pathlib.Path, kind: str) -> Exported:
     """An export of a task of this kind, by the script's runner."""
     task, model = make_checkpoint(folder, kind)
     options = export_options(folder, kind)
-    export.run(options)
+    export_saved_model.run(options)
     return Exported(folder / "exports" / "1", options, task, model)
 
 
@@ -134,7 +134,7 @@ def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:
 def expected(exported: Exported, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the task's scripts make of a batch, under the names of the signatures' outputs."""
     task, model = exported.task, exported.model
-    if isinstance(task, PretrainedTask):
+    if isinstance(task, PretrainingTask):
         encoded = model.bert(*features.values())
         return {
             "sequence_output": np.asarray(encoded.sequence_output),
@@ -157,7 +157,7 @@ def expected(exported: Exported, features: dict[str, np.ndarray]) -> dict[str, n
 def _strings(task, model, features, found) -> dict[str, np.ndarray]:
     """The outputs that the scripts have as numbers, by what they write."""
     as_bytes = functools.partial(np.array, dtype=object)
-    if isinstance(task, SwagTask):
+    if isinstance(task, ChoiceTask):
         return {"choice": found["probabilities"].argmax(-1).astype(np.int32)}
     if isinstance(task, TaggingTask):
         logits = np.asarray(model(features))

@@ -7,10 +7,10 @@ import pytest
 
 from official_bert.data.conll import read_conll
 from official_bert.errors import InputError
-from official_bert.tasks.choices import read_codah, read_swag
-from official_bert.tasks.glue import ColaProcessor, MrpcProcessor
-from official_bert.tasks.tsv import TsvProcessor
-from official_bert.tasks.xnli import XnliProcessor
+from official_bert.tasks.choice.examples import read_codah, read_swag
+from official_bert.tasks.classification.glue import ColaProcessor, MrpcProcessor
+from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.xnli import XnliProcessor
 
 
 def of_classifier(processor, set_name):

@@ -5,13 +5,13 @@ import sys
 import pytest
 
 from official_bert.errors import InputError
-from official_bert.options.classifier import ClassifierOptions
-from official_bert.tasks import glue
-from official_bert.tasks.examples import InputExample
+from official_bert.options.classification import ClassificationOptions
+from official_bert.tasks.choice.task import ChoiceTask
+from official_bert.tasks.classification import glue
+from official_bert.tasks.classification.examples import InputExample
+from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.xnli import XnliProcessor
 from official_bert.tasks.registry import load, make_processor
-from official_bert.tasks.swag import SwagTask
-from official_bert.tasks.tsv import TsvProcessor
-from official_bert.tasks.xnli import XnliProcessor
 
 # One in the package's own way, and one as people have written them for the original.
 MODULE = """
@@ -20,8 +20,8 @@ import os
 from run_classifier import DataProcessor, InputExample
 
 from official_bert import tokenization
-from official_bert.tasks.glue import RteProcessor
-from official_bert.tasks.swag import SwagTask
+from official_bert.tasks.classification.glue import RteProcessor
+from official_bert.tasks.choice.task import ChoiceTask
 
 class Mine(RteProcessor):
     def get_labels(self):
@@ -57,7 +57,7 @@ def modules(tmp_path, monkeypatch):
 
 def named(task_name):
     return make_processor(
-        ClassifierOptions(
+        ClassificationOptions(
             task_name=task_name,
             data_dir="",
             output_dir="",
@@ -84,7 +84,7 @@ def test_case_hyphens_and_underscores_do_not_count(task_name, kind):
 
 def test_a_class_outside_the_package_goes_by_its_module(modules):
     assert named("made_up_package.tasks:Mine").get_labels() == ["yes", "no"]
-    assert isinstance(load("made_up_package.tasks:SwagTask"), SwagTask)
+    assert isinstance(load("made_up_package.tasks:ChoiceTask"), ChoiceTask)
 
 
 def test_a_processor_written_for_the_original_works(modules, tmp_path):
@@ -105,7 +105,7 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
         ("made_up_package.tasks:", "tasks.py defines no class ''"),
         ("made_up_package.tasks:__name__", "tasks.py defines no class '__name__'"),
         ("sys:Mine", "built-in defines no class 'Mine'"),
-        ("made_up_package.tasks:SwagTask", "is no DataProcessor; run the task's own script"),
+        ("made_up_package.tasks:ChoiceTask", "is no DataProcessor; run the task's own script"),
         ("collections:OrderedDict", "is neither a DataProcessor nor has it all that tasks/base.py asks"),
     ],
 )

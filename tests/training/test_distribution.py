@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from official_bert.errors import InputError
+from official_bert.options.choice import ChoiceOptions
 from official_bert.options.distribution import DistributionOptions
-from official_bert.options.swag import SwagOptions
 from official_bert.training.distribution import (
     check_divides,
     make_strategy,
@@ -123,7 +123,7 @@ def test_tpu_from_the_original_flags(monkeypatch):
     assert make_strategy(options) is tpu
     # The runs of a search ask again, with whatever else their scripts are told: it is not set up twice.
     one_of_many = {**dataclasses.asdict(options), "search_epochs": ["1", "2"], "output_dir": "run-2"}
-    assert make_strategy(SwagOptions(vocab_file="v", bert_config_file="c", **one_of_many)) is tpu
+    assert make_strategy(ChoiceOptions(vocab_file="v", bert_config_file="c", **one_of_many)) is tpu
     assert tpu.calls == [
         {"tpu": "node-1", "zone": "us-central1-b", "project": "p"},
         ("connect", "resolver"),

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
-from official_bert.tasks.pretraining import PretrainingObjective
+from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training.loop import compiled_steps
 from official_bert.training.step import TrainingStep
 from tests.golden_model import (

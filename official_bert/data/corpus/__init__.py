@@ -1,0 +1,1 @@
+"""From raw text to pre-training instances: documents, sentence pairs, masking, generators, vocabularies."""

@@ -1,0 +1,1 @@
+"""Instances and examples to TFRecord files and back."""

@@ -1,0 +1,40 @@
+"""Writes pre-training instances into their files and logs the first ones, as the original."""
+
+from collections.abc import Iterable, Mapping
+
+from absl import logging
+
+from official_bert.data.corpus.instances import Features
+from official_bert.data.records.framing import ExampleFiles
+
+_LOGGED_EXAMPLES = 20
+
+
+def write_features(batches: Iterable[Features], example_files: ExampleFiles, inv_vocab: Mapping[int, str]):
+    """Writes batches of record features; instance k goes to file k mod n.
+
+    Args:
+        batches: the seven features, name -> int or float32[batch, length].
+        inv_vocab: id -> token, for the log.
+    """
+    for features in batches:
+        for row in range(min(len(features["input_ids"]), _LOGGED_EXAMPLES - example_files.num_written)):
+            _log_example({name: values[row].tolist() for name, values in features.items()}, inv_vocab)
+        example_files.write(features)
+    logging.info("Wrote %d total instances", example_files.num_written)
+
+
+def log_files(title: str, paths: Iterable[str]):
+    """Logs a heading and the files below it."""
+    logging.info("*** %s ***", title)
+    for path in paths:
+        logging.info("  %s", path)
+
+
+def _log_example(example: Mapping[str, list], inv_vocab: Mapping[int, str]):
+    logging.info("*** Example ***")
+    logging.info(
+        "tokens: %s", " ".join(inv_vocab[i] for i in example["input_ids"][: sum(example["input_mask"])])
+    )
+    for name, values in example.items():
+        logging.info("%s: %s", name, " ".join(map(str, values)))

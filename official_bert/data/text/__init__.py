@@ -1,0 +1,1 @@
+"""From text to model inputs, in Python and in a graph."""

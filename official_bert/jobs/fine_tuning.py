@@ -1,0 +1,339 @@
+"""What every fine-tuning script does around its task: steps, training, evaluation, the outputs of a set.
+
+In: options, a task, encoded sets. Out, in output_dir: what every training job leaves, and eval_results.txt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert import files
+from official_bert.checkpoints import BEST_FOLDER, named_variables
+from official_bert.config import BertConfig, read_config
+from official_bert.data.text.model_inputs import check_vocabulary
+from official_bert.errors import InputError
+from official_bert.jobs.periodic_evaluation import PeriodicEvaluation
+from official_bert.jobs.training_job import TrainingJob
+from official_bert.options.data_files import DataFilesOptions
+from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.options.search import SearchOptions
+from official_bert.serving.saved_model import check_text_export, export_model
+from official_bert.tasks.base import EncodedSet, Task, TaskObjective
+from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
+from official_bert.training import distribution, reporting
+from official_bert.training.example_batches import ExampleBatches
+from official_bert.training.prediction import compiled_outputs, predict
+
+
+class Score(NamedTuple):
+    """A metric by which models are compared; higher is better."""
+
+    metric: str
+    value: float
+
+
+def read_model_files(options: FineTuningOptions, max_seq_length: int) -> tuple[BertConfig, FullTokenizer]:
+    """The configuration and the tokenizer, checked against each other and the length.
+
+    Raises:
+        InputError: files that cannot be used, or more positions than the model has.
+    """
+    config = read_config(options.bert_config_file, max_seq_length)
+    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
+    check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
+    return config, tokenizer
+
+
+def check_task_flags(options: FineTuningOptions):
+    """Refuses a run with nothing to do, and a model of the other case."""
+    validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
+    if not (options.do_train or options.do_eval or options.do_predict):
+        raise InputError("at least one of --do_train, --do_eval and --do_predict must be True")
+
+
+def check_training_flags(options: FineTuningOptions):
+    """Refuses flags of evaluations during training and of searches that do not go together."""
+    for field in dataclasses.fields(SearchOptions):
+        if not options.search and getattr(options, field.name) != field.default:
+            raise InputError(f"--{field.name}: only goes with --search")
+    if options.eval_every_steps and options.eval_every_epochs:
+        raise InputError("--eval_every_steps and --eval_every_epochs: give one of them")
+    if options.early_stopping_patience and not evaluates_during_training(options):
+        raise InputError(
+            "--early_stopping_patience: only goes with --eval_every_steps or --eval_every_epochs"
+        )
+
+
+def evaluates_during_training(options: FineTuningOptions) -> bool:
+    """Whether the flags ask for evaluations during training."""
+    return bool(options.eval_every_steps or options.eval_every_epochs)
+
+
+def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
+    """What names of the weights that --freeze_layers keeps as they are begin with.
+
+    Raises:
+        InputError: more layers than the model has.
+    """
+    if options.freeze_layers is None:
+        return ()
+    if options.freeze_layers > config.num_hidden_layers:
+        raise InputError(
+            f"--freeze_layers={options.freeze_layers}: the model has {config.num_hidden_layers} layers; give at most "
+            "that"
+        )
+    layers = (f"bert/encoder/layer_{layer}/" for layer in range(options.freeze_layers))
+    return ("bert/embeddings/", *layers)
+
+
+def set_path(options: DataFilesOptions, set_name: str, in_folder: Callable[[str, str], str]) -> str:
+    """Path of a set's file.
+
+    Args:
+        options: with the file, or its folder.
+        set_name: train, dev or test.
+        in_folder: a function from a folder and a set's name to the path of the file.
+
+    Raises:
+        InputError: neither was given.
+    """
+    given = options.file(set_name)
+    if not (given or options.data_dir):
+        raise InputError(f"--{set_name}_file: must be given, or --data_dir")
+    return given or in_folder(options.data_dir, set_name)
+
+
+def log_prediction(num_examples: int, batch_size: int):
+    """Logs what the original logs before it predicts."""
+    logging.info("***** Running prediction*****")
+    logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
+    logging.info("  Batch size = %d", batch_size)
+
+
+class FineTuning:
+    """A task with its model, ready to train, to be evaluated and to predict.
+
+    Attributes:
+        job: the model and its checkpoints.
+        score: the task's main metric of the first set that was evaluated; None before that.
+    """
+
+    def __init__(
+        self,
+        options: FineTuningOptions,
+        config: BertConfig,
+        strategy: tf.distribute.Strategy,
+        task: Task,
+        num_train_examples: int,
+        max_seq_length: int,
+        script: str,
+    ):
+        """Builds the model and loads its weights.
+
+        Args:
+            options: of the script.
+            config: of the encoder.
+            strategy: whose replicas share each batch.
+            task: what is learnt.
+            num_train_examples: on which the number of steps depends; 0 without training.
+            max_seq_length: that batches are padded to at most.
+            script: name in the run record.
+
+        Raises:
+            InputError: flags that do not go together, too few examples for a single step, or a checkpoint that does
+                not fit.
+        """
+        check_training_flags(options)
+        _check_export(options, task)
+        self.options, self.config, self.strategy, self.task = options, config, strategy, task
+        self.max_seq_length = max_seq_length
+        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        self._pads_to_longest = options.length_aware_batches and not on_tpu
+        # True division, cut once at the end: MRPC's 3,668 examples are 343 steps of 32 in three epochs.
+        self._num_train_steps = int(num_train_examples / options.train_batch_size * options.num_train_epochs)
+        if options.do_train and not self._num_train_steps:
+            raise InputError(
+                f"{num_train_examples} training examples are no whole batch of --train_batch_size="
+                f"{options.train_batch_size} in {options.num_train_epochs:g} epochs; lower it"
+            )
+        self._num_train_examples = num_train_examples
+        self.job = TrainingJob(
+            options,
+            strategy,
+            lambda: task.build_model(config, options.use_tpu),
+            max(self._num_train_steps, 1),
+            int(self._num_train_steps * options.warmup_proportion),
+            untrained=(*task.untrained, *frozen_weights(options, config)),
+        )
+        self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
+        self.score: Score | None = None
+        self._best = self.job.weights_in(os.path.join(options.output_dir, BEST_FOLDER))
+        if self._best.latest and not options.do_train:
+            self._best.restore()
+        reporting.write_run_record(options.output_dir, script, options, self.job.seed, strategy)
+
+    def train(
+        self,
+        encoded: EncodedSet,
+        buffer_size: int,
+        *,
+        dev_set: Callable[[], EncodedSet],
+        eval_batch_size: int,
+        pad_to_longest: bool | None = None,
+        counts: Mapping[str, int] | None = None,
+    ):
+        """Trains on a set; with evaluations during training the model ends with the best of its weights.
+
+        Args:
+            encoded: the set.
+            buffer_size: as in `example_order`.
+            dev_set: gives the set for evaluations during training; not called without them.
+            eval_batch_size: of these evaluations.
+            pad_to_longest: whether a batch is padded to its longest example; as the options say if None.
+            counts: what the log says of the set by kind of example, "orig " or so; one number if None.
+        """
+        options, job = self.options, self.job
+        distribution.check_divides(
+            options.train_batch_size, self.strategy.num_replicas_in_sync, "train_batch_size"
+        )
+        logging.info("***** Running training *****")
+        for kind, count in (counts or {"": self._num_train_examples}).items():
+            logging.info("  Num %sexamples = %d", kind, count)
+        logging.info("  Batch size = %d", options.train_batch_size)
+        logging.info("  Num steps = %d", self._num_train_steps)
+        objective = TaskObjective(self.task, job.model)
+        batches = ExampleBatches(
+            encoded.features,
+            encoded.lengths,
+            self.strategy,
+            options.train_batch_size,
+            job.seed,
+            buffer_size=buffer_size,
+            max_length=self.max_seq_length,
+            most_steps=job.steps_per_loop,
+            pad_to_longest=self._pads_to_longest if pad_to_longest is None else pad_to_longest,
+        )
+        evaluation = self._periodic_evaluation(dev_set, eval_batch_size)
+        job.train(self.config, objective, batches, objective.progress, evaluation)
+        if evaluation:
+            self._best.restore()
+
+    def _periodic_evaluation(
+        self, dev_set: Callable[[], EncodedSet], batch_size: int
+    ) -> PeriodicEvaluation | None:
+        options, best = self.options, self._best
+        if not evaluates_during_training(options):
+            if best.latest:
+                raise InputError(
+                    f"{best.output_dir}: holds the best checkpoint of a run with evaluations during training; give "
+                    "its --eval_every_steps or --eval_every_epochs again, or another --output_dir"
+                )
+            return None
+        encoded = dev_set()
+        # Rounded up: rounded down, a last evaluation would follow that of the last pass by an update or two.
+        epoch_steps = self._num_train_examples / options.train_batch_size
+        pass_steps = max(1, math.ceil(round(options.eval_every_epochs * epoch_steps, 6)))
+        return PeriodicEvaluation(
+            options.output_dir,
+            options.eval_every_steps or pass_steps,
+            options.early_stopping_patience,
+            self.task.main_metric,
+            lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),
+            best,
+            self.job.global_step,
+        )
+
+    def outputs(
+        self, encoded: EncodedSet, batch_size: int, pad_to_longest: bool | None = None
+    ) -> dict[str, np.ndarray]:
+        """The task's outputs of every example of a set, in its order; padded as in training unless said otherwise."""
+        return predict(
+            self._compiled,
+            self.strategy,
+            encoded.features,
+            encoded.lengths,
+            batch_size,
+            self.max_seq_length,
+            self._pads_to_longest if pad_to_longest is None else pad_to_longest,
+        )
+
+    def evaluate(self, encoded: EncodedSet, batch_size: int, suffix: str = "") -> dict[str, np.ndarray]:
+        """Writes eval_results.txt: the task's metrics, and both of the original's losses.
+
+        Args:
+            encoded: the set, with labels; the task's outputs of it hold a `loss` for each example and, where examples
+                do not count alike, a `loss_weight`.
+            batch_size: of the evaluation.
+            suffix: of a second set's names.
+
+        Returns:
+            The task's outputs.
+        """
+        num_examples = len(encoded.lengths)
+        logging.info("***** Running evaluation *****")
+        logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
+        logging.info("  Batch size = %d", batch_size)
+        outputs = self.outputs(encoded, batch_size)
+        results = self._metrics(encoded, outputs, batch_size)
+        reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
+        self.set_score(results)
+        return outputs
+
+    def export(self, task_name: str):
+        """Exports the model, if --export_dir says where to.
+
+        Args:
+            task_name: as export_saved_model.py takes it.
+        """
+        if not self.options.export_dir:
+            return
+        # A copy on one device, whatever devices the model was trained on.
+        model = self.task.build_model(self.config, use_one_hot_embeddings=False)
+        trained = named_variables(self.job.model)
+        for name, variable in named_variables(model).items():
+            variable.assign(trained[name].numpy())
+        export_model(self.options, task_name, self.task, model, self.config)
+
+    def set_score(self, results: Mapping[str, float]):
+        """Takes the score from a set's metrics; the first set that has it counts."""
+        metric = self.task.main_metric
+        self.score = self.score or Score(metric, float(results[metric]))
+
+    def _metrics(
+        self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int
+    ) -> dict[str, float]:
+        """The task's metrics and, if the outputs hold losses, both of the original's mean losses."""
+        results = dict(self.task.metrics(encoded, outputs))
+        if "loss" not in outputs:
+            return results
+        losses = outputs["loss"].astype(np.float64)
+        weights = outputs.get("loss_weight", np.ones_like(losses))
+        batches = [slice(start, start + batch_size) for start in range(0, len(losses), batch_size)]
+        return results | {
+            "eval_loss": np.average(losses, weights=weights),
+            # The original's second figure: the last, shorter batch counts as much as any.
+            "loss": np.mean([np.average(losses[batch], weights=weights[batch]) for batch in batches]),
+        }
+
+
+def _check_export(options: FineTuningOptions, task: Task):
+    """Refuses before the training what would fail after it."""
+    if not options.export_dir:
+        if options.export_text:
+            raise InputError("--export_text: only goes with --export_dir, the folder of the export")
+        return
+    if not options.do_train:
+        raise InputError(
+            "--export_dir: exports what was trained; give --do_train, or the checkpoint to export_saved_model.py"
+        )
+    if options.export_text:
+        check_text_export(task)
+    files.make_folder(options.export_dir)

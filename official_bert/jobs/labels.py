@@ -1,0 +1,76 @@
+"""What a model's outputs stand for: the labels of its task, kept beside its checkpoints.
+
+In: the options of a fine-tuning script. Out, in output_dir and in output_dir/best: labels.txt, in the order of the
+outputs.
+"""
+
+import os
+from collections.abc import Sequence
+
+from official_bert import files
+from official_bert.checkpoints import BEST_FOLDER, CheckpointManager
+from official_bert.errors import InputError
+from official_bert.jobs.fine_tuning import evaluates_during_training
+from official_bert.options.fine_tuning import FineTuningOptions
+
+LABELS_FILE = "labels.txt"
+
+
+def write_labels(options: FineTuningOptions, labels: Sequence[str]):
+    """Saves the labels before a training begins."""
+    folders = [options.output_dir]
+    if evaluates_during_training(options):
+        folders.append(os.path.join(options.output_dir, BEST_FOLDER))
+    for folder in folders:
+        files.make_folder(folder)
+        with files.replacing(os.path.join(folder, LABELS_FILE)) as file:
+            file.writelines(f"{label}\n" for label in labels)
+
+
+def read_labels(options: FineTuningOptions) -> list[str] | None:
+    """The labels of the model that is loaded, as an earlier run saved them; None if none lie beside it.
+
+    Raises:
+        InputError: an output_dir whose checkpoints are damaged.
+    """
+    path = _path(options)
+    return list(files.read_lines(path)) if path else None
+
+
+def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
+    """Refuses to call the outputs of a trained model by other names.
+
+    A training that begins may take a model of other labels: what its outputs stand for is learnt anew.
+
+    Args:
+        options: of the script.
+        labels: of the task, in order; None in regression.
+
+    Raises:
+        InputError: labels that are not those beside the checkpoint.
+    """
+    if labels is None or (options.do_train and not _holds_checkpoint(options.output_dir)):
+        return
+    names, known = [str(label) for label in labels], read_labels(options)
+    if known in (None, names):
+        return
+    remedy = "give another --output_dir" if options.do_train else "take a checkpoint of this task"
+    raise InputError(
+        f"{_path(options)}: the model's outputs stand for {', '.join(known)}, but the task's labels are "
+        f"{', '.join(names)}; name the labels in the model's order, or {remedy}"
+    )
+
+
+def _path(options: FineTuningOptions) -> str | None:
+    """The file beside the checkpoint that a run loads: that of output_dir if it has one."""
+    folders = [options.output_dir]
+    if not _holds_checkpoint(options.output_dir):
+        given = options.init_checkpoint
+        folders = [given, os.path.dirname(given) or os.curdir] if given else []
+    paths = (os.path.join(folder, LABELS_FILE) for folder in folders)
+    return next(filter(files.exists, paths), None)
+
+
+def _holds_checkpoint(folder: str) -> bool:
+    places = (folder, os.path.join(folder, BEST_FOLDER))
+    return bool(folder) and any(CheckpointManager(place, {}).latest for place in places)

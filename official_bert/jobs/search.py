@@ -1,0 +1,211 @@
+"""One command, many trainings: batch sizes, learning rates, epochs and seeds. Devlin et al. (2019), appendix A.3.
+
+In: the options of a fine-tuning script and its runner. Out, in output_dir: a folder for each run, search_results.tsv
+with the best run marked, search.json with the flags that all runs share.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import itertools
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+
+import keras
+from absl import logging
+from tensorflow.python.framework.ops import gradient_registry
+
+from official_bert import files
+from official_bert.checkpoints import BEST_FOLDER, CheckpointManager
+from official_bert.errors import Diverged, InputError
+from official_bert.jobs.fine_tuning import Score
+from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.options.search import SearchOptions
+
+RESULTS_FILE = "search_results.tsv"
+FLAGS_FILE = "search.json"
+_BEST_MARK = "*"
+_OF_PREDICTION = ("do_predict", "predict_batch_size", "test_file", "glue_submission_dir")
+_MADE_ANEW = ("*.tf_record", "*logits.npz")  # large files of a run that are not its results
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What one run of a search has of its own; the names of the flags."""
+
+    train_batch_size: int
+    learning_rate: float
+    num_train_epochs: float
+    random_seed: int
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder."""
+        return (
+            f"batch{self.train_batch_size}_lr{self.learning_rate:g}_epochs{self.num_train_epochs:g}"
+            f"_seed{self.random_seed}"
+        )
+
+
+def trials_of(options: FineTuningOptions) -> list[Trial]:
+    """Every combination, the seeds of one next to each other.
+
+    Raises:
+        InputError: values that are no numbers.
+    """
+    first_seed = options.random_seed or 0
+    combinations = itertools.product(
+        _numbers("search_batch_sizes", options.search_batch_sizes or ["16", "32"], int),
+        _numbers("search_learning_rates", options.search_learning_rates or ["5e-5", "3e-5", "2e-5"], float),
+        _numbers("search_epochs", options.search_epochs or ["2", "3", "4"], float),
+        range(first_seed, first_seed + options.search_restarts),
+    )
+    return [Trial(*values) for values in combinations]
+
+
+def search(
+    options: FineTuningOptions,
+    run: Callable[[FineTuningOptions], Score | None],
+    evaluation: Mapping[str, bool],
+):
+    """Makes every run that search_results.tsv does not have yet, then what --do_predict asks for with the best.
+
+    The best run of those finished keeps its checkpoints, the others keep their results only. One whose loss diverges
+    scores nan, and the search goes on.
+
+    Args:
+        options: of the script.
+        run: its runner; gives the score on the dev set.
+        evaluation: values of the flags that make it evaluate and nothing else after training.
+
+    Raises:
+        InputError: flags that do not go together, an output_dir with a search that had others, or no run whose loss
+            stayed finite.
+    """
+    if not options.do_train:
+        raise InputError("--search: trains models; give --do_train, too")
+    if options.export_dir:
+        raise InputError(
+            "--export_dir: a search exports nothing; give the best run's folder to export_saved_model.py"
+        )
+    trials = trials_of(options)
+    files.make_folder(options.output_dir)
+    _check_same_flags(options)
+    scores = _read_results(options.output_dir)
+    _drop_checkpoints(options.output_dir, scores)  # those that a kill left
+    for number, trial in enumerate(trials, start=1):
+        if trial in scores:
+            continue
+        logging.info("***** Run %d of %d: %s *****", number, len(trials), trial.folder)
+        try:
+            score = run(_options_of(options, trial, {"do_train": True, **evaluation}))
+        except Diverged as error:
+            logging.warning("%s: %s", trial.folder, error)
+            score = Score("", math.nan)
+        if score is None:
+            raise InputError("--search: the dev set has no labels to compare runs by; give one that has")
+        scores[trial] = score
+        _write_results(options.output_dir, scores)
+        _drop_checkpoints(options.output_dir, scores)
+        _forget_model()
+    best = _best(scores)
+    if not scores[best].metric:
+        raise InputError("--search: the loss of every run diverged; give lower --search_learning_rates")
+    folder = os.path.join(options.output_dir, best.folder)
+    logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best], folder)
+    predicts_already = evaluation.get("do_predict")
+    if options.do_predict and not predicts_already:
+        steps = dict.fromkeys(evaluation, False) | {"do_train": False, "do_predict": True}
+        run(_options_of(options, best, steps))
+
+
+def _forget_model():
+    """Frees the model of a run before the next is built."""
+    # TensorFlow keeps a custom gradient, such as gelu's, for good, and by it the graph and all weights of the model.
+    gradients = gradient_registry._registry
+    for name in [name for name in gradients if name.startswith("CustomGradient-")]:
+        del gradients[name]
+    keras.backend.clear_session()  # collects garbage, too
+
+
+def _options_of(options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]) -> FineTuningOptions:
+    folder = os.path.join(options.output_dir, trial.folder)
+    own = dataclasses.asdict(SearchOptions()) | dataclasses.asdict(trial)
+    return dataclasses.replace(options, output_dir=folder, **own, **steps)
+
+
+def _numbers(flag: str, texts: list[str], kind: type) -> list:
+    try:
+        numbers = [kind(text) for text in texts]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) <= 0 or not all(map(math.isfinite, numbers)):
+        raise InputError(f"--{flag}={','.join(texts)}: give positive numbers separated by commas")
+    return numbers
+
+
+def _check_same_flags(options: FineTuningOptions):
+    """All runs of a table have the same flags but for what is searched."""
+    own = {field.name for cls in (SearchOptions, Trial) for field in dataclasses.fields(cls)}
+    shared = {
+        name: value
+        for name, value in dataclasses.asdict(options).items()
+        if name not in own and name not in ("output_dir", "do_train", "do_eval", *_OF_PREDICTION)
+    }
+    path = os.path.join(options.output_dir, FLAGS_FILE)
+    if files.exists(path):
+        with files.open_file(path) as file:
+            earlier = json.load(file)
+        other = [f"--{name} was {earlier.get(name)}" for name in shared if shared[name] != earlier.get(name)]
+        if other:
+            raise InputError(
+                f"{path}: is of a search with other flags ({', '.join(other)}); give another --output_dir"
+            )
+    with files.replacing(path) as file:
+        file.write(json.dumps(shared, indent=2) + "\n")
+
+
+def _read_results(output_dir: str) -> dict[Trial, Score]:
+    path = os.path.join(output_dir, RESULTS_FILE)
+    if not files.exists(path):
+        return {}
+    header, *rows = csv.reader(files.read_lines(path), delimiter="\t")
+    metric = header[5]
+    return {
+        Trial(int(row[1]), float(row[2]), float(row[3]), int(row[4])): Score(metric, float(row[5]))
+        for row in rows
+    }
+
+
+def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
+    best, metric = _best(scores), max(score.metric for score in scores.values())  # "" of what diverged
+    with files.replacing(os.path.join(output_dir, RESULTS_FILE)) as file:
+        table = csv.writer(file, delimiter="\t", lineterminator="\n")
+        table.writerow(["run", *(field.name for field in dataclasses.fields(Trial)), metric, "best"])
+        for trial, score in scores.items():
+            mark = _BEST_MARK if trial == best else ""
+            table.writerow([trial.folder, *dataclasses.astuple(trial), score.value, mark])
+
+
+def _best(scores: Mapping[Trial, Score]) -> Trial:
+    """The first of the best; nan is worse, and a loss that diverged the worst."""
+
+    def rank(trial: Trial) -> tuple[bool, float]:
+        metric, value = scores[trial]
+        return bool(metric), -math.inf if math.isnan(value) else value
+
+    return max(scores, key=rank)
+
+
+def _drop_checkpoints(output_dir: str, scores: Mapping[Trial, Score]):
+    best = _best(scores) if scores else None
+    for trial in scores.keys() - {best}:
+        folder = os.path.join(output_dir, trial.folder)
+        for pattern in _MADE_ANEW:
+            for path in files.matching(os.path.join(folder, pattern)):
+                files.remove(path)
+        for place in (folder, os.path.join(folder, BEST_FOLDER)):
+            CheckpointManager(place, {}).remove_all()

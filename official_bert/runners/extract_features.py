@@ -1,0 +1,177 @@
+"""The vectors of tokens, as JSON lines: the job of extract_features.py.
+
+In: text, a vocabulary, a configuration and a checkpoint. Out: for each line its tokens with the output of the layers
+asked for. Lines are read, encoded and written batch by batch: memory does not grow with the text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert import files
+from official_bert.checkpoints import load_checkpoint
+from official_bert.config import BertConfig, read_config
+from official_bert.data.number_text import json_vectors
+from official_bert.data.text.model_inputs import ModelInput, check_vocabulary, model_input, padded_features
+from official_bert.data.text.sentences import Sentence, read_sentences
+from official_bert.errors import InputError
+from official_bert.features import encoder_features
+from official_bert.jobs.progress import LineProgress
+from official_bert.modeling import BertModel
+from official_bert.options.distribution import DistributionOptions
+from official_bert.options.extraction import ExtractionOptions
+from official_bert.tokenization import FullTokenizer
+from official_bert.training import distribution
+
+_LOGGED_EXAMPLES = 5
+
+Features = dict[str, np.ndarray]
+
+
+def run(options: ExtractionOptions):
+    """Writes the features of every line of the input file.
+
+    Raises:
+        InputError: options or files that cannot be used.
+    """
+    strategy = _make_strategy(options)
+    distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
+    config = read_config(options.bert_config_file, options.max_seq_length)
+    layers = layer_numbers(options.layers, config.num_hidden_layers)
+    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
+    check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
+    batches = _batches(read_sentences(options.input_file), options.batch_size)
+    first = next(batches)  # an empty file is known before anything is built or written
+
+    with files.replacing(options.output_file) as file:
+        encode = _encoder(options, config, strategy, layers)
+        progress = LineProgress()
+        for sentences in itertools.chain([first], batches):
+            inputs = [
+                model_input(tokenizer, sentence.text_a, sentence.text_b, options.max_seq_length)
+                for sentence in sentences
+            ]
+            features = padded_features(inputs, tokenizer, options.max_seq_length)
+            _log_first(sentences, inputs, features)
+            _write(file, sentences, inputs, layers, encode(features))
+            progress(sentences[-1].line_index + 1)
+    logging.info("Wrote the features of %d lines to %s", sentences[-1].line_index + 1, options.output_file)
+
+
+def layer_numbers(flag: str, num_hidden_layers: int) -> list[int]:
+    """The layers that --layers names, as given.
+
+    Args:
+        flag: indices separated by commas, negative ones counted from the last layer.
+        num_hidden_layers: of the model.
+
+    Raises:
+        InputError: no number, or a layer that the model does not have.
+    """
+    try:
+        numbers = [int(word) for word in flag.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--layers={flag}: must be whole numbers separated by commas, such as -1,-2"
+        ) from None
+    for number in numbers:
+        if not -num_hidden_layers <= number < num_hidden_layers:
+            raise InputError(
+                f"--layers={flag}: the model has no layer {number}; its {num_hidden_layers} layers are 0 to "
+                f"{num_hidden_layers - 1}, or {-num_hidden_layers} to -1"
+            )
+    return numbers
+
+
+def _make_strategy(options: ExtractionOptions) -> tf.distribute.Strategy:
+    if options.use_tpu and not options.master:
+        raise InputError(
+            "--use_tpu needs --master: the TPU's name or grpc:// address, or 'local' on a TPU VM"
+        )
+    return distribution.make_strategy(
+        DistributionOptions(
+            use_tpu=options.use_tpu, master=options.master, num_tpu_cores=options.num_tpu_cores
+        )
+    )
+
+
+def _encoder(
+    options: ExtractionOptions, config: BertConfig, strategy: tf.distribute.Strategy, layers: Sequence[int]
+) -> Callable[[Features], np.ndarray]:
+    """Builds the model with the checkpoint's weights.
+
+    Returns:
+        A function from a batch of features, int32[B, S] each, to float32[B, S, layers, hidden].
+    """
+    with strategy.scope():
+        model = BertModel(config, use_one_hot_embeddings=options.use_one_hot_embeddings)
+    load_checkpoint(model, options.init_checkpoint).log(model)
+
+    def chosen_layers(features):
+        outputs = model(features["input_ids"], features["input_mask"], features["segment_ids"])
+        # The layers above the last of them, and the pooler, are pruned from the graph.
+        return tf.stack([outputs.all_encoder_layers[layer] for layer in layers], axis=2)
+
+    table = encoder_features(options.max_seq_length)
+    # One trace for every batch size; a TPU wants one size, and its replicas' values fit no signature.
+    signature = [{feature.name: tf.TensorSpec([None, feature.length], feature.dtype) for feature in table}]
+
+    @tf.function(input_signature=None if options.use_tpu else signature)
+    def on_replicas(parts):
+        return strategy.run(chosen_layers, args=(parts,))
+
+    def encode(features):
+        num_examples = len(features["input_ids"])
+        if options.use_tpu:
+            padding = ((0, options.batch_size - num_examples), (0, 0))
+            features = {name: np.pad(values, padding) for name, values in features.items()}
+        results = on_replicas(distribution.split_over_replicas(strategy, features, axis=0))
+        parts = [part.numpy() for part in strategy.experimental_local_results(results)]
+        return np.concatenate(parts)[:num_examples]
+
+    return encode
+
+
+def _batches(sentences: Iterator[Sentence], batch_size: int) -> Iterator[list[Sentence]]:
+    while batch := list(itertools.islice(sentences, batch_size)):
+        yield batch
+
+
+def _write(
+    file: TextIO,
+    sentences: Sequence[Sentence],
+    inputs: Sequence[ModelInput],
+    layers: Sequence[int],
+    encoded: np.ndarray,
+):
+    """Writes a line for each sentence; float32[B, S, layers, hidden] in `encoded`."""
+    for sentence, (tokens, _), vectors in zip(sentences, inputs, encoded, strict=True):
+        texts = json_vectors(vectors[: len(tokens)].reshape(-1, vectors.shape[-1]))
+        features = []
+        for token in tokens:
+            values = [f'{{"index": {layer}, "values": {next(texts)}}}' for layer in layers]
+            features.append(f'{{"token": {json.dumps(token)}, "layers": [{", ".join(values)}]}}')
+        # The original's key is spelt so.
+        file.write(f'{{"linex_index": {sentence.line_index}, "features": [{", ".join(features)}]}}\n')
+
+
+def _log_first(sentences: Sequence[Sentence], inputs: Sequence[ModelInput], features: Features):
+    for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
+        if sentence.line_index >= _LOGGED_EXAMPLES:
+            return
+        logging.info("*** Example ***")
+        logging.info("unique_id: %d", sentence.line_index)
+        logging.info("tokens: %s", " ".join(tokens))
+        for name, title in (
+            ("input_ids", "input_ids"),
+            ("input_mask", "input_mask"),
+            ("segment_ids", "input_type_ids"),
+        ):
+            logging.info("%s: %s", title, " ".join(map(str, features[name][row].tolist())))

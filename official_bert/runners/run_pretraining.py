@@ -1,0 +1,112 @@
+"""Pre-training and its evaluation: the job of run_pretraining.py.
+
+In: TFRecords of create_pretraining_data.py, a configuration, maybe a checkpoint. Out, in output_dir: what every
+training job leaves, and eval_results.txt.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from absl import logging
+
+from official_bert import files
+from official_bert.config import BertConfig, read_config
+from official_bert.data.records import pretraining_input
+from official_bert.errors import InputError
+from official_bert.features import pretraining_features
+from official_bert.jobs.training_job import TrainingJob, log_input_files
+from official_bert.modeling import BertPretrainer
+from official_bert.options.pretraining import PretrainingOptions
+from official_bert.tasks.pretraining.objective import PretrainingObjective
+from official_bert.training import distribution, loop, reporting
+from official_bert.training.batches import TrainingBatches
+
+SHOWN_WHILE_TRAINING = ("loss", "masked_lm_accuracy", "next_sentence_accuracy")
+
+
+def run(options: PretrainingOptions):
+    """Trains, evaluates, or both.
+
+    Raises:
+        InputError: options or files that cannot be used.
+    """
+    if not (options.do_train or options.do_eval):
+        raise InputError("at least one of --do_train and --do_eval must be True")
+    strategy = distribution.make_strategy(options)
+    # Both before anything is built: a wrong evaluation batch should not cost a training run.
+    for batch_size, flag, is_used in (
+        (options.train_batch_size, "train_batch_size", options.do_train),
+        (options.eval_batch_size, "eval_batch_size", options.do_eval),
+    ):
+        if is_used:
+            distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag)
+    config = read_config(options.bert_config_file, options.max_seq_length)
+    train_files = files.expand(options.input_file, "input_file")
+    eval_files = (
+        files.expand(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
+    )
+    files.make_folder(options.output_dir)
+
+    job = TrainingJob(
+        options,
+        strategy,
+        lambda: BertPretrainer(config, use_one_hot_embeddings=options.use_tpu),
+        options.num_train_steps,
+        options.num_warmup_steps,
+    )
+    reporting.write_run_record(options.output_dir, "run_pretraining", options, job.seed, strategy)
+    pretraining = Pretraining(options, config, job)
+    if options.do_train:
+        pretraining.train(train_files)
+    if options.do_eval:
+        pretraining.evaluate(eval_files)
+
+
+class Pretraining:
+    """Training and evaluation on record files."""
+
+    def __init__(self, options: PretrainingOptions, config: BertConfig, job: TrainingJob):
+        self.options, self.config, self.job = options, config, job
+        self.features = pretraining_features(options.max_seq_length, options.max_predictions_per_seq)
+        self.limits = pretraining_input.pretraining_limits(
+            config.vocab_size, config.type_vocab_size, options.max_seq_length
+        )
+
+    def train(self, train_files: list[str]):
+        """Trains to `num_train_steps`."""
+        job, batch_size = self.job, self.options.train_batch_size
+        logging.info("***** Running training *****")
+        logging.info("  Batch size = %d", batch_size)
+        log_input_files(train_files)
+        dataset = pretraining_input.training_dataset(
+            train_files, self.features, batch_size, job.seed, self.limits
+        )
+        key = pretraining_input.reading_key(train_files, self.features, batch_size)
+        objective = PretrainingObjective(job.model, batch_size)
+
+        def metrics(sums, num_steps):
+            found = objective.metrics(sums, num_steps)
+            return {name: found[name] for name in SHOWN_WHILE_TRAINING}
+
+        with pretraining_input.explaining_input_errors(train_files, self.features, self.limits):
+            batches = TrainingBatches(dataset, job.strategy, job.steps_per_loop, job.seed, key)
+            job.train(self.config, objective, batches, metrics)
+
+    def evaluate(self, eval_files: list[str]):
+        """Evaluates the weights as they are and writes eval_results.txt."""
+        options, strategy, batch_size = self.options, self.job.strategy, self.options.eval_batch_size
+        logging.info("***** Running evaluation *****")
+        logging.info("  Batch size = %d", batch_size)
+        log_input_files(eval_files)
+        dataset = pretraining_input.evaluation_dataset(eval_files, self.features, batch_size, self.limits)
+        objective = PretrainingObjective(self.job.model, batch_size)
+        with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits):
+            batches = _per_replica(strategy, dataset)
+            sums = loop.evaluate(strategy, objective, batches, options.max_eval_steps)
+        results = objective.metrics(sums, options.max_eval_steps)
+        reporting.write_eval_results(options.output_dir, results, self.job.global_step)
+
+
+def _per_replica(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset):
+    for batch in dataset:
+        yield distribution.split_over_replicas(strategy, batch, axis=0)

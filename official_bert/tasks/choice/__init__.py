@@ -1,0 +1,1 @@
+"""Multiple choice: run_swag.py, SWAG and CODAH."""

@@ -1,0 +1,204 @@
+"""Choosing one of several continuations: SWAG's CSV files and CODAH's TSV files.
+
+In: a file. Out: examples of n choices, and their features, int32[batch, choices, length].
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
+from official_bert.data.text.model_inputs import model_input_ids
+from official_bert.data.text.ragged import ModelInputs
+from official_bert.errors import InputError
+from official_bert.tokenization import FullTokenizer
+
+NUM_CHOICES = 4
+_SWAG_TEXTS = ("sent1", "sent2", *(f"ending{k}" for k in range(NUM_CHOICES)))
+_CODAH_COLUMNS = ("category", "stem", *(f"ending {k}" for k in range(NUM_CHOICES)), "answer")
+_LABELS = [str(number) for number in range(NUM_CHOICES)]
+_is_ending = re.compile(r"ending\d+").fullmatch
+
+
+class ChoiceExample(NamedTuple):
+    """A context and its possible continuations.
+
+    Attributes:
+        guid: name of the example, for the log.
+        context: first text of every pair.
+        choices: the second texts.
+        label: number of the right one; None where it is not known.
+    """
+
+    guid: str
+    context: str
+    choices: tuple[str, ...]
+    label: int | None = None
+
+
+class ChoiceFiles(NamedTuple):
+    """A task of this kind.
+
+    Attributes:
+        name: for --task_name.
+        files: of a data folder: training, development and test file.
+        read: a function from a path, what guids begin with, and whether the labels are read, to examples.
+    """
+
+    name: str
+    files: dict[str, str]
+    read: Callable[[str, str, bool], list[ChoiceExample]]
+
+    def path(self, data_dir: str, set_name: str) -> str:
+        """Path of a file in a data folder; `set_name` is train, dev or test."""
+        return os.path.join(data_dir, self.files[set_name])
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedChoices:
+    """A data set as a model reads it, without padding.
+
+    Attributes:
+        inputs: of every choice of every example, one after the other.
+        label_ids: int32[n], 0 where a label is not known.
+    """
+
+    inputs: ModelInputs
+    label_ids: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.label_ids)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64[n], of the longest choice, special tokens included."""
+        return self.inputs.lengths.reshape(-1, NUM_CHOICES).max(axis=1)
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """A batch: the three encoder features, int32[len(rows), choices, length], and `label_ids`, int32[len(rows)].
+
+        Args:
+            rows: int[n], which examples, in order.
+            length: that they are padded to; none may be longer.
+        """
+        inputs = (np.asarray(rows)[:, None] * NUM_CHOICES + np.arange(NUM_CHOICES)).ravel()
+        features = self.inputs.features(inputs, length)
+        batch = {name: values.reshape(-1, NUM_CHOICES, length) for name, values in features.items()}
+        return {**batch, "label_ids": self.label_ids[rows]}
+
+
+def encoded_choices(
+    examples: Sequence[ChoiceExample], max_seq_length: int, tokenizer: FullTokenizer
+) -> EncodedChoices:
+    """Tokenizes every choice behind its context and cuts the pair to `max_seq_length` tokens.
+
+    Each pair is cut on its own, the longer text first, so the context may be shorter in one choice than in another.
+    """
+    return EncodedChoices(
+        inputs=ModelInputs(
+            model_input_ids(tokenizer, example.context, choice, max_seq_length)
+            for example in examples
+            for choice in example.choices
+        ),
+        label_ids=np.array([example.label or 0 for example in examples], np.int32),
+    )
+
+
+def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
+    """Examples of one of SWAG's files: the context is the first sentence, a choice the start of the second + an ending.
+
+    Args:
+        path: a CSV file whose header names the columns.
+        guid: what the examples' names begin with.
+        labelled: whether the column `label` is read.
+
+    Raises:
+        InputError: no such file, nothing in it, a header that lacks a column, names one twice or has more endings, a
+            row that is longer or shorter, or a label that is no choice.
+    """
+    rows = iter(read_csv(path))
+    header = next(rows, None)
+    names = header.fields if header else []
+    wanted = (*_SWAG_TEXTS, "label") if labelled else _SWAG_TEXTS
+    _check_swag_header(path, names, wanted)
+    columns = [names.index(name) for name in wanted]
+    examples = []
+    for number, row in enumerate(rows, start=1):
+        if len(row.fields) != len(names):
+            raise row.error(
+                f"has {len(row.fields)} columns and the header {len(names)}; complete the row, and put texts with "
+                "commas into quotes"
+            )
+        context, start, *rest = (row.fields[column] for column in columns)
+        choices = tuple(f"{start} {ending}" for ending in rest[:NUM_CHOICES])
+        label = _label(row, rest[NUM_CHOICES]) if labelled else None
+        examples.append(ChoiceExample(f"{guid}-{number}", context, choices, label))
+    return not_empty(examples, path)
+
+
+def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
+    """Examples of a file of CODAH: category, stem, four endings and the number of the right one.
+
+    Args:
+        path: a TSV file without a header.
+        guid: what the examples' names begin with.
+        labelled: whether the last column is read; otherwise the file may lack it.
+
+    Raises:
+        InputError: no such file, nothing in it, a row that is longer or shorter, or a label that is no choice.
+    """
+    rows = list(read_tsv(path))
+    names = _CODAH_COLUMNS
+    if not labelled and rows and len(rows[0].fields) == len(names) - 1:
+        names = names[:-1]
+    examples = []
+    for row in rows:
+        if len(row.fields) != len(names):
+            raise row.error(
+                f"has {len(row.fields)} columns instead of {len(names)}: {', '.join(names)}; correct the row, and "
+                "keep tabs out of the texts"
+            )
+        if names[-1] != "answer" and row.fields[-1] in _LABELS:
+            raise row.error(
+                f"has the answer {row.fields[-1]} in the place of an ending; give it {NUM_CHOICES} endings"
+            )
+        _, context, *choices = row.fields[: 2 + NUM_CHOICES]
+        label = _label(row, row.fields[-1]) if labelled else None
+        examples.append(ChoiceExample(f"{guid}-{row.line - 1}", context, tuple(choices), label))
+    return not_empty(examples, path)
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        ChoiceFiles("swag", {"train": "train.csv", "dev": "val.csv", "test": "test.csv"}, read_swag),
+        ChoiceFiles("codah", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}, read_codah),
+    )
+}
+
+
+def _check_swag_header(path: str, names: Sequence[str], wanted: Sequence[str]):
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise InputError(
+            f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns"
+        )
+    repeated = sorted({name for name in names if name and names.count(name) > 1})
+    if repeated:
+        raise InputError(f"{path}: names the column {', '.join(repeated)} twice; name each column once")
+    others = [name for name in names if _is_ending(name) and name not in wanted]
+    if others:
+        raise InputError(
+            f"{path}: has the column {', '.join(others)}, but there are {NUM_CHOICES} choices; keep ending0 to "
+            f"ending{NUM_CHOICES - 1}"
+        )
+
+
+def _label(row: Row, text: str) -> int:
+    if text not in _LABELS:
+        raise row.error(f"has the label {text!r}, which is none of 0 to {NUM_CHOICES - 1}; correct it")
+    return int(text)

@@ -1,0 +1,1 @@
+"""Text classification and regression: run_classifier.py and its tasks."""

@@ -1,0 +1,247 @@
+"""Examples of text classification and regression, and the features that a model reads of them.
+
+`convert_single_example` and its companions are the original's; `encoded_examples` gives the same numbers for a whole
+data set, without padding and without token strings.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from absl import logging
+
+from official_bert.data.records import framing
+from official_bert.data.text.model_inputs import model_input, model_input_ids
+from official_bert.data.text.ragged import ModelInputs
+from official_bert.errors import InputError
+from official_bert.tokenization import FullTokenizer
+
+_LOGGED_EXAMPLES = 5
+_EXAMPLES_BETWEEN_LINES = 10_000
+_EXAMPLES_AT_ONCE = 1_000
+
+
+@dataclasses.dataclass
+class InputExample:
+    """A text, or a pair of texts, with its label.
+
+    Attributes:
+        guid: name of the example, for the log.
+        text_a: the text, or the first of a pair.
+        text_b: the second, or None.
+        label: the label; in regression the score, as text; with several labels at once a tuple of those that hold.
+            None where it is not known.
+    """
+
+    guid: str
+    text_a: str
+    text_b: str | None = None
+    label: str | tuple[str, ...] | None = None
+
+
+class PaddingInputExample:
+    """Fills up the last batch where every batch must have the same size; counts in no metric."""
+
+
+@dataclasses.dataclass
+class InputFeatures:
+    """What a model reads of an example.
+
+    Attributes:
+        input_ids: ids, padded with 0 to the maximum length, as are the next two.
+        input_mask: 1 for tokens, 0 for padding.
+        segment_ids: 1 for tokens of the second text.
+        label_id: number of the label; a float in regression, a list of 0 and 1 with several labels at once.
+        is_real_example: False for padding examples.
+    """
+
+    input_ids: list[int]
+    input_mask: list[int]
+    segment_ids: list[int]
+    label_id: int | float | list[int]
+    is_real_example: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedExamples:
+    """A data set as a model reads it, without padding.
+
+    Attributes:
+        inputs: ids and segments of every example.
+        label_ids: int32[n]; float32[n] in regression; int32[n, labels] with several labels at once.
+        is_real_example: int32[n], 0 for padding examples.
+    """
+
+    inputs: ModelInputs
+    label_ids: np.ndarray
+    is_real_example: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.label_ids)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64[n], special tokens included."""
+        return self.inputs.lengths
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """A batch: the three encoder features, int32[len(rows), length], `label_ids` and `is_real_example`.
+
+        Args:
+            rows: int[n], which examples, in order.
+            length: that they are padded to; none may be longer.
+        """
+        return {
+            **self.inputs.features(rows, length),
+            "label_ids": self.label_ids[rows],
+            "is_real_example": self.is_real_example[rows],
+        }
+
+
+def convert_single_example(
+    ex_index: int,
+    example: InputExample | PaddingInputExample,
+    label_list: Sequence[str] | None,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+) -> InputFeatures:
+    """Tokenizes an example, cuts and pads it to `max_seq_length`; the first five are logged.
+
+    Args:
+        ex_index: number of the example, from 0.
+        example: the example.
+        label_list: all labels in order, or None in regression.
+        max_seq_length: tokens, special ones included.
+        tokenizer: with the vocabulary.
+
+    Raises:
+        InputError: a label that is not in the list.
+    """
+    if isinstance(example, PaddingInputExample):
+        return InputFeatures(*([0] * max_seq_length for _ in range(3)), label_id=0, is_real_example=False)
+    tokens, segment_ids = model_input(tokenizer, example.text_a, example.text_b, max_seq_length)
+    padding = [0] * (max_seq_length - len(tokens))
+    target = _target_maker(label_list)(example)
+    features = InputFeatures(
+        input_ids=tokenizer.convert_tokens_to_ids(tokens) + padding,
+        input_mask=[1] * len(tokens) + padding,
+        segment_ids=segment_ids + padding,
+        label_id=0 if target is None else target,
+    )
+    if ex_index < _LOGGED_EXAMPLES:
+        logging.info("*** Example ***")
+        logging.info("guid: %s", example.guid)
+        logging.info("tokens: %s", " ".join(tokens))
+        for name in ("input_ids", "input_mask", "segment_ids"):
+            logging.info("%s: %s", name, " ".join(map(str, getattr(features, name))))
+        logging.info("label: %s (id = %s)", example.label, features.label_id)
+    return features
+
+
+def convert_examples_to_features(
+    examples: Sequence[InputExample | PaddingInputExample],
+    label_list: Sequence[str] | None,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+) -> list[InputFeatures]:
+    """`convert_single_example` of each."""
+    features = []
+    for index, example in enumerate(examples):
+        _log_progress(index, len(examples))
+        features.append(convert_single_example(index, example, label_list, max_seq_length, tokenizer))
+    return features
+
+
+def encoded_examples(
+    examples: Sequence[InputExample | PaddingInputExample],
+    label_list: Sequence[str] | None,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+) -> EncodedExamples:
+    """The numbers of `convert_examples_to_features`, in arrays, faster; logs nothing.
+
+    An example without a label, like a padding example, gets zeros in its place.
+
+    Raises:
+        InputError: a label that is not in the list.
+    """
+
+    def encoded(example):
+        if isinstance(example, PaddingInputExample):
+            return [], 0
+        return model_input_ids(tokenizer, example.text_a, example.text_b, max_seq_length)
+
+    is_real = [not isinstance(example, PaddingInputExample) for example in examples]
+    target_of = _target_maker(label_list)
+    targets = [target_of(example) if real else None for example, real in zip(examples, is_real, strict=True)]
+    no_target = np.zeros_like(next((target for target in targets if target is not None), 0))
+    return EncodedExamples(
+        inputs=ModelInputs(map(encoded, examples)),
+        label_ids=np.array(
+            [no_target if target is None else target for target in targets],
+            np.float32 if label_list is None else np.int32,
+        ),
+        is_real_example=np.array(is_real, np.int32),
+    )
+
+
+def file_based_convert_examples_to_features(
+    examples: Sequence[InputExample | PaddingInputExample],
+    label_list: Sequence[str] | None,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+    output_file: str,
+):
+    """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file.
+
+    Raises:
+        InputError: a label that is not in the list, or a file that cannot be written.
+    """
+    log_first_examples(examples, label_list, max_seq_length, tokenizer)
+    encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer)
+    with framing.open_example_files([output_file]) as file:
+        for start in range(0, len(encoded), _EXAMPLES_AT_ONCE):
+            _log_progress(start, len(encoded))
+            rows = np.arange(start, min(start + _EXAMPLES_AT_ONCE, len(encoded)))
+            batch = encoded.features(rows, max_seq_length)
+            file.write({name: values.reshape(len(rows), -1) for name, values in batch.items()})
+
+
+def log_first_examples(
+    examples: Sequence[InputExample | PaddingInputExample],
+    label_list: Sequence[str] | None,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+):
+    """Logs the first five examples as `convert_single_example` does, for those who take `encoded_examples`."""
+    for index, example in enumerate(examples[:_LOGGED_EXAMPLES]):
+        convert_single_example(index, example, label_list, max_seq_length, tokenizer)
+
+
+def _target_maker(
+    label_list: Sequence[str] | None,
+) -> Callable[[InputExample], int | float | list[int] | None]:
+    """A function from an example to what stands for its label, None for none."""
+    numbers = {label: number for number, label in enumerate(label_list or ())}
+
+    def target_of(example):
+        label = example.label
+        if label is None:
+            return None
+        if label_list is None:
+            return float(label)
+        for one in label if isinstance(label, tuple) else (label,):
+            if one not in numbers:
+                raise InputError(
+                    f"example {example.guid}: has the label {one!r}; the labels are {', '.join(map(str, numbers))}"
+                )
+        if isinstance(label, tuple):
+            return [int(one in label) for one in label_list]
+        return numbers[label]
+
+    return target_of
+
+
+def _log_progress(index: int, count: int):
+    if index % _EXAMPLES_BETWEEN_LINES == 0:
+        logging.info("Writing example %d of %d", index, count)

@@ -1,0 +1,289 @@
+"""The tasks of the GLUE benchmark in the file layout of its own site, with their labels, metrics and submissions.
+
+CoLA, MRPC and MNLI (matched) read as the original did.
+"""
+
+import os
+from typing import ClassVar
+
+import numpy as np
+from absl import logging
+
+from official_bert import files
+from official_bert.data.tables import read_tsv
+from official_bert.errors import InputError
+from official_bert.tasks.classification.examples import InputExample
+from official_bert.tasks.classification.processor import DataProcessor, Layout, read_layout
+
+_HIGHEST_SCORE = 5.0  # of STS-B
+_LABEL_HEADERS = ("label", "gold_label")
+_AX_FILES = ("AX.tsv", "diagnostic.tsv", "AX/AX.tsv", "diagnostic/diagnostic.tsv")
+
+
+class GlueProcessor(DataProcessor):
+    """A GLUE task.
+
+    Attributes:
+        name: as GLUE writes it.
+        labels: in the order of the model's outputs; None in regression.
+        train: layout of the training file.
+        dev: layouts of the files to evaluate on, by what the results files' names end with.
+        test: layouts of the files to predict, likewise; their first column is GLUE's index.
+        submissions: names of GLUE's files, likewise.
+        skip_short_rows: whether the labelled files are known to hold rows that lack columns.
+    """
+
+    name: ClassVar[str]
+    labels: ClassVar[tuple[str, ...] | None] = ("0", "1")
+    train: ClassVar[Layout]
+    dev: ClassVar[dict[str, Layout]]
+    test: ClassVar[dict[str, Layout]]
+    submissions: ClassVar[dict[str, str]]
+    skip_short_rows = False
+
+    def get_train_examples(self, data_dir: str) -> list[InputExample]:
+        return read_layout(data_dir, self.train, self.labels, self.skip_short_rows)
+
+    def get_dev_examples(self, data_dir: str) -> list[InputExample]:
+        return read_layout(data_dir, self.dev_layouts(data_dir)[""], self.labels, self.skip_short_rows)
+
+    def get_test_examples(self, data_dir: str) -> list[InputExample]:
+        return read_layout(data_dir, self.test_layouts(data_dir)[""], self.labels)
+
+    def get_labels(self) -> list[str] | None:
+        return None if self.labels is None else list(self.labels)
+
+    def dev_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
+        return {
+            suffix: read_layout(data_dir, layout, self.labels, self.skip_short_rows)
+            for suffix, layout in _present(data_dir, self.dev_layouts(data_dir)).items()
+        }
+
+    def test_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
+        return {
+            suffix: read_layout(data_dir, layout, self.labels)
+            for suffix, layout in _present(data_dir, self.test_layouts(data_dir)).items()
+        }
+
+    def dev_layouts(self, data_dir: str) -> dict[str, Layout]:
+        """The attribute `dev`; AX looks into the folder."""
+        return self.dev
+
+    def test_layouts(self, data_dir: str) -> dict[str, Layout]:
+        """The attribute `test`; AX looks into the folder."""
+        return self.test
+
+    def write_submission(self, folder: str, data_dir: str, predictions: np.ndarray, suffix: str = "") -> str:
+        """Writes the predictions of a test set as GLUE's site takes them.
+
+        Args:
+            folder: created if need be.
+            data_dir: of the test file, whose index column is copied.
+            predictions: int[n], numbers of labels, or float[n], scores, in the order of the file.
+            suffix: which of `test_sets`.
+
+        Returns:
+            The file's path.
+
+        Raises:
+            InputError: a file that cannot be read or written.
+        """
+        ids = [row.field(0, "the index") for row in self.test_layouts(data_dir)[suffix].rows(data_dir)]
+        files.make_folder(folder)
+        path = os.path.join(folder, self.submissions[suffix])
+        with files.replacing(path) as file:
+            file.write("index\tprediction\n")
+            for number, answer in zip(ids, self._answers(predictions), strict=True):
+                file.write(f"{number}\t{answer}\n")
+        return path
+
+    def _answers(self, predictions: np.ndarray) -> list[str]:
+        if self.labels is None:
+            return [f"{score:.6g}" for score in np.clip(predictions, 0.0, _HIGHEST_SCORE)]
+        return [self.labels[number] for number in predictions]
+
+
+def _present(data_dir: str, layouts: dict[str, Layout]) -> dict[str, Layout]:
+    """The first layout, which must be there, and those of the others whose file exists."""
+    present = {}
+    for suffix, layout in layouts.items():
+        if suffix and not files.exists(os.path.join(data_dir, layout.file)):
+            logging.info("%s: has no %s, which is left out", data_dir, layout.file)
+        else:
+            present[suffix] = layout
+    return present
+
+
+class ColaProcessor(GlueProcessor):
+    """CoLA: is a sentence English?"""
+
+    name = "CoLA"
+    has_pairs = False
+    metrics, main_metric = ("accuracy", "matthews"), "matthews"
+    train = Layout("train.tsv", "train", text_a=3, label=1, has_header=False)
+    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=3, label=1, has_header=False)}
+    test: ClassVar = {"": Layout("test.tsv", "test", text_a=1)}
+    submissions: ClassVar = {"": "CoLA.tsv"}
+
+
+class Sst2Processor(GlueProcessor):
+    """SST-2: is a phrase of a film review positive?"""
+
+    name = "SST-2"
+    has_pairs = False
+    train = Layout("train.tsv", "train", text_a=0, label=1)
+    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=0, label=1)}
+    test: ClassVar = {"": Layout("test.tsv", "test", text_a=1)}
+    submissions: ClassVar = {"": "SST-2.tsv"}
+
+
+class MrpcProcessor(GlueProcessor):
+    """MRPC: do two sentences say the same?"""
+
+    name = "MRPC"
+    metrics, main_metric = ("accuracy", "f1"), "f1"
+    train = Layout("train.tsv", "train", text_a=3, text_b=4, label=0)
+    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=3, text_b=4, label=0)}
+    test: ClassVar = {"": Layout("test.tsv", "test", text_a=3, text_b=4)}
+    submissions: ClassVar = {"": "MRPC.tsv"}
+
+
+class StsbProcessor(GlueProcessor):
+    """STS-B: how near are two sentences in meaning, from 0 to 5?"""
+
+    name = "STS-B"
+    metrics, main_metric = ("pearson", "spearman"), "spearman"
+    is_regression = True
+    labels = None
+    train = Layout("train.tsv", "train", text_a=7, text_b=8, label=9)
+    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=7, text_b=8, label=9)}
+    test: ClassVar = {"": Layout("test.tsv", "test", text_a=7, text_b=8)}
+    submissions: ClassVar = {"": "STS-B.tsv"}
+
+
+class QqpProcessor(GlueProcessor):
+    """QQP: do two questions ask the same?"""
+
+    name = "QQP"
+    metrics, main_metric = ("accuracy", "f1"), "f1"
+    train = Layout("train.tsv", "train", text_a=3, text_b=4, label=5)
+    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=3, text_b=4, label=5)}
+    test: ClassVar = {"": Layout("test.tsv", "test", text_a=1, text_b=2)}
+    submissions: ClassVar = {"": "QQP.tsv"}
+    skip_short_rows = True
+
+
+class MnliProcessor(GlueProcessor):
+    """MNLI: does a sentence follow from another? "_mm" are the sets from genres that training has not seen."""
+
+    name = "MNLI"
+    labels = ("contradiction", "entailment", "neutral")
+    train = Layout("train.tsv", "train", text_a=8, text_b=9, label=-1, id_column=0)
+    dev: ClassVar = {
+        "": Layout("dev_matched.tsv", "dev_matched", text_a=8, text_b=9, label=-1, id_column=0),
+        "_mm": Layout("dev_mismatched.tsv", "dev_mismatched", text_a=8, text_b=9, label=-1, id_column=0),
+    }
+    test: ClassVar = {
+        "": Layout("test_matched.tsv", "test", text_a=8, text_b=9, id_column=0),
+        "_mm": Layout("test_mismatched.tsv", "test_mismatched", text_a=8, text_b=9, id_column=0),
+    }
+    submissions: ClassVar = {"": "MNLI-m.tsv", "_mm": "MNLI-mm.tsv"}
+
+
+class _SentencePairProcessor(GlueProcessor):
+    """The layout that some tasks share."""
+
+    train = Layout("train.tsv", "train", text_a=1, text_b=2, label=3)
+    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=1, text_b=2, label=3)}
+    test: ClassVar = {"": Layout("test.tsv", "test", text_a=1, text_b=2)}
+
+
+class QnliProcessor(_SentencePairProcessor):
+    """QNLI: does a sentence answer a question?"""
+
+    name = "QNLI"
+    labels = ("entailment", "not_entailment")
+    submissions: ClassVar = {"": "QNLI.tsv"}
+
+
+class RteProcessor(_SentencePairProcessor):
+    """RTE: does a sentence follow from another?"""
+
+    name = "RTE"
+    labels = ("entailment", "not_entailment")
+    submissions: ClassVar = {"": "RTE.tsv"}
+
+
+class WnliProcessor(_SentencePairProcessor):
+    """WNLI: does a sentence with its pronoun replaced follow?"""
+
+    name = "WNLI"
+    submissions: ClassVar = {"": "WNLI.tsv"}
+
+
+class AxProcessor(GlueProcessor):
+    """AX, GLUE's diagnostic set: predicted by a model trained on MNLI, evaluated when its file has labels."""
+
+    name = "AX"
+    metrics, main_metric = ("accuracy", "matthews"), "matthews"
+    labels = MnliProcessor.labels
+    submissions: ClassVar = {"": "AX.tsv"}
+
+    def get_train_examples(self, data_dir: str) -> list[InputExample]:
+        raise InputError(
+            "AX has no training file; train on MNLI, and predict AX with the model that comes out"
+        )
+
+    def get_dev_examples(self, data_dir: str) -> list[InputExample]:
+        sets = self.dev_sets(data_dir)
+        if not sets:
+            file = self.test_layouts(data_dir)[""].file
+            raise InputError(
+                f"{os.path.join(data_dir, file)}: has no column 'label' to evaluate with; predict it instead"
+            )
+        return sets[""]
+
+    def dev_layouts(self, data_dir: str) -> dict[str, Layout]:
+        layout = self.test_layouts(data_dir)[""]
+        header = next(read_tsv(os.path.join(data_dir, layout.file)), None)
+        names = [name.lower() for name in header.fields] if header else []
+        label = next((names.index(name) for name in _LABEL_HEADERS if name in names), None)
+        if label is None:
+            logging.warning("%s: has no column 'label' to evaluate with", os.path.join(data_dir, layout.file))
+            return {}
+        return {"": layout._replace(label=label)}
+
+    def test_layouts(self, data_dir: str) -> dict[str, Layout]:
+        for file in _AX_FILES:
+            if files.exists(os.path.join(data_dir, file)):
+                return {"": Layout(file, "test", text_a=1, text_b=2, id_column=0)}
+        raise InputError(f"{data_dir}: has none of {', '.join(_AX_FILES)}; check --data_dir")
+
+
+_PROCESSORS = {
+    processor.name: processor
+    for processor in (
+        ColaProcessor,
+        Sst2Processor,
+        MrpcProcessor,
+        StsbProcessor,
+        QqpProcessor,
+        MnliProcessor,
+        QnliProcessor,
+        RteProcessor,
+        WnliProcessor,
+        AxProcessor,
+    )
+}
+NAMES = tuple(_PROCESSORS)
+
+
+def find(task_name: str) -> type[GlueProcessor] | None:
+    """The processor of a task, whatever the case and hyphens of its name; None if GLUE has no such task."""
+    wanted = plain_name(task_name)
+    return next((found for name, found in _PROCESSORS.items() if plain_name(name) == wanted), None)
+
+
+def plain_name(task_name: str) -> str:
+    """A task's name without case, hyphens and underscores."""
+    return task_name.lower().replace("-", "").replace("_", "")

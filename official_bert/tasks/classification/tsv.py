@@ -1,0 +1,184 @@
+"""Any TSV files as a task: which columns hold the texts and the label is for the user to say.
+
+In: train.tsv, dev.tsv, test.tsv in a folder, with or without a header. Out: examples with one label, any number of
+labels, or a score.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+
+from absl import logging
+
+from official_bert.data.tables import Row, not_empty, read_tsv
+from official_bert.errors import InputError
+from official_bert.tasks.classification.examples import InputExample
+from official_bert.tasks.classification.processor import DataProcessor, checked_label
+
+
+class TsvProcessor(DataProcessor):
+    """A task whose files the user describes.
+
+    A column is named as in the header, or by its number from 0 (negative: from the end). The test file needs no label
+    column.
+
+    Args:
+        text_a_column: of the text, or the first of a pair.
+        text_b_column: of the second; None for single texts.
+        label_column: of the label, the labels, or the score.
+        has_header: whether the first row names the columns.
+        labels: all labels, in the order of the model's outputs; None to learn them from the training file.
+        is_multi_label: whether an example may have several labels, or none.
+        label_separator: what stands between them.
+        is_regression: whether the label is a score.
+    """
+
+    def __init__(
+        self,
+        text_a_column: str,
+        text_b_column: str | None = None,
+        label_column: str = "label",
+        *,
+        has_header: bool = True,
+        labels: Sequence[str] | None = None,
+        is_multi_label: bool = False,
+        label_separator: str = ",",
+        is_regression: bool = False,
+    ):
+        if is_multi_label and is_regression:
+            raise InputError("--multi_label: a regression has one score an example; leave one of the two off")
+        if is_regression and labels:
+            raise InputError("--labels: a regression has scores instead of labels; leave one of the two off")
+        if is_multi_label and not label_separator:
+            raise InputError("--label_separator: is empty; give what stands between the labels of an example")
+        if labels and len(set(labels)) < len(labels):
+            raise InputError(f"--labels={','.join(labels)}: names a label twice")
+        self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
+        self._has_header, self.has_pairs = has_header, text_b_column is not None
+        self._labels = list(labels) if labels else None
+        self._separator = label_separator
+        self.is_multi_label, self.is_regression = is_multi_label, is_regression
+        if is_regression:
+            self.metrics, self.main_metric = ("pearson", "spearman"), "spearman"
+        else:
+            per_label = ("precision", "recall", "f1")
+            self.metrics = per_label if is_multi_label else ("accuracy", *per_label)
+            self.main_metric = "f1" if is_multi_label else "accuracy"
+
+    def get_train_examples(self, data_dir: str) -> list[InputExample]:
+        """The examples of the training file, whose labels are learnt unless they are known."""
+        table = self._table(data_dir, "train.tsv")
+        if self._labels is None and not self.is_regression:
+            self._labels = self._learnt_labels(table)
+        return self._examples(table, "train")
+
+    def get_dev_examples(self, data_dir: str) -> list[InputExample]:
+        return self._examples(self._table(data_dir, "dev.tsv"), "dev")
+
+    def get_test_examples(self, data_dir: str) -> list[InputExample]:
+        """The examples of the test file, without labels."""
+        return self._examples(self._table(data_dir, "test.tsv"), "test", labelled=False)
+
+    def get_labels(self) -> list[str] | None:
+        """All labels; None in regression.
+
+        Raises:
+            InputError: they were neither given nor learnt.
+        """
+        if self.is_regression:
+            return None
+        if self._labels is None:
+            raise InputError("--labels: are not known; name them, or read the training file first")
+        return list(self._labels)
+
+    def _table(self, data_dir: str, file: str) -> "_Table":
+        return _Table(os.path.join(data_dir, file), self._has_header)
+
+    def _learnt_labels(self, table: "_Table") -> list[str]:
+        """The labels that occur, sorted: as numbers if all are."""
+        labels_of = self._labels_of(table)
+        found = {label for row in not_empty(table.rows, table.path) for label in labels_of(row)}
+        if not found:
+            raise InputError(f"{table.path}: holds no label; check --label_column")
+        try:
+            labels = sorted(found, key=lambda label: (int(label), label))
+        except ValueError:
+            labels = sorted(found)
+        logging.info("%s: has the labels %s", table.path, ", ".join(labels))
+        return labels
+
+    def _examples(self, table: "_Table", guid: str, labelled: bool = True) -> list[InputExample]:
+        text_a = table.column(self._text_a, "text_a_column")
+        text_b = table.column(self._text_b, "text_b_column") if self._text_b else lambda row: None
+        unknown = () if self.is_multi_label else None  # as many zeros as there are labels
+        label_of = self._target_of(table) if labelled else lambda row: unknown
+        examples = [
+            InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row))
+            for row in table.rows
+        ]
+        return not_empty(examples, table.path)
+
+    def _target_of(self, table: "_Table") -> Callable[[Row], str | tuple[str, ...]]:
+        """A function from a row to the label, the labels or the score of its example."""
+        labels, labels_of = self.get_labels(), self._labels_of(table)
+        if self.is_multi_label:
+            return lambda row: tuple(checked_label(row, label, labels) for label in labels_of(row))
+        return lambda row: checked_label(row, *labels_of(row), labels)
+
+    def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
+        """A function from a row to what its label column holds, without blanks around it."""
+        field = table.column(self._label, "label_column")
+        texts = [("text_a_column", self._text_a)]
+        texts += [("text_b_column", self._text_b)] if self._text_b else []
+        for flag, text in texts:
+            if table.number(text, flag) == table.number(self._label, "label_column"):
+                raise InputError(
+                    f"--label_column={self._label}: is the column of --{flag}={text}, too; correct one of the two"
+                )
+
+        def several(row: Row) -> list[str]:
+            return [label for part in field(row).split(self._separator) if (label := part.strip())]
+
+        def one(row: Row) -> list[str]:
+            label = field(row).strip()
+            if not label:
+                raise row.error("has no label; complete the row, or leave it out")
+            return [label]
+
+        return several if self.is_multi_label else one
+
+
+class _Table:
+    """A file's rows and the names of its columns."""
+
+    def __init__(self, path: str, has_header: bool):
+        rows = list(read_tsv(path))
+        self.path = path
+        self._names = rows[0].fields if rows and has_header else []
+        self._width = len(rows[0].fields) if rows else 0
+        self.rows = rows[1:] if has_header else rows
+        for row in self.rows if has_header else ():
+            if len(row.fields) > self._width:
+                raise row.error(
+                    f"has {len(row.fields)} columns, the header {self._width}; take the tabs out of its texts"
+                )
+
+    def number(self, column: str, flag: str) -> int:
+        """The number of a column, from 0 unless it counts from the end and lies outside the first row.
+
+        Raises:
+            InputError: a name that the header lacks, or a word where there is no header.
+        """
+        if column in self._names:
+            return self._names.index(column)
+        try:
+            number = int(column)
+        except ValueError:
+            found = f"its columns are {', '.join(self._names)}" if self._names else "give its number from 0"
+            raise InputError(f"--{flag}={column}: {self.path} names no such column; {found}") from None
+        # From the end of the first row: of a row that lacks a column the last one is another.
+        return number + self._width if -self._width <= number < 0 else number
+
+    def column(self, column: str, flag: str) -> Callable[[Row], str]:
+        """A function from a row to a column of it; see `number`."""
+        number = self.number(column, flag)
+        return lambda row: row.field(number, f"--{flag}={column}")

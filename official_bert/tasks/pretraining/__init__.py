@@ -1,0 +1,1 @@
+"""Pre-training, and what a pre-trained model answers."""

@@ -1,0 +1,371 @@
+"""Start and end logits into answers, by the original's rules, and the answers into its three files.
+
+In: questions, their windows and the logits of each window. Out: n-best lists, null odds and predictions.
+"""
+
+import itertools
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert import files
+from official_bert.errors import InputError
+from official_bert.tasks.squad.examples import SquadExample
+from official_bert.tasks.squad.final_text import FinalText
+from official_bert.tasks.squad.windows import InputFeatures, dense
+
+# Odds of "no answer" for a question that has nothing else to offer: higher than any threshold that logits give. The
+# original, which crashed on such questions, begins its search for the lowest null score here.
+CERTAINLY_NO_ANSWER = 1000000.0
+
+
+class RawResult(NamedTuple):
+    """What a model says of a window.
+
+    Attributes:
+        unique_id: the window's.
+        start_logits: float[max_seq_length].
+        end_logits: float[max_seq_length].
+    """
+
+    unique_id: int
+    start_logits: Sequence[float]
+    end_logits: Sequence[float]
+
+
+class Entry(NamedTuple):
+    """An answer in the list of a question.
+
+    Attributes:
+        text: "" for "no answer".
+        start_logit: of its first token.
+        end_logit: of its last token.
+        words: its first and last word in the document; None if it stands for no place there.
+    """
+
+    text: str
+    start_logit: float
+    end_logit: float
+    words: tuple[int, int] | None = None
+
+
+class Ranking(NamedTuple):
+    """The answers to a question.
+
+    Attributes:
+        entries: the likeliest first.
+        null_odds: as in `Candidates`; None without version 2.
+    """
+
+    entries: list[Entry]
+    null_odds: float | None
+
+    def nbest(self) -> list[dict[str, Any]]:
+        """The entries as in `Candidates`, with the softmax over their scores, in the order of the original's keys."""
+        scores = [entry.start_logit + entry.end_logit for entry in self.entries]
+        highest = max(scores)
+        weights = [math.exp(score - highest) for score in scores]
+        *_, total = itertools.accumulate(weights)  # sum() rounds otherwise since Python 3.12
+        return [
+            {"text": text, "probability": weight / total, "start_logit": start_logit, "end_logit": end_logit}
+            for (text, start_logit, end_logit, _), weight in zip(self.entries, weights, strict=True)
+        ]
+
+
+class Candidates(NamedTuple):
+    """The answers that n-best lists choose from, by question id.
+
+    Attributes:
+        nbest: entries of `text`, `probability`, `start_logit`, `end_logit`, the likeliest first.
+        null_odds: score of "no answer" less that of the best answer, CERTAINLY_NO_ANSWER where there is no other;
+            empty without version 2.
+    """
+
+    nbest: dict[str, list[dict[str, Any]]]
+    null_odds: dict[str, float]
+
+
+def write_predictions(
+    all_examples: Sequence[SquadExample],
+    all_features: Iterable[InputFeatures],
+    all_results: Iterable[RawResult],
+    n_best_size: int,
+    max_answer_length: int,
+    do_lower_case: bool,
+    output_prediction_file: str,
+    output_nbest_file: str,
+    output_null_log_odds_file: str | None,
+    version_2_with_negative: bool = False,
+    null_score_diff_threshold: float = 0.0,
+    verbose_logging: bool = False,
+    strip_accents: bool | None = None,
+):
+    """Answers every question and writes the answers, the n-best lists and, for version 2, the null odds.
+
+    Args:
+        all_examples: the questions.
+        all_features: their windows.
+        all_results: a result for each window, in any order.
+        n_best_size: how many start and end positions are tried in a window, and entries of a list; with version 2
+            one more for "no answer".
+        max_answer_length: of an answer, in tokens.
+        do_lower_case: as for the tokenizer that made the windows.
+        output_prediction_file: JSON, question id -> text.
+        output_nbest_file: JSON, question id -> entries.
+        output_null_log_odds_file: JSON, question id -> null odds; written with version 2 only.
+        version_2_with_negative: whether a question may have no answer.
+        null_score_diff_threshold: odds above which the answer is "".
+        verbose_logging: log answers that could not be cut out of their words.
+        strip_accents: as for the tokenizer that made the windows.
+
+    Raises:
+        InputError: a logit that is no number, or a file that cannot be written.
+        ValueError: a window without a result.
+    """
+    logging.info("Writing predictions to: %s", output_prediction_file)
+    logging.info("Writing nbest to: %s", output_nbest_file)
+    nbest, null_odds = extract_candidates(
+        all_examples,
+        all_features,
+        all_results,
+        n_best_size,
+        max_answer_length,
+        do_lower_case,
+        version_2_with_negative,
+        verbose_logging,
+        strip_accents,
+    )
+    write_json(output_prediction_file, choose_answers(nbest, null_odds, null_score_diff_threshold))
+    write_json(output_nbest_file, nbest)
+    if version_2_with_negative:
+        write_json(output_null_log_odds_file, null_odds)
+
+
+def extract_candidates(
+    all_examples: Sequence[SquadExample],
+    all_features: Iterable[InputFeatures],
+    all_results: Iterable[RawResult],
+    n_best_size: int,
+    max_answer_length: int,
+    do_lower_case: bool,
+    version_2_with_negative: bool = False,
+    verbose_logging: bool = False,
+    strip_accents: bool | None = None,
+) -> Candidates:
+    """N-best lists and null odds of all questions; arguments and errors are those of `write_predictions`."""
+    rankings = rank_answers(
+        all_examples,
+        all_features,
+        all_results,
+        n_best_size,
+        max_answer_length,
+        do_lower_case,
+        version_2_with_negative,
+        verbose_logging,
+        strip_accents,
+    )
+    candidates = Candidates({}, {})
+    for example, ranking in zip(all_examples, rankings, strict=True):
+        candidates.nbest[example.qas_id] = ranking.nbest()
+        if ranking.null_odds is not None:
+            candidates.null_odds[example.qas_id] = ranking.null_odds
+    return candidates
+
+
+def rank_answers(
+    all_examples: Sequence[SquadExample],
+    all_features: Iterable[InputFeatures],
+    all_results: Iterable[RawResult],
+    n_best_size: int,
+    max_answer_length: int,
+    do_lower_case: bool,
+    version_2_with_negative: bool = False,
+    verbose_logging: bool = False,
+    strip_accents: bool | None = None,
+) -> Iterator[Ranking]:
+    """The same, one question after the other, with the places of the answers."""
+    windows_of = defaultdict(list)
+    for feature in all_features:
+        windows_of[feature.example_index].append(feature)
+    results = {result.unique_id: result for result in all_results}
+    final_text = FinalText(do_lower_case, strip_accents, verbose_logging)
+    for index, example in enumerate(all_examples):
+        windows = [_window(feature, results, example.qas_id) for feature in windows_of[index]]
+        null = _null_span(windows) if version_2_with_negative else None
+        spans = _ranked_spans(windows, n_best_size, max_answer_length, null)
+        entries = _nbest(spans, windows, example, n_best_size, final_text)
+        if null:
+            if all(entry.text for entry in entries):
+                entries.append(Entry("", null.start_logit, null.end_logit))
+        elif not entries:
+            entries.append(Entry("empty", 0.0, 0.0))
+        yield Ranking(entries, _null_odds(null, entries) if null else None)
+
+
+def choose_answers(
+    nbest: Mapping[str, Sequence[Mapping]],
+    null_odds: Mapping[str, float],
+    null_score_diff_threshold: float = 0.0,
+) -> dict[str, str]:
+    """The answer to each question: the first of its list; with null odds the first that is not "", unless the odds
+    are above the threshold.
+
+    A question whose list holds nothing but "" is answered "" under any threshold.
+    """
+    if not null_odds:
+        return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
+    best = {
+        qas_id: next((entry["text"] for entry in entries if entry["text"]), "")
+        for qas_id, entries in nbest.items()
+    }
+    return {
+        qas_id: "" if null_odds[qas_id] > null_score_diff_threshold else text for qas_id, text in best.items()
+    }
+
+
+def write_json(path: str, content: Any):
+    """Writes JSON as the original: indented by 4, ASCII, in the order of `content`.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    with files.replacing(path) as file:
+        file.write(json.dumps(content, indent=4) + "\n")
+
+
+class _Window(NamedTuple):
+    """A window with what its model says.
+
+    Attributes:
+        feature: the window.
+        start_logits: float64[max_seq_length].
+        end_logits: float64[max_seq_length].
+    """
+
+    feature: InputFeatures
+    start_logits: np.ndarray
+    end_logits: np.ndarray
+
+
+class _Span(NamedTuple):
+    """A candidate: positions in the sequence of a window, (0, 0) for "no answer"."""
+
+    window: int
+    start: int
+    end: int
+    start_logit: float
+    end_logit: float
+
+
+def _window(feature: InputFeatures, results: Mapping[int, RawResult], qas_id: str) -> _Window:
+    result = results.get(feature.unique_id)
+    if result is None:
+        raise ValueError(f"window {feature.unique_id} of question {qas_id} has no result")
+    window = _Window(feature, np.asarray(result.start_logits, float), np.asarray(result.end_logits, float))
+    if not (np.isfinite(window.start_logits).all() and np.isfinite(window.end_logits).all()):
+        raise InputError(
+            f"question {qas_id}: the model gives logits that are no finite numbers; its checkpoint is damaged, or its "
+            "training diverged"
+        )
+    return window
+
+
+def _null_span(windows: Sequence[_Window]) -> _Span:
+    """ "No answer" in the window that makes least of it; the first of equal ones."""
+    nulls = (
+        _Span(number, 0, 0, float(window.start_logits[0]), float(window.end_logits[0]))
+        for number, window in enumerate(windows)
+    )
+    return min(nulls, key=lambda null: null.start_logit + null.end_logit, default=_Span(0, 0, 0, 0.0, 0.0))
+
+
+def _ranked_spans(
+    windows: Sequence[_Window], n_best_size: int, max_answer_length: int, null: _Span | None
+) -> Iterator[_Span]:
+    """Candidates of a question by falling sum of logits.
+
+    Equal ones keep the original's order: by window, rank of the start, rank of the end, and `null` last.
+    """
+    parts = [_spans(number, window, n_best_size, max_answer_length) for number, window in enumerate(windows)]
+    if null:
+        parts.append(tuple(np.array([value]) for value in null))
+    if not parts:
+        return
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    order = np.argsort(-(columns[3] + columns[4]), kind="stable")
+    yield from itertools.starmap(_Span, zip(*(column[order].tolist() for column in columns), strict=True))
+
+
+def _spans(number: int, window: _Window, n_best_size: int, max_answer_length: int) -> tuple[np.ndarray, ...]:
+    """The pairs of positions that can be an answer, the likelier starts first: the columns of `_Span`, [candidates]."""
+    size = len(window.feature.tokens)
+    in_document = dense(window.feature.token_to_orig_map, size, -1) >= 0
+    is_start = in_document & dense(window.feature.token_is_max_context, size, False)
+    starts = _best_positions(window.start_logits, n_best_size, is_start)
+    ends = _best_positions(window.end_logits, n_best_size, in_document)
+    num_tokens = ends - starts[:, None] + 1  # [starts, ends]
+    rows, columns = np.nonzero((num_tokens >= 1) & (num_tokens <= max_answer_length))
+    starts, ends = starts[rows], ends[columns]
+    return (
+        np.full(len(starts), number),
+        starts,
+        ends,
+        window.start_logits[starts],
+        window.end_logits[ends],
+    )
+
+
+def _best_positions(logits: np.ndarray, n_best_size: int, allowed: np.ndarray) -> np.ndarray:
+    """The positions of the highest logits, of equal ones the first, less those that are not allowed."""
+    best = np.argsort(-logits, kind="stable")[:n_best_size]
+    best = best[best < len(allowed)]
+    return best[allowed[best]]
+
+
+def _nbest(
+    spans: Iterable[_Span],
+    windows: Sequence[_Window],
+    example: SquadExample,
+    n_best_size: int,
+    final_text: FinalText,
+) -> list[Entry]:
+    """The first candidates of different texts; "no answer" has the text ""."""
+    entries, seen = [], set()
+    for span in spans:
+        if len(entries) >= n_best_size:
+            break
+        text, words = "", None
+        if span.start > 0:
+            feature = windows[span.window].feature
+            words = feature.token_to_orig_map[span.start], feature.token_to_orig_map[span.end]
+            text = _text(span, feature, example, words, final_text)
+            if text in seen:
+                continue
+        seen.add(text)
+        entries.append(Entry(text, span.start_logit, span.end_logit, words))
+    return entries
+
+
+def _text(
+    span: _Span,
+    feature: InputFeatures,
+    example: SquadExample,
+    words: tuple[int, int],
+    final_text: FinalText,
+) -> str:
+    pieces = " ".join(feature.tokens[span.start : span.end + 1])
+    pred_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
+    first, last = words
+    return final_text(pred_text, " ".join(example.doc_tokens[first : last + 1]))
+
+
+def _null_odds(null: _Span, entries: Sequence[Entry]) -> float:
+    best = next((entry for entry in entries if entry.text), None)
+    if best is None:
+        return CERTAINLY_NO_ANSWER
+    return null.start_logit + null.end_logit - best.start_logit - best.end_logit

@@ -1,0 +1,195 @@
+"""Questions about raw text, answered inside a graph: the spans that tasks/squad/answers.py chooses.
+
+In: strings, and a model. Out: answers cut from their contexts, with their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from official_bert.data.text.graph_inputs import TextReader, Windows, document_windows, in_batches
+from official_bert.data.text.graph_tokenizer import Pieces, readable
+from official_bert.tasks.squad.answers import CERTAINLY_NO_ANSWER
+from official_bert.tasks.squad.task import NO_POSITION, AnswerRules, TextRules
+
+# What a question of version 1 is answered that has nothing to choose from, an empty context say.
+_NOTHING_TO_CHOOSE = "empty"
+_NO_PLACE = -1
+_NO_SCORE = tf.float64.min  # also what the highest of no scores is
+
+
+class _Spans(NamedTuple):
+    """The best span of each window, or question; [n] each.
+
+    Attributes:
+        scores: float64, the sum of its logits; _NO_SCORE where there is no span.
+        first: int32, its first piece, counted in the context; -1 where there is no span.
+        last: int32, its last piece, likewise.
+    """
+
+    scores: tf.Tensor
+    first: tf.Tensor
+    last: tf.Tensor
+
+
+def answer_questions(
+    logits: Callable[[dict[str, tf.Tensor]], tf.Tensor],
+    questions: tf.Tensor,
+    contexts: tf.Tensor,
+    reader: TextReader,
+    rules: AnswerRules,
+    text_rules: TextRules,
+) -> dict[str, tf.Tensor]:
+    """The best answer to each question.
+
+    Args:
+        logits: encoder features to the logits of starts and ends, float32[windows, length, 2].
+        questions: string[batch].
+        contexts: string[batch].
+        reader: of the model.
+        rules: how logits become answers.
+        text_rules: how contexts are cut, and what counts as no answer.
+
+    Returns:
+        `answer`, string[batch]; `start` and `end`, int32[batch], where it stands in the context, in characters (code
+        points); `start_piece` and `end_piece`, int32[batch], its first and last piece; `score`, float32[batch], the
+        sum of its logits; with version 2 `null_odds`, float32[batch].
+        An answer that is not cut from the context has the places -1: "", or "empty" in version 1.
+    """
+    pieces = reader.tokenizer.pieces(contexts)
+    windows = document_windows(
+        reader.tokenizer.encode(questions),
+        pieces.ids,
+        reader.max_seq_length,
+        text_rules.doc_stride,
+        text_rules.max_query_length,
+        reader.vocab,
+    )
+    if text_rules.ranks_padding:
+        windows = _padded(windows, reader.max_seq_length)
+    found = in_batches(logits, windows.features, tf.float32)
+    if not text_rules.ranks_padding:
+        found = tf.where(windows.features["input_mask"][..., None] > 0, found, NO_POSITION)
+    found = tf.cast(found, tf.float64)  # the sums of different spans should not round alike
+    num_questions = tf.shape(questions)[0]
+    best = _best_of_windows(windows, found[..., 0], found[..., 1], rules)
+    best = _best_of_questions(best, windows.texts, num_questions)
+    has_answer, null_scores, null_odds = best.scores > _NO_SCORE, tf.zeros_like(best.scores), {}
+    if rules.version_2_with_negative:
+        null_scores = _null_scores(found[:, 0, 0] + found[:, 0, 1], windows.texts, num_questions)
+        if rules.n_best_size == 1:  # the list holds the better of the two
+            has_answer &= best.scores >= null_scores
+        odds = tf.where(has_answer, null_scores - best.scores, CERTAINLY_NO_ANSWER)
+        has_answer &= odds <= text_rules.null_score_diff_threshold
+        null_odds = {"null_odds": tf.cast(odds, tf.float32)}
+    answers = _cut(best, has_answer, contexts, pieces, "" if null_odds else _NOTHING_TO_CHOOSE)
+    scores = tf.cast(tf.where(has_answer, best.scores, null_scores), tf.float32)
+    return answers | {"score": scores} | null_odds
+
+
+def _padded(windows: Windows, length: int) -> Windows:
+    """Windows filled up to a length."""
+    missing = [[0, 0], [0, length - tf.shape(windows.pieces)[1]]]
+
+    def padded(values, filler):
+        return tf.ensure_shape(tf.pad(values, missing, constant_values=filler), [None, length])
+
+    return windows._replace(
+        features={name: padded(values, 0) for name, values in windows.features.items()},
+        pieces=padded(windows.pieces, -1),
+        is_own=padded(windows.is_own, False),
+    )
+
+
+def _best_of_windows(
+    windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, rules: AnswerRules
+) -> _Spans:
+    """The best span of each window; of equal ones that of the better start, then of the better end.
+
+    Args:
+        windows: n.
+        start_logits, end_logits: float64[n, length].
+        rules: how logits become answers.
+    """
+    k = tf.minimum(rules.n_best_size, tf.shape(start_logits)[1])
+    starts, ends = (
+        tf.math.top_k(logits, k) for logits in (start_logits, end_logits)
+    )  # [n, k], equal ones in order
+    is_start = tf.gather(windows.is_own, starts.indices, batch_dims=1)
+    first, last = (tf.gather(windows.pieces, found.indices, batch_dims=1) for found in (starts, ends))
+    num_pieces = last[:, None] - first[..., None] + 1  # [n, starts, ends]
+    is_span = is_start[..., None] & (last >= 0)[:, None]
+    is_span &= (num_pieces >= 1) & (num_pieces <= rules.max_answer_length)
+    scores = tf.where(is_span, starts.values[..., None] + ends.values[:, None], _NO_SCORE)
+    scores, places = _highest(tf.reshape(scores, [tf.shape(scores)[0], k * k]))
+    has_span = scores > _NO_SCORE
+    first, last = (
+        tf.where(has_span, tf.gather(of_rank, rank, batch_dims=1), _NO_PLACE)
+        for of_rank, rank in ((first, places // k), (last, places % k))
+    )
+    return _Spans(scores, first, last)
+
+
+def _best_of_questions(spans: _Spans, texts: tf.Tensor, num_questions: tf.Tensor) -> _Spans:
+    """The best span of each question; of equal ones that of the first window.
+
+    Args:
+        spans: of windows.
+        texts: int32[windows], the question that each is of.
+        num_questions: int32[].
+    """
+    num_windows = tf.size(texts)
+    scores = tf.math.unsorted_segment_max(spans.scores, texts, num_questions)
+    is_best = (spans.scores > _NO_SCORE) & (spans.scores == tf.gather(scores, texts))
+    best_windows = tf.where(is_best, tf.range(num_windows), num_windows)
+    rows = tf.math.unsorted_segment_min(best_windows, texts, num_questions)
+    rows = tf.minimum(rows, num_windows)  # behind the last where a question has no span
+    first, last = (
+        tf.gather(tf.concat([places, [_NO_PLACE]], axis=0), rows) for places in (spans.first, spans.last)
+    )
+    return _Spans(scores, first, last)
+
+
+def _null_scores(scores: tf.Tensor, texts: tf.Tensor, num_questions: tf.Tensor) -> tf.Tensor:
+    """The lowest score of "no answer" of each question's windows, 0 where there are none: float64[num_questions]."""
+    lowest = tf.math.unsorted_segment_min(scores, texts, num_questions)
+    num_windows = tf.math.unsorted_segment_sum(tf.ones_like(texts), texts, num_questions)
+    return tf.where(num_windows > 0, lowest, 0.0)
+
+
+def _cut(
+    spans: _Spans, has_answer: tf.Tensor, contexts: tf.Tensor, pieces: Pieces, otherwise: str
+) -> dict[str, tf.Tensor]:
+    """The answers and their places.
+
+    Args:
+        spans: of the questions.
+        has_answer: bool[batch], whether the answer is the span.
+        contexts: string[batch].
+        pieces: of the contexts.
+        otherwise: the answer if it is not.
+    """
+    row_starts = tf.cast(pieces.ids.row_starts(), tf.int32)
+
+    def of_pieces(values: tf.RaggedTensor, numbers: tf.Tensor) -> tf.Tensor:
+        padded = tf.concat([values.values, [_NO_PLACE]], axis=0)
+        return tf.gather(padded, tf.where(has_answer, row_starts + numbers, tf.size(padded) - 1))
+
+    start, end = of_pieces(pieces.starts, spans.first), of_pieces(pieces.ends, spans.last)
+    cut = tf.strings.substr(readable(contexts), tf.maximum(start, 0), end - start, unit="UTF8_CHAR")
+    return {
+        "answer": tf.where(has_answer, cut, otherwise),
+        "start": start,
+        "end": end,
+        "start_piece": tf.where(has_answer, spans.first, _NO_PLACE),
+        "end_piece": tf.where(has_answer, spans.last, _NO_PLACE),
+    }
+
+
+def _highest(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The highest of [n, m] in each row, and where it stands, the first of equal ones: [n] each."""
+    best = tf.math.top_k(scores, 1)
+    return best.values[:, 0], best.indices[:, 0]

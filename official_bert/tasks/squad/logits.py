@@ -1,0 +1,73 @@
+"""Files of logits, for ensembles: what a model says of every window, and of which file and settings.
+
+An .npz with `unique_ids`, int64[n], `start_logits` and `end_logits`, float32[n, max_seq_length], and `made_from`.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from official_bert import files
+from official_bert.errors import InputError
+from official_bert.tasks.squad.answers import RawResult
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of a file's content."""
+    with files.open_file(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str, object]):
+    """Writes a file.
+
+    Args:
+        path: of the file.
+        results: of all windows.
+        made_from: what decides which windows there are; JSON values by name.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    unique_ids, start_logits, end_logits = zip(*results, strict=True) if results else ((), (), ())
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        unique_ids=np.array(unique_ids, np.int64),
+        start_logits=np.array(start_logits, np.float32),
+        end_logits=np.array(end_logits, np.float32),
+        made_from=np.array(json.dumps(dict(made_from))),
+    )
+    with files.replacing(path, "wb") as file:
+        file.write(buffer.getvalue())
+
+
+def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
+    """Reads a file.
+
+    Args:
+        path: of the file.
+        made_from: what it has to be made from.
+
+    Raises:
+        InputError: no such file, no file of logits, or one that is made from something else.
+    """
+    with files.open_file(path, "rb") as file:
+        content = file.read()
+    try:
+        with np.load(io.BytesIO(content)) as arrays:
+            found = json.loads(str(arrays["made_from"]))
+            columns = [arrays[name] for name in ("unique_ids", "start_logits", "end_logits")]
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: no file of logits; predict again in its folder") from error
+    differing = [name for name, value in made_from.items() if found.get(name) != value]
+    if differing:
+        raise InputError(
+            f"{path}: its logits are of another {' and another '.join(differing)}; all runs of an ensemble have to "
+            "predict the same file with the same vocabulary and settings"
+        )
+    return [RawResult(int(unique_id), start, end) for unique_id, start, end in zip(*columns, strict=True)]

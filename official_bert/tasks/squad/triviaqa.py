@@ -1,0 +1,142 @@
+"""TriviaQA-Wiki into SQuAD training data, as in the paper: the first 400 words of each document that hold an answer.
+
+In: TriviaQA's JSON (questions, aliases of their answers, names of documents) and the folder of the documents. Out:
+SQuAD JSON of version 1.1 with one answer to each question and document.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from official_bert import files
+from official_bert.errors import InputError
+from official_bert.tasks.squad.examples import field, read_json
+
+MAX_DOCUMENT_WORDS = 400
+
+_QUESTIONS_BETWEEN_LINES = 10_000
+_WORD = re.compile(r"\S+")
+_OTHER_BLANKS = re.compile("[^\\S \t\r\n\u202f]")  # white space that is part of a word in squad.find_words
+
+
+class Counts(NamedTuple):
+    """What became of the pairs of a question and a document.
+
+    Attributes:
+        written: pairs with an answer, written.
+        without_answer: pairs whose beginning holds no answer, left out.
+        missing: pairs whose document is not in the folder, left out.
+    """
+
+    written: int
+    without_answer: int
+    missing: int
+
+
+def triviaqa_to_squad(
+    input_file: str, evidence_dir: str, output_file: str, max_document_words: int = MAX_DOCUMENT_WORDS
+) -> Counts:
+    """Writes the SQuAD file of a TriviaQA-Wiki file and logs the counts.
+
+    Args:
+        input_file: TriviaQA JSON, such as wikipedia-train.json.
+        evidence_dir: folder of the documents, such as evidence/wikipedia.
+        output_file: SQuAD JSON; a question of two documents becomes two, `<question id>--<document>`.
+        max_document_words: where documents are cut, in words between whitespace.
+
+    Raises:
+        InputError: no such file, one that is no TriviaQA JSON or lacks something, no document found, or no
+            answer in any.
+    """
+    paragraphs: dict[str, dict[str, Any] | None] = {}  # by document: its questions share one
+    written = without_answer = missing = 0
+    for number, (question_id, question, aliases, documents) in enumerate(_questions(input_file), 1):
+        if number % _QUESTIONS_BETWEEN_LINES == 0:
+            logging.info("%d questions, %d with a document so far", number, written)
+        for name in documents:
+            if name not in paragraphs:
+                text = _beginning(os.path.join(evidence_dir, name), max_document_words)
+                paragraphs[name] = None if text is None else {"context": text, "qas": []}
+            paragraph = paragraphs[name]
+            if paragraph is None:
+                missing += 1
+                continue
+            found = find_answer(paragraph["context"], aliases)
+            if found is None:
+                without_answer += 1
+                continue
+            written += 1
+            answer = {"text": found.group(), "answer_start": found.start()}
+            paragraph["qas"].append(
+                {"id": f"{question_id}--{name}", "question": question, "answers": [answer]}
+            )
+    counts = Counts(written, without_answer, missing)
+    if missing and not written + without_answer:
+        raise InputError(
+            f"{evidence_dir}: has none of the {missing} documents that {input_file} names; give the folder of "
+            "TriviaQA's Wikipedia evidence"
+        )
+    articles = [
+        {"title": name, "paragraphs": [paragraph]}
+        for name, paragraph in paragraphs.items()
+        if paragraph and paragraph["qas"]
+    ]
+    if not articles:
+        raise InputError(
+            f"{input_file}: none of its questions has a document that begins with an answer; give a larger "
+            "--max_document_words, or the file that these documents belong to"
+        )
+    with files.replacing(output_file) as file:
+        json.dump({"version": "1.1", "data": articles}, file)
+    logging.info(
+        "%s: %d questions with a document; left out: %d whose document begins without an answer, %d without a document",
+        output_file,
+        *counts,
+    )
+    return counts
+
+
+def find_answer(text: str, aliases: Iterable[str]) -> re.Match | None:
+    """Where one of the aliases first stands in a text as whole words, in whatever case; the longest of them there."""
+    plain = " ".join(text.lower().split())
+    # Compiling dozens of aliases would take most of the time; few of them stand in the text.
+    words = [alias.split() for alias in aliases]
+    patterns = [
+        r"\s+".join(map(re.escape, alias)) for alias in words if " ".join(alias).lower() in plain and alias
+    ]
+    if not patterns:
+        return None
+    patterns.sort(key=len, reverse=True)
+    return re.search(rf"(?<!\w)(?:{'|'.join(patterns)})(?!\w)", text, re.IGNORECASE)
+
+
+def _questions(input_file: str) -> Iterator[tuple[str, str, list[str], list[str]]]:
+    """Id, question, aliases of the answer and documents of every question."""
+    for number, entry in enumerate(field(read_json(input_file), "Data", list, input_file), 1):
+        question_id = field(entry, "QuestionId", str, f"{input_file}: question {number}")
+        where = f"{input_file}: question {question_id}"
+        answer = field(entry, "Answer", dict, where)
+        aliases = [field(answer, "Value", str, where), *field(answer, "Aliases", list, where)]
+        if answer.get("HumanAnswers") is not None:
+            aliases += field(answer, "HumanAnswers", list, where)
+        if not all(isinstance(alias, str) for alias in aliases):
+            raise InputError(f"{where}: has an answer that is no text; put it into quotes")
+        pages = field(entry, "EntityPages", list, where)
+        documents = dict.fromkeys(field(page, "Filename", str, where) for page in pages)  # each once
+        yield question_id, field(entry, "Question", str, where), aliases, list(documents)
+
+
+def _beginning(path: str, max_words: int) -> str | None:
+    """The first words of a document, every blank in it one that separates words; None if there is no such document."""
+    if not files.exists(path):
+        return None
+    with files.open_file(path, "rb") as file:
+        text = file.read().decode("utf-8", "ignore")
+    end = 0
+    for _, word in zip(range(max_words), _WORD.finditer(text), strict=False):
+        end = word.end()
+    return _OTHER_BLANKS.sub(" ", text[:end])

@@ -1,0 +1,300 @@
+"""Questions and documents into the windows that a model reads.
+
+In: `SquadExample`s and a tokenizer. Out: `InputFeatures`, one for each window, in arrays: a window of 384 takes a
+fifth of the memory that lists and dictionaries would.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.errors import InputError
+from official_bert.tasks.squad.examples import SquadExample
+from official_bert.tokenization import FullTokenizer
+
+_FIRST_UNIQUE_ID = 1000000000
+_LOGGED_EXAMPLES = 20
+_CACHED_WORDS = 1 << 18
+
+
+@dataclass(slots=True, eq=False)
+class InputFeatures:
+    """A window of a document behind its question: `[CLS] question [SEP] window [SEP]`, padded with 0.
+
+    Attributes:
+        unique_id: number of the window, counted up from 1000000000 over a file.
+        example_index: number of its question.
+        doc_span_index: number of the window among those of its question.
+        tokens: pieces, special tokens included, without padding.
+        token_to_orig_map: position in the sequence -> word of the document, for the window's positions.
+        token_is_max_context: the same positions -> whether no other window shows more on both sides.
+        input_ids: int[max_seq_length].
+        input_mask: int[max_seq_length], 1 for tokens.
+        segment_ids: int[max_seq_length], 1 for the window.
+        start_position: position of the answer's first piece; 0 if the window does not hold the whole answer; None in
+            prediction.
+        end_position: position of its last piece, likewise.
+        is_impossible: whether the question has no answer in the whole document.
+    """
+
+    unique_id: int
+    example_index: int
+    doc_span_index: int
+    tokens: Sequence[str]
+    token_to_orig_map: Mapping[int, int]
+    token_is_max_context: Mapping[int, bool]
+    input_ids: Sequence[int]
+    input_mask: Sequence[int]
+    segment_ids: Sequence[int]
+    start_position: int | None = None
+    end_position: int | None = None
+    is_impossible: bool | None = None
+
+
+class PositionMap(Mapping):
+    """A read-only dictionary from consecutive positions to values, kept as an array.
+
+    Args:
+        first: the first position.
+        values: any[length], the values of positions first, first + 1, ...
+    """
+
+    __slots__ = ("first", "values")
+
+    def __init__(self, first: int, values: np.ndarray):
+        self.first, self.values = first, values
+
+    def __getitem__(self, position: int):
+        index = position - self.first
+        if not 0 <= index < len(self.values):
+            raise KeyError(position)
+        return self.values[index].item()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.first + len(self.values)))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def dense(position_map: Mapping[int, int], length: int, default: int) -> np.ndarray:
+    """Values of positions 0 to length - 1 as an array[length]; `default` where the map has none."""
+    values = np.full(length, default)
+    if isinstance(position_map, PositionMap):
+        last = position_map.first + len(position_map)
+        values[position_map.first : last] = position_map.values[: max(0, length - position_map.first)]
+    else:
+        for position, value in position_map.items():
+            if position < length:
+                values[position] = value
+    return values
+
+
+def convert_examples_to_features(
+    examples: Iterable[SquadExample],
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    is_training: bool,
+    output_fn: Callable[[InputFeatures], object],
+    num_logged: int = _LOGGED_EXAMPLES,
+):
+    """Cuts the document of every question into overlapping windows and hands each to `output_fn`, in order.
+
+    A question without a word in its document gives no window.
+
+    Args:
+        examples: the questions.
+        tokenizer: splits words into pieces.
+        max_seq_length: length of a window with its question and the special tokens, in tokens.
+        doc_stride: from the start of a window to the start of the next, in tokens.
+        max_query_length: where a question is cut off, in tokens.
+        is_training: whether the answer's positions are worked out.
+        output_fn: takes each InputFeatures.
+        num_logged: how many questions have their windows logged.
+
+    Raises:
+        InputError: lengths that leave no room for a document, or a stride below 1.
+    """
+    if doc_stride < 1:
+        raise InputError(f"--doc_stride={doc_stride}: windows must move on; give a number of at least 1")
+    pieces = _WordPieces(tokenizer)
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    unique_ids = itertools.count(_FIRST_UNIQUE_ID)
+    words, document, num_empty = None, None, 0
+    for example_index, example in enumerate(examples):
+        if example.doc_tokens is not words:  # the questions of a paragraph share their words
+            words, document = example.doc_tokens, _document(example.doc_tokens, pieces)
+        query = tokenizer.tokenize(example.question_text)[:max_query_length]
+        max_tokens = max_seq_length - len(query) - 3
+        if max_tokens < 1:
+            raise InputError(
+                f"--max_seq_length={max_seq_length}: question {example.qas_id} of {len(query)} tokens leaves no room "
+                "for its document; give a larger one, or a smaller --max_query_length"
+            )
+        head = np.array([cls_id, *tokenizer.convert_tokens_to_ids(query), sep_id], np.int32)
+        answer = _answer_tokens(example, document, tokenizer) if is_training else None
+        spans = doc_spans(len(document.tokens), max_tokens, doc_stride)
+        owner = max_context_span(spans)
+        num_empty += not spans
+        for index, (start, length) in enumerate(spans):
+            inputs = slice(start, start + length)
+            offset, end = len(head), len(head) + length
+            input_ids = np.zeros(max_seq_length, np.int32)
+            input_ids[:offset], input_ids[offset:end], input_ids[end] = head, document.ids[inputs], sep_id
+            input_mask, segment_ids = np.zeros((2, max_seq_length), np.int8)
+            input_mask[: end + 1] = 1
+            segment_ids[offset : end + 1] = 1
+            feature = InputFeatures(
+                unique_id=next(unique_ids),
+                example_index=example_index,
+                doc_span_index=index,
+                tokens=["[CLS]", *query, "[SEP]", *document.tokens[inputs], "[SEP]"],
+                token_to_orig_map=PositionMap(offset, document.word_of_token[inputs]),
+                token_is_max_context=PositionMap(offset, owner[inputs] == index),
+                input_ids=input_ids,
+                input_mask=input_mask,
+                segment_ids=segment_ids,
+                is_impossible=example.is_impossible,
+            )
+            if is_training:
+                feature.start_position, feature.end_position = _positions(answer, start, length, offset)
+            if example_index < num_logged:
+                _log(feature)
+            output_fn(feature)
+    if num_empty:
+        logging.warning("%d questions have an empty document and give no window", num_empty)
+
+
+def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[int, int]]:
+    """(start, length) of the windows over a document of `num_tokens`; none over an empty one.
+
+    A stride larger than a window becomes the window's length.
+    """
+    starts = [0]
+    while starts[-1] + max_tokens < num_tokens:
+        starts.append(starts[-1] + min(max_tokens, doc_stride))
+    return [(start, min(max_tokens, num_tokens - start)) for start in starts if num_tokens]
+
+
+def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:
+    """The window that shows most of what surrounds each token of a document: int32[num_tokens].
+
+    A window's score is the smaller of the tokens left and right of it in the window, plus 0.01 for each token of the
+    window; of equal ones the first wins.
+
+    Args:
+        spans: (start, length) of the windows, which cover the document.
+    """
+    num_tokens = sum(spans[-1]) if spans else 0
+    owner = np.zeros(num_tokens, np.int32)
+    if len(spans) == 1:
+        return owner
+    best = np.full(num_tokens, -1.0)
+    for index, (start, length) in enumerate(spans):
+        left = np.arange(length)
+        score = np.minimum(left, left[::-1]) + 0.01 * length
+        window = slice(start, start + length)
+        is_better = score > best[window]
+        best[window][is_better] = score[is_better]
+        owner[window][is_better] = index
+    return owner
+
+
+class _Document(NamedTuple):
+    """Pieces of a document.
+
+    Attributes:
+        tokens: the pieces.
+        ids: int32[num_tokens].
+        word_of_token: int32[num_tokens], the word that each piece is of.
+        first_token_of_word: int64[num_words], the piece that each word begins with; a word without pieces has the
+            number of the piece that comes next.
+    """
+
+    tokens: list[str]
+    ids: np.ndarray
+    word_of_token: np.ndarray
+    first_token_of_word: np.ndarray
+
+
+class _WordPieces(dict):
+    """Word -> its pieces and their ids, looked up once; forgets all when full."""
+
+    def __init__(self, tokenizer: FullTokenizer):
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, word: str) -> tuple[list[str], list[int]]:
+        if len(self) >= _CACHED_WORDS:
+            self.clear()
+        tokens = self._tokenizer.tokenize(word)
+        self[word] = found = (tokens, self._tokenizer.convert_tokens_to_ids(tokens))
+        return found
+
+
+def _document(words: Sequence[str], pieces: _WordPieces) -> _Document:
+    found = [pieces[word] for word in words]
+    counts = np.array([len(tokens) for tokens, _ in found], int)
+    tokens = list(itertools.chain.from_iterable(tokens for tokens, _ in found))
+    ids = np.fromiter(itertools.chain.from_iterable(ids for _, ids in found), np.int32, len(tokens))
+    word_of_token = np.repeat(np.arange(len(words), dtype=np.int32), counts)
+    return _Document(tokens, ids, word_of_token, np.cumsum(counts) - counts)
+
+
+def _answer_tokens(
+    example: SquadExample, document: _Document, tokenizer: FullTokenizer
+) -> tuple[int, int] | None:
+    """The answer's first and last piece in the document; None if there is no answer.
+
+    Where the answer's own pieces stand within those of its words, they are meant: of "(1895-1943)." the piece 1895.
+    """
+    if example.is_impossible:
+        return None
+    start = int(document.first_token_of_word[example.start_position])
+    end = len(document.tokens) - 1
+    if example.end_position < len(example.doc_tokens) - 1:
+        end = int(document.first_token_of_word[example.end_position + 1]) - 1
+    answer = tokenizer.tokenize(example.orig_answer_text)
+    for first in range(start, end - len(answer) + 2):
+        last = first + len(answer) - 1
+        if answer and document.tokens[first : last + 1] == answer:
+            return first, last
+    return start, end
+
+
+def _positions(answer: tuple[int, int] | None, start: int, length: int, offset: int) -> tuple[int, int]:
+    """The answer's positions in the sequence of a window, which holds the document's pieces from `offset` on."""
+    if answer is None or answer[0] < start or answer[1] >= start + length:
+        return 0, 0
+    return answer[0] - start + offset, answer[1] - start + offset
+
+
+def _log(feature: InputFeatures):
+    logging.info("*** Example ***")
+    for name in ("unique_id", "example_index", "doc_span_index"):
+        logging.info("%s: %s", name, getattr(feature, name))
+    logging.info("tokens: %s", " ".join(feature.tokens))
+    for name in ("token_to_orig_map", "token_is_max_context"):
+        logging.info(
+            "%s: %s", name, " ".join(f"{key}:{value}" for key, value in getattr(feature, name).items())
+        )
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        logging.info("%s: %s", name, " ".join(map(str, getattr(feature, name))))
+    if feature.start_position is None:
+        return
+    if feature.is_impossible:
+        logging.info("impossible example")
+        return
+    start, end = feature.start_position, feature.end_position
+    logging.info("start_position: %d", start)
+    logging.info("end_position: %d", end)
+    logging.info("answer: %s", " ".join(feature.tokens[start : end + 1]))

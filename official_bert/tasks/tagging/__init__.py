@@ -1,0 +1,1 @@
+"""A label for each word, as in named entity recognition: run_ner.py."""

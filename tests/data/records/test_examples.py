@@ -1,0 +1,82 @@
+"""TensorFlow's own protobuf is the oracle."""
+
+import numpy as np
+import pytest
+
+from official_bert.data.records.examples import MalformedExample, decode_example, encode_examples
+
+ROWS = {
+    "small": np.array([[0, 1, 127], [5, 0, 3]]),
+    "mixed": np.array([[0, 127, 128], [16383, 16384, 30521]], np.int32),
+    "wide": np.array([[2**31, 0], [2**63 - 1, 1]]),
+    "negative": np.array([[-1], [-(2**63)]]),
+    "unsigned": np.array([[2**32 - 1, 7], [2**28, 2**28 - 1]], np.uint32),
+    "weights": np.array([[1.0, 0.5], [0.0, -3.25e-7]], np.float32),
+    "doubles": np.array([[0.1], [2.0]]),
+    "none": np.zeros((2, 0), np.int64),
+    "no_floats": np.zeros((2, 0), np.float32),
+    "é": np.arange(400).reshape(2, 200),  # a message of more than 127 bytes
+}
+
+
+@pytest.fixture(scope="module")
+def train():
+    return pytest.importorskip("tensorflow").train
+
+
+def tf_example(train, row):
+    def feature(values):
+        if values.dtype.kind == "f":
+            return train.Feature(float_list=train.FloatList(value=values.tolist()))
+        return train.Feature(int64_list=train.Int64List(value=values.tolist()))
+
+    features = {name: feature(values[row]) for name, values in ROWS.items()}
+    return train.Example(features=train.Features(feature=features))
+
+
+def test_encodes_as_tensorflow_with_sorted_keys(train):
+    expected = [tf_example(train, row).SerializeToString(deterministic=True) for row in range(2)]
+    assert encode_examples(ROWS) == expected
+
+
+def test_decodes_what_tensorflow_wrote(train):
+    example = tf_example(train, 1)
+    example.features.feature["text"].bytes_list.value.extend([b"a", b"", b"long" * 60])
+    example.features.feature["unset"].SetInParent()
+    decoded = decode_example(example.SerializeToString())
+    assert decoded.keys() == {*ROWS, "text", "unset"}
+    assert decoded.pop("text").tolist() == [b"a", b"", b"long" * 60]
+    assert decoded.pop("unset").tolist() == []
+    for name, values in decoded.items():
+        is_float = ROWS[name].dtype.kind == "f"
+        assert values.dtype == (np.float32 if is_float else np.int64), name
+        np.testing.assert_array_equal(values, ROWS[name][1].astype(values.dtype), err_msg=name)
+
+
+def test_decodes_lists_that_are_not_packed():
+    # Feature map {"a": [5, 300]}: each value a field of its own, as old writers did.
+    int64_list = b"\x08\x05\x08\xac\x02"
+    feature = b"\x1a" + bytes([len(int64_list)]) + int64_list
+    entry = b"\x0a\x01a\x12" + bytes([len(feature)]) + feature
+    features = b"\x0a" + bytes([len(entry)]) + entry
+    assert decode_example(b"\x0a" + bytes([len(features)]) + features)["a"].tolist() == [5, 300]
+
+
+def test_random_bytes_are_refused_or_parsed_but_never_crash():
+    good = encode_examples({"ids": np.arange(300)[None], "weights": np.ones((1, 3), np.float32)})[0]
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(3000):
+        damaged = bytearray(good[: rng.integers(1, len(good) + 1)])
+        for at in rng.integers(0, len(damaged), 3):
+            damaged[at] = rng.integers(256)
+        try:
+            decode_example(bytes(damaged))
+        except MalformedExample:
+            refused += 1
+    assert refused > 2000
+
+
+def test_one_row_needs_one_row_of_every_feature():
+    with pytest.raises(ValueError, match="zip"):
+        encode_examples({"a": np.zeros((2, 1), int), "b": np.zeros((3, 1), int)})

@@ -1,0 +1,145 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from official_bert.data.records.examples import encode_examples
+from official_bert.data.records.framing import frame, open_example_files, read_examples, read_records
+from official_bert.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def tf():
+    return pytest.importorskip("tensorflow")
+
+
+def features(first: int, count: int):
+    ids = np.arange(first, first + count)[:, None]
+    return {"ids": np.repeat(ids * 100, 3, axis=1), "weight": ids.astype(np.float32)}
+
+
+def write_three(path) -> bytes:
+    with open_example_files([str(path)]) as files:
+        files.write(features(0, 3))
+    return path.read_bytes()
+
+
+def test_tensorflow_reads_and_parses_what_we_write(tmp_path, tf):
+    path = tmp_path / "a.tfrecord"
+    write_three(path)
+    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    parsed = tf.io.parse_example(
+        records,
+        {"ids": tf.io.FixedLenFeature([3], tf.int64), "weight": tf.io.FixedLenFeature([1], tf.float32)},
+    )
+    np.testing.assert_array_equal(parsed["ids"], [[0, 0, 0], [100, 100, 100], [200, 200, 200]])
+    np.testing.assert_array_equal(parsed["weight"], [[0.0], [1.0], [2.0]])
+
+
+def test_we_read_what_tensorflow_writes(tmp_path, tf):
+    path = str(tmp_path / "a.tfrecord")
+    contents = [b"", b"one", b"two" * 1000]
+    with tf.io.TFRecordWriter(path) as writer:
+        for data in contents:
+            writer.write(data)
+    assert list(read_records(path)) == list(enumerate(contents))
+    with open(path, "rb") as file:
+        assert file.read() == b"".join(map(frame, contents))
+
+
+def test_examples_go_round_the_files_across_batches(tmp_path):
+    paths = [str(tmp_path / name) for name in "abc"]
+    with open_example_files(paths) as files:
+        files.write(features(0, 4))
+        files.write(features(4, 1))
+        files.write(features(5, 5))
+        assert files.num_written == 10
+    read = [[(number, int(example["ids"][0]) // 100) for number, example in read_examples(p)] for p in paths]
+    assert read == [[(0, 0), (1, 3), (2, 6), (3, 9)], [(0, 1), (1, 4), (2, 7)], [(0, 2), (1, 5), (2, 8)]]
+
+
+def test_reads_gzip(tmp_path):
+    path = tmp_path / "a.tfrecord.gz"
+    path.write_bytes(gzip.compress(frame(b"one") + frame(b"two")))
+    assert list(read_records(str(path))) == [(0, b"one"), (1, b"two")]
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(InputError, match=r"a\.tfrecord\.gz: record \d"):
+        list(read_records(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("damage", "number", "reason"),
+    [
+        (lambda whole, size: whole[:-1], 2, "the file ends within it"),
+        (lambda whole, size: whole[: size + 5], 1, "the file ends within it"),
+        (lambda whole, size: whole[:size] + b"\x01" + whole[size + 1 :], 1, "its length does not fit"),
+        (lambda whole, size: whole[: size + 20] + b"\xff" + whole[size + 21 :], 1, "its bytes do not fit"),
+        (lambda whole, size: whole + b"plain text that is no record", 3, "its length does not fit"),
+    ],
+)
+def test_damage_is_named_with_file_and_record(tmp_path, damage, number, reason):
+    path = tmp_path / "a.tfrecord"
+    whole = write_three(path)
+    path.write_bytes(
+        damage(whole, len(whole) // 3 - 1)
+    )  # the first record is two bytes shorter than the others
+    with pytest.raises(InputError, match=rf"a\.tfrecord: record {number} \(from 0\) is damaged: {reason}"):
+        list(read_records(str(path)))
+
+
+def test_a_record_that_is_no_example_is_named(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(frame(encode_examples(features(0, 1))[0]) + frame(b"\x0a\x7f"))
+    examples = read_examples(str(path))
+    assert next(examples)[0] == 0
+    with pytest.raises(
+        InputError, match=r"record 1 \(from 0\) is damaged: it is no tf.Example: it ends within a field"
+    ):
+        next(examples)
+
+
+def write_and_fail(paths):
+    with open_example_files(paths) as files:
+        files.write(features(0, 5))
+        raise KeyError
+
+
+def test_a_failure_leaves_nothing(tmp_path):
+    old = tmp_path / "b"
+    old.write_bytes(b"old")
+    with pytest.raises(KeyError):
+        write_and_fail([str(tmp_path / "a"), str(old)])
+    assert list(tmp_path.iterdir()) == [old]
+    assert old.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ["absent/a"],
+            r"absent/a: cannot be written \(No such file or directory\); check that its folder exists",
+        ),
+        (["ok", "."], "cannot be written, it is a folder"),
+        (["a", "b", "a"], "names a file twice"),
+        (["a", "./a"], "names a file twice"),
+        ([], "names no file"),
+    ],
+)
+def test_files_that_cannot_be_written_are_named(tmp_path, names, message):
+    with (
+        pytest.raises(InputError, match=message),
+        open_example_files([f"{tmp_path}/{name}" for name in names]),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_ends_in_gz_is_compressed(tmp_path):
+    for name in ("plain", "a.gz", "b.gz"):
+        with open_example_files([str(tmp_path / name)]) as written:
+            written.write(features(0, 5))
+    packed = (tmp_path / "a.gz").read_bytes()
+    assert gzip.decompress(packed) == (tmp_path / "plain").read_bytes()
+    assert packed == (tmp_path / "b.gz").read_bytes()
+    assert [number for number, _ in read_examples(str(tmp_path / "a.gz"))] == [0, 1, 2, 3, 4]

@@ -1,0 +1,235 @@
+"""Records are written with TensorFlow's own writer and carry their number, so that order can be seen."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.data.records import pretraining_input
+from official_bert.data.records.pretraining_input import (
+    check_first_record,
+    diagnose,
+    evaluation_dataset,
+    explaining_input_errors,
+    pretraining_limits,
+    reading_key,
+    training_dataset,
+)
+from official_bert.errors import InputError
+from official_bert.features import pretraining_features
+from tests.shared import ROOT
+
+SEQ, PREDICTIONS, VOCAB = 8, 2, 1000
+FEATURES = pretraining_features(SEQ, PREDICTIONS)
+LIMITS = pretraining_limits(VOCAB, 2, SEQ)
+
+
+def record_values(number: int) -> dict:
+    """A record that says its number in every id."""
+    return {
+        "input_ids": [number] * SEQ,
+        "input_mask": [1] * SEQ,
+        "segment_ids": [0, 1] * (SEQ // 2),
+        "masked_lm_positions": [1, SEQ - 1],
+        "masked_lm_ids": [number] * PREDICTIONS,
+        "masked_lm_weights": [1.0, 0.5],
+        "next_sentence_labels": [number % 2],
+    }
+
+
+def serialized(values: dict) -> bytes:
+    def feature(value):
+        if isinstance(value[0], float):
+            return tf.train.Feature(float_list=tf.train.FloatList(value=value))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+
+    features = {name: feature(value) for name, value in values.items()}
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def write(path, numbers, **changed) -> str:
+    """A record file; `changed` replaces fields of its last record."""
+    with tf.io.TFRecordWriter(str(path), "GZIP" if path.suffix == ".gz" else "") as writer:
+        for number in numbers:
+            last = number == numbers[-1]
+            writer.write(serialized(record_values(number) | (changed if last else {})))
+    return str(path)
+
+
+def consume(dataset, num_batches, files):
+    with explaining_input_errors(files, FEATURES, LIMITS):
+        batches = iter(dataset)
+        for _ in range(num_batches):
+            next(batches)
+
+
+def numbers_of(batch) -> list[int]:
+    return batch["input_ids"].numpy()[:, 0].tolist()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Five files of 40 records, one of them gzip, and an empty one: numbers 0 .. 199."""
+    folder = tmp_path_factory.mktemp("records")
+    (folder / "empty.tfrecord").touch()
+    names = [folder / f"{i}.tfrecord{'.gz' if i == 2 else ''}" for i in range(5)]
+    found = [write(name, range(40 * i, 40 * i + 40)) for i, name in enumerate(names)]
+    return [found[0], str(folder / "empty.tfrecord"), *found[1:]]
+
+
+def test_evaluation_reads_all_records_in_order_and_again(files):
+    batches = iter(evaluation_dataset(files, FEATURES, 7, LIMITS))
+    seen = [number for _ in range(43) for number in numbers_of(next(batches))]
+    assert seen == [number % 200 for number in range(43 * 7)]
+
+
+def test_values_and_types_of_a_batch(files):
+    batch = next(iter(evaluation_dataset(files, FEATURES, 3, LIMITS)))
+    assert list(batch) == [feature.name for feature in FEATURES]
+    for feature in FEATURES:
+        expected = [record_values(number)[feature.name] for number in (0, 1, 2)]
+        assert batch[feature.name].dtype == feature.dtype
+        np.testing.assert_array_equal(batch[feature.name], expected)
+
+
+def test_training_reads_every_record_about_equally_often_and_shuffled(files):
+    batches = iter(training_dataset(files, FEATURES, 10, seed=1, limits=LIMITS))
+    seen = [number for _ in range(100) for number in numbers_of(next(batches))]
+    counts = np.bincount(seen, minlength=200)
+    # 1,000 of 200 records: 5 each, give or take a pass that the file shuffle and the buffer hold back.
+    assert counts.min() >= 2
+    assert counts.max() <= 8
+    assert np.mean(np.diff(seen) == 1) < 0.1
+
+
+def test_the_seed_decides_the_order(files):
+    def first(seed):
+        batches = iter(training_dataset(files, FEATURES, 10, seed, LIMITS))
+        return [numbers_of(next(batches)) for _ in range(30)]
+
+    assert first(1) == first(1)
+    assert first(1) != first(2)
+
+
+def test_remote_files_are_read_in_parallel_in_the_same_order(files, monkeypatch):
+    local = iter(training_dataset(files, FEATURES, 10, 1, LIMITS))
+    monkeypatch.setattr(pretraining_input, "is_remote", lambda path: True)
+    remote = iter(training_dataset(files, FEATURES, 10, 1, LIMITS))
+    for _ in range(60):
+        assert numbers_of(next(local)) == numbers_of(next(remote))
+
+
+CONTINUE = """
+import sys
+import tensorflow as tf
+from tests.data.records.test_pretraining_input import FEATURES, LIMITS, numbers_of, training_dataset
+
+checkpoint, *files = sys.argv[1:]
+batches = iter(training_dataset(files, FEATURES, 10, seed=1, limits=LIMITS))
+tf.train.Checkpoint(iterator=batches).read(checkpoint).assert_consumed()
+print([numbers_of(next(batches)) for _ in range(50)])
+"""
+
+
+def test_another_process_goes_on_where_the_iterator_was_saved(files, tmp_path):
+    batches = iter(training_dataset(files, FEATURES, 10, seed=1, limits=LIMITS))
+    for _ in range(33):
+        next(batches)
+    checkpoint = tf.train.Checkpoint(iterator=batches).write(str(tmp_path / "input"))
+    expected = [numbers_of(next(batches)) for _ in range(50)]
+    finished = subprocess.run(
+        [sys.executable, "-c", CONTINUE, checkpoint, *files],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.stdout.strip() == str(expected), finished.stderr
+
+
+def test_a_saved_iterator_belongs_to_files_lengths_and_batch_size():
+    key = reading_key(["a", "b"], FEATURES, 10)
+    assert key == reading_key(("a", "b"), pretraining_features(SEQ, PREDICTIONS), 10)
+    others = [(["a"], FEATURES, 10), (["b", "a"], FEATURES, 10), (["a", "b"], FEATURES[:3], 10)]
+    assert key not in [reading_key(*other) for other in [*others, (["a", "b"], FEATURES, 11)]]
+
+
+WRONG = [
+    ("input_ids", [VOCAB] * SEQ, "input_ids holds 1000, and vocab_size of the config is 1000; "),
+    ("input_ids", [0] * 7 + [-1], "input_ids holds -1, and "),
+    ("masked_lm_ids", [5, 4000], "masked_lm_ids holds 4000, and vocab_size "),
+    ("masked_lm_positions", [0, SEQ], "masked_lm_positions holds 8, and --max_seq_length is 8; "),
+    ("segment_ids", [2] * SEQ, "segment_ids holds 2, and type_vocab_size "),
+    ("next_sentence_labels", [2], "next_sentence_labels holds 2, and "),
+    ("input_mask", [1] * 16, "input_mask has 16 values where 8 are expected; give --max_seq_length and "),
+    ("masked_lm_weights", [1.0], "masked_lm_weights has 1 values where 2 are expected; "),
+    ("masked_lm_weights", [1, 1], "masked_lm_weights holds int64 where float32 is expected; "),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "sentence"), WRONG)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_record_that_does_not_fit_is_named(tmp_path, field, value, sentence, suffix):
+    good = write(tmp_path / "good.tfrecord", range(20))
+    bad = write(tmp_path / f"bad.tfrecord{suffix}", range(20, 40), **{field: value})
+    with pytest.raises(InputError) as raised:
+        consume(evaluation_dataset([good, bad], FEATURES, 5, LIMITS), 8, [good, bad])
+    assert str(raised.value).startswith(f"{bad}: record 19 (from 0)")
+    assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("damage", ["flipped", "cut"])
+def test_a_damaged_record_is_named(tmp_path, suffix, damage):
+    good = write(tmp_path / "good.tfrecord", range(20))
+    bad = tmp_path / f"bad.tfrecord{suffix}"
+    write(bad, np.random.RandomState(0).permutation(VOCAB))
+    content = bytearray(bad.read_bytes())
+    if damage == "cut":
+        del content[len(content) // 2 :]
+    else:
+        content[len(content) * 3 // 4] ^= 1
+    bad.write_bytes(content)
+    files = [good, str(bad)]
+    with pytest.raises(InputError, match=rf"bad.tfrecord{suffix}: record \d+ \(from 0\) is damaged"):
+        consume(training_dataset(files, FEATURES, 50, 0, LIMITS), 40, files)
+
+
+def test_a_missing_field_is_named(tmp_path):
+    path = tmp_path / "other.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(serialized({"label_ids": [1]}))
+    assert "record 0 (from 0) has no input_ids" in str(diagnose([str(path)], FEATURES, LIMITS))
+
+
+def test_other_errors_pass_unchanged(files):
+    assert diagnose(files, FEATURES, LIMITS) is None
+    with (
+        pytest.raises(tf.errors.InvalidArgumentError, match="ours"),
+        explaining_input_errors(files, FEATURES, LIMITS),
+    ):
+        raise tf.errors.InvalidArgumentError(None, None, "ours")
+
+
+def test_the_first_record_is_checked_before_anything_starts(tmp_path):
+    longer = write(tmp_path / "longer.tfrecord", range(1), input_ids=[1] * 16)
+    with pytest.raises(InputError, match=r"longer.tfrecord: record 0 .* has 16 values where 8 are expected"):
+        training_dataset([longer], FEATURES, 2, 0, LIMITS)
+
+
+def test_input_without_any_record_is_refused(tmp_path):
+    (tmp_path / "empty.tfrecord").touch()
+    none = [str(tmp_path / "empty.tfrecord"), write(tmp_path / "nothing.tfrecord.gz", [])]
+    for refuse in (
+        lambda: evaluation_dataset(none, FEATURES, 2, LIMITS),
+        lambda: training_dataset(none, FEATURES, 2, 0, LIMITS),
+    ):
+        with pytest.raises(InputError, match=r"empty.tfrecord, .*nothing.tfrecord.gz: no record in any file"):
+            refuse()
+
+
+def test_an_empty_file_among_others_is_warned_of(files, caplog):
+    check_first_record(files, FEATURES, LIMITS)
+    assert [entry.getMessage() for entry in caplog.records] == [f"{files[1]}: empty, holds no record"]

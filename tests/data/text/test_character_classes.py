@@ -1,0 +1,62 @@
+import re
+import unicodedata
+
+import pytest
+
+from official_bert.data.text.character_classes import character_classes
+from official_bert.tokenization import BasicTokenizer
+
+
+@pytest.fixture(scope="module")
+def classes():
+    return {name: compiled(BasicTokenizer(*name)) for name in [(True, None), (False, None)]}
+
+
+def compiled(basic_tokenizer):
+    """Name of a class -> whether a character is in it. Python writes RE2's \\x{21} as \\U00000021."""
+
+    def matcher(members):
+        return re.compile(re.sub(r"\\x{(\w+)}", lambda m: rf"\U{m[1]:>08}", members)).fullmatch
+
+    return {name: matcher(members) for name, members in character_classes(basic_tokenizer)._asdict().items()}
+
+
+@pytest.mark.parametrize(
+    ("char", "uncased", "cased"),
+    [
+        (" ", "blank", "blank"),
+        ("\xa0", "blank", "blank"),
+        ("\u2028", "blank", "blank"),
+        ("\x0b", "dropped passed_over", "dropped passed_over"),
+        ("\x00", "dropped passed_over", "dropped passed_over"),
+        ("\u0301", "dropped passed_over", "passed_over"),
+        (".", "punctuation passed_over", "punctuation passed_over"),
+        ("$", "punctuation", "punctuation"),
+        ("≠", "punctuation", ""),  # an equals sign with a stroke, which goes
+        ("€", "", ""),
+        ("北", "ideographs", "ideographs"),
+        ("\U0002a6df", "ideographs", "ideographs"),
+        ("の", "", ""),
+        ("a", "cased", "cased"),
+        ("Σ", "cased", "cased"),
+        ("1", "", ""),
+        ("\U000f0000", "", ""),
+    ],
+)
+def test_what_a_character_is(classes, char, uncased, cased):
+    for do_lower_case, expected in ((True, uncased), (False, cased)):
+        found = [name for name, holds in classes[do_lower_case, None].items() if holds(char)]
+        assert found == expected.split()
+
+
+def test_the_classes_are_those_of_unicode(classes):
+    """Without lower case, accents stay; the rules then go by Unicode's categories."""
+    holds = classes[False, None]
+    for code in (*range(0xD800), *range(0xE000, 0x110000, 7)):
+        char = chr(code)
+        category = unicodedata.category(char)
+        blank = char in "\t\n\r\u2028\u2029" or category == "Zs"
+        assert bool(holds["blank"](char)) == blank, hex(code)
+        assert bool(holds["dropped"](char)) == ((not blank and category in ("Cc", "Cf")) or char == "\ufffd")
+        is_symbol = char.isascii() and category[0] == "S"
+        assert bool(holds["punctuation"](char)) == (category[0] == "P" or is_symbol), hex(code)

@@ -1,0 +1,72 @@
+"""What a model's outputs stand for: labels lie beside its checkpoints and go with them."""
+
+import dataclasses
+import re
+
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints import CheckpointManager
+from official_bert.errors import InputError
+from official_bert.jobs.labels import check_labels, read_labels, write_labels
+from official_bert.options.choice import ChoiceOptions
+
+
+@pytest.fixture
+def options(tmp_path):
+    return ChoiceOptions(vocab_file="v", bert_config_file="c", output_dir=str(tmp_path / "out"))
+
+
+def save_model(folder, labels):
+    CheckpointManager(str(folder), {"global_step": tf.Variable(3, dtype=tf.int64)}).save(3)
+    (folder / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+
+
+def test_labels_come_from_where_the_weights_come_from(options, tmp_path, monkeypatch):
+    assert read_labels(options) is None
+    save_model(tmp_path / "given", "ab")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "labels.txt").write_text("stale\n")  # of a run that was killed before it saved
+    for given in (tmp_path / "given", tmp_path / "given" / "model.ckpt-3"):
+        assert read_labels(dataclasses.replace(options, init_checkpoint=str(given))) == ["a", "b"]
+    monkeypatch.chdir(tmp_path / "given")
+    options = dataclasses.replace(options, init_checkpoint="model.ckpt-3")
+    assert read_labels(options) == ["a", "b"]
+    save_model(tmp_path / "out" / "best", "cd")
+    assert read_labels(options) == ["stale"]
+    save_model(tmp_path / "out", "cd")
+    assert read_labels(options) == ["c", "d"]
+
+
+@pytest.mark.parametrize("do_train", [True, False])
+def test_a_trained_models_outputs_get_no_other_names(options, tmp_path, do_train):
+    options = dataclasses.replace(options, do_train=do_train)
+    check_labels(options, ["a", "b"])
+    save_model(tmp_path / "out", "ab")
+    check_labels(options, ["a", "b"])
+    check_labels(options, None)  # a regression
+    remedy = "give another --output_dir" if do_train else "take a checkpoint of this task"
+    path = re.escape(str(tmp_path / "out" / "labels.txt"))
+    for labels, told in ((["b", "a"], "b, a"), ([0, 1], "0, 1"), (["a"], "a")):
+        with pytest.raises(
+            InputError,
+            match=f"^{path}: the model's outputs stand for a, b, but the task's labels are {told}; name the labels "
+            f"in the model's order, or {remedy}$",
+        ):
+            check_labels(options, labels)
+
+
+def test_a_training_may_begin_from_a_model_of_other_labels(options, tmp_path):
+    save_model(tmp_path / "given", "ab")
+    options = dataclasses.replace(options, init_checkpoint=str(tmp_path / "given"))
+    check_labels(dataclasses.replace(options, do_train=True), ["x", "y"])
+    with pytest.raises(InputError, match="stand for a, b, but the task's labels are x, y"):
+        check_labels(options, ["x", "y"])
+
+
+def test_the_best_checkpoint_has_the_labels_too(options, tmp_path):
+    write_labels(options, ["a", "b"])
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["labels.txt"]
+    write_labels(dataclasses.replace(options, eval_every_steps=5), [0, 1])
+    for folder in (tmp_path / "out", tmp_path / "out" / "best"):
+        assert (folder / "labels.txt").read_text() == "0\n1\n"

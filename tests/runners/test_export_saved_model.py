@@ -1,0 +1,190 @@
+"""Exports of every kind of task answer what the scripts predict: from Python, and from a C program."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints import named_variables, tf1
+from official_bert.data.records.examples import encode_examples
+from official_bert.errors import InputError
+from official_bert.runners import export_saved_model
+from tests import toy
+from tests.serving import c_runner, exported
+from tests.serving.answers import TOLERANCE, assert_same, call
+from tests.serving.exported import KINDS, TAGS, Exported, batch, expected, export_options, make_checkpoint
+
+SHAPES = [(1, 9), (7, 9), (1, 128), (7, 384)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def made(request, tmp_path_factory) -> Exported:
+    return exported.make_export(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def c_program(tmp_path_factory) -> pathlib.Path:
+    return c_runner.build(tmp_path_factory.mktemp("program"))
+
+
+def examples_of(features: dict[str, np.ndarray]) -> np.ndarray:
+    """A record for each example, with a feature that no signature reads."""
+    flat = {name: values.reshape(len(values), -1) for name, values in features.items()}
+    return np.array(
+        encode_examples(flat | {"unique_ids": np.ones((len(flat["input_ids"]), 1), np.int32)}), object
+    )
+
+
+def test_every_signature_answers_as_the_scripts_do(made, c_program):
+    kind = made.options.task_name
+    signatures = tf.saved_model.load(str(made.path)).signatures
+    requests, answers = [], []
+    for size, length in SHAPES:
+        features = batch(kind, size, length)
+        wanted = expected(made, features)
+        unsegmented = features | {"segment_ids": np.zeros_like(features["segment_ids"])}
+        for name, inputs, answer in (
+            ("serving_default", features, wanted),
+            ("serving_examples", {"examples": examples_of(features)}, wanted),
+            ("serving_ids", {"input_ids": features["input_ids"]}, expected(made, unsegmented)),
+        ):
+            assert_same(call(signatures[name], inputs), answer)
+            requests.append((name, inputs))
+            answers.append(answer)
+    # Without Python, the same.
+    for found, answer in zip(c_runner.run(c_program, made.path, requests), answers, strict=True):
+        assert_same(found, answer)
+
+
+def test_records_of_different_lengths_are_padded(made):
+    features = batch(made.options.task_name, 3, 20)
+    cut = {name: values[1:2, ..., :7] for name, values in features.items()}
+    for name, values in cut.items():
+        features[name][1, ..., :7], features[name][1, ..., 7:] = values, 0
+    records = examples_of(features)
+    records[1:2] = examples_of(cut)
+    signatures = tf.saved_model.load(str(made.path)).signatures
+    assert_same(call(signatures["serving_examples"], {"examples": records}), expected(made, features))
+
+
+def test_every_weight_is_held_once_and_nothing_else(made):
+    reader = tf.train.load_checkpoint(str(made.path / "variables" / "variables"))
+    stored = reader.get_variable_to_shape_map()
+    stored.pop("_CHECKPOINTABLE_OBJECT_GRAPH")
+    weights = {
+        name: list(variable.shape)
+        for name, variable in named_variables(made.model).items()
+        if not name.startswith("cls/seq_relationship")
+    }
+    key = "model_weights/{}/.ATTRIBUTES/VARIABLE_VALUE"
+    assert stored == {key.format(name.replace("/", ".S")): shape for name, shape in weights.items()}
+    num_bytes = sum(4 * int(np.prod(shape)) for shape in weights.values())
+    (data,) = (made.path / "variables").glob("*.data*")
+    assert num_bytes <= data.stat().st_size < num_bytes + 8192
+
+
+def test_what_lies_beside_the_model(made):
+    assert (made.path / "assets" / "vocab.txt").read_text().split() == toy.VOCABULARY
+    extra = made.path / "assets.extra"
+    assert json.loads((extra / "bert_config.json").read_text())["num_hidden_layers"] == 1
+    record = json.loads((extra / "export.json").read_text())
+    assert record["task_name"] == made.options.task_name
+    assert record["flags"]["max_seq_length"] == 24
+    if made.task.labels:
+        assert (extra / "labels.txt").read_text().splitlines() == made.task.labels
+    else:
+        assert not (extra / "labels.txt").exists()
+
+
+def test_masked_words_are_those_of_the_pretraining_model(tmp_path, c_program):
+    made = exported.make_export(tmp_path, "pretraining")
+    features = batch("pretraining", 3, 11)
+    positions = np.int32([[1, 4], [0, 10], [2, 2]])
+    signature = tf.saved_model.load(str(made.path)).signatures["serving_masked"]
+    inputs = features | {"masked_lm_positions": positions}
+    found = call(signature, inputs)
+    labels = {
+        "masked_lm_ids": np.zeros_like(positions),
+        "masked_lm_weights": np.ones(positions.shape, np.float32),
+        "next_sentence_labels": np.zeros((3, 1), np.int32),
+    }
+    chances = np.exp(np.asarray(made.model(inputs | labels).masked_lm_log_probs)).reshape(3, 2, -1)
+    order = np.argsort(-chances, axis=-1)[..., :10]
+    np.testing.assert_array_equal(found["top_k_ids"], order)
+    wanted = np.take_along_axis(chances, order, axis=-1)
+    np.testing.assert_allclose(found["top_k_probabilities"], wanted, rtol=1e-4)
+    pieces = np.array([piece.encode() for piece in toy.VOCABULARY], object)
+    np.testing.assert_array_equal(found["top_k_tokens"], pieces[order])
+    (by_c,) = c_runner.run(c_program, made.path, [("serving_masked", inputs)])
+    assert_same(by_c, found)
+    outside = features | {"masked_lm_positions": positions + 1}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="below the length of input_ids"):
+        call(signature, outside)
+
+
+def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
+    _, model = make_checkpoint(tmp_path, "pretraining")
+    heads = ("bert/pooler", "cls/")
+    weights = {
+        name: variable.numpy()
+        for name, variable in named_variables(model).items()
+        if not name.startswith(heads)
+    }
+    tf1.write(str(tmp_path / "model.ckpt"), weights)
+    export_saved_model.run(export_options(tmp_path, "pretraining"))
+    assert "no bert/pooler: pooled_output is left out" in caplog.text
+    assert "no cls/predictions: serving_masked is left out" in caplog.text
+    signatures = tf.saved_model.load(str(tmp_path / "exports" / "1")).signatures
+    assert set(signatures) == {"serving_default", "serving_ids", "serving_examples"}
+    features = batch("pretraining", 2, 5)
+    found = call(signatures["serving_default"], features)
+    assert found.keys() == {"sequence_output"}
+    encoded = model.bert(*features.values())
+    np.testing.assert_allclose(found["sequence_output"], encoded.sequence_output, atol=TOLERANCE)
+
+
+def test_a_process_with_tensorflow_alone_loads_and_answers(tmp_path):
+    made = exported.make_export(tmp_path / "made", "ner")
+    features = batch("ner", 2, 9)
+    np.savez(tmp_path / "features.npz", **features)
+    code = (
+        "import sys, numpy as np, tensorflow as tf\n"
+        f"features = dict(np.load({str(tmp_path / 'features.npz')!r}))\n"
+        f"serve = tf.saved_model.load({str(made.path)!r}).signatures['serving_default']\n"
+        "answer = serve(**{name: tf.constant(value) for name, value in features.items()})\n"
+        "tags = answer['tags'].numpy().astype('S')\n"
+        f"np.savez({str(tmp_path / 'answer.npz')!r}, logits=answer['logits'], tags=tags)\n"
+        "print([name for name in sys.modules if name.startswith(('official_bert', 'tensorflow_text'))])\n"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert finished.stdout == "[]\n"
+    answer, wanted = np.load(tmp_path / "answer.npz"), expected(made, features)
+    np.testing.assert_allclose(answer["logits"], wanted["logits"], atol=TOLERANCE)
+    np.testing.assert_array_equal(answer["tags"].astype(object), wanted["tags"])
+    assert set(wanted["tags"].ravel()) <= {tag.encode() for tag in TAGS} | {b""}
+
+
+@pytest.mark.parametrize(
+    ("exported_as", "trained_as", "others", "sentence"),
+    [
+        ("mrpc", "pretraining", {}, "lacks output_weights, output_bias, which --task_name=mrpc needs"),
+        ("squad", "ner", {}, "lacks cls/squad/output_weights, cls/squad/output_bias, which --task_name=squad"),
+        ("mnli", "mrpc", {}, "its labels are contradiction, entailment, neutral, but those beside .* are 0, 1"),
+        ("ner", "squad", {}, "no labels.txt beside the checkpoint"),
+        ("quora", "mrpc", {}, "Task not found: quora; it is one of CoLA, .*, tsv"),
+        ("tsv", "swag", {}, "--labels: are not known"),
+        ("swag", "mrpc", {}, "output_weights has shape .* in the checkpoint and .* in the model"),
+        ("sts-b", "sts-b", {"export_dir": __file__}, "no folder can be made there"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, others, sentence):
+    make_checkpoint(tmp_path, trained_as)
+    options = vars(export_options(tmp_path, exported_as)) | others
+    with pytest.raises(InputError, match=sentence):
+        export_saved_model.run(type(export_options(tmp_path, "mrpc"))(**options))

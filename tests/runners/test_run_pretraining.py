@@ -1,0 +1,198 @@
+"""What a pre-training run does with its flags, files and folders, in one process."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from official_bert import BertConfig, BertPretrainer, InputError
+from official_bert.checkpoints import load_checkpoint
+from official_bert.options.pretraining import PretrainingOptions
+from official_bert.runners import run_pretraining
+from tests import toy
+from tests.runners.pretraining_run import checkpoint_values, flags_of, scalars, write_records
+from tests.scripts import flag_list, run_script
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = toy.make_bert_base_dir(tmp_path_factory.mktemp("base"))
+    write_records(folder / "records.tfrecord")
+    return folder
+
+
+def run(folder, output_dir, **changes):
+    flags = {name: str(v) if not isinstance(v, (bool, int, float, list)) else v
+             for name, v in flags_of(folder, output_dir, **changes).items()}  # fmt: skip
+    for name in ("input_file", "eval_input_file"):
+        if name in flags:
+            flags[name] = str(flags[name]).split(",")
+    run_pretraining.run(PretrainingOptions(**flags))
+
+
+def results(output_dir) -> dict[str, float]:
+    lines = (output_dir / "eval_results.txt").read_text().splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+def test_the_rate_and_the_losses_are_those_of_each_step(base, tmp_path):
+    run(base, tmp_path)
+    rates = scalars(tmp_path, "learning_rate")
+    # After g updates the next one has LR(g): 1e-4 g/2 below 2, then 1e-4 (1 - g/10).
+    expected = {g: 1e-4 * (g / 2 if g < 2 else 1 - g / 10) for g in range(1, 11)}
+    assert sorted(rates) == sorted(expected)
+    for step, rate in expected.items():
+        assert math.isclose(rates[step], rate, rel_tol=1e-5, abs_tol=1e-12)
+    # Random ids over 50 words and a coin: the loss of a fresh model is near ln 50 + ln 2.
+    assert abs(scalars(tmp_path, "loss")[1] - math.log(50) - math.log(2)) < 0.5
+
+
+def test_evaluation_without_training_takes_the_initial_checkpoint(base, tmp_path):
+    run(base, tmp_path / "given", do_train=False, do_eval=True, max_eval_steps=3)
+    model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG))
+    load_checkpoint(model, str(base / "bert_model.ckpt"))
+    batches = [model(batch) for batch in first_batches(base / "records.tfrecord", 3, 8)]
+
+    found = results(tmp_path / "given")
+    assert found["global_step"] == 0
+    np.testing.assert_allclose(found["loss"], np.mean([out.loss for out in batches]), rtol=1e-5)
+    next_losses = np.concatenate([out.next_sentence_example_loss for out in batches])
+    np.testing.assert_allclose(found["next_sentence_loss"], next_losses.mean(), rtol=1e-5)
+    assert not (tmp_path / "given" / "checkpoint").exists()
+
+
+def first_batches(path, count, batch_size):
+    from official_bert.data.records.framing import read_examples
+
+    records = [record for _, record in read_examples(str(path))]
+    for k in range(count):
+        rows = records[k * batch_size : (k + 1) * batch_size]
+        yield {
+            name: np.stack([row[name] for row in rows]).astype(np.float32 if "weights" in name else np.int32)
+            for name in rows[0]
+        }
+
+
+def test_a_folder_goes_on_where_it_stopped_and_stops_at_the_total(base, tmp_path, caplog):
+    run(base, tmp_path, num_train_steps=4, random_seed=None)
+    seeds = [json.loads(line)["seed"] for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    run(base, tmp_path, num_train_steps=6, random_seed=None)
+    run(base, tmp_path, num_train_steps=6, random_seed=None)  # nothing left to do
+    lines = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert [line["seed"] for line in lines] == seeds * 3, "the drawn seed stays with the run"
+    assert lines[1]["flags"]["num_train_steps"] == 6
+    assert sorted(scalars(tmp_path, "loss")) == [1, 2, 3, 4, 5, 6]
+    assert checkpoint_values(tmp_path / "model.ckpt-6")["global_step"] == 6
+
+
+def test_other_records_start_the_input_anew(base, tmp_path):
+    run(base, tmp_path, num_train_steps=2)
+    other = write_records(tmp_path / "other.tfrecord", seed=5)
+    run(base, tmp_path, num_train_steps=4, input_file=other, train_batch_size=4)
+    assert checkpoint_values(tmp_path / "model.ckpt-4")["global_step"] == 4
+
+
+def test_a_run_without_its_input_file_goes_on_as_one_of_tf1(base, tmp_path):
+    run(base, tmp_path, num_train_steps=3)
+    for path in tmp_path.glob("input.ckpt-*"):
+        path.unlink()
+    run(base, tmp_path, num_train_steps=5)
+    assert checkpoint_values(tmp_path / "model.ckpt-5")["global_step"] == 5
+
+
+def test_old_checkpoints_go(base, tmp_path):
+    run(base, tmp_path, num_train_steps=8, save_checkpoints_steps=2, keep_checkpoint_max=2)
+    assert sorted(path.name for path in tmp_path.glob("*.index")) == [
+        "input.ckpt-6-0.index", "input.ckpt-8-0.index", "model.ckpt-6.index", "model.ckpt-8.index",
+    ]  # fmt: skip
+
+
+def test_evaluation_on_files_of_its_own(base, tmp_path):
+    held_out = write_records(tmp_path / "held_out.tfrecord", count=16, seed=9)
+    run(base, tmp_path / "a", do_train=False, do_eval=True, eval_input_file=held_out, max_eval_steps=2)
+    run(base, tmp_path / "b", do_train=False, do_eval=True, input_file=held_out, max_eval_steps=2)
+    run(base, tmp_path / "c", do_train=False, do_eval=True, max_eval_steps=2)
+    assert results(tmp_path / "a") == results(tmp_path / "b") != results(tmp_path / "c")
+
+
+def test_evaluation_of_random_weights_is_said_to_be_one(base, tmp_path, caplog):
+    run(base, tmp_path, do_train=False, do_eval=True, max_eval_steps=2, init_checkpoint=None)
+    assert "the weights are random" in caplog.text
+    # Nothing is learnt: about the loss of guessing one of 50 words.
+    assert results(tmp_path)["masked_lm_loss"] == pytest.approx(math.log(50), abs=0.2)
+
+
+def test_the_same_seed_gives_the_same_run(base, tmp_path):
+    fresh = {"init_checkpoint": None, "num_train_steps": 3}
+    run(base, tmp_path / "a", **fresh)
+    run(base, tmp_path / "b", **fresh, steps_per_loop=2)
+    run(base, tmp_path / "c", **fresh | {"random_seed": 8})
+    a, b, c = (checkpoint_values(tmp_path / name / "model.ckpt-3") for name in "abc")
+    for name, value in a.items():
+        assert value.tobytes() == b[name].tobytes(), name
+    table = "bert/embeddings/word_embeddings"
+    assert np.abs(a[table] - c[table]).max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"do_train": False}, "--do_train and --do_eval"),
+        ({"input_file": "absent-*.tfrecord"}, "--input_file: no file matches 'absent-"),
+        ({"eval_input_file": "absent", "do_eval": True}, "--eval_input_file: no file matches"),
+        ({"bert_config_file": "absent.json"}, "absent.json"),
+        ({"init_checkpoint": "absent.ckpt"}, "absent.ckpt: no checkpoint there"),
+        ({"max_seq_length": 513}, "--max_seq_length=513.*max_position_embeddings=512"),
+        ({"max_seq_length": 23}, r"records.tfrecord: record 0 \(from 0\).*24 values where 23"),
+        ({"learning_rate": 1e30, "num_warmup_steps": 0}, "the loss is .* lower --learning_rate"),
+    ],
+)
+def test_what_cannot_be_used_is_named(base, tmp_path, changes, message):
+    with pytest.raises(InputError, match=message) as refusal:
+        run(base, tmp_path, **changes)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_number_written_as_text_is_named_with_its_file(base, tmp_path):
+    config = tmp_path / "text.json"
+    config.write_text(json.dumps(toy.BERT_CONFIG | {"max_position_embeddings": "512"}))
+    with pytest.raises(InputError, match=r"text\.json: max_position_embeddings must be .*, got '512'"):
+        run(base, tmp_path / "out", bert_config_file=config)
+
+
+def test_ids_beyond_the_vocabulary_name_file_and_record(base, tmp_path):
+    config = tmp_path / "small.json"
+    config.write_text(json.dumps(toy.BERT_CONFIG | {"vocab_size": 49}))
+    with pytest.raises(InputError, match=r"records.tfrecord: record \d+ .*(input|masked_lm)_ids holds 49"):
+        run(base, tmp_path / "out", bert_config_file=config, init_checkpoint=None)
+
+
+def test_damage_in_the_middle_names_file_and_record(base, tmp_path):
+    damaged = bytearray((base / "records.tfrecord").read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    (tmp_path / "damaged.tfrecord").write_bytes(damaged)
+    with pytest.raises(InputError, match=r"damaged.tfrecord: record \d+"):
+        run(base, tmp_path / "out", input_file=tmp_path / "damaged.tfrecord")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            {
+                "do_eval": True,
+                "eval_batch_size": 3,
+                "num_logical_cpus": 2,
+                "distribution_strategy": "mirrored",
+            },
+            "--eval_batch_size=3 cannot be shared evenly by 2 replicas",
+        ),
+        ({"random_seed": 2**63}, "--random_seed=9223372036854775808: must fit 64 bits"),
+    ],
+)
+def test_wrong_flags_are_refused_before_training(base, tmp_path, flags, sentence):
+    arguments = flag_list(**flags_of(base, tmp_path / "out", **flags))
+    finished = run_script("run_pretraining.py", *arguments, status=1)
+    assert sentence in finished.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,275 @@
+"""`Predictor` answers what the scripts predict: the same checkpoint, the same texts, the export between them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from official_bert.data.conll import read_conll
+from official_bert.errors import InputError
+from official_bert.options.choice import ChoiceOptions
+from official_bert.options.classification import ClassificationOptions
+from official_bert.options.squad import SquadOptions
+from official_bert.options.tagging import TaggingOptions
+from official_bert.runners import export_saved_model, run_classifier, run_ner, run_squad, run_swag
+from official_bert.serving.predictor import Predictor
+from tests import toy
+from tests.serving import exported
+
+TOLERANCE = 1e-5
+MASKED = ("[CLS]", "the", "[MASK]", "sat", "[SEP]", "[MASK]", ".", "[SEP]")
+WORDS = [piece for piece in toy.VOCABULARY if piece.isalpha()]
+
+
+def texts(count: int, longest: int, seed: int = 1) -> list[str]:
+    """Texts of known and unknown words; one is empty, and more than a batch are longer than the model reads."""
+    draws = np.random.default_rng(seed)
+    found = [
+        " ".join(draws.choice([*WORDS, "Unheard,"], draws.integers(1, longest + 1))) for _ in range(count)
+    ]
+    return [*found, ""]
+
+
+@pytest.fixture
+def make(tmp_path):
+    """A function from a kind of task to what its script must be told, beside the task's own flags."""
+
+    def made(kind: str, **others) -> dict:
+        exported.make_checkpoint(tmp_path, kind)
+        export_saved_model.run(exported.export_options(tmp_path, kind, **others))
+        return {
+            "output_dir": str(tmp_path / "output"),
+            "init_checkpoint": str(tmp_path / "model.ckpt"),
+            "bert_config_file": str(tmp_path / "bert_config.json"),
+            "vocab_file": str(tmp_path / "vocab.txt"),
+            "max_seq_length": 24,
+            "do_predict": True,
+        }
+
+    return made
+
+
+def predictor_of(tmp_path, **settings) -> Predictor:
+    return Predictor(str(tmp_path / "exports"), batch_size=7, **settings)
+
+
+def write_tsv(path, rows):
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("kind", ["mrpc", "sts-b"])
+def test_pairs_are_classified_as_by_the_script(tmp_path, make, kind):
+    flags = make(kind)
+    pairs = list(zip(texts(20, 20), texts(20, 12, seed=2), strict=True))
+    first = {"mrpc": 3, "sts-b": 7}[kind]
+    blank = ["x"] * first
+    write_tsv(tmp_path / "test.tsv", [[*blank, "a", "b"], *([*blank, *pair] for pair in pairs)])
+    run_classifier.run(ClassificationOptions(task_name=kind, data_dir=str(tmp_path), **flags))
+    predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv", ndmin=2)
+
+    predict = predictor_of(tmp_path)
+    answers = list(predict.answers(pairs))
+    if kind == "sts-b":
+        found = [[answer["score"]] for answer in answers]
+    else:
+        found = [[answer["probabilities"][label] for label in "01"] for answer in answers]
+        assert [answer["label"] for answer in answers] == [str(row.argmax()) for row in predicted]
+    np.testing.assert_allclose(found, predicted, atol=TOLERANCE)
+    assert predict(*pairs[4]).keys() == answers[4].keys()
+    with pytest.raises(InputError, match=r"the model takes 2 texts \(text_a, text_b\), 1 given"):
+        predict("alone")
+
+
+def test_several_labels_are_those_of_the_script(tmp_path, make):
+    flags = make("tsv")
+    singles = texts(20, 20)[:-1]
+    write_tsv(tmp_path / "test.tsv", [["text"], *([text] for text in singles)])
+    run_classifier.run(
+        ClassificationOptions(
+            task_name="tsv", data_dir=str(tmp_path), multi_label=True, labels=exported.LABELS, **flags
+        )
+    )
+    predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv")
+    answers = list(predictor_of(tmp_path).answers(singles))
+    found = [[answer["probabilities"][label] for label in exported.LABELS] for answer in answers]
+    np.testing.assert_allclose(found, predicted, atol=TOLERANCE)
+    wanted = [
+        [label for label, chance in zip(exported.LABELS, row, strict=True) if chance > 0.5]
+        for row in predicted
+    ]
+    assert [answer["labels"] for answer in answers] == wanted
+
+
+def test_choices_are_those_of_the_script(tmp_path, make):
+    flags = make("swag")
+    rows = np.array([texts(9, 14, seed) for seed in range(6)]).T  # context, start of the second text, endings
+    with (tmp_path / "test.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["sent1", "sent2", *(f"ending{k}" for k in range(4))], *rows.tolist()])
+    run_swag.run(ChoiceOptions(data_dir=str(tmp_path), **flags))
+    predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv")
+    requests = [
+        [context, *(f"{start} {ending}" for ending in endings)] for context, start, *endings in rows.tolist()
+    ]
+    answers = list(predictor_of(tmp_path).answers(requests))
+    np.testing.assert_allclose([answer["probabilities"] for answer in answers], predicted, atol=TOLERANCE)
+    assert [answer["choice"] for answer in answers] == predicted.argmax(1).tolist()
+
+
+def test_tags_are_those_of_the_script(tmp_path, make):
+    flags = make("ner")
+    sentences = texts(20, 60)[:-1]
+    (tmp_path / "test.txt").write_text("\n\n".join(text.replace(" ", "\n") for text in sentences))
+    run_ner.run(TaggingOptions(data_dir=str(tmp_path), **flags))
+    predicted = read_conll(str(tmp_path / "output" / "predictions.conll")).sentences
+
+    predict = predictor_of(tmp_path)
+    answers = list(predict.answers(text.replace(" ", " \t") for text in sentences))
+    for answer, sentence, text in zip(answers, predicted, sentences, strict=True):
+        assert [found["tag"] for found in answer["tags"]] == sentence.tags
+        assert [found["word"] for found in answer["tags"]] == text.split()
+    assert predict(" the\tcat ")["tags"][1].items() >= {"word": "cat", "start": 5, "end": 8}.items()
+    assert predict(" ") == {"tags": []}
+
+
+@pytest.mark.parametrize(("version_2", "length_aware"), [(False, False), (True, True)])
+def test_questions_are_answered_as_by_the_script(tmp_path, make, version_2, length_aware):
+    flags = make("squad")
+    contexts = [text.replace("the ", "the  ") for text in texts(20, 60)]
+    questions = [f"{text[:30]} ?" for text in texts(20, 12, seed=2)]
+    paragraphs = [
+        {"context": context, "qas": [{"id": str(number), "question": question}]}
+        for number, (context, question) in enumerate(zip(contexts, questions, strict=True))
+    ]
+    (tmp_path / "dev.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    settings = {
+        "doc_stride": 5,
+        "max_query_length": 8,
+        "version_2_with_negative": version_2,
+        "null_score_diff_threshold": -0.35,
+        "length_aware_batches": length_aware,
+    }
+    run_squad.run(SquadOptions(predict_file=str(tmp_path / "dev.json"), **flags, **settings))
+    output = tmp_path / "output"
+    predicted = json.loads((output / "predictions.json").read_text())
+    nbest = json.loads((output / "nbest_predictions.json").read_text())
+
+    answers = list(predictor_of(tmp_path, **settings).answers(zip(questions, contexts, strict=True)))
+    assert [answer["answer"] for answer in answers] == list(predicted.values())
+    for answer, context, entries in zip(answers, contexts, nbest.values(), strict=True):
+        (entry,) = [entry for entry in entries if entry["text"] == answer["answer"]][:1]
+        score = entry["start_logit"] + entry["end_logit"]
+        assert answer["score"] == pytest.approx(score, abs=TOLERANCE)
+        if not length_aware:  # the script ranks what padding is left in its batches
+            assert answer["probability"] == pytest.approx(entry["probability"], abs=TOLERANCE)
+        if answer["answer"] in ("", "empty"):
+            assert answer["start"] is answer["end"] is None
+        else:
+            cut = context[answer["start"] : answer["end"]]
+            assert " ".join(cut.split()) == answer["answer"]
+    assert answers[-1]["answer"] == ("" if version_2 else "empty")  # its context is empty
+    if version_2:
+        null_odds = json.loads((output / "null_odds.json").read_text())
+        found = [answer["null_odds"] for answer in answers]
+        np.testing.assert_allclose(found, list(null_odds.values()), atol=TOLERANCE)
+        assert 2 <= list(predicted.values()).count("") < len(predicted)
+
+
+def test_a_pretrained_model_fills_masks_and_gives_vectors(tmp_path, make):
+    make("pretraining")
+    model = exported.make_checkpoint(tmp_path, "pretraining")[1]
+    ids = [toy.VOCABULARY.index(piece) for piece in MASKED]
+    mask, segments = np.ones((1, 8), np.int32), np.int32([[0] * 5 + [1] * 3])
+    encoded = model.bert(np.int32([ids]), mask, segments)
+    logits = model.cls.predictions(encoded.sequence_output, np.int32([[2, 5]]), model.bert.embedding_table)
+    exponents = np.exp(np.asarray(logits, np.float64))
+    chances = exponents / exponents.sum(-1, keepdims=True)
+
+    predict = predictor_of(tmp_path)
+    filled, plain, one = predict.answers([("The [MASK] sat", "[MASK]."), ("The cat",), ("[MASK]",)])
+    for found, position, wanted in zip(filled["masks"], (2, 5), chances, strict=True):
+        order = (-wanted).argsort()[:10]
+        assert found["position"] == position
+        assert found["tokens"] == [toy.VOCABULARY[number] for number in order]
+        np.testing.assert_allclose(found["probabilities"], wanted[order], atol=TOLERANCE)
+    assert [found["position"] for found in one["masks"]] == [1]
+
+    ids = np.int32([[toy.VOCABULARY.index(piece) for piece in ("[CLS]", "the", "cat", "[SEP]")]])
+    encoded = model.bert(ids, np.ones_like(ids), np.zeros_like(ids))
+    np.testing.assert_allclose(plain["pooled_output"], encoded.pooled_output[0], atol=TOLERANCE)
+    answer = predictor_of(tmp_path, vectors="sequence_output")("The cat")
+    assert answer["tokens"] == ["[CLS]", "the", "cat", "[SEP]"]
+    np.testing.assert_allclose(answer["sequence_output"], encoded.sequence_output[0], atol=TOLERANCE)
+
+
+def assert_alike(found, wanted):
+    """The same JSON, numbers within the tolerance."""
+    if isinstance(wanted, dict):
+        assert found.keys() == wanted.keys()
+        for name in wanted:
+            assert_alike(found[name], wanted[name])
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted)
+        for pair in zip(found, wanted, strict=True):
+            assert_alike(*pair)
+    elif isinstance(wanted, float):
+        assert found == pytest.approx(wanted, abs=TOLERANCE)
+    else:
+        assert found == wanted
+
+
+PAIRS = list(zip(texts(20, 20), texts(20, 12, seed=2), strict=True))
+TEXT_REQUESTS = {
+    "swag": np.array([texts(9, 14, seed) for seed in range(5)]).T.tolist(),
+    "ner": [first.replace(" ", "\n ") for first, _ in PAIRS],
+    # Without words that are unknown in part: the two cut them in different ways, see docs/serving.md.
+    "squad": [(second, f"{first} {first}".replace("Unheard,", "here")) for first, second in PAIRS],
+    "pretraining": [
+        *PAIRS,
+        *(f"{first} [MASK] {second}" for first, second in PAIRS),
+        *[("the [MASK]", "[MASK]")],
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", TEXT_REQUESTS)
+def test_a_model_that_reads_text_answers_the_same(tmp_path, make, kind):
+    squad_flags = {
+        "doc_stride": 5, "max_query_length": 8, "version_2_with_negative": True, "null_score_diff_threshold": -0.35,
+    }  # fmt: skip
+    flags = squad_flags if kind == "squad" else {}
+    make(kind, **flags)
+    export_saved_model.run(exported.export_options(tmp_path, kind, export_text=True, **flags))
+    tensors, text = (Predictor(str(tmp_path / "exports" / version), batch_size=7) for version in "12")
+    assert (text.columns, text.num_required) == (tensors.columns, tensors.num_required)
+    wanted = list(tensors.answers(TEXT_REQUESTS[kind]))
+    for answer in wanted:
+        answer.pop("probability", None)  # only in Python are there n-best lists
+    assert_alike(list(text.answers(TEXT_REQUESTS[kind])), wanted)
+    if kind == "pretraining":
+        tensors, text = (
+            Predictor(str(tmp_path / "exports" / version), vectors="sequence_output") for version in "12"
+        )
+        assert_alike(text(*PAIRS[0]), tensors(*PAIRS[0]))
+    if kind == "squad":
+        with pytest.raises(
+            InputError, match=r"--n_best_size: .*2 reads text itself, with what it was exported"
+        ):
+            Predictor(text.path, n_best_size=3)
+
+
+def test_what_is_no_export_is_said(tmp_path, make):
+    with pytest.raises(InputError, match="absent: holds no exported model; name an --export_dir"):
+        Predictor(str(tmp_path / "absent"))
+    make("squad")
+    with pytest.raises(InputError, match="--max_seq_length=24, which leaves no room for a context"):
+        predictor_of(tmp_path)
+    version = tmp_path / "exports" / "1"
+    (version / "saved_model.pb").write_bytes(b"\x00damaged")
+    with pytest.raises(InputError, match="1: is no complete SavedModel"):
+        predictor_of(tmp_path)
+    (version / "assets.extra" / "export.json").unlink()
+    with pytest.raises(InputError, match=r"export.json: is missing, and with it how text is read"):
+        predictor_of(tmp_path)
+    with pytest.raises(InputError, match="batch_size=0: must be positive"):
+        Predictor(str(tmp_path / "exports"), batch_size=0)

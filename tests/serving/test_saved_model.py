@@ -1,0 +1,308 @@
+"""Exports that read raw text answer what the scripts predict: from Python, and from a C program."""
+
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.data.conll import IOB2, ConllFile, Sentence
+from official_bert.data.text import graph_tokenizer
+from official_bert.data.text.model_inputs import model_input, padded_features
+from official_bert.errors import InputError
+from official_bert.runners import export_saved_model
+from official_bert.serving.saved_model import check_text_export
+from official_bert.tasks.choice.examples import NUM_CHOICES
+from official_bert.tasks.squad.answers import choose_answers, extract_candidates
+from official_bert.tasks.squad.examples import SquadExample, find_words
+from official_bert.tasks.squad.task import EncodedWindows, WindowCollector, raw_results
+from official_bert.tasks.squad.windows import convert_examples_to_features
+from official_bert.tasks.tagging.windows import encoded_words
+from official_bert.tokenization import FullTokenizer
+from tests import toy
+from tests.serving import c_runner, exported
+from tests.serving.answers import TOLERANCE, answers, assert_same, call
+from tests.serving.exported import KINDS, TAGS, Exported, export_options, make_checkpoint
+from tests.serving.test_warmup import requests_of
+from tests.shared import shared
+
+LENGTH, STRIDE, QUERY = 24, 5, 6
+THRESHOLD = -0.4
+SHORT, LONG = "the cat sat.", " ".join(toy.TEXT.split())
+FIRST = [SHORT, "", LONG * 20, "Zebra caf\u00e9 \u5317\u4eac!", "  ", "Nobody", "a " * 300]
+SECOND = ["", "", "rain", LONG, "noon", "\u200d", "the driver"]
+LIBRARIES = [
+    pathlib.Path(find_spec("tensorflow_text").origin).parent / "python" / "ops" / f"{name}.so"
+    for name in ("_normalize_ops", "_regex_split_ops", "_wordpiece_tokenizer")
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def characters_are_classed_once():
+    """Each tokenizer of the toy models would take a second."""
+    made, found = graph_tokenizer.character_classes, {}
+
+    def remembered(basic):
+        key = basic.do_lower_case, basic.strip_accents
+        return found[key] if key in found else found.setdefault(key, made(basic))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_tokenizer, "character_classes", remembered)
+        yield
+
+
+def make_text_export(folder: pathlib.Path, kind: str, **others) -> Exported:
+    task, model = make_checkpoint(folder, kind)
+    if kind == "squad":
+        others = {"doc_stride": STRIDE, "max_query_length": QUERY} | others
+    options = export_options(folder, kind, export_text=True, **others)
+    export_saved_model.run(options)
+    return Exported(folder / "exports" / "1", options, task, model)
+
+
+@pytest.fixture(scope="module")
+def made_of(tmp_path_factory) -> Callable[[str], Exported]:
+    """A function from a kind of task to its export, which is made once."""
+    return functools.cache(lambda kind: make_text_export(tmp_path_factory.mktemp(kind), kind))
+
+
+@pytest.fixture(scope="module")
+def c_program(tmp_path_factory) -> pathlib.Path:
+    return c_runner.build(tmp_path_factory.mktemp("program"))
+
+
+def strings(texts) -> np.ndarray:
+    return np.vectorize(str.encode, otypes=[object])(np.array(texts, object))
+
+
+# --- what the scripts make of texts
+
+
+def encoded(tokenizer, pairs) -> dict[str, np.ndarray]:
+    inputs = [model_input(tokenizer, first, second, LENGTH) for first, second in pairs]
+    return padded_features(inputs, tokenizer, max(len(one.tokens) for one in inputs))
+
+
+def request_of(kind: str, rows: slice) -> dict[str, np.ndarray]:
+    """The inputs of some of the seven requests."""
+    if kind == "ner":
+        return {"text": strings(FIRST[rows])}
+    if kind == "swag":
+        endings = [[second, "park", "", LONG] for second in SECOND[rows]]
+        return {"context": strings(FIRST[rows]), "endings": strings(endings)}
+    if kind == "squad":
+        # Where a piece is unknown the script does not cut words, which tests/tasks/test_squad_text.py shows.
+        contexts = [text.removesuffix(" \u5317\u4eac!") for text in FIRST]
+        return {"question": strings(SECOND[rows]), "context": strings(contexts[rows])}
+    return {"text_a": strings(FIRST[rows]), "text_b": strings(SECOND[rows])}
+
+
+def of_script(made: Exported, request: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the task's script makes of a request, under the names of the signature's outputs."""
+    kind = made.options.task_name
+    tokenizer = FullTokenizer(made.options.vocab_file)
+    texts = {name: np.vectorize(bytes.decode, otypes=[object])(values) for name, values in request.items()}
+    if kind == "ner":
+        return tagged(made, tokenizer, texts["text"])
+    if kind == "squad":
+        return answered(made, tokenizer, texts["question"], texts["context"])
+    if kind == "swag":
+        pairs = [
+            (context, ending)
+            for context, row in zip(texts["context"], texts["endings"], strict=True)
+            for ending in row
+        ]
+        features = encoded(tokenizer, pairs)
+        return exported.expected(
+            made,
+            {name: values.reshape(-1, NUM_CHOICES, values.shape[-1]) for name, values in features.items()},
+        )
+    features = encoded(tokenizer, zip(texts["text_a"], texts["text_b"], strict=True))
+    wanted = exported.expected(made, features)
+    if kind == "pretraining":
+        pieces = strings(toy.VOCABULARY)[features["input_ids"]]
+        wanted["tokens"] = np.where(features["input_mask"] == 1, pieces, b"")
+    return wanted
+
+
+def tagged(made: Exported, tokenizer, texts) -> dict[str, np.ndarray]:
+    sentences = [
+        Sentence(number, number, [[word] for word in text.split()], None) for number, text in enumerate(texts)
+    ]
+    words = encoded_words(ConllFile("", sentences, IOB2, has_documents=False), (), LENGTH, tokenizer)
+    tags = iter(())
+    if len(words):
+        features = words.features(np.arange(len(words)), LENGTH)
+        tags = iter(words.of_words(np.asarray(made.task.outputs(made.model, features)["tags"])))
+    most = max(len(text.split()) for text in texts)
+    wanted = {
+        "num_words": np.int32([len(text.split()) for text in texts]),
+        "words": np.full([len(texts), most], b"", object),
+        "tags": np.full([len(texts), most], b"", object),
+        "starts": np.zeros([len(texts), most], np.int32),
+        "ends": np.zeros([len(texts), most], np.int32),
+    }
+    for row, text in enumerate(texts):
+        end = 0
+        for column, word in enumerate(text.split()):
+            start = text.index(word, end)
+            end = start + len(word)
+            wanted["words"][row, column], wanted["tags"][row, column] = (
+                word.encode(),
+                TAGS[next(tags)].encode(),
+            )
+            wanted["starts"][row, column], wanted["ends"][row, column] = start, end
+    return wanted
+
+
+def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.ndarray]:
+    """The places in pieces are those of the answers' words here: see tests/tasks/test_squad_text.py."""
+    examples = [
+        SquadExample(str(number), question, [word.group() for word in find_words(context)])
+        for number, (question, context) in enumerate(zip(questions, contexts, strict=True))
+    ]
+    collector, windows = WindowCollector(), []
+
+    def take(window):
+        collector.add(window)
+        windows.append(window)
+
+    convert_examples_to_features(examples, tokenizer, LENGTH, STRIDE, QUERY, False, take)
+    results = []
+    if windows:
+        features = EncodedWindows(**collector.arrays()).features(np.arange(len(windows)), LENGTH)
+        outputs = made.task.outputs(made.model, features)
+        results = raw_results(windows, {name: np.asarray(logits) for name, logits in outputs.items()})
+    rules = vars(made.task.rules) | {"version_2_with_negative": made.options.version_2_with_negative}
+    candidates = extract_candidates(examples, windows, results, **rules)
+    chosen = choose_answers(*candidates, made.options.null_score_diff_threshold)
+    entries = [
+        next(entry for entry in candidates.nbest[name] if entry["text"] == text)
+        for name, text in chosen.items()
+    ]
+    wanted = {
+        "answer": strings(list(chosen.values())),
+        "score": np.float32([entry["start_logit"] + entry["end_logit"] for entry in entries]),
+    }
+    if candidates.null_odds:
+        wanted["null_odds"] = np.float32(list(candidates.null_odds.values()))
+    return wanted
+
+
+# --- the tests
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
+    made = made_of(kind)
+    assert len(FIRST) == len(SECOND) == 7
+    requests = [
+        ("serving_text", request_of(kind, slice(7))),
+        ("serving_text", request_of(kind, slice(1, 2))),
+        ("serving_default", request_of(kind, slice(3, 4))),
+    ]
+    wanted = [of_script(made, request) for _, request in requests]
+    signatures = tf.saved_model.load(str(made.path)).signatures
+    by_python = [call(signatures[name], inputs) for name, inputs in requests]
+    # Without Python, the same.
+    by_c = c_runner.run(c_program, made.path, requests, LIBRARIES)
+    for python, c, answer in zip(by_python, by_c, wanted, strict=True):
+        assert_same(c, python)
+        assert_same({name: python[name] for name in answer}, answer)
+        others = {"start", "end", "start_piece", "end_piece"} if kind == "squad" else set()
+        assert python.keys() - answer.keys() == others
+
+
+def test_what_lies_beside_the_model(made_of):
+    made = made_of("pretraining")
+    vocabulary = (made.path / "assets" / "vocab.txt").read_text().splitlines()
+    assert vocabulary == toy.VOCABULARY
+    record = json.loads((made.path / "assets.extra" / "export.json").read_text())
+    assert record["flags"]["export_text"] is True
+    signatures = tf.saved_model.load(str(made.path)).signatures
+    requests = requests_of(made.path / "assets.extra" / "tf_serving_warmup_requests")
+    assert sorted(name for name, _ in requests) == sorted(signatures)
+    for name, inputs in requests:
+        assert call(signatures[name], inputs)
+
+
+def test_squad_2_leaves_questions_unanswered_as_the_script_does(tmp_path):
+    made = make_text_export(
+        tmp_path, "squad", version_2_with_negative=True, null_score_diff_threshold=THRESHOLD
+    )
+    request = request_of("squad", slice(7))
+    found, wanted = answers(made.path, "serving_text", request), of_script(made, request)
+    assert_same({name: found[name] for name in wanted}, wanted)
+    np.testing.assert_array_equal(found["start"] < 0, wanted["answer"] == b"")
+    assert len(set(wanted["null_odds"] > THRESHOLD)) == 2
+
+
+def test_masks_are_filled_with_the_words_of_the_model(made_of):
+    made = made_of("pretraining")
+    texts = {"text_a": strings(["the [MASK] sat on [MASK].", "the cat"]), "text_b": strings(["[MASK]", ""])}
+    found = answers(made.path, "serving_fill_mask", texts)
+    vocab = {piece: number for number, piece in enumerate(toy.VOCABULARY)}
+    pieces = ["[CLS]", "the", "[MASK]", "sat", "on", "[MASK]", ".", "[SEP]", "[MASK]", "[SEP]"]
+    features = {
+        "input_ids": np.int32([[vocab[piece] for piece in pieces]]),
+        "input_mask": np.ones([1, 10], np.int32),
+        "segment_ids": np.int32([[0] * 8 + [1] * 2]),
+    }
+    wanted = made.task.masked_words(made.model, features | {"masked_lm_positions": np.int32([[2, 5, 8]])})
+    np.testing.assert_array_equal(found["num_masks"], [3, 0])
+    np.testing.assert_array_equal(found["positions"], [[2, 5, 8], [-1] * 3])
+    for name, nothing in (("top_k_tokens", b""), ("top_k_ids", -1), ("top_k_probabilities", 0.0)):
+        assert (found[name][1] == nothing).all()
+    assert_same({name: found[name][:1] for name in wanted}, {k: np.asarray(v) for k, v in wanted.items()})
+
+
+def unusual_vocabulary(name: str) -> list[str]:
+    if name == "chinese":  # Google's; it has a line that is a bare U+2028
+        return shared("data", "vocab", "chinese_vocab.txt").read_text().split("\n")[:-1]
+    return [*toy.VOCABULARY, "cat", "", "", "zoo"]
+
+
+@pytest.mark.parametrize("name", ["repeated and blank lines", "chinese"])
+def test_unusual_vocabularies_answer(tmp_path, name):
+    task, model = make_checkpoint(tmp_path, "mrpc", unusual_vocabulary(name))
+    options = export_options(tmp_path, "mrpc", export_text=True)
+    export_saved_model.run(options)
+    made = Exported(tmp_path / "exports" / "1", options, task, model)
+    texts = {
+        "text_a": strings(["the cat", "zoo", "\u5317\u4eac\u2028\u6b22\u8fce"]),
+        "text_b": strings(["", "CAT zoo", "a"]),
+    }
+    assert_same(answers(made.path, "serving_text", texts), of_script(made, texts))
+
+
+def test_a_clean_process_answers(made_of, tmp_path):
+    made = made_of("squad")
+    code = (
+        "import json, sys, tensorflow as tf, tensorflow_text\n"
+        f"serve = tf.saved_model.load({str(made.path)!r}).signatures['serving_text']\n"
+        f"found = serve(question=tf.constant(['the cat']), context=tf.constant([{LONG!r}]))\n"
+        "assert not [name for name in sys.modules if name.startswith('official_bert')]\n"
+        "print(json.dumps([found['answer'].numpy()[0].decode(), found['score'].numpy()[0].item()]))\n"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    wanted = of_script(made, {"question": strings(["the cat"]), "context": strings([LONG])})
+    answer, score = json.loads(finished.stdout)
+    assert answer == wanted["answer"][0].decode()
+    assert abs(score - wanted["score"][0]) <= TOLERANCE
+
+
+def test_what_cannot_be_exported_is_said(tmp_path):
+    with pytest.raises(InputError, match="--export_text: the task does not say what it answers to text"):
+        check_text_export(object())
+    make_checkpoint(tmp_path, "squad")
+    options = export_options(tmp_path, "squad", export_text=True, max_query_length=21)
+    with pytest.raises(InputError, match="--max_seq_length=24: must be greater than --max_query_length=21"):
+        export_saved_model.run(options)

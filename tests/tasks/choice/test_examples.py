@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+
+from official_bert.errors import InputError
+from official_bert.tasks.choice.examples import TASKS, ChoiceExample, encoded_choices, read_codah, read_swag
+from official_bert.tokenization import FullTokenizer
+from tests import toy
+from tests.shared import shared
+
+HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+OF_CODAH = "instead of 7: category, stem, ending 0, ending 1, ending 2, ending 3, answer; correct the row"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text: str) -> str:
+        path = tmp_path / "file"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write_file
+
+
+def test_swag(write):
+    row = '0,v,1,"A cat sat. It","A cat, sat.",It,gold,"purrs, ""loud"".",b,c,d'
+    path = write(f"{HEADER},label\n{row},2\n")
+    choices = ('It purrs, "loud".', "It b", "It c", "It d")
+    assert read_swag(path, "train") == [ChoiceExample("train-1", "A cat, sat.", choices, 2)]
+    assert read_swag(write(f"{HEADER}\n{row}\n"), "test", labelled=False) == [
+        ChoiceExample("test-1", "A cat, sat.", choices, None)
+    ]
+
+
+def test_codah(write):
+    row = "i\tI am\ta\tb\tc\td"
+    example = ChoiceExample("dev-0", "I am", ("a", "b", "c", "d"), 3)
+    assert read_codah(write(f"{row}\t3\n"), "dev") == [example]
+    for text in (f"{row}\n", f"{row}\t3\n"):
+        assert read_codah(write(text), "dev", labelled=False) == [example._replace(label=None)]
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        (read_swag, f"{HEADER}\n", "has no column label; its first row must name SWAG's columns"),
+        (read_swag, "", "has no column sent1, sent2, ending0, ending1, ending2, ending3, label; "),
+        (read_swag, f"{HEADER},label\n", "holds no example"),
+        (
+            read_swag,
+            f"{HEADER},label\n0,v,1,s,a,b,g,w,x,y,z,4\n",
+            "line 2: has the label '4', which is none of 0 to 3",
+        ),
+        (
+            read_swag,
+            f"{HEADER},label\n0,v,1,s,a,b,g,w,x,y,z\n",
+            "line 2: has 11 columns and the header 12; complete the row, and put texts with commas into quotes",
+        ),
+        (
+            read_swag,
+            f"{HEADER},label\n0,v,1,s,a,b,g,w,x, y,y,z,3\n",  # a comma in an ending shifts what follows
+            "line 2: has 13 columns and the header 12",
+        ),
+        (
+            read_swag,
+            f"{HEADER},label,ending1\n0,v,1,s,a,b,g,w,x,y,z,3,x\n",
+            "names the column ending1 twice; name each column once",
+        ),
+        (
+            read_swag,
+            f"{HEADER},ending4,label\n0,v,1,s,a,b,g,w,x,y,z,v,3\n",
+            "has the column ending4, but there are 4 choices; keep ending0 to ending3",
+        ),
+        (read_codah, "i\ts\ta\tb\tc\td\n", f"line 1: has 6 columns {OF_CODAH}"),
+        (read_codah, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
+        (read_codah, "i\ts\ta\tb\tc\td\t2\t1\n", f"line 1: has 8 columns {OF_CODAH}"),
+        (read_codah, "i\ts\ta\tb\tc\td\tx\n", "line 1: has the label 'x', which is none of 0 to 3"),
+    ],
+)
+def test_files_that_cannot_be_used(write, read, text, message):
+    path = write(text)
+    with pytest.raises(InputError, match=f"^{path}: {message}"):
+        read(path, "train")
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        (read_swag, f"{HEADER}\n0,v,1,s,a,b,g,w,x,y,z,3\n", "line 2: has 12 columns and the header 11"),
+        (read_codah, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
+        (read_codah, "i\ts\ta\tb\tc\td\te\t1\n", f"line 1: has 8 columns {OF_CODAH}"),
+        (read_codah, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 in the place of an ending; give it 4"),
+        (
+            read_codah,
+            "i\ts\ta\tb\tc\td\ni\ts\ta\tb\tc\tc\td\n",
+            "line 2: has 7 columns instead of 6: category, stem, ending 0, ending 1, ending 2, ending 3; correct",
+        ),
+    ],
+)
+def test_test_files_that_cannot_be_used(write, read, text, message):
+    path = write(text)
+    with pytest.raises(InputError, match=f"^{path}: {message}"):
+        read(path, "test", labelled=False)
+
+
+def test_every_choice_stands_behind_its_context(tmp_path):
+    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path))
+    examples = [
+        ChoiceExample("a", "the cat", ("sat", "was a sunny day", "", "rain"), 1),
+        ChoiceExample("b", "it", ("a", "a", "a", "his hand"), None),
+    ]
+    encoded = encoded_choices(examples, 7, tokenizer)
+    assert (len(encoded), encoded.lengths.tolist(), encoded.label_ids.tolist()) == (2, [7, 6], [1, 0])
+    batch = encoded.features(np.array([1, 0]), 7)
+    pieces = [
+        [" ".join(tokenizer.convert_ids_to_tokens(row)) for row in rows]
+        for rows in batch["input_ids"].tolist()
+    ]
+    assert pieces == [
+        ["[CLS] it [SEP] a [SEP] [PAD] [PAD]"] * 3 + ["[CLS] it [SEP] his hand [SEP] [PAD]"],
+        [
+            "[CLS] the cat [SEP] sat [SEP] [PAD]",
+            "[CLS] the cat [SEP] was a [SEP]",  # the longer text is cut, from its end
+            "[CLS] the cat [SEP] [PAD] [PAD] [PAD]",
+            "[CLS] the cat [SEP] rain [SEP] [PAD]",
+        ],
+    ]
+    assert batch["segment_ids"][1].tolist() == [
+        [0, 0, 0, 0, 1, 1, 0],
+        [0, 0, 0, 0, 1, 1, 1],
+        [0] * 7,
+        [0, 0, 0, 0, 1, 1, 0],
+    ]
+    assert batch["input_mask"][0].sum(axis=1).tolist() == [5, 5, 5, 6]
+    assert batch["label_ids"].tolist() == [0, 1]
+
+
+def test_where_files_lie():
+    assert TASKS["swag"].path("data", "dev") == "data/val.csv"
+    assert TASKS["codah"].path("data", "test") == "data/test.tsv"
+
+
+def test_the_real_codah():
+    examples = read_codah(str(shared("data", "codah", "full_data.tsv")), "train")
+    assert len(examples) == 2776
+    assert (examples[0].label, examples[-1].label) == (3, 0)
+    assert np.bincount([example.label for example in examples]).tolist() == [689, 684, 697, 706]
+    assert examples[0].choices[3] == "tempted to snack when I feel this way."

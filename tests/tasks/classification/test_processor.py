@@ -1,0 +1,92 @@
+import pytest
+from absl import logging
+
+from official_bert.errors import InputError
+from official_bert.tasks.classification.examples import InputExample
+from official_bert.tasks.classification.processor import DataProcessor, Layout, read_layout
+
+PAIRS = Layout("train.tsv", "train", text_a=1, text_b=2, label=-1)
+LABELS = ("no", "yes")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def write(text: str) -> str:
+        (tmp_path / "train.tsv").write_bytes(text.encode())
+        return str(tmp_path)
+
+    return write
+
+
+def test_rows_are_numbered_as_in_the_file(folder):
+    data_dir = folder('\ufeffid\ta\tb\tlabel\r\n\r\n7\tone "\ttwo\tno\r\n8\tthree\tfour\textra\tyes')
+    assert read_layout(data_dir, PAIRS, LABELS) == [
+        InputExample("train-2", 'one "', "two", "no"),  # below the header, row 0, and a blank line
+        InputExample("train-3", "three", "four", "yes"),
+    ]
+
+
+def test_ids_from_a_column_and_test_sets(folder):
+    data_dir = folder("7\tone\n8\ttwo\n")
+    layout = Layout("train.tsv", "test", text_a=1, id_column=0, has_header=False)
+    assert read_layout(data_dir, layout, LABELS) == [
+        InputExample("test-7", "one", None, "no"),
+        InputExample("test-8", "two", None, "no"),
+    ]
+    assert [example.label for example in read_layout(data_dir, layout, None)] == ["0.0", "0.0"]
+
+
+def test_other_names_of_labels(folder):
+    data_dir = folder("h\n1\ta\tb\tja\n")
+    assert read_layout(data_dir, PAIRS, LABELS, other_names={"ja": "yes"})[0].label == "yes"
+
+
+@pytest.mark.parametrize(
+    ("row", "labels", "message"),
+    [
+        ("1\ta\tno", LABELS, "has 3 columns, but 4 are needed; complete the row, or check that"),
+        ("1", LABELS, "has 1 columns, but 4 are needed; complete the row, or check that"),
+        ("1\ta\tb\tNo", LABELS, "has the label 'No', which is none of no, yes; correct it or the layout$"),
+        ("1\ta\tb\tmuch", None, "has the score 'much', which is no number; correct it$"),
+        ("1\ta\tb\tnan", None, "has the score 'nan', which is no number; correct it$"),
+    ],
+)
+def test_rows_that_cannot_be_used(folder, row, labels, message):
+    data_dir = folder(f"h\n\n{row}\n")
+    with pytest.raises(InputError, match=rf"train.tsv: line 3: {message}"):
+        read_layout(data_dir, PAIRS, labels)
+
+
+def test_short_rows_are_skipped_where_they_are_known(folder, monkeypatch):
+    lines = []
+    monkeypatch.setattr(logging, "warning", lambda form, *values: lines.append(form % values))
+    data_dir = folder("h\n1\ta\n2\ta\tb\tyes\n3\n")
+    examples = read_layout(data_dir, PAIRS, LABELS, skip_short_rows=True)
+    assert [example.guid for example in examples] == ["train-2"]
+    assert lines == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
+
+
+@pytest.mark.parametrize("text", ["", "a\tb\tc\td\n"])
+def test_a_file_without_examples(folder, text):
+    with pytest.raises(InputError, match=r"train.tsv: holds no example; check the file$"):
+        read_layout(folder(text), PAIRS, LABELS)
+
+
+def test_a_processor_of_the_users_own(folder):
+    """As people derived theirs from the original's class."""
+
+    class Own(DataProcessor):
+        def get_dev_examples(self, data_dir):
+            lines = self._read_tsv(f"{data_dir}/train.tsv")
+            return [InputExample(f"dev-{i}", line[1], label=line[0]) for i, line in enumerate(lines)]
+
+        def get_labels(self):
+            return ["a", "b"]
+
+    data_dir = folder('a\t"one"\nb\ttwo\n')
+    assert Own().dev_sets(data_dir) == {
+        "": [InputExample("dev-0", '"one"', label="a"), InputExample("dev-1", "two", label="b")]
+    }
+    with pytest.raises(NotImplementedError):
+        Own().get_train_examples(data_dir)
+    assert Own._read_tsv(f"{data_dir}/train.tsv", quotechar='"') == [["a", "one"], ["b", "two"]]

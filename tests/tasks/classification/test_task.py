@@ -1,0 +1,80 @@
+"""Losses, weights and predictions of the three kinds of classification, against numpy."""
+
+import numpy as np
+import pytest
+
+from official_bert import InputError
+from official_bert.tasks.classification.glue import ColaProcessor, MnliProcessor, StsbProcessor
+from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tasks.classification.tsv import TsvProcessor
+
+LOGITS = np.float32([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0]])
+
+
+class Answering:
+    """A model whose logits are given."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+    def __call__(self, features):
+        from keras import ops
+
+        return ops.convert_to_tensor(self.logits)
+
+
+def features(label_ids, real=(1, 1)):
+    return {"label_ids": np.asarray(label_ids), "is_real_example": np.int32(real)}
+
+
+def test_one_label():
+    task = ClassificationTask(MnliProcessor(), ["a", "b", "c"])
+    batch = features(np.int32([0, 1]))
+    softmax = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
+    expected = -np.log(softmax[[0, 1], [0, 1]])
+    outputs = task.outputs(Answering(LOGITS), batch)
+    np.testing.assert_allclose(task.losses(Answering(LOGITS), batch), expected, rtol=1e-6)
+    np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-6)
+    np.testing.assert_allclose(outputs["probabilities"], softmax, rtol=1e-6)
+    np.testing.assert_array_equal(task.predictions({"probabilities": softmax}), [0, 2])
+    np.testing.assert_array_equal(task.weights(features([0, 1], real=(1, 0))), [1, 0])
+
+
+def test_several_labels_at_once():
+    processor = TsvProcessor("0", labels=["x", "y", "z"], is_multi_label=True)
+    task = ClassificationTask(processor, ["x", "y", "z"])
+    targets = np.int32([[1, 0, 1], [0, 0, 0]])
+    chances = 1 / (1 + np.exp(-LOGITS))
+    expected = -(targets * np.log(chances) + (1 - targets) * np.log(1 - chances)).mean(1)
+    outputs = task.outputs(Answering(LOGITS), features(targets))
+    np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-5)
+    np.testing.assert_allclose(outputs["probabilities"], chances, rtol=1e-6)
+    np.testing.assert_array_equal(task.predictions({"probabilities": chances}), [[1, 0, 1], [0, 0, 1]])
+
+
+def test_a_score(tmp_path):
+    task = ClassificationTask(StsbProcessor(), None)
+    logits = np.float32([[2.5], [-1.0]])
+    outputs = task.outputs(Answering(logits), features(np.float32([2.0, 1.0])))
+    np.testing.assert_allclose(outputs["loss"], [0.25, 4.0], rtol=1e-6)
+    np.testing.assert_array_equal(outputs["score"], [2.5, -1.0])
+    task.write_predictions(str(tmp_path / "test_results.tsv"), {"score": logits[:, 0]})
+    assert (tmp_path / "test_results.tsv").read_text() == "2.5\n-1.0\n"
+    assert task.main_metric == "eval_spearman"
+
+
+def test_weights_of_the_labels():
+    task = ClassificationTask(ColaProcessor(), ["0", "1"], class_weights=[1.0, 3.5])
+    np.testing.assert_array_equal(task.weights(features(np.int32([1, 0]))), [3.5, 1.0])
+    np.testing.assert_array_equal(task.weights(features(np.int32([1, 1]), real=(0, 1))), [0.0, 3.5])
+    with pytest.raises(InputError, match="1 weights for 2 labels"):
+        ClassificationTask(ColaProcessor(), ["0", "1"], class_weights=[1.0])
+    with pytest.raises(InputError, match="--class_weights: only for tasks with one label"):
+        ClassificationTask(StsbProcessor(), None, class_weights=[1.0])
+
+
+def test_probabilities_are_written_as_the_original_does(tmp_path):
+    task = ClassificationTask(ColaProcessor(), ["0", "1"])
+    probabilities = np.float32([[0.99953365, 4.663804e-05], [0.25, 0.75]])
+    task.write_predictions(str(tmp_path / "test_results.tsv"), {"probabilities": probabilities})
+    assert (tmp_path / "test_results.tsv").read_text() == "0.99953365\t4.663804e-05\n0.25\t0.75\n"

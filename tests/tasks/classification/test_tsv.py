@@ -1,0 +1,168 @@
+import pytest
+
+from official_bert.errors import InputError
+from official_bert.tasks.classification.examples import InputExample
+from official_bert.tasks.classification.tsv import TsvProcessor
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_sets(**texts: str) -> str:
+        for name, text in texts.items():
+            (tmp_path / f"{name}.tsv").write_text(text, encoding="utf-8")
+        return str(tmp_path)
+
+    return write_sets
+
+
+def test_columns_by_name_may_move_between_files(write):
+    data_dir = write(
+        train="id\ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n",
+        dev="label\ttext\npos\tfine\n",
+        test="text\nwell\n",
+    )
+    processor = TsvProcessor("text")
+    assert processor.get_train_examples(data_dir) == [
+        InputExample("train-1", "good", None, "pos"),
+        InputExample("train-2", "bad", None, "neg"),
+    ]
+    assert processor.get_labels() == ["neg", "pos"]
+    assert processor.get_dev_examples(data_dir) == [InputExample("dev-1", "fine", None, "pos")]
+    assert processor.get_test_examples(data_dir) == [InputExample("test-1", "well", None, None)]
+    assert (processor.metrics, processor.main_metric) == (
+        ("accuracy", "precision", "recall", "f1"),
+        "accuracy",
+    )
+
+
+def test_pairs_by_number_without_a_header(write):
+    data_dir = write(train="10\ta\tb\n9\tc\td\n", dev="9\te\tf\n")
+    processor = TsvProcessor("1", "-1", "0", has_header=False)
+    assert processor.get_train_examples(data_dir) == [
+        InputExample("train-0", "a", "b", "10"),
+        InputExample("train-1", "c", "d", "9"),
+    ]
+    assert processor.get_labels() == ["9", "10"]  # numbers in their own order
+    assert processor.get_dev_examples(data_dir) == [InputExample("dev-0", "e", "f", "9")]
+
+
+def test_a_number_that_is_a_column_name_is_the_name(write):
+    data_dir = write(test="1\t0\nnamed 1\tnamed 0\n")
+    assert TsvProcessor("0").get_test_examples(data_dir)[0].text_a == "named 0"
+
+
+def test_several_labels_at_once(write):
+    data_dir = write(train="text\tlabel\na\tx; y\nb\t\nc\tz;\n")
+    processor = TsvProcessor("text", is_multi_label=True, label_separator=";")
+    assert [example.label for example in processor.get_train_examples(data_dir)] == [("x", "y"), (), ("z",)]
+    assert processor.get_labels() == ["x", "y", "z"]
+    assert processor.main_metric == "f1"
+    with pytest.raises(
+        InputError, match=r"train.tsv: line 2: has the label 'y', which is none of x, z; correct"
+    ):
+        TsvProcessor("text", labels=["x", "z"], is_multi_label=True, label_separator=";").get_train_examples(
+            data_dir
+        )
+
+
+def test_scores(write):
+    data_dir = write(train="text\tscore\na\t1.5\n", dev="text\tscore\nb\tlow\n")
+    processor = TsvProcessor("text", label_column="score", is_regression=True)
+    assert processor.get_train_examples(data_dir)[0].label == "1.5"
+    assert processor.get_labels() is None
+    assert processor.metrics == ("pearson", "spearman")
+    with pytest.raises(InputError, match=r"dev.tsv: line 2: has the score 'low', which is no number"):
+        processor.get_dev_examples(data_dir)
+
+
+def test_given_labels_keep_their_order(write):
+    data_dir = write(train="text\tlabel\na\tno\n", dev="text\tlabel\nb\tmaybe\n")
+    processor = TsvProcessor("text", labels=["yes", "no"])
+    processor.get_train_examples(data_dir)
+    assert processor.get_labels() == ["yes", "no"]
+    with pytest.raises(InputError, match=r"dev.tsv: line 2: has the label 'maybe', which is none of yes, no"):
+        processor.get_dev_examples(data_dir)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"text_a_column": "body"},
+            r"--text_a_column=body: .*train.tsv names no such column; its columns are text, la",
+        ),
+        ({"text_a_column": "text", "label_column": "gold"}, "--label_column=gold: "),
+        (
+            {"text_a_column": "text", "has_header": False},
+            r"--text_a_column=text: .* column; give its number from 0",
+        ),
+        (
+            {"text_a_column": "7"},
+            r"train.tsv: line 2: has 2 columns, but --text_a_column=7 is expected in column 8",
+        ),
+    ],
+)
+def test_columns_that_are_not_there(write, settings, message):
+    data_dir = write(train="text\tlabel\na\tno\n")
+    with pytest.raises(InputError, match=message):
+        TsvProcessor(labels=["label", "no"], **({"label_column": "1"} | settings)).get_train_examples(
+            data_dir
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"is_multi_label": True, "is_regression": True}, "--multi_label: a regression has one score"),
+        ({"labels": ["a"], "is_regression": True}, "--labels: a regression has scores"),
+        ({"labels": ["a", "b", "a"]}, "--labels=a,b,a: names a label twice"),
+        ({"is_multi_label": True, "label_separator": ""}, "--label_separator: is empty"),
+    ],
+)
+def test_settings_that_contradict_each_other(settings, message):
+    with pytest.raises(InputError, match=message):
+        TsvProcessor("text", **settings)
+
+
+def test_labels_that_are_not_known(write):
+    processor = TsvProcessor("text")
+    with pytest.raises(InputError, match="--labels: are not known; name them"):
+        processor.get_labels()
+    with pytest.raises(InputError, match="--labels: are not known; name them"):
+        processor.get_dev_examples(write(dev="text\tlabel\na\tx\n"))
+    with pytest.raises(InputError, match=r"train.tsv: holds no example; check the file"):
+        processor.get_train_examples(write(train="text\tlabel\n"))
+    with pytest.raises(InputError, match=r"train.tsv: holds no label; check --label_column"):
+        TsvProcessor("text", is_multi_label=True).get_train_examples(write(train="text\tlabel\na\t\n"))
+
+
+def test_labels_that_are_the_same_number_have_an_order_and_blanks_do_not_count(write):
+    data_dir = write(
+        train="text\tlabel\n" + "".join(f"a\t{label}\n" for label in ("1", " 01", "10", "2 ", "1 "))
+    )
+    processor = TsvProcessor("text")
+    assert [example.label for example in processor.get_train_examples(data_dir)] == [
+        "1",
+        "01",
+        "10",
+        "2",
+        "1",
+    ]
+    assert processor.get_labels() == ["01", "1", "2", "10"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "message"),
+    [
+        # Counted from its own end, the label of this row would be its text.
+        ("sunny\n", {}, r"line 3: has 1 columns, but --label_column=-1 is expected in column 2"),
+        ("a\tb\tx\n", {}, r"line 3: has 3 columns, the header 2; take the tabs out"),
+        ("a\t \n", {}, r"line 3: has no label; complete the row"),
+        ("", {"label_column": "text"}, r"--label_column=text: is the column of --text_a_column=0, too"),
+        ("", {"text_b_column": "1"}, r"--label_column=-1: is the column of --text_b_column=1, too"),
+    ],
+)
+def test_a_text_is_never_taken_for_a_label(write, rows, settings, message):
+    data_dir = write(train=f"text\tlabel\nfine\tx\n{rows}")
+    with pytest.raises(InputError, match=message):
+        TsvProcessor(**({"text_a_column": "0", "label_column": "-1"} | settings)).get_train_examples(data_dir)

@@ -1,0 +1,192 @@
+"""How far answers to raw text agree with those of run_squad.py: the figures of docs/serving.md.
+
+    python -m tests.tasks.squad.agreement CHECKPOINT_FOLDER SQUAD_JSON [QUESTIONS]
+
+The folder holds what run_squad.py leaves in its output_dir, and vocab.txt.
+"""
+
+import collections
+import math
+import os
+import sys
+import tempfile
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.checkpoints import load_checkpoint
+from official_bert.config import BertConfig
+from official_bert.options.export import ExportOptions
+from official_bert.runners import export_saved_model
+from official_bert.tasks.squad.answers import extract_candidates
+from official_bert.tasks.squad.examples import SquadExample, find_words, read_squad_json
+from official_bert.tasks.squad.task import EncodedWindows, SquadTask, WindowCollector, raw_results
+from official_bert.tasks.squad.windows import convert_examples_to_features
+from official_bert.tokenization import FullTokenizer
+from tests.oracles import plain_squad
+
+LENGTH, STRIDE, QUERY = 256, 128, 64
+CLOSE = 1e-4
+_AT_ONCE = 16
+
+
+class Difference(NamedTuple):
+    """A question that is answered otherwise.
+
+    Attributes:
+        kind: "span", or why the strings of one span differ.
+        gap: how much the script's two best scores differ.
+        script: its answer.
+        text: the answer of the export.
+    """
+
+    kind: str
+    gap: float
+    script: str
+    text: str
+
+
+def read_questions(path: str, count: int) -> list[tuple[str, str]]:
+    """Questions from all over a SQuAD file, with their contexts."""
+    pairs = [
+        (question["question"], paragraph["context"])
+        for article in read_squad_json(path)
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    return pairs[:: max(1, len(pairs) // count)][:count]
+
+
+class Agreement(NamedTuple):
+    """What a comparison found.
+
+    Attributes:
+        answers: the script's, in order.
+        num_windows: of all questions.
+        num_close: how many questions have two best scores that differ by less than CLOSE.
+        differing: the questions that are answered otherwise.
+    """
+
+    answers: list[str]
+    num_windows: int
+    num_close: int
+    differing: list[Difference]
+
+
+def agreement(options: ExportOptions, pairs: list[tuple[str, str]]) -> Agreement:
+    """Exports a model, and compares what it answers to texts with what the script makes of them.
+
+    Args:
+        options: of the export.
+        pairs: questions with their contexts.
+    """
+    import tensorflow as tf
+
+    export_saved_model.run(options)
+    serve = tf.saved_model.load(os.path.join(options.export_dir, "1")).signatures["serving_text"]
+    batches = [pairs[start : start + _AT_ONCE] for start in range(0, len(pairs), _AT_ONCE)]
+    found = collections.defaultdict(list)
+    for batch in batches:
+        questions, contexts = (tf.constant(column) for column in zip(*batch, strict=True))
+        for name, values in serve(question=questions, context=contexts).items():
+            found[name].extend(values.numpy())
+
+    task = SquadTask()
+    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case)
+    examples, windows, results = _script(options, task, tokenizer, pairs)
+    nbest = extract_candidates(examples, windows, results, **vars(task.rules)).nbest
+    own = collections.defaultdict(list)
+    for window, result in zip(windows, results, strict=True):
+        own[window.example_index].append((window, result.start_logits, result.end_logits))
+    answers, num_close, differing = [], 0, []
+    for number, (_, context) in enumerate(pairs):
+        ranked = plain_squad.spans(own[number], task.rules.n_best_size, task.rules.max_answer_length)
+        gap = ranked[0][3] - ranked[1][3] if len(ranked) > 1 else math.inf
+        num_close += gap < CLOSE
+        script, text = nbest[str(number)][0]["text"], found["answer"][number].decode()
+        answers.append(script)
+        expected = plain_squad.pieces_of(ranked[0], own[number], LENGTH, STRIDE) if ranked else (-1, -1)
+        if (found["start_piece"][number], found["end_piece"][number]) != expected:
+            differing.append(Difference("span", gap, script, text))
+            continue
+        if ranked:
+            assert context[found["start"][number] : found["end"][number]] == text
+        if text != script:
+            window, start, end = own[number][ranked[0][0]][0], *ranked[0][1:3]
+            kind = _kind(script, text, window.tokens[start : end + 1])
+            differing.append(Difference(kind, gap, script, text))
+    return Agreement(answers, len(windows), num_close, differing)
+
+
+def _kind(script: str, text: str, tokens: list[str]) -> str:
+    if script == " ".join(text.split()):
+        return "blanks"
+    if "[UNK]" in tokens:
+        return "[UNK]"
+    return "not aligned" if text in script else "other"
+
+
+def _script(options, task, tokenizer, pairs):
+    """Examples, windows and logits as in run_squad.py."""
+    import tensorflow as tf
+
+    examples = [
+        SquadExample(str(number), question, [word.group() for word in find_words(context)])
+        for number, (question, context) in enumerate(pairs)
+    ]
+    collector, windows = WindowCollector(), []
+    convert_examples_to_features(
+        examples,
+        tokenizer,
+        LENGTH,
+        STRIDE,
+        QUERY,
+        False,
+        lambda one: (collector.add(one), windows.append(one)),
+    )
+    encoded = EncodedWindows(**collector.arrays())
+    model = task.build_model(
+        BertConfig.from_json_file(options.bert_config_file), use_one_hot_embeddings=False
+    )
+    load_checkpoint(model, options.init_checkpoint)
+    run = tf.function(lambda features: task.outputs(model, features), autograph=False, reduce_retracing=True)
+    outputs = collections.defaultdict(list)
+    for start in range(0, len(windows), _AT_ONCE):
+        rows = np.arange(start, min(start + _AT_ONCE, len(windows)))
+        for name, logits in run(encoded.features(rows, LENGTH)).items():
+            outputs[name].extend(logits.numpy())
+    return examples, windows, raw_results(windows, outputs)
+
+
+def export_options(folder: str, export_dir: str) -> ExportOptions:
+    """Options for an export of a folder's checkpoint."""
+    return ExportOptions(
+        task_name="squad",
+        export_dir=export_dir,
+        export_text=True,
+        init_checkpoint=folder,
+        bert_config_file=os.path.join(folder, "bert_config.json"),
+        vocab_file=os.path.join(folder, "vocab.txt"),
+        max_seq_length=LENGTH,
+        doc_stride=STRIDE,
+        max_query_length=QUERY,
+    )
+
+
+def main(folder: str, squad_file: str, num_questions: str = "1000"):
+    """Prints the counts and every difference."""
+    pairs = read_questions(squad_file, int(num_questions))
+    with tempfile.TemporaryDirectory() as export_dir:
+        found = agreement(export_options(folder, export_dir), pairs)
+    num_words = sum(len(answer.split()) for answer in found.answers)
+    print(
+        f"{len(pairs)} questions in {found.num_windows} windows; {len(set(found.answers))} different answers of "
+        f"{num_words / len(pairs):.1f} words; {found.num_close} with two best scores within {CLOSE:g}; differences: "
+        f"{dict(collections.Counter(one.kind for one in found.differing))}"
+    )
+    for one in found.differing:
+        print(f"{one.kind}, {one.gap:.2g} ahead: {one.script!r} by the script, {one.text!r} by the export")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,67 @@
+"""Two questions about the toy text, for which the original's outputs are recorded; and SQuAD files of any content."""
+
+import json
+import pathlib
+
+from official_bert.tasks.squad.examples import read_squad_examples
+from official_bert.tasks.squad.windows import InputFeatures, convert_examples_to_features
+from official_bert.tokenization import FullTokenizer
+from tests import toy
+from tests.shared import shared
+
+CONTEXT = "The Driver waved his hand. Rain started falling, soon after noon."
+QUESTIONS = (
+    {
+        "id": "q1",
+        "question": "Who waved?",
+        "answers": [{"text": "Driver", "answer_start": 4}],
+        "is_impossible": False,
+    },
+    {
+        "id": "q2",
+        "question": "What started?",
+        "answers": [{"text": "Rain", "answer_start": 27}],
+        "is_impossible": False,
+    },
+)
+LENGTHS = {"max_seq_length": 14, "doc_stride": 4, "max_query_length": 4}
+
+
+def write_squad(folder: pathlib.Path, questions=QUESTIONS, context: str = CONTEXT) -> str:
+    """Path of a SQuAD file of one paragraph."""
+    return write_json(
+        folder, {"version": "1.1", "data": [{"paragraphs": [{"context": context, "qas": list(questions)}]}]}
+    )
+
+
+def write_json(folder: pathlib.Path, content) -> str:
+    path = folder / "squad.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def features_of(examples, tokenizer, is_training: bool, lengths=LENGTHS) -> list[InputFeatures]:
+    features = []
+    convert_examples_to_features(
+        examples, tokenizer, **lengths, is_training=is_training, output_fn=features.append
+    )
+    return features
+
+
+def toy_windows(folder: pathlib.Path, is_training: bool):
+    """The two questions and their eight windows."""
+    examples = read_squad_examples(write_squad(folder), is_training)
+    return examples, features_of(examples, FullTokenizer(toy.write_vocabulary(folder)), is_training)
+
+
+def recorded(name: str, is_training: bool = False):
+    """The folder of a recording of the original, its settings, and our questions and windows of its input."""
+    folder = shared("golden", name)
+    settings = json.loads((folder / "settings.json").read_text())
+    cased = "uncased" if settings["do_lower_case"] else "cased"
+    tokenizer = FullTokenizer(str(shared("data", "vocab", f"{cased}_vocab.txt")), settings["do_lower_case"])
+    examples = read_squad_examples(
+        str(folder / "input.json"), is_training, settings.get("version_2_with_negative", False)
+    )
+    lengths = {key: settings[key] for key in LENGTHS}
+    return folder, settings, examples, features_of(examples, tokenizer, is_training, lengths)

