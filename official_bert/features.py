@@ -1,6 +1,11 @@
 """The record features: one table that writer, parser, model and signatures all read."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")  # what every model reads
+MASKED_LM_POSITIONS = "masked_lm_positions"
 
 
 class Feature(NamedTuple):
@@ -19,11 +24,7 @@ class Feature(NamedTuple):
 
 def encoder_features(max_seq_length: int) -> tuple[Feature, ...]:
     """What every model reads: ids, mask and segments, each int32[max_seq_length]."""
-    return (
-        Feature("input_ids", max_seq_length, "int32"),
-        Feature("input_mask", max_seq_length, "int32"),
-        Feature("segment_ids", max_seq_length, "int32"),
-    )
+    return tuple(Feature(name, max_seq_length, "int32") for name in ENCODER_INPUTS)
 
 
 def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> tuple[Feature, ...]:
@@ -34,7 +35,7 @@ def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> t
     """
     return (
         *encoder_features(max_seq_length),
-        Feature("masked_lm_positions", max_predictions_per_seq, "int32"),
+        Feature(MASKED_LM_POSITIONS, max_predictions_per_seq, "int32"),
         Feature("masked_lm_ids", max_predictions_per_seq, "int32"),
         Feature("masked_lm_weights", max_predictions_per_seq, "float32"),
         Feature("next_sentence_labels", 1, "int32"),
@@ -67,3 +68,21 @@ def classifier_features(
         Feature("label_ids", num_targets, target_dtype),
         Feature("is_real_example", 1, "int32"),
     )
+
+
+class EncodedSet(Protocol):
+    """A data set that is kept in memory without padding, and padded batch by batch.
+
+    Attributes:
+        lengths: int[n], tokens of each example, special tokens included.
+    """
+
+    lengths: np.ndarray
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """A batch of features by name, each [b, ...].
+
+        Args:
+            rows: int[b], numbers of the examples, in the order of the batch.
+            length: that they are padded to, in tokens; no example is longer.
+        """

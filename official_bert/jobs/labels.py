@@ -1,4 +1,4 @@
-"""What a model's outputs stand for: the labels of its task, kept beside its checkpoints.
+"""The labels of a task in the order of the model's outputs, kept beside its checkpoints.
 
 In: the options of a fine-tuning script. Out, in output_dir and in output_dir/best: labels.txt, in the order of the
 outputs.
@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from official_bert import files
 from official_bert.checkpoints import BEST_FOLDER, CheckpointManager
 from official_bert.errors import InputError
-from official_bert.jobs.fine_tuning import evaluates_during_training
 from official_bert.options.fine_tuning import FineTuningOptions
-
-LABELS_FILE = "labels.txt"
+from official_bert.tasks.base import LABELS_FILE
 
 
 def write_labels(options: FineTuningOptions, labels: Sequence[str]):
     """Saves the labels before a training begins."""
     folders = [options.output_dir]
-    if evaluates_during_training(options):
+    if options.evaluates_during_training:
         folders.append(os.path.join(options.output_dir, BEST_FOLDER))
     for folder in folders:
         files.make_folder(folder)
@@ -34,6 +32,12 @@ def read_labels(options: FineTuningOptions) -> list[str] | None:
         InputError: an output_dir whose checkpoints are damaged.
     """
     path = _path(options)
+    return list(files.read_lines(path)) if path else None
+
+
+def read_labels_beside(checkpoint: str) -> list[str] | None:
+    """The labels that lie beside a checkpoint, in its folder or, of a prefix, beside it; None if none do."""
+    path = _path_beside(checkpoint)
     return list(files.read_lines(path)) if path else None
 
 
@@ -63,10 +67,14 @@ def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
 
 def _path(options: FineTuningOptions) -> str | None:
     """The file beside the checkpoint that a run loads: that of output_dir if it has one."""
-    folders = [options.output_dir]
-    if not _holds_checkpoint(options.output_dir):
-        given = options.init_checkpoint
-        folders = [given, os.path.dirname(given) or os.curdir] if given else []
+    if _holds_checkpoint(options.output_dir):
+        path = os.path.join(options.output_dir, LABELS_FILE)
+        return path if files.exists(path) else None
+    return _path_beside(options.init_checkpoint) if options.init_checkpoint else None
+
+
+def _path_beside(checkpoint: str) -> str | None:
+    folders = (checkpoint, os.path.dirname(checkpoint) or os.curdir)
     paths = (os.path.join(folder, LABELS_FILE) for folder in folders)
     return next(filter(files.exists, paths), None)
 

@@ -14,9 +14,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 
-import keras
 from absl import logging
-from tensorflow.python.framework.ops import gradient_registry
 
 from official_bert import files
 from official_bert.checkpoints import BEST_FOLDER, CheckpointManager
@@ -24,6 +22,7 @@ from official_bert.errors import Diverged, InputError
 from official_bert.jobs.fine_tuning import Score
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
+from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
@@ -110,7 +109,7 @@ def search(
         scores[trial] = score
         _write_results(options.output_dir, scores)
         _drop_checkpoints(options.output_dir, scores)
-        _forget_model()
+        forget_models()
     best = _best(scores)
     if not scores[best].metric:
         raise InputError("--search: the loss of every run diverged; give lower --search_learning_rates")
@@ -120,15 +119,6 @@ def search(
     if options.do_predict and not predicts_already:
         steps = dict.fromkeys(evaluation, False) | {"do_train": False, "do_predict": True}
         run(_options_of(options, best, steps))
-
-
-def _forget_model():
-    """Frees the model of a run before the next is built."""
-    # TensorFlow keeps a custom gradient, such as gelu's, for good, and by it the graph and all weights of the model.
-    gradients = gradient_registry._registry
-    for name in [name for name in gradients if name.startswith("CustomGradient-")]:
-        del gradients[name]
-    keras.backend.clear_session()  # collects garbage, too
 
 
 def _options_of(options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]) -> FineTuningOptions:

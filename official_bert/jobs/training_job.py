@@ -60,7 +60,7 @@ class TrainingJob:
         build_model: Callable[[], keras.Model],
         num_train_steps: int,
         num_warmup_steps: int,
-        untrained: Sequence[str] = (),
+        frozen: Sequence[str] = (),
     ):
         """Builds everything in the strategy's scope and loads the weights.
 
@@ -70,7 +70,7 @@ class TrainingJob:
             build_model: makes the model, its weights drawn.
             num_train_steps: updates in total, earlier runs included.
             num_warmup_steps: updates of warm-up.
-            untrained: what names of weights without a gradient begin with: no slots, no decay.
+            frozen: name prefixes of the frozen weights: they get no gradient, no slots and no decay.
         """
         self.options, self.strategy = options, strategy
         self.num_train_steps = num_train_steps
@@ -80,9 +80,7 @@ class TrainingJob:
         with strategy.scope():
             self.model = build_model()
             weights = {name: variable.value for name, variable in named_variables(self.model).items()}
-            trained = {
-                name: value for name, value in weights.items() if not name.startswith(tuple(untrained))
-            }
+            trained = {name: value for name, value in weights.items() if not name.startswith(tuple(frozen))}
             self.optimizer = AdamWeightDecayOptimizer(
                 WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps),
                 weight_decay_rate=WEIGHT_DECAY_RATE,
@@ -107,9 +105,19 @@ class TrainingJob:
     def steps_per_loop(self) -> int:
         """The most updates that one call into TensorFlow makes."""
         options = self.options
-        on_tpu = distribution.strategy_name(options) == "tpu"
-        wanted = options.iterations_per_loop if on_tpu else options.steps_per_loop
-        return min(wanted, options.log_every_steps, options.save_checkpoints_steps, self.num_train_steps)
+        wanted = options.steps_per_loop
+        if distribution.is_tpu(self.strategy):
+            wanted = options.iterations_per_loop
+        return min(wanted, self.log_every_steps, options.save_checkpoints_steps, self.num_train_steps)
+
+    @property
+    def log_every_steps(self) -> int:
+        """Updates between two progress lines. On TPU they come after whole device loops, as in the original."""
+        options = self.options
+        if not distribution.is_tpu(self.strategy):
+            return options.log_every_steps
+        loop_steps = options.iterations_per_loop
+        return -(-options.log_every_steps // loop_steps) * loop_steps
 
     def train(
         self,
@@ -163,7 +171,7 @@ class TrainingJob:
             first_step=self.global_step,
             num_train_steps=self.num_train_steps,
             steps_per_loop=self.steps_per_loop,
-            log_every_steps=options.log_every_steps,
+            log_every_steps=self.log_every_steps,
             save_every_steps=options.save_checkpoints_steps,
             report=report,
             save=save,

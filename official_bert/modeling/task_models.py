@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.bert import BertModel
 from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.heads import LinearHead
@@ -16,7 +17,6 @@ from official_bert.modeling.layers import create_initializer
 
 CLASSIFIER_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02
-ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 _HEAD_DROPOUT_INDEX = 1 << 20  # beyond every index in the encoder
 
 

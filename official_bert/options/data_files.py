@@ -23,5 +23,5 @@ class DataFilesOptions(FineTuningOptions):
     eval_batch_size: int = option(8, check=POSITIVE, help="Examples in one evaluation batch.")
 
     def file(self, set_name: str) -> str | None:
-        """What was given for the set train, dev or test."""
+        """The file that was given for the set train, dev or test; None for that in --data_dir."""
         return {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}[set_name]

@@ -1,6 +1,8 @@
 """What every fine-tuning script is told beside what every trainer is."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
 
 from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, option
 from official_bert.options.search import SearchOptions
@@ -14,7 +16,15 @@ EXPORT_TEXT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions, SearchOptions):
-    """Flags that the fine-tuning scripts share."""
+    """Flags that the fine-tuning scripts share.
+
+    Attributes:
+        scoring_flags: flags with which a run evaluates after training and does nothing else, for a search.
+        development_set: the set that evaluations during training read.
+    """
+
+    scoring_flags: ClassVar[Mapping[str, bool]] = {"do_eval": True, "do_predict": False}
+    development_set: ClassVar[str] = "dev"
 
     vocab_file: str = option(help="The vocabulary file that the BERT model was trained on.")
     do_lower_case: bool = option(
@@ -65,3 +75,12 @@ class FineTuningOptions(TrainingOptions, SearchOptions):
         "export_saved_model.py makes it.",
     )
     export_text: bool = option(False, help=EXPORT_TEXT)
+
+    def file(self, set_name: str) -> str | None:
+        """The file that was given for the set train, dev or test; None for that in --data_dir."""
+        return None
+
+    @property
+    def evaluates_during_training(self) -> bool:
+        """Whether the flags ask for evaluations during training."""
+        return self.do_train and bool(self.eval_every_steps or self.eval_every_epochs)

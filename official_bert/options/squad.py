@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from typing import ClassVar
 
 from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, option
 from official_bert.options.fine_tuning import FineTuningOptions
@@ -18,6 +20,12 @@ def _is_threshold(text: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadOptions(FineTuningOptions):
+    # The script has no evaluation of its own: the answers to --predict_file are scored if it has the true ones.
+    scoring_flags: ClassVar[Mapping[str, bool]] = {"do_predict": True}
+    development_set: ClassVar[str] = "test"
+    data_dir: ClassVar[None] = None
+    do_eval: ClassVar[bool] = False
+
     train_file: str | None = option(None, help="SQuAD json for training, such as train-v1.1.json.")
     predict_file: str | None = option(
         None, help="SQuAD json for predictions, such as dev-v1.1.json or test-v1.1.json."
@@ -60,3 +68,12 @@ class SquadOptions(FineTuningOptions):
         help="Whether a prediction batch is padded to its longest window instead of --max_seq_length (never on TPU). "
         "Faster, but the original ranks padding, too: rear n-best entries may differ.",
     )
+
+    @property
+    def eval_batch_size(self) -> int:
+        """Of evaluations during training."""
+        return self.predict_batch_size
+
+    def file(self, set_name: str) -> str | None:
+        """The file that was given for the set train or test."""
+        return self.train_file if set_name == "train" else self.predict_file

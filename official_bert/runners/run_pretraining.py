@@ -50,7 +50,7 @@ def run(options: PretrainingOptions):
     job = TrainingJob(
         options,
         strategy,
-        lambda: BertPretrainer(config, use_one_hot_embeddings=options.use_tpu),
+        lambda: BertPretrainer(config, use_one_hot_embeddings=distribution.is_tpu(strategy)),
         options.num_train_steps,
         options.num_warmup_steps,
     )

@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,27 @@ from absl import logging
 from official_bert import files
 from official_bert.errors import InputError
 from official_bert.serving.export import versions
+from official_bert.tasks.base import LABELS_FILE
+
+RECORD_FILE = "assets.extra/export.json"
+
+
+class Record(NamedTuple):
+    """What an export says of itself.
+
+    Attributes:
+        task_name: of the task, as export_saved_model.py takes it.
+        family: key of the task's class in tasks/registry.py.
+        settings: values by flag that whoever asks the model with text must know.
+        flags: of the script that exported, to repeat it.
+        versions: of the packages that it ran on.
+    """
+
+    task_name: str
+    family: str
+    settings: dict[str, Any]
+    flags: dict[str, Any]
+    versions: dict[str, str]
 
 
 class LoadedModel:
@@ -26,8 +47,7 @@ class LoadedModel:
 
     Attributes:
         path: the version's folder.
-        task_name: what it does, as export_saved_model.py takes it.
-        flags: what it was exported with, by name.
+        record: of the export.
         labels: in the order of the outputs; None where there are none.
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
@@ -43,11 +63,10 @@ class LoadedModel:
             InputError: no model there, or none of this package's exports.
         """
         self.path = _version_folder(model_dir)
-        record = self._record()
-        self.task_name, self.flags = record["task_name"], record["flags"]
-        labels = os.path.join(self.path, "assets.extra", "labels.txt")
+        self.record = self._read_record()
+        labels = os.path.join(self.path, "assets.extra", LABELS_FILE)
         self.labels = list(files.read_lines(labels)) if files.exists(labels) else None
-        if self.flags.get("export_text"):
+        if self.record.settings["export_text"]:
             _register_text_ops(self.path)
         try:
             with _quiet():
@@ -77,14 +96,18 @@ class LoadedModel:
         tensors = {name: tf.constant(inputs[name]) for name in self.inputs[signature]}
         return {name: value.numpy() for name, value in self._signatures[signature](**tensors).items()}
 
-    def _record(self) -> dict[str, Any]:
-        path = os.path.join(self.path, "assets.extra", "export.json")
+    def _read_record(self) -> Record:
+        path = os.path.join(self.path, RECORD_FILE)
         if not files.exists(path):
             raise InputError(
                 f"{path}: is missing, and with it how text is read; export the model with export_saved_model.py"
             )
         with files.open_file(path) as file:
-            return json.load(file)
+            content = json.load(file)
+        missing = [name for name in Record._fields if name not in content]
+        if missing:
+            raise InputError(f"{path}: lacks {', '.join(missing)}; export the model anew with this version")
+        return Record(**{name: content[name] for name in Record._fields})
 
 
 def _version_folder(model_dir: str) -> str:

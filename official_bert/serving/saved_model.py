@@ -28,11 +28,11 @@ from official_bert.options.export import ExportOptions
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.serving import warmup
 from official_bert.serving.export import ExportedModel, export_version
-from official_bert.serving.signatures import masked_signature, tensor_signatures
+from official_bert.serving.loaded import RECORD_FILE, Record
+from official_bert.serving.signatures import position_signature, tensor_signatures
 from official_bert.serving.text_signatures import text_request, text_signature
 from official_bert.tasks import registry
-from official_bert.tasks.base import Task, TextTask
-from official_bert.tasks.pretraining.task import MASK, PretrainingTask
+from official_bert.tasks.base import LABELS_FILE, ServedTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.reporting import package_versions
 
@@ -40,7 +40,7 @@ from official_bert.training.reporting import package_versions
 def export_model(
     options: ExportOptions | FineTuningOptions,
     task_name: str,
-    task: Task | PretrainingTask,
+    task: ServedTask,
     model: keras.Model,
     config: BertConfig,
 ) -> str:
@@ -63,11 +63,12 @@ def export_model(
             content = _tensor_content(options, task, model, config)
         extra_files = content.extra_files | {
             "assets.extra/bert_config.json": config.to_json_string().encode(),
-            "assets.extra/export.json": _record(options, task_name),
+            RECORD_FILE: _record(options, task_name, task),
             warmup.FILE: warmup.warmup_records(content.requests),
         }
         if task.labels:
-            extra_files["assets.extra/labels.txt"] = "".join(f"{label}\n" for label in task.labels).encode()
+            lines = "".join(f"{label}\n" for label in task.labels)
+            extra_files[f"assets.extra/{LABELS_FILE}"] = lines.encode()
         weights = {name: variable.value for name, variable in named_variables(model).items()}
         exported = ExportedModel(content.signatures, weights, content.resources)
         version = export_version(options.export_dir, exported, content.signatures, extra_files)
@@ -75,16 +76,16 @@ def export_model(
     return version
 
 
-def check_text_export(task: Task | PretrainingTask):
+def check_text_export(task: ServedTask):
     """Refuses what --export_text cannot export.
 
     Raises:
         InputError: a task that answers no text, or no tensorflow_text.
     """
-    if not isinstance(task, TextTask):
+    if not task.text_inputs:
         raise InputError(
-            "--export_text: the task does not say what it answers to text; give it the method serving_text of "
-            "tasks/base.py, or leave the flag off"
+            "--export_text: the task does not say what it answers to text; give it text_inputs and the method "
+            "serving_text of tasks/base.py, or leave the flag off"
         )
     try:
         importlib.import_module("official_bert.data.text.graph_tokenizer")
@@ -95,12 +96,12 @@ def check_text_export(task: Task | PretrainingTask):
 
 
 class _Content(NamedTuple):
-    """What tells one kind of export from the other.
+    """The part of an export that differs between exports of tensors and of text.
 
     Attributes:
         signatures: by name.
         requests: for the warm-up.
-        resources: what the signatures use beside weights.
+        resources: used by the signatures beside the weights.
         extra_files: contents by path.
     """
 
@@ -112,22 +113,22 @@ class _Content(NamedTuple):
 
 def _tensor_content(
     options: ExportOptions | FineTuningOptions,
-    task: Task | PretrainingTask,
+    task: ServedTask,
     model: keras.Model,
     config: BertConfig,
 ) -> _Content:
     """Signatures of token ids and of records."""
     signatures = tensor_signatures(functools.partial(task.serving_outputs, model), config, task.num_choices)
     requests = warmup.tensor_requests(options.max_seq_length, task.num_choices)
-    if isinstance(task, PretrainingTask) and task.has_masked_lm:
-        signatures["serving_masked"] = masked_signature(functools.partial(task.masked_words, model), config)
-        requests.append(warmup.masked_request(options.max_seq_length))
+    for name, outputs in task.position_signatures(model).items():
+        signatures[name] = position_signature(outputs, config)
+        requests.append(warmup.position_request(name, options.max_seq_length))
     with files.open_file(options.vocab_file, "rb") as file:
         return _Content(signatures, requests, None, {"assets/vocab.txt": file.read()})
 
 
 def _text_content(
-    options: ExportOptions | FineTuningOptions, task: TextTask, model: keras.Model, folder: str
+    options: ExportOptions | FineTuningOptions, task: ServedTask, model: keras.Model, folder: str
 ) -> _Content:
     """Signatures of strings; the vocabulary is an asset of theirs, which is written into a folder."""
     check_text_export(task)
@@ -139,18 +140,20 @@ def _text_content(
     reader = TextReader(tokenizer, full.vocab, options.max_seq_length)
     answer = functools.partial(task.serving_text, model, reader=reader)
     signatures = dict.fromkeys(("serving_default", "serving_text"), text_signature(task.text_inputs, answer))
-    if isinstance(task, PretrainingTask) and task.has_masked_lm and MASK in full.vocab:
-        fill = functools.partial(task.fill_masks, model, reader=reader)
-        signatures["serving_fill_mask"] = text_signature(task.text_inputs, fill)
+    for name, function in task.text_signatures(model, reader).items():
+        signatures[name] = text_signature(task.text_inputs, function)
     request = text_request(task.text_inputs, options.max_seq_length)
     return _Content(signatures, [(name, request) for name in signatures], tokenizer, {})
 
 
-def _record(options: ExportOptions | FineTuningOptions, task_name: str) -> bytes:
-    """What reads text for this model must know, and the run must be repeated with."""
-    record = {
-        "task_name": task_name if registry.is_outside(task_name) else task_name.lower(),
-        "flags": dataclasses.asdict(options),
-        "versions": package_versions(),
-    }
-    return json.dumps(record, indent=2).encode()
+def _record(options: ExportOptions | FineTuningOptions, task_name: str, task: ServedTask) -> bytes:
+    """The content of export.json: how a client asks the model, and the flags to repeat the export with."""
+    reading = ("max_seq_length", "do_lower_case", "strip_accents", "export_text")
+    record = Record(
+        task_name=registry.canonical_name(task_name),
+        family=registry.family_of(task_name),
+        settings={name: getattr(options, name) for name in reading} | task.settings(),
+        flags=dataclasses.asdict(options),
+        versions=package_versions(),
+    )
+    return json.dumps(record._asdict(), indent=2).encode()

@@ -9,10 +9,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from official_bert.config import BertConfig
-from official_bert.modeling.task_models import ENCODER_INPUTS
+from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 
 PADDING_ID = 0
-POSITIONS = "masked_lm_positions"
 
 Features = dict[str, tf.Tensor]
 Outputs = Callable[[Features], dict[str, tf.Tensor]]
@@ -64,25 +63,27 @@ def tensor_signatures(
     }
 
 
-def masked_signature(outputs: Outputs, config: BertConfig) -> Callable:
+def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
     """A signature on the three encoder features and `masked_lm_positions`, int32[batch, predictions].
 
     Args:
         outputs: the four features to a dict of [batch, ...].
         config: of the encoder.
     """
-    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in (*ENCODER_INPUTS, POSITIONS)]
+    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)]
 
     @tf.function(input_signature=specs)
-    def serving_masked(input_ids, input_mask, segment_ids, masked_lm_positions):
+    def with_positions(input_ids, input_mask, segment_ids, masked_lm_positions):
         features = checked(
             {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}, config
         )
-        inside = _within(POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1], "the length of input_ids")
+        inside = _within(
+            MASKED_LM_POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1], "the length of input_ids"
+        )
         with tf.control_dependencies([inside]):
-            return outputs(features | {POSITIONS: tf.identity(masked_lm_positions)})
+            return outputs(features | {MASKED_LM_POSITIONS: tf.identity(masked_lm_positions)})
 
-    return serving_masked
+    return with_positions
 
 
 def checked(features: Features, config: BertConfig) -> Features:

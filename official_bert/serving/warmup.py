@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from official_bert.data.records.examples import encode_examples, varint
 from official_bert.data.records.framing import frame
-from official_bert.modeling.task_models import ENCODER_INPUTS
+from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 
 FILE = "assets.extra/tf_serving_warmup_requests"
 Request = tuple[str, Mapping[str, np.ndarray]]
@@ -30,11 +30,11 @@ def warmup_records(requests: Iterable[Request]) -> bytes:
     return b"".join(frame(_prediction_log(signature, inputs)) for signature, inputs in requests)
 
 
-def masked_request(length: int) -> Request:
-    """A request for the signature of masked words: one example of `length` tokens, one of which is masked."""
+def position_request(signature: str, length: int) -> Request:
+    """A request for a signature that reads positions: one example of `length` tokens, with one position."""
     ones, zeros = np.ones((1, length), np.int32), np.zeros((1, length), np.int32)
     features = dict(zip(ENCODER_INPUTS, (ones, ones, zeros), strict=True))
-    return "serving_masked", features | {"masked_lm_positions": zeros[:, :1]}
+    return signature, features | {MASKED_LM_POSITIONS: zeros[:, :1]}
 
 
 def tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:

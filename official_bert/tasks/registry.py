@@ -1,77 +1,105 @@
-"""Tasks by name: those of run_classifier.py, and whatever a module outside this package defines."""
+"""Every task of every script by its name, and tasks outside this package by `module:Class`.
+
+No other file knows the names of tasks. The families' classes, which import Keras, are imported when a task is made.
+"""
 
 import importlib
-from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from official_bert.errors import InputError
-from official_bert.options.classification import ClassificationOptions
-from official_bert.tasks.base import Task
+from official_bert.tasks.base import ServedTask, Settings
+from official_bert.tasks.choice import examples as choice
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.tasks.classification.xnli import XnliProcessor
 
-ORIGINAL_TASKS = ("cola", "mnli", "mrpc", "xnli")
+CLASSIFICATION = "classification"
 
-
-def _tsv(options: ClassificationOptions) -> DataProcessor:
-    return TsvProcessor(
-        options.text_a_column,
-        options.text_b_column,
-        options.label_column,
-        has_header=options.has_header,
-        labels=options.labels,
-        is_multi_label=options.multi_label,
-        label_separator=options.label_separator,
-        is_regression=options.regression,
-    )
-
-
-# By name in lower case, without hyphens and underscores; GLUE's tasks stand in glue.py.
-_PROCESSORS: dict[str, Callable[[ClassificationOptions], DataProcessor]] = {
-    "xnli": lambda options: XnliProcessor(options.xnli_language),
-    "tsv": _tsv,
+_FAMILIES = {
+    CLASSIFICATION: "official_bert.tasks.classification.task:ClassificationTask",
+    "choice": "official_bert.tasks.choice.task:ChoiceTask",
+    "tagging": "official_bert.tasks.tagging.task:TaggingTask",
+    "squad": "official_bert.tasks.squad.task:SquadTask",
+    "pretraining": "official_bert.tasks.pretraining.task:PretrainingTask",
 }
 
 
-def make_processor(options: ClassificationOptions) -> DataProcessor:
-    """The processor of --task_name.
+class _Entry(NamedTuple):
+    """A task in the table.
+
+    Attributes:
+        family: key of `_FAMILIES`.
+        variant: what tells it from the family's other tasks; see ServedTask.from_settings.
+    """
+
+    family: str
+    variant: Any = None
+
+
+_TASKS = {
+    **{name: _Entry(CLASSIFICATION, processor) for name, processor in glue.PROCESSORS.items()},
+    "XNLI": _Entry(CLASSIFICATION, XnliProcessor),
+    "tsv": _Entry(CLASSIFICATION, TsvProcessor),
+    "swag": _Entry("choice", choice.SWAG),
+    "codah": _Entry("choice", choice.CODAH),
+    "ner": _Entry("tagging"),
+    "squad": _Entry("squad"),
+    "pretraining": _Entry("pretraining"),
+}
+
+
+def make_task(task_name: str, settings: Settings, family: str | None = None) -> ServedTask:
+    """The task of a name.
+
+    Args:
+        task_name: as --task_name takes it: a name of the table, in which case, hyphens and underscores do not count, or
+            `module:Class`, the module as in an import statement.
+        settings: the flags of the script, by name.
+        family: the only one whose names are accepted; `module:Class` may be of any.
 
     Raises:
-        InputError: no such task, or one that is no processor.
+        InputError: no such task, or settings that do not fit it.
     """
-    if is_outside(options.task_name):
-        found = load(options.task_name)
-        if not isinstance(found, DataProcessor):
-            raise InputError(
-                f"--task_name={options.task_name}: is no DataProcessor; run the task's own script"
-            )
-        return found
-    name = glue.plain_name(options.task_name)
-    if name in _PROCESSORS:
-        return _PROCESSORS[name](options)
-    found = glue.find(name)
-    if found is None:
-        raise InputError(
-            f"Task not found: {options.task_name}; it is one of {', '.join((*glue.NAMES, *_PROCESSORS))}, or "
-            "module:Class"
-        )
-    return found()
+    if is_outside(task_name):
+        entry = _outside_entry(task_name)
+    else:
+        entry = _found(task_name)
+        if entry is None or family not in (None, entry.family):
+            names = [name for name, one in _TASKS.items() if family in (None, one.family)]
+            raise InputError(f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class")
+    return task_class(entry.family).from_settings(entry.variant, settings)
+
+
+def family_of(task_name: str) -> str:
+    """The family of a task, which `task_class` takes: for a task class outside this package its `module:Class`."""
+    return (_outside_entry(task_name) if is_outside(task_name) else _found(task_name)).family
+
+
+def task_class(family: str) -> type[ServedTask]:
+    """The class of a family's tasks.
+
+    Raises:
+        InputError: a `module:Class` that cannot be loaded.
+    """
+    return load(_FAMILIES.get(family, family))
+
+
+def canonical_name(task_name: str) -> str:
+    """A task's name as exports record it: `module:Class` as it stands, other names in lower case."""
+    return task_name if is_outside(task_name) else task_name.lower()
 
 
 def is_outside(task_name: str) -> bool:
-    """Whether a name is `module:Class`: a task that stands in no table here."""
+    """Whether a name is `module:Class`, a task that stands in no table here."""
     return ":" in task_name
 
 
-def load(task_name: str) -> DataProcessor | Task:
-    """What a class makes that is defined outside this package.
-
-    Args:
-        task_name: `module:Class`, the module as in an import statement; the class is called without arguments.
+def load(task_name: str) -> type:
+    """The class that `module:Class` names.
 
     Raises:
-        InputError: no such module or class, or one whose objects are no tasks.
+        InputError: no such module or class, or one that is no task.
     """
     module_name, _, class_name = task_name.partition(":")
     try:
@@ -83,14 +111,33 @@ def load(task_name: str) -> DataProcessor | Task:
         raise InputError(
             f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
         ) from error
-    made_by, place = getattr(module, class_name, None), module.__spec__.origin or module_name
-    if not isinstance(made_by, type):
+    found, place = getattr(module, class_name, None), module.__spec__.origin or module_name
+    if not isinstance(found, type):
         raise InputError(
             f"--task_name={task_name}: {place} defines no class {class_name!r}; correct the name"
         )
-    found = made_by()
-    if not isinstance(found, DataProcessor | Task):
+    if not issubclass(found, DataProcessor | ServedTask):
         raise InputError(
-            f"--task_name={task_name}: is neither a DataProcessor nor has it all that tasks/base.py asks of a task"
+            f"--task_name={task_name}: is neither a DataProcessor nor a Task of official_bert/tasks/base.py; inherit "
+            "from one of them"
         )
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    if missing:
+        raise InputError(f"--task_name={task_name}: lacks {', '.join(missing)}; define what Task asks for")
     return found
+
+
+def _outside_entry(task_name: str) -> _Entry:
+    """A task class is a family of its own, a DataProcessor one more task of classification."""
+    found = load(task_name)
+    return _Entry(CLASSIFICATION, found) if issubclass(found, DataProcessor) else _Entry(task_name)
+
+
+def _found(task_name: str) -> _Entry | None:
+    wanted = _plain(task_name)
+    return next((entry for name, entry in _TASKS.items() if _plain(name) == wanted), None)
+
+
+def _plain(task_name: str) -> str:
+    """A task's name without case, hyphens and underscores."""
+    return task_name.lower().replace("-", "").replace("_", "")

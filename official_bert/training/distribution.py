@@ -21,6 +21,11 @@ def strategy_name(options: DistributionOptions) -> str:
     return options.distribution_strategy or ("tpu" if options.use_tpu else "one_device")
 
 
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Whether a strategy runs on TPU: batches then have one shape, and words are looked up by one-hot products."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
 def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     """Sets up the devices; the same flags give the same strategy again, since two in one process clash.
 

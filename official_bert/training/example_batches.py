@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
+from official_bert.features import EncodedSet
 from official_bert.training.distribution import split_over_replicas
 
 LENGTH_MULTIPLE = 8
@@ -53,8 +54,7 @@ class ExampleBatches:
 
     def __init__(
         self,
-        features: Callable[[np.ndarray, int], dict[str, np.ndarray]],
-        lengths: np.ndarray,
+        encoded: EncodedSet,
         strategy: tf.distribute.Strategy,
         batch_size: int,
         seed: int,
@@ -67,8 +67,7 @@ class ExampleBatches:
         """Starts at the beginning.
 
         Args:
-            features: (rows, length) to a batch.
-            lengths: int[n], tokens of each example.
+            encoded: the set.
             strategy: whose replicas share each batch.
             batch_size: examples of an update, over all replicas.
             seed: of the run.
@@ -77,10 +76,12 @@ class ExampleBatches:
             most_steps: the most that `draw` is asked for.
             pad_to_longest: pad to the longest example drawn instead.
         """
-        self._features, self._lengths, self._strategy = features, lengths, strategy
+        self._encoded, self._lengths, self._strategy = encoded, encoded.lengths, strategy
         self._batch_size, self._seed, self._buffer_size = batch_size, seed, buffer_size
         self._max_length, self._most_steps, self._pad_to_longest = max_length, most_steps, pad_to_longest
-        digest = hashlib.sha256(lengths.tobytes() + f"{batch_size} {buffer_size}".encode()).hexdigest()
+        digest = hashlib.sha256(
+            encoded.lengths.tobytes() + f"{batch_size} {buffer_size}".encode()
+        ).hexdigest()
         self.key = int(digest[:15], 16)
         self._position = tf.Variable(0, dtype=tf.int64)
         self.state = tf.train.Checkpoint(
@@ -117,7 +118,7 @@ class ExampleBatches:
 
     def _stacked(self, rows: np.ndarray, longest: int) -> dict:
         """The batches of int[steps, batch] as per-replica values."""
-        features = self._features(rows.ravel(), padded_length(longest, self._max_length))
+        features = self._encoded.features(rows.ravel(), padded_length(longest, self._max_length))
         stacked = {
             name: tf.convert_to_tensor(values.reshape(*rows.shape, *values.shape[1:]))
             for name, values in features.items()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from official_bert.features import EncodedSet
 from official_bert.training.distribution import split_over_replicas
 from official_bert.training.example_batches import padded_length
 from official_bert.training.loop import traced_once
@@ -32,8 +33,7 @@ def compiled_outputs(
 def predict(
     run: Callable[[dict], dict],
     strategy: tf.distribute.Strategy,
-    features: Callable[[np.ndarray, int], dict[str, np.ndarray]],
-    lengths: np.ndarray,
+    encoded: EncodedSet,
     batch_size: int,
     max_length: int,
     pad_to_longest: bool,
@@ -43,8 +43,7 @@ def predict(
     Args:
         run: what `compiled_outputs` gives.
         strategy: whose replicas share each batch.
-        features: (rows, length) to a batch.
-        lengths: int[n], tokens of each example; n > 0.
+        encoded: the set, of at least one example.
         batch_size: examples of a batch, over all replicas.
         max_length: tokens that a batch is padded to at most.
         pad_to_longest: put examples of like length together and pad to the longest of them.
@@ -53,7 +52,8 @@ def predict(
         A dict of arrays [n, ...]; an output [batch, length, ...] becomes as long as the longest batch, the rest is 0.
     """
 
-    # The longest first: the arrays are made as long as they must be.
+    lengths = encoded.lengths
+    # The longest first: the first batch shows how long the output arrays have to be.
     order = np.argsort(-lengths, kind="stable") if pad_to_longest else np.arange(len(lengths))
     found: dict[str, np.ndarray] = {}
     for start in range(0, len(order), batch_size):
@@ -62,7 +62,9 @@ def predict(
         # Replicas share every batch evenly: the last one is filled up, and what fills it is cut off again.
         missing = -len(rows) % strategy.num_replicas_in_sync
         filled = np.concatenate([rows, np.repeat(rows[-1:], missing)])
-        batch = {name: tf.convert_to_tensor(values) for name, values in features(filled, length).items()}
+        batch = {
+            name: tf.convert_to_tensor(values) for name, values in encoded.features(filled, length).items()
+        }
         for name, value in run(split_over_replicas(strategy, batch, axis=0)).items():
             value = np.asarray(value)[: len(rows)]
             if name not in found:

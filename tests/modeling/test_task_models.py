@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from official_bert import BertConfig
 from official_bert.checkpoints import load_checkpoint, named_variables, open_checkpoint
+from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger, task_models
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.tasks.base import TaskObjective
@@ -157,7 +158,7 @@ def test_a_choice_is_scored_by_one_vector_on_its_own():
     logits = model(batch).numpy()
     assert logits.shape == (2, 4)
     for row in range(2):
-        pooled = model.bert(*(batch[name][row] for name in task_models.ENCODER_INPUTS)).pooled_output.numpy()
+        pooled = model.bert(*(batch[name][row] for name in ENCODER_INPUTS)).pooled_output.numpy()
         np.testing.assert_allclose(logits[row], pooled @ vector[0] + 0.25, rtol=1e-4, atol=1e-5)
 
 

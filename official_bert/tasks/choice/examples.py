@@ -4,7 +4,6 @@ In: a file. Out: examples of n choices, and their features, int32[batch, choices
 """
 
 import dataclasses
-import os
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -41,21 +40,15 @@ class ChoiceExample(NamedTuple):
 
 
 class ChoiceFiles(NamedTuple):
-    """A task of this kind.
+    """The file layout of a task.
 
     Attributes:
-        name: for --task_name.
-        files: of a data folder: training, development and test file.
+        names: set -> name of its file in a data folder.
         read: a function from a path, what guids begin with, and whether the labels are read, to examples.
     """
 
-    name: str
-    files: dict[str, str]
+    names: dict[str, str]
     read: Callable[[str, str, bool], list[ChoiceExample]]
-
-    def path(self, data_dir: str, set_name: str) -> str:
-        """Path of a file in a data folder; `set_name` is train, dev or test."""
-        return os.path.join(data_dir, self.files[set_name])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,13 +165,8 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
     return not_empty(examples, path)
 
 
-TASKS = {
-    task.name: task
-    for task in (
-        ChoiceFiles("swag", {"train": "train.csv", "dev": "val.csv", "test": "test.csv"}, read_swag),
-        ChoiceFiles("codah", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}, read_codah),
-    )
-}
+SWAG = ChoiceFiles({"train": "train.csv", "dev": "val.csv", "test": "test.csv"}, read_swag)
+CODAH = ChoiceFiles({"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}, read_codah)
 
 
 def _check_swag_header(path: str, names: Sequence[str], wanted: Sequence[str]):

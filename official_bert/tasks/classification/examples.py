@@ -5,20 +5,20 @@ data set, without padding and without token strings.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
 
-from official_bert.data.records import framing
+from official_bert.data.records.encoded_sets import log_progress, write_encoded_set
 from official_bert.data.text.model_inputs import model_input, model_input_ids
 from official_bert.data.text.ragged import ModelInputs
 from official_bert.errors import InputError
+from official_bert.features import ENCODER_INPUTS
 from official_bert.tokenization import FullTokenizer
 
 _LOGGED_EXAMPLES = 5
-_EXAMPLES_BETWEEN_LINES = 10_000
-_EXAMPLES_AT_ONCE = 1_000
 
 
 @dataclasses.dataclass
@@ -129,12 +129,7 @@ def convert_single_example(
         label_id=0 if target is None else target,
     )
     if ex_index < _LOGGED_EXAMPLES:
-        logging.info("*** Example ***")
-        logging.info("guid: %s", example.guid)
-        logging.info("tokens: %s", " ".join(tokens))
-        for name in ("input_ids", "input_mask", "segment_ids"):
-            logging.info("%s: %s", name, " ".join(map(str, getattr(features, name))))
-        logging.info("label: %s (id = %s)", example.label, features.label_id)
+        _log_example(example, tokens, vars(features), features.label_id)
     return features
 
 
@@ -147,7 +142,7 @@ def convert_examples_to_features(
     """`convert_single_example` of each."""
     features = []
     for index, example in enumerate(examples):
-        _log_progress(index, len(examples))
+        log_progress(index, len(examples))
         features.append(convert_single_example(index, example, label_list, max_seq_length, tokenizer))
     return features
 
@@ -157,10 +152,18 @@ def encoded_examples(
     label_list: Sequence[str] | None,
     max_seq_length: int,
     tokenizer: FullTokenizer,
+    logs_first: bool = False,
 ) -> EncodedExamples:
-    """The numbers of `convert_examples_to_features`, in arrays, faster; logs nothing.
+    """The numbers of `convert_examples_to_features`, in arrays, faster.
 
-    An example without a label, like a padding example, gets zeros in its place.
+    An example without a label gets the label 0, as a padding example does.
+
+    Args:
+        examples: of the set.
+        label_list: all labels in order, or None in regression.
+        max_seq_length: tokens, special ones included.
+        tokenizer: with the vocabulary.
+        logs_first: whether the first five examples are logged as `convert_single_example` logs them.
 
     Raises:
         InputError: a label that is not in the list.
@@ -175,7 +178,7 @@ def encoded_examples(
     target_of = _target_maker(label_list)
     targets = [target_of(example) if real else None for example, real in zip(examples, is_real, strict=True)]
     no_target = np.zeros_like(next((target for target in targets if target is not None), 0))
-    return EncodedExamples(
+    encoded_set = EncodedExamples(
         inputs=ModelInputs(map(encoded, examples)),
         label_ids=np.array(
             [no_target if target is None else target for target in targets],
@@ -183,6 +186,9 @@ def encoded_examples(
         ),
         is_real_example=np.array(is_real, np.int32),
     )
+    if logs_first:
+        _log_first(examples, encoded_set, max_seq_length, tokenizer)
+    return encoded_set
 
 
 def file_based_convert_examples_to_features(
@@ -197,25 +203,8 @@ def file_based_convert_examples_to_features(
     Raises:
         InputError: a label that is not in the list, or a file that cannot be written.
     """
-    log_first_examples(examples, label_list, max_seq_length, tokenizer)
-    encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer)
-    with framing.open_example_files([output_file]) as file:
-        for start in range(0, len(encoded), _EXAMPLES_AT_ONCE):
-            _log_progress(start, len(encoded))
-            rows = np.arange(start, min(start + _EXAMPLES_AT_ONCE, len(encoded)))
-            batch = encoded.features(rows, max_seq_length)
-            file.write({name: values.reshape(len(rows), -1) for name, values in batch.items()})
-
-
-def log_first_examples(
-    examples: Sequence[InputExample | PaddingInputExample],
-    label_list: Sequence[str] | None,
-    max_seq_length: int,
-    tokenizer: FullTokenizer,
-):
-    """Logs the first five examples as `convert_single_example` does, for those who take `encoded_examples`."""
-    for index, example in enumerate(examples[:_LOGGED_EXAMPLES]):
-        convert_single_example(index, example, label_list, max_seq_length, tokenizer)
+    encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer, logs_first=True)
+    write_encoded_set(output_file, len(encoded), lambda rows: encoded.features(rows, max_seq_length))
 
 
 def _target_maker(
@@ -242,6 +231,27 @@ def _target_maker(
     return target_of
 
 
-def _log_progress(index: int, count: int):
-    if index % _EXAMPLES_BETWEEN_LINES == 0:
-        logging.info("Writing example %d of %d", index, count)
+def _log_first(
+    examples: Sequence[InputExample | PaddingInputExample],
+    encoded: EncodedExamples,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+):
+    """Logs the first five examples from their ids: nothing is tokenized a second time."""
+    rows = np.arange(min(_LOGGED_EXAMPLES, len(encoded)))
+    batch = encoded.features(rows, max_seq_length)
+    for row in rows:
+        if encoded.is_real_example[row]:
+            ids = encoded.inputs.ids[row].tolist()
+            features = {name: values[row] for name, values in batch.items()}
+            label_id = features["label_ids"].tolist()
+            _log_example(examples[row], tokenizer.convert_ids_to_tokens(ids), features, label_id)
+
+
+def _log_example(example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id):
+    logging.info("*** Example ***")
+    logging.info("guid: %s", example.guid)
+    logging.info("tokens: %s", " ".join(tokens))
+    for name in ENCODER_INPUTS:
+        logging.info("%s: %s", name, " ".join(map(str, features[name])))
+    logging.info("label: %s (id = %s)", example.label, label_id)

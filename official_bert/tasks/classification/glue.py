@@ -12,6 +12,7 @@ from absl import logging
 from official_bert import files
 from official_bert.data.tables import read_tsv
 from official_bert.errors import InputError
+from official_bert.tasks.base import ORIGINAL_BUFFER_SIZE
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, Layout, read_layout
 
@@ -40,6 +41,11 @@ class GlueProcessor(DataProcessor):
     test: ClassVar[dict[str, Layout]]
     submissions: ClassVar[dict[str, str]]
     skip_short_rows = False
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Every task of GLUE has either single texts or pairs."""
+        return self.has_pairs
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         return read_layout(data_dir, self.train, self.labels, self.skip_short_rows)
@@ -118,6 +124,7 @@ class ColaProcessor(GlueProcessor):
     """CoLA: is a sentence English?"""
 
     name = "CoLA"
+    shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
     has_pairs = False
     metrics, main_metric = ("accuracy", "matthews"), "matthews"
     train = Layout("train.tsv", "train", text_a=3, label=1, has_header=False)
@@ -141,6 +148,7 @@ class MrpcProcessor(GlueProcessor):
     """MRPC: do two sentences say the same?"""
 
     name = "MRPC"
+    shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
     metrics, main_metric = ("accuracy", "f1"), "f1"
     train = Layout("train.tsv", "train", text_a=3, text_b=4, label=0)
     dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=3, text_b=4, label=0)}
@@ -177,6 +185,7 @@ class MnliProcessor(GlueProcessor):
     """MNLI: does a sentence follow from another? "_mm" are the sets from genres that training has not seen."""
 
     name = "MNLI"
+    shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
     labels = ("contradiction", "entailment", "neutral")
     train = Layout("train.tsv", "train", text_a=8, text_b=9, label=-1, id_column=0)
     dev: ClassVar = {
@@ -260,7 +269,8 @@ class AxProcessor(GlueProcessor):
         raise InputError(f"{data_dir}: has none of {', '.join(_AX_FILES)}; check --data_dir")
 
 
-_PROCESSORS = {
+# By GLUE's own names.
+PROCESSORS = {
     processor.name: processor
     for processor in (
         ColaProcessor,
@@ -275,15 +285,3 @@ _PROCESSORS = {
         AxProcessor,
     )
 }
-NAMES = tuple(_PROCESSORS)
-
-
-def find(task_name: str) -> type[GlueProcessor] | None:
-    """The processor of a task, whatever the case and hyphens of its name; None if GLUE has no such task."""
-    wanted = plain_name(task_name)
-    return next((found for name, found in _PROCESSORS.items() if plain_name(name) == wanted), None)
-
-
-def plain_name(task_name: str) -> str:
-    """A task's name without case, hyphens and underscores."""
-    return task_name.lower().replace("-", "").replace("_", "")

@@ -1,4 +1,4 @@
-"""What a task of text classification or regression knows of its files: the base of every processor.
+"""The files of a text classification or regression task: the base of every processor.
 
 In: a data folder. Out: examples, checked against the labels.
 """
@@ -6,7 +6,7 @@ In: a data folder. Out: examples, checked against the labels.
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from absl import logging
 
@@ -23,6 +23,8 @@ class DataProcessor:
         is_regression: whether a label is a score; then `get_labels` gives None.
         is_multi_label: whether an example has any number of labels; they are a tuple in the example.
         has_pairs: whether an example may have a second text.
+        needs_pairs: whether every example has one.
+        shuffle_buffer_size: as in tasks/base.py.
     """
 
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
@@ -30,6 +32,13 @@ class DataProcessor:
     is_regression = False
     is_multi_label = False
     has_pairs = True
+    needs_pairs = False
+    shuffle_buffer_size: ClassVar[int] = 0
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """The processor of a run; `settings` are its flags by name."""
+        return cls()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Examples to learn from."""

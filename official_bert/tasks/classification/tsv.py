@@ -5,7 +5,8 @@ labels, or a score.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 from absl import logging
 
@@ -53,7 +54,8 @@ class TsvProcessor(DataProcessor):
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
-        self._has_header, self.has_pairs = has_header, text_b_column is not None
+        self._has_header = has_header
+        self.has_pairs = self.needs_pairs = text_b_column is not None
         self._labels = list(labels) if labels else None
         self._separator = label_separator
         self.is_multi_label, self.is_regression = is_multi_label, is_regression
@@ -63,6 +65,27 @@ class TsvProcessor(DataProcessor):
             per_label = ("precision", "recall", "f1")
             self.metrics = per_label if is_multi_label else ("accuracy", *per_label)
             self.main_metric = "f1" if is_multi_label else "accuracy"
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """The task that the flags of TsvOptions describe.
+
+        A script without the flags of columns exports a model of which is not known whether it was trained on pairs.
+        """
+        is_regression = settings.get("regression", False)
+        learnt = None if is_regression else settings.get("checkpoint_labels")
+        processor = cls(
+            settings.get("text_a_column", "0"),
+            settings.get("text_b_column"),
+            settings.get("label_column", "-1"),
+            has_header=settings.get("has_header", True),
+            labels=settings.get("labels") or learnt,
+            is_multi_label=settings.get("multi_label", False),
+            label_separator=settings.get("label_separator", ","),
+            is_regression=is_regression,
+        )
+        processor.has_pairs = processor.has_pairs or "text_b_column" not in settings
+        return processor
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """The examples of the training file, whose labels are learnt unless they are known."""

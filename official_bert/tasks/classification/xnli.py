@@ -1,9 +1,12 @@
 """XNLI: MNLI's question in fifteen languages, in the file layout of its own site."""
 
 import os
+from collections.abc import Mapping
+from typing import Any, Self
 
 from official_bert.data.tables import Row, read_tsv
 from official_bert.errors import InputError
+from official_bert.tasks.base import ORIGINAL_BUFFER_SIZE
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, Layout, checked_label, read_layout
 
@@ -19,8 +22,16 @@ class XnliProcessor(DataProcessor):
         language: code as in the files: ar, bg, de, el, en, es, fr, hi, ru, sw, th, tr, ur, vi or zh.
     """
 
+    needs_pairs = True
+    shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
+
     def __init__(self, language: str = "zh"):
         self.language = language
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """The processor of --xnli_language; exports do not record it."""
+        return cls(settings.get("xnli_language", "zh"))
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         file = os.path.join("multinli", f"multinli.train.{self.language}.tsv")

@@ -17,6 +17,7 @@ from official_bert import files
 from official_bert.errors import InputError
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.final_text import FinalText
+from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.windows import InputFeatures, dense
 
 # Odds of "no answer" for a question that has nothing else to offer: higher than any threshold that logits give. The
@@ -129,17 +130,15 @@ def write_predictions(
     """
     logging.info("Writing predictions to: %s", output_prediction_file)
     logging.info("Writing nbest to: %s", output_nbest_file)
-    nbest, null_odds = extract_candidates(
-        all_examples,
-        all_features,
-        all_results,
-        n_best_size,
-        max_answer_length,
-        do_lower_case,
-        version_2_with_negative,
-        verbose_logging,
-        strip_accents,
+    rules = SquadRules(
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        do_lower_case=do_lower_case,
+        strip_accents=strip_accents,
+        version_2_with_negative=version_2_with_negative,
+        verbose_logging=verbose_logging,
     )
+    nbest, null_odds = extract_candidates(all_examples, all_features, all_results, rules)
     write_json(output_prediction_file, choose_answers(nbest, null_odds, null_score_diff_threshold))
     write_json(output_nbest_file, nbest)
     if version_2_with_negative:
@@ -147,30 +146,26 @@ def write_predictions(
 
 
 def extract_candidates(
-    all_examples: Sequence[SquadExample],
-    all_features: Iterable[InputFeatures],
-    all_results: Iterable[RawResult],
-    n_best_size: int,
-    max_answer_length: int,
-    do_lower_case: bool,
-    version_2_with_negative: bool = False,
-    verbose_logging: bool = False,
-    strip_accents: bool | None = None,
+    examples: Sequence[SquadExample],
+    windows: Iterable[InputFeatures],
+    results: Iterable[RawResult],
+    rules: SquadRules,
 ) -> Candidates:
-    """N-best lists and null odds of all questions; arguments and errors are those of `write_predictions`."""
-    rankings = rank_answers(
-        all_examples,
-        all_features,
-        all_results,
-        n_best_size,
-        max_answer_length,
-        do_lower_case,
-        version_2_with_negative,
-        verbose_logging,
-        strip_accents,
-    )
+    """N-best lists and null odds of all questions.
+
+    Args:
+        examples: the questions.
+        windows: of the questions.
+        results: a result for each window, in any order.
+        rules: how logits become answers.
+
+    Raises:
+        InputError: a logit that is no finite number.
+        ValueError: a window without a result.
+    """
+    rankings = rank_answers(examples, windows, results, rules)
     candidates = Candidates({}, {})
-    for example, ranking in zip(all_examples, rankings, strict=True):
+    for example, ranking in zip(examples, rankings, strict=True):
         candidates.nbest[example.qas_id] = ranking.nbest()
         if ranking.null_odds is not None:
             candidates.null_odds[example.qas_id] = ranking.null_odds
@@ -178,27 +173,22 @@ def extract_candidates(
 
 
 def rank_answers(
-    all_examples: Sequence[SquadExample],
-    all_features: Iterable[InputFeatures],
-    all_results: Iterable[RawResult],
-    n_best_size: int,
-    max_answer_length: int,
-    do_lower_case: bool,
-    version_2_with_negative: bool = False,
-    verbose_logging: bool = False,
-    strip_accents: bool | None = None,
+    examples: Sequence[SquadExample],
+    windows: Iterable[InputFeatures],
+    results: Iterable[RawResult],
+    rules: SquadRules,
 ) -> Iterator[Ranking]:
-    """The same, one question after the other, with the places of the answers."""
-    windows_of = defaultdict(list)
-    for feature in all_features:
-        windows_of[feature.example_index].append(feature)
-    results = {result.unique_id: result for result in all_results}
-    final_text = FinalText(do_lower_case, strip_accents, verbose_logging)
-    for index, example in enumerate(all_examples):
-        windows = [_window(feature, results, example.qas_id) for feature in windows_of[index]]
-        null = _null_span(windows) if version_2_with_negative else None
-        spans = _ranked_spans(windows, n_best_size, max_answer_length, null)
-        entries = _nbest(spans, windows, example, n_best_size, final_text)
+    """The answers to one question after the other, with their words in the document; as `extract_candidates`."""
+    windows_by_example = defaultdict(list)
+    for window in windows:
+        windows_by_example[window.example_index].append(window)
+    result_of = {result.unique_id: result for result in results}
+    final_text = FinalText(rules.do_lower_case, rules.strip_accents, rules.verbose_logging)
+    for index, example in enumerate(examples):
+        found = [_window(feature, result_of, example.qas_id) for feature in windows_by_example[index]]
+        null = _null_span(found) if rules.version_2_with_negative else None
+        spans = _ranked_spans(found, rules, null)
+        entries = _nbest(spans, found, example, rules.n_best_size, final_text)
         if null:
             if all(entry.text for entry in entries):
                 entries.append(Entry("", null.start_logit, null.end_logit))
@@ -226,6 +216,14 @@ def choose_answers(
     return {
         qas_id: "" if null_odds[qas_id] > null_score_diff_threshold else text for qas_id, text in best.items()
     }
+
+
+def raw_results(windows: Sequence[InputFeatures], outputs: Mapping[str, np.ndarray]) -> list[RawResult]:
+    """The original's results from `start_logits` and `end_logits`, float[n, S], of windows in their order."""
+    if not windows:
+        return []
+    rows = zip(windows, outputs["start_logits"], outputs["end_logits"], strict=True)
+    return [RawResult(window.unique_id, start, end) for window, start, end in rows]
 
 
 def write_json(path: str, content: Any):
@@ -284,14 +282,12 @@ def _null_span(windows: Sequence[_Window]) -> _Span:
     return min(nulls, key=lambda null: null.start_logit + null.end_logit, default=_Span(0, 0, 0, 0.0, 0.0))
 
 
-def _ranked_spans(
-    windows: Sequence[_Window], n_best_size: int, max_answer_length: int, null: _Span | None
-) -> Iterator[_Span]:
+def _ranked_spans(windows: Sequence[_Window], rules: SquadRules, null: _Span | None) -> Iterator[_Span]:
     """Candidates of a question by falling sum of logits.
 
     Equal ones keep the original's order: by window, rank of the start, rank of the end, and `null` last.
     """
-    parts = [_spans(number, window, n_best_size, max_answer_length) for number, window in enumerate(windows)]
+    parts = [_spans(number, window, rules) for number, window in enumerate(windows)]
     if null:
         parts.append(tuple(np.array([value]) for value in null))
     if not parts:
@@ -301,15 +297,15 @@ def _ranked_spans(
     yield from itertools.starmap(_Span, zip(*(column[order].tolist() for column in columns), strict=True))
 
 
-def _spans(number: int, window: _Window, n_best_size: int, max_answer_length: int) -> tuple[np.ndarray, ...]:
+def _spans(number: int, window: _Window, rules: SquadRules) -> tuple[np.ndarray, ...]:
     """The pairs of positions that can be an answer, the likelier starts first: the columns of `_Span`, [candidates]."""
     size = len(window.feature.tokens)
     in_document = dense(window.feature.token_to_orig_map, size, -1) >= 0
     is_start = in_document & dense(window.feature.token_is_max_context, size, False)
-    starts = _best_positions(window.start_logits, n_best_size, is_start)
-    ends = _best_positions(window.end_logits, n_best_size, in_document)
+    starts = _best_positions(window.start_logits, rules.n_best_size, is_start)
+    ends = _best_positions(window.end_logits, rules.n_best_size, in_document)
     num_tokens = ends - starts[:, None] + 1  # [starts, ends]
-    rows, columns = np.nonzero((num_tokens >= 1) & (num_tokens <= max_answer_length))
+    rows, columns = np.nonzero((num_tokens >= 1) & (num_tokens <= rules.max_answer_length))
     starts, ends = starts[rows], ends[columns]
     return (
         np.full(len(starts), number),

@@ -13,7 +13,7 @@ import tensorflow as tf
 from official_bert.data.text.graph_inputs import TextReader, Windows, document_windows, in_batches
 from official_bert.data.text.graph_tokenizer import Pieces, readable
 from official_bert.tasks.squad.answers import CERTAINLY_NO_ANSWER
-from official_bert.tasks.squad.task import NO_POSITION, AnswerRules, TextRules
+from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 
 # What a question of version 1 is answered that has nothing to choose from, an empty context say.
 _NOTHING_TO_CHOOSE = "empty"
@@ -40,8 +40,7 @@ def answer_questions(
     questions: tf.Tensor,
     contexts: tf.Tensor,
     reader: TextReader,
-    rules: AnswerRules,
-    text_rules: TextRules,
+    rules: SquadRules,
 ) -> dict[str, tf.Tensor]:
     """The best answer to each question.
 
@@ -50,8 +49,7 @@ def answer_questions(
         questions: string[batch].
         contexts: string[batch].
         reader: of the model.
-        rules: how logits become answers.
-        text_rules: how contexts are cut, and what counts as no answer.
+        rules: how contexts are cut, and how logits become answers; the lengths are those of the reader.
 
     Returns:
         `answer`, string[batch]; `start` and `end`, int32[batch], where it stands in the context, in characters (code
@@ -64,14 +62,14 @@ def answer_questions(
         reader.tokenizer.encode(questions),
         pieces.ids,
         reader.max_seq_length,
-        text_rules.doc_stride,
-        text_rules.max_query_length,
+        rules.doc_stride,
+        rules.max_query_length,
         reader.vocab,
     )
-    if text_rules.ranks_padding:
+    if not rules.length_aware_batches:
         windows = _padded(windows, reader.max_seq_length)
     found = in_batches(logits, windows.features, tf.float32)
-    if not text_rules.ranks_padding:
+    if rules.length_aware_batches:
         found = tf.where(windows.features["input_mask"][..., None] > 0, found, NO_POSITION)
     found = tf.cast(found, tf.float64)  # the sums of different spans should not round alike
     num_questions = tf.shape(questions)[0]
@@ -83,7 +81,7 @@ def answer_questions(
         if rules.n_best_size == 1:  # the list holds the better of the two
             has_answer &= best.scores >= null_scores
         odds = tf.where(has_answer, null_scores - best.scores, CERTAINLY_NO_ANSWER)
-        has_answer &= odds <= text_rules.null_score_diff_threshold
+        has_answer &= odds <= rules.null_score_diff_threshold
         null_odds = {"null_odds": tf.cast(odds, tf.float32)}
     answers = _cut(best, has_answer, contexts, pieces, "" if null_odds else _NOTHING_TO_CHOOSE)
     scores = tf.cast(tf.where(has_answer, best.scores, null_scores), tf.float32)
@@ -105,7 +103,7 @@ def _padded(windows: Windows, length: int) -> Windows:
 
 
 def _best_of_windows(
-    windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, rules: AnswerRules
+    windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, rules: SquadRules
 ) -> _Spans:
     """The best span of each window; of equal ones that of the better start, then of the better end.
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from official_bert.data.records.framing import open_example_files
+from official_bert.data.records.input_functions import InputFn, record_input_fn
 from official_bert.features import squad_features
-from official_bert.tasks.classification.input_functions import InputFn, record_input_fn
 from official_bert.tasks.squad.windows import InputFeatures
 
 _RECORDS_AT_A_TIME = 256

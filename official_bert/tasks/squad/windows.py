@@ -14,10 +14,11 @@ from absl import logging
 
 from official_bert.errors import InputError
 from official_bert.tasks.squad.examples import SquadExample
+from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tokenization import FullTokenizer
 
-_FIRST_UNIQUE_ID = 1000000000
-_LOGGED_EXAMPLES = 20
+FIRST_UNIQUE_ID = 1000000000
+LOGGED_EXAMPLES = 20
 _CACHED_WORDS = 1 << 18
 
 
@@ -105,35 +106,60 @@ def convert_examples_to_features(
     max_query_length: int,
     is_training: bool,
     output_fn: Callable[[InputFeatures], object],
-    num_logged: int = _LOGGED_EXAMPLES,
 ):
-    """Cuts the document of every question into overlapping windows and hands each to `output_fn`, in order.
+    """Hands the windows of every question to `output_fn`, in order: the original's face of `windows_of`.
+
+    Args:
+        examples: the questions.
+        tokenizer: splits words into pieces.
+        max_seq_length: as in SquadRules, as are the next two.
+        doc_stride: likewise.
+        max_query_length: likewise.
+        is_training: whether the positions of the answer are worked out.
+        output_fn: takes each InputFeatures.
+
+    Raises:
+        InputError: lengths that leave no room for a document, or a stride below 1.
+    """
+    rules = SquadRules(
+        max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length
+    )
+    for window in windows_of(examples, tokenizer, rules, is_training):
+        output_fn(window)
+
+
+def windows_of(
+    examples: Iterable[SquadExample],
+    tokenizer: FullTokenizer,
+    rules: SquadRules,
+    is_training: bool,
+    num_logged: int = LOGGED_EXAMPLES,
+) -> Iterator[InputFeatures]:
+    """Cuts the document of every question into overlapping windows.
 
     A question without a word in its document gives no window.
 
     Args:
         examples: the questions.
         tokenizer: splits words into pieces.
-        max_seq_length: length of a window with its question and the special tokens, in tokens.
-        doc_stride: from the start of a window to the start of the next, in tokens.
-        max_query_length: where a question is cut off, in tokens.
-        is_training: whether the answer's positions are worked out.
-        output_fn: takes each InputFeatures.
+        rules: with the lengths.
+        is_training: whether the positions of the answer are worked out.
         num_logged: how many questions have their windows logged.
 
     Raises:
         InputError: lengths that leave no room for a document, or a stride below 1.
     """
+    max_seq_length, doc_stride = rules.max_seq_length, rules.doc_stride
     if doc_stride < 1:
         raise InputError(f"--doc_stride={doc_stride}: windows must move on; give a number of at least 1")
     pieces = _WordPieces(tokenizer)
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    unique_ids = itertools.count(_FIRST_UNIQUE_ID)
+    unique_ids = itertools.count(FIRST_UNIQUE_ID)
     words, document, num_empty = None, None, 0
     for example_index, example in enumerate(examples):
         if example.doc_tokens is not words:  # the questions of a paragraph share their words
             words, document = example.doc_tokens, _document(example.doc_tokens, pieces)
-        query = tokenizer.tokenize(example.question_text)[:max_query_length]
+        query = tokenizer.tokenize(example.question_text)[: rules.max_query_length]
         max_tokens = max_seq_length - len(query) - 3
         if max_tokens < 1:
             raise InputError(
@@ -169,7 +195,7 @@ def convert_examples_to_features(
                 feature.start_position, feature.end_position = _positions(answer, start, length, offset)
             if example_index < num_logged:
                 _log(feature)
-            output_fn(feature)
+            yield feature
     if num_empty:
         logging.warning("%d questions have an empty document and give no window", num_empty)
 

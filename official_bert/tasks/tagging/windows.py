@@ -6,19 +6,15 @@ section 5.3.
 
 import dataclasses
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from official_bert import files
 from official_bert.data.conll import ConllFile, Sentence
 from official_bert.data.text.ragged import ModelInputs, RaggedRows
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer
-
-_SUFFIXES = (".conll", ".txt")
 
 
 class _Window(NamedTuple):
@@ -83,19 +79,6 @@ class EncodedWords:
             for row, value in enumerate(itertools.islice(values, len(self)))
         ]
         return np.concatenate(rows)
-
-
-def conll_path(data_dir: str, set_name: str) -> str:
-    """Path of a set's file: train.conll or train.txt, and so on.
-
-    Raises:
-        InputError: neither is there.
-    """
-    paths = [os.path.join(data_dir, set_name + suffix) for suffix in _SUFFIXES]
-    for path in paths:
-        if files.exists(path):
-            return path
-    raise InputError(f"{data_dir}: has neither {set_name}.conll nor {set_name}.txt; check --data_dir")
 
 
 def labels_of(sentences: Iterable[Sentence]) -> list[str]:
