@@ -224,7 +224,7 @@ def fill_gaps(setting: Setting):
 
 
 def features_of(ids: list[int], position: int) -> dict:
-    """A batch of one sentence with one gap, in the form of a record."""
+    """A batch of one sentence with one gap."""
     import numpy as np
 
     return {
@@ -232,9 +232,6 @@ def features_of(ids: list[int], position: int) -> dict:
         "input_mask": np.ones((1, len(ids)), "int32"),
         "segment_ids": np.zeros((1, len(ids)), "int32"),
         "masked_lm_positions": np.array([[position]], "int32"),
-        "masked_lm_ids": np.zeros((1, 1), "int32"),
-        "masked_lm_weights": np.zeros((1, 1), "float32"),
-        "next_sentence_labels": np.zeros((1, 1), "int32"),
     }
 
 

@@ -6,12 +6,14 @@ of its README: an independent implementation stays within them, and every known 
 
 import json
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
+from official_bert.tasks.pretraining.objective import PretrainingObjective
 from tests.shared import ROOT, shared
 
 OUTPUTS, LOSSES, GRADIENTS, TRAINING_LOSSES, FINAL_WEIGHTS, SLOTS = 1e-5, 5e-6, 5e-5, 1e-5, 2e-5, 2e-6
@@ -45,6 +47,29 @@ def load_pretrainer(folder: pathlib.Path, checkpoint: str = "bert_model.ckpt", *
     for name, variable in named_weights(pretrainer):
         variable.assign(reader.get_tensor(name))
     return pretrainer
+
+
+class Losses(NamedTuple):
+    """The losses of a batch.
+
+    Attributes:
+        total: float32[], the sum of the two.
+        masked_lm: float32[], the weighted mean over the predictions, with the original's 1e-5 in the denominator.
+        next_sentence: float32[], the mean over the examples.
+    """
+
+    total: tf.Tensor
+    masked_lm: tf.Tensor
+    next_sentence: tf.Tensor
+
+
+def losses_of(pretrainer: BertPretrainer, batch: dict[str, np.ndarray]) -> Losses:
+    """The losses of a batch without dropout, by the objective that training minimises."""
+    batch_size = len(batch["input_ids"])
+    objective = PretrainingObjective(pretrainer, batch_size)
+    total, sums = objective.loss(batch, objective.totals(batch), None)
+    next_sentence = sums["next_sentence_loss"] / batch_size
+    return Losses(total, total - next_sentence, next_sentence)
 
 
 def named_weights(pretrainer: BertPretrainer) -> list[tuple[str, tf.Variable]]:

@@ -51,7 +51,7 @@ HEAVY_MODULES = (
     "data.text.graph_inputs",
     "data.text.graph_tokenizer",
 )  # of the light rooms; what makes instances loads none
-HEAVY_IN_A_FAMILY = ("task", "in_graph")  # files that the registry, or an export, imports late
+HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective")  # files that the registry, or an export, imports late
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 600
 

@@ -107,15 +107,10 @@ def test_masked_words_are_those_of_the_pretraining_model(tmp_path, c_program):
     signature = tf.saved_model.load(str(made.path)).signatures["serving_masked"]
     inputs = features | {"masked_lm_positions": positions}
     found = call(signature, inputs)
-    labels = {
-        "masked_lm_ids": np.zeros_like(positions),
-        "masked_lm_weights": np.ones(positions.shape, np.float32),
-        "next_sentence_labels": np.zeros((3, 1), np.int32),
-    }
-    chances = np.exp(np.asarray(made.model(inputs | labels).masked_lm_log_probs)).reshape(3, 2, -1)
-    order = np.argsort(-chances, axis=-1)[..., :10]
+    probabilities = np.exp(np.asarray(made.model(inputs).masked_lm_log_probs)).reshape(3, 2, -1)
+    order = np.argsort(-probabilities, axis=-1)[..., :10]
     np.testing.assert_array_equal(found["top_k_ids"], order)
-    wanted = np.take_along_axis(chances, order, axis=-1)
+    wanted = np.take_along_axis(probabilities, order, axis=-1)
     np.testing.assert_allclose(found["top_k_probabilities"], wanted, rtol=1e-4)
     pieces = np.array([piece.encode() for piece in toy.VOCABULARY], object)
     np.testing.assert_array_equal(found["top_k_tokens"], pieces[order])

@@ -19,10 +19,11 @@ from official_bert.errors import InputError
 from official_bert.runners import export_saved_model
 from official_bert.serving.saved_model import check_text_export
 from official_bert.tasks.choice.examples import NUM_CHOICES
-from official_bert.tasks.squad.answers import choose_answers, extract_candidates
+from official_bert.tasks.squad.answers import choose_answers, extract_candidates, raw_results
+from official_bert.tasks.squad.encoded import encode_questions
 from official_bert.tasks.squad.examples import SquadExample, find_words
-from official_bert.tasks.squad.task import EncodedWindows, WindowCollector, raw_results
-from official_bert.tasks.squad.windows import convert_examples_to_features
+from official_bert.tasks.squad.rules import SquadRules
+from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.windows import encoded_words
 from official_bert.tokenization import FullTokenizer
 from tests import toy
@@ -97,7 +98,7 @@ def request_of(kind: str, rows: slice) -> dict[str, np.ndarray]:
         endings = [[second, "park", "", LONG] for second in SECOND[rows]]
         return {"context": strings(FIRST[rows]), "endings": strings(endings)}
     if kind == "squad":
-        # Where a piece is unknown the script does not cut words, which tests/tasks/test_squad_text.py shows.
+        # Where a piece is unknown the script does not cut words, which tests/tasks/squad/test_in_graph.py shows.
         contexts = [text.removesuffix(" \u5317\u4eac!") for text in FIRST]
         return {"question": strings(SECOND[rows]), "context": strings(contexts[rows])}
     return {"text_a": strings(FIRST[rows]), "text_b": strings(SECOND[rows])}
@@ -162,25 +163,20 @@ def tagged(made: Exported, tokenizer, texts) -> dict[str, np.ndarray]:
 
 
 def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.ndarray]:
-    """The places in pieces are those of the answers' words here: see tests/tasks/test_squad_text.py."""
+    """The places in pieces are those of the answers' words here: see tests/tasks/squad/test_in_graph.py."""
     examples = [
         SquadExample(str(number), question, [word.group() for word in find_words(context)])
         for number, (question, context) in enumerate(zip(questions, contexts, strict=True))
     ]
-    collector, windows = WindowCollector(), []
-
-    def take(window):
-        collector.add(window)
-        windows.append(window)
-
-    convert_examples_to_features(examples, tokenizer, LENGTH, STRIDE, QUERY, False, take)
+    rules = SquadRules.from_settings(vars(made.options))
+    encoded = encode_questions(examples, tokenizer, rules)
     results = []
-    if windows:
-        features = EncodedWindows(**collector.arrays()).features(np.arange(len(windows)), LENGTH)
-        outputs = made.task.outputs(made.model, features)
-        results = raw_results(windows, {name: np.asarray(logits) for name, logits in outputs.items()})
-    rules = vars(made.task.rules) | {"version_2_with_negative": made.options.version_2_with_negative}
-    candidates = extract_candidates(examples, windows, results, **rules)
+    if encoded.windows:
+        features = encoded.features(np.arange(len(encoded.windows)), LENGTH)
+        outputs = SquadTask(rules).outputs(made.model, features)
+        outputs = {name: np.asarray(logits) for name, logits in outputs.items()}
+        results = raw_results(encoded.windows, outputs)
+    candidates = extract_candidates(examples, encoded.windows, results, rules)
     chosen = choose_answers(*candidates, made.options.null_score_diff_threshold)
     entries = [
         next(entry for entry in candidates.nbest[name] if entry["text"] == text)

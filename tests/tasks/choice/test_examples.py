@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from official_bert.errors import InputError
-from official_bert.tasks.choice.examples import TASKS, ChoiceExample, encoded_choices, read_codah, read_swag
+from official_bert.tasks.choice.examples import (
+    CODAH,
+    SWAG,
+    ChoiceExample,
+    encoded_choices,
+    read_codah,
+    read_swag,
+)
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import shared
@@ -135,8 +142,8 @@ def test_every_choice_stands_behind_its_context(tmp_path):
 
 
 def test_where_files_lie():
-    assert TASKS["swag"].path("data", "dev") == "data/val.csv"
-    assert TASKS["codah"].path("data", "test") == "data/test.tsv"
+    assert SWAG.names["dev"] == "val.csv"
+    assert CODAH.names["test"] == "test.tsv"
 
 
 def test_the_real_codah():
