@@ -117,8 +117,8 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
         os.replace(source, target)
 
     def write():
-        with tf1.written_aside(prefix) as aside:
-            tf.raw_ops.SaveV2(prefix=aside, tensor_names=["a"], shape_and_slices=[""], tensors=[1.0])
+        with tf1.replacing(prefix) as temporary:
+            tf.raw_ops.SaveV2(prefix=temporary, tensor_names=["a"], shape_and_slices=[""], tensors=[1.0])
             if fails_at == "write":
                 raise Killed
 
@@ -140,8 +140,8 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
 
 def test_an_error_in_writing_cleans_up(tmp_path):
     def write():
-        with tf1.written_aside(str(tmp_path / "a.ckpt")) as aside:
-            pathlib.Path(aside).write_text("half")
+        with tf1.replacing(str(tmp_path / "a.ckpt")) as temporary:
+            pathlib.Path(temporary).write_text("half")
             raise ValueError("in the middle")
 
     with pytest.raises(ValueError, match="in the middle"):
