@@ -1,6 +1,7 @@
-"""Opening, listing and replacing files, local or remote.
+"""Opens, lists and replaces local and remote files.
 
-Local paths take plain Python; paths with a scheme (gs://, hdfs://, ...) go through tf.io.gfile, imported only then.
+Local paths need only plain Python. For paths with a scheme (gs://, hdfs://, ...) the functions import and use
+tf.io.gfile.
 """
 
 import contextlib
@@ -15,15 +16,15 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_remote(path: str) -> bool:
-    """Whether `path` names a file system by its scheme."""
+    """Tells whether `path` has a scheme, which names a remote file system."""
     return "://" in os.fspath(path)
 
 
 def open_file(path: str, mode: str = "r"):
-    """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale.
+    """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale is.
 
     Raises:
-        InputError: a file to be read that does not exist or is a folder.
+        InputError: a file to read does not exist, or the path is a folder.
     """
     if is_remote(path):
         return _gfile().GFile(path, mode)
@@ -40,7 +41,7 @@ def open_file(path: str, mode: str = "r"):
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Lines of a text file without their "\\n", bytes that are not UTF-8 ignored as the original does."""
+    """Yields the lines of a text file without "\\n"; it ignores bytes that are not UTF-8, as the original does."""
     with open_file(path, "rb") as file:
         for line in file:
             yield line.removesuffix(b"\n").decode("utf-8", "ignore")
@@ -55,10 +56,10 @@ def is_folder(path: str) -> bool:
 
 
 def make_folder(path: str):
-    """Creates a folder and its parents; one that is there already is fine.
+    """Creates a folder and its parents if they do not exist.
 
     Raises:
-        InputError: a path that is a file, or where nothing can be made.
+        InputError: the path is a file, or the folder cannot be created.
     """
     if is_remote(path):
         _gfile().makedirs(path)
@@ -76,19 +77,19 @@ def remove(path: str):
 
 
 def matching(pattern: str) -> list[str]:
-    """Files that a glob matches, sorted by name (the original took the file system's order)."""
+    """Returns the files that a glob matches, sorted by name (the original takes the file system's order)."""
     return sorted(_gfile().glob(pattern) if is_remote(pattern) else local_glob.glob(pattern))
 
 
 def expand(patterns: Iterable[str], flag: str) -> list[str]:
-    """Files of a comma list of names and globs: sorted within each glob, in the order of the list.
+    """Returns the files that a list of names and globs matches, in the order of the list, sorted within each glob.
 
     Args:
         patterns: names or globs.
-        flag: the flag that they came from, for the error.
+        flag: the flag with the list, for the error message.
 
     Raises:
-        InputError: a pattern that matches nothing.
+        InputError: a pattern matches no file, or there is no pattern.
     """
     found = []
     for pattern in patterns:
@@ -103,10 +104,10 @@ def expand(patterns: Iterable[str], flag: str) -> list[str]:
 
 @contextlib.contextmanager
 def replacing(path: str, mode: str = "w"):
-    """Opens a temporary file beside `path` that takes its name on success and vanishes on any failure.
+    """Opens a temporary file beside `path`; on success it is renamed to `path`, on any failure it is deleted.
 
     Raises:
-        InputError: a path that is empty or a folder, or where nothing can be written, or not all of it.
+        InputError: the path is empty or a folder, it cannot be written to, or the disk is full.
     """
     if not path:
         raise InputError("the name of a file to be written is empty; give one")

@@ -315,17 +315,15 @@ def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatc
 def test_common_words_stay_in_the_cache(vocab_file, monkeypatch):
     monkeypatch.setattr(tokenization, "_CACHED_WORDS", 20)
     tokenizer = FullTokenizer(vocab_file)
-    worked_out = []
-    work_out = tokenizer._ids._work_out
-    monkeypatch.setattr(
-        tokenizer._ids, "_work_out", lambda *word: worked_out.append(word[0]) or work_out(*word)
-    )
+    computed = []
+    compute = tokenizer._ids._compute
+    monkeypatch.setattr(tokenizer._ids, "_compute", lambda *word: computed.append(word[0]) or compute(*word))
     for number in range(200):
         tokenizer.encode(f"want word{number}")
-    assert worked_out.count("want") == 1
-    assert worked_out.count("word7") == 1
+    assert computed.count("want") == 1
+    assert computed.count("word7") == 1
     tokenizer.encode("word7")
-    assert worked_out.count("word7") == 2  # gone long ago
+    assert computed.count("word7") == 2  # gone long ago
 
 
 def test_long_words_are_not_kept(vocab_file):
