@@ -44,4 +44,4 @@ def test_a_command_that_fails_ends_the_quickstart_with_its_status(quickstart, ca
 
 
 def test_the_gaps_have_one_gap_each(quickstart):
-    assert [sentence.count("[MASK]") for sentence in quickstart.GAPS] == [1, 1, 1]
+    assert [sentence.count("[MASK]") for sentence in quickstart.SENTENCES] == [1, 1, 1]
