@@ -197,13 +197,7 @@ class BertConfig:
 
 
 def _read_object(json_file: str) -> dict:
-    try:
-        with files.open_file(json_file) as file:
-            json_object = json.loads(file.read())
-    except json.JSONDecodeError as error:
-        raise InputError(f"{json_file}: line {error.lineno} is not valid JSON ({error.msg})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{json_file}: not a UTF-8 text file; give the model's config file") from None
+    json_object = files.read_json(json_file)
     if not isinstance(json_object, dict):
         raise InputError(f"{json_file}: must hold a JSON object with the model's fields")
     return json_object

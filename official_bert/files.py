@@ -7,8 +7,10 @@ tf.io.gfile.
 import contextlib
 import errno
 import glob as local_glob
+import json
 import os
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from official_bert.errors import InputError
 
@@ -47,6 +49,29 @@ def read_lines(path: str) -> Iterator[str]:
             yield line.removesuffix(b"\n").decode("utf-8", "ignore")
 
 
+def read_json(path: str) -> Any:
+    """Returns the content of a JSON file; a byte order mark is ignored.
+
+    Raises:
+        InputError: the file does not exist or is not JSON. The message names the line and column of invalid JSON, and
+            the first byte that is not UTF-8.
+    """
+    with open_file(path, "rb") as file:
+        data = file.read()
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}: line {error.lineno}, column {error.colno}: no JSON ({error.msg}); download or make the file anew"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: byte {error.start} is no {error.encoding}; save the file as UTF-8"
+        ) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or thousands of brackets
+        raise InputError(f"{path}: no JSON ({error}); download or make the file anew") from error
+
+
 def exists(path: str) -> bool:
     return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
 
@@ -68,7 +93,7 @@ def make_folder(path: str):
         os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{path}: no folder can be made there ({error.strerror}); name another place"
+            f"{path}: no folder can be made there ({error.strerror}); name another path"
         ) from None
 
 
@@ -118,7 +143,7 @@ def replacing(path: str, mode: str = "w"):
         file = open_file(temporary, mode)
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be written ({error.strerror or error}); check that its folder exists and is yours"
+            f"{path}: cannot be written ({error.strerror or error}); check that its folder exists and is writable"
         ) from error
     try:
         with file:
@@ -132,7 +157,7 @@ def replacing(path: str, mode: str = "w"):
             remove(temporary)
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise InputError(
-                f"{path}: cannot be written ({error.strerror}); make room or name another place"
+                f"{path}: cannot be written ({error.strerror}); make room or name another path"
             ) from error
         raise
 

@@ -146,16 +146,16 @@ def _weight_files(path: str) -> list[str]:
     for name in PICKLED_FILES:
         if path.endswith(name) or os.path.exists(os.path.join(path, name)):
             raise InputError(
-                f"{path}: {name} alone, a pickle, is not read here; convert it with transformers' "
+                f"{path}: has only {name}, a pickle, which cannot be read here; convert it with transformers' "
                 "save_pretrained(folder, safe_serialization=True), which writes model.safetensors"
             )
     raise InputError(f"{path}: has no {WEIGHTS_FILE}")
 
 
 def _shards(index: str) -> list[str]:
+    content = files.read_json(index)
     try:
-        with files.open_file(index) as file:
-            weight_map = json.loads(file.read())["weight_map"]
-        return [os.path.join(os.path.dirname(index), name) for name in sorted(set(weight_map.values()))]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        shards = sorted(set(content["weight_map"].values()))
+        return [os.path.join(os.path.dirname(index), shard) for shard in shards]
+    except (KeyError, TypeError, AttributeError):
         raise InputError(f"{index}: has no readable weight_map; fetch the file again") from None
