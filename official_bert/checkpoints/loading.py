@@ -104,9 +104,15 @@ def load_checkpoint(model, path: str) -> LoadReport:
         raise InputError(_nothing_matches(checkpoint))
     assign(checkpoint, {name: variables[name] for name in report.matched})
     if report.missing:
-        logging.warning("Not in %s, left as they are: %s", checkpoint.path, ", ".join(report.missing))
+        logging.warning(
+            "%s lacks these variables of the model, which keep their initial values: %s",
+            checkpoint.path,
+            ", ".join(report.missing),
+        )
     if report.unexpected:
-        logging.warning("In %s and unused: %s", checkpoint.path, ", ".join(report.unexpected))
+        logging.warning(
+            "%s has weights that the model does not use: %s", checkpoint.path, ", ".join(report.unexpected)
+        )
     return report
 
 

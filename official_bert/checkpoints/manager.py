@@ -47,7 +47,7 @@ class CheckpointManager:
         state_file = os.path.join(self.output_dir, tf1.STATE_FILE)
         if found is None and tf.io.gfile.exists(state_file):
             raise InputError(
-                f"{state_file}: names no checkpoint that is there; put it back, or delete this file to start anew"
+                f"{state_file}: names no existing checkpoint; put it back, or delete this file to start anew"
             )
         return found
 
@@ -155,13 +155,13 @@ class CheckpointManager:
 
     def _restore_input(self, input_state: tf.train.Checkpoint, prefix: str):
         if not tf.io.gfile.exists(f"{prefix}.index"):
-            logging.warning("%s is not there: the input starts anew", prefix)
+            logging.warning("%s does not exist: the input starts anew", prefix)
             return
         try:
             input_state.read(prefix).assert_existing_objects_matched()
         except (tf.errors.OpError, AssertionError, ValueError) as error:
             raise InputError(
-                f"{prefix}: the input cannot go back to where it was ({str(error).splitlines()[0]}); resume "
+                f"{prefix}: the state of the input cannot be restored ({str(error).splitlines()[0]}); resume "
                 "with the input files and flags of the earlier run, or delete this file to start the input anew"
             ) from error
 

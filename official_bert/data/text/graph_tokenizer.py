@@ -144,7 +144,7 @@ class TextTokenizer(tf.Module):
         """
         if self._mask_id is None:
             raise InputError(
-                "the vocabulary lacks [MASK], so no text can have it; use the model's own vocabulary"
+                "the vocabulary lacks [MASK], so no text can contain it; use the model's own vocabulary"
             )
         parts = _split(self._prepared(texts), r"\[MASK\]").strings  # string[texts, (parts)]
         is_mask = parts.values == "[MASK]"
