@@ -1,4 +1,4 @@
-"""Tokenization against the original's own tests, its recorded output and the rules written out plainly."""
+"""Tokenization passes the original's tests, and equals its recorded output and a plain implementation of the rules."""
 
 import gzip
 import json
@@ -167,7 +167,7 @@ def test_only_a_newline_ends_a_line_and_every_line_counts(tmp_path):
     lines = ["[UNK]", "", " a ", "b\r", "a", "x\u2028y", "\u3000", "c\u0085", "d"]
     path.write_bytes("\n".join(lines).encode())
     vocab = tokenization.load_vocab(str(path))
-    # Lines 1 and 6 are blank, lines 2 and 4 both hold "a": the place of the first, the id of the last.
+    # Lines 1 and 6 are blank, lines 2 and 4 both hold "a": the position of the first, the id of the last.
     assert list(vocab.items()) == [
         ("[UNK]", 0), ("", 6), ("a", 4), ("b", 3), ("x\u2028y", 5), ("c", 7), ("d", 8),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is written is read back by TensorFlow 1's own Saver, and what the original wrote by ours."""
+"""TensorFlow 1's Saver reads the checkpoints written here, and this project reads checkpoints of the original."""
 
 import os
 import pathlib
@@ -103,7 +103,7 @@ def test_a_folder_can_be_moved_even_with_absolute_paths_in_its_state(tmp_path):
 
 @pytest.mark.parametrize("fails_at", ["write", "first rename", "second rename"])
 def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
-    """The process is killed at that point: nothing after it runs, not even the clean-up."""
+    """The test simulates a killed process: nothing runs after this point, not even the clean-up."""
 
     class Killed(BaseException):
         pass
