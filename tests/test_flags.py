@@ -1,4 +1,4 @@
-"""absl flags made from options classes, through a made-up script that is run as a process."""
+"""absl flags made from options classes, tested with a made-up script that runs as a process."""
 
 import json
 import signal

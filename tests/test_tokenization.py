@@ -1,4 +1,4 @@
-"""Tokenization against the original's own tests, its recorded output and the rules written out plainly."""
+"""Tokenization passes the original's tests, and equals its recorded output and a plain implementation of the rules."""
 
 import gzip
 import json
@@ -167,7 +167,7 @@ def test_only_a_newline_ends_a_line_and_every_line_counts(tmp_path):
     lines = ["[UNK]", "", " a ", "b\r", "a", "x\u2028y", "\u3000", "c\u0085", "d"]
     path.write_bytes("\n".join(lines).encode())
     vocab = tokenization.load_vocab(str(path))
-    # Lines 1 and 6 are blank, lines 2 and 4 both hold "a": the place of the first, the id of the last.
+    # Lines 1 and 6 are blank, lines 2 and 4 both hold "a": the position of the first, the id of the last.
     assert list(vocab.items()) == [
         ("[UNK]", 0), ("", 6), ("a", 4), ("b", 3), ("x\u2028y", 5), ("c", 7), ("d", 8),
     ]  # fmt: skip
@@ -315,17 +315,15 @@ def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatc
 def test_common_words_stay_in_the_cache(vocab_file, monkeypatch):
     monkeypatch.setattr(tokenization, "_CACHED_WORDS", 20)
     tokenizer = FullTokenizer(vocab_file)
-    worked_out = []
-    work_out = tokenizer._ids._work_out
-    monkeypatch.setattr(
-        tokenizer._ids, "_work_out", lambda *word: worked_out.append(word[0]) or work_out(*word)
-    )
+    computed = []
+    compute = tokenizer._ids._compute
+    monkeypatch.setattr(tokenizer._ids, "_compute", lambda *word: computed.append(word[0]) or compute(*word))
     for number in range(200):
         tokenizer.encode(f"want word{number}")
-    assert worked_out.count("want") == 1
-    assert worked_out.count("word7") == 1
+    assert computed.count("want") == 1
+    assert computed.count("word7") == 1
     tokenizer.encode("word7")
-    assert worked_out.count("word7") == 2  # gone long ago
+    assert computed.count("word7") == 2  # gone long ago
 
 
 def test_long_words_are_not_kept(vocab_file):

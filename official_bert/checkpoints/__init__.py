@@ -1,6 +1,6 @@
-"""Checkpoints: TF1's, Hugging Face's, and those of a training run.
+"""Reads and writes checkpoints: those of TF1, of Hugging Face, and of a training run.
 
-Everything is read and written under the names of the original's variables.
+All weights are read and written under the names of the original's variables.
 """
 
 from official_bert.checkpoints.loading import (

@@ -1,8 +1,8 @@
-"""TF1 name-based checkpoints: three files under a prefix, tensors by name.
+"""Reads and writes TF1 name-based checkpoints: three files with a common prefix that hold tensors by name.
 
-In: a prefix, or a folder with a `checkpoint` file or one prefix; for writing, tensors by name. Out: a
-Tf1Checkpoint to read from; for writing, files that a TF1 program restores. Nothing incomplete is ever left under a
-final name.
+In: a prefix, or a folder with a `checkpoint` file or a single prefix. Out: a Tf1Checkpoint, which gives the tensors.
+`write` takes tensors by name and writes files that a TF1 program can restore. An incomplete file never has a final
+name.
 """
 
 import contextlib
@@ -24,19 +24,19 @@ _READING_FAILS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
 class Tf1Checkpoint:
-    """A checkpoint that is read by name.
+    """A TF1 checkpoint, whose tensors are read by name.
 
     Attributes:
-        path: its prefix.
-        folder: where it lies.
-        shapes: tuple of ints for each name, sorted by name.
+        path: the prefix of the checkpoint.
+        folder: the folder that contains it.
+        shapes: name -> shape as a tuple of ints, sorted by name.
     """
 
     def __init__(self, prefix: str):
         """Opens the checkpoint with this prefix.
 
         Raises:
-            InputError: files that are missing or damaged.
+            InputError: a file is missing or damaged.
         """
         self.path, self.folder = prefix, os.path.dirname(prefix)
         try:
@@ -49,10 +49,10 @@ class Tf1Checkpoint:
         self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
 
     def read(self, name: str) -> np.ndarray:
-        """The tensor of this name.
+        """Returns the tensor with this name.
 
         Raises:
-            InputError: data that is missing or damaged.
+            InputError: its data is missing or damaged.
         """
         try:
             return np.asarray(self._reader.get_tensor(name))
@@ -61,21 +61,22 @@ class Tf1Checkpoint:
 
 
 def find_prefix(path: str) -> str | None:
-    """The prefix that a path stands for: itself, or a folder's newest by its `checkpoint` file, or its only one.
+    """Finds the prefix of the checkpoint that a path names.
 
     Args:
-        path: prefix or folder.
+        path: a prefix or a folder. Of a folder it is the newest prefix in its `checkpoint` file or, without that file,
+            the only prefix.
 
     Returns:
-        The prefix, or None where there is no TF1 checkpoint.
+        The prefix, or None if there is no TF1 checkpoint.
 
     Raises:
-        InputError: a folder with several prefixes and no `checkpoint` file.
+        InputError: the folder has several prefixes and no `checkpoint` file.
     """
     if _gfile.exists(f"{path}.index"):
         return path
     if not _gfile.isdir(path):
-        # A checkpoint of TensorFlow's first format is a single file.
+        # A checkpoint in the first format of TensorFlow is a single file.
         return path if _gfile.exists(path) and not path.endswith(".index") else None
     newest = latest_checkpoint(path)
     if newest:
@@ -88,19 +89,20 @@ def find_prefix(path: str) -> str | None:
 
 
 def checkpoint_paths(folder: str) -> list[str]:
-    """Prefixes that a folder's `checkpoint` file lists and that exist, oldest first, the current one last.
+    """Returns the existing prefixes that a folder's `checkpoint` file lists, oldest first, the current one last.
 
-    The file may hold the absolute paths of a folder that was moved or copied: what lies in this one comes first.
+    The file of a folder that was moved or copied may hold absolute paths into another folder. The function therefore
+    prefers a checkpoint of the same name in this folder.
 
     Raises:
-        InputError: a file that is damaged.
+        InputError: the `checkpoint` file is damaged.
     """
     state_file = os.path.join(folder, STATE_FILE)
     if not _gfile.exists(state_file):
         return []
     try:
         state = tf.train.get_checkpoint_state(folder)
-    except ValueError:  # an empty file, or one that is no text
+    except ValueError:  # an empty file, or a binary one
         state = None
     if state is None:
         raise InputError(
@@ -116,40 +118,41 @@ def checkpoint_paths(folder: str) -> list[str]:
 
 
 def latest_checkpoint(folder: str) -> str | None:
-    """The newest checkpoint by the folder's `checkpoint` file, or None."""
+    """Returns the prefix of the newest checkpoint in the folder's `checkpoint` file, or None."""
     return (checkpoint_paths(folder) or [None])[-1]
 
 
 def write(prefix: str, tensors: dict):
-    """Writes a checkpoint that a TF1 program reads.
+    """Writes a checkpoint that a TF1 program can read.
 
     Args:
-        prefix: where its files go.
+        prefix: the prefix of its files.
         tensors: arrays, tensors or variables by name; of a mirrored variable one copy is written.
 
     Raises:
-        InputError: a place that cannot be written to.
+        InputError: the files cannot be written.
     """
     names = sorted(tensors)
-    with tf.device("CPU:0"), written_aside(prefix) as aside:
+    with tf.device("CPU:0"), replacing(prefix) as temporary:
         values = [tf.convert_to_tensor(tensors[name]) for name in names]
         tf.raw_ops.SaveV2(
-            prefix=aside, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+            prefix=temporary, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
         )
 
 
 @contextlib.contextmanager
-def written_aside(prefix: str):
-    """Gives a prefix in a folder of its own; what was written under it takes the name `prefix` on success.
+def replacing(prefix: str):
+    """Yields a temporary prefix in a folder of its own; on success the files written there are renamed to `prefix`.
 
-    A checkpoint exists when its index does: an old index goes first and the new one comes last.
+    A checkpoint exists if its index file does. Therefore an old index is deleted first, and the new one is renamed
+    last.
 
     Raises:
-        InputError: a place that cannot be written to.
+        InputError: the files cannot be written.
     """
     folder = f"{prefix}.writing"
     try:
-        _remove_folder(folder)  # of a run that was killed
+        _remove_folder(folder)  # a killed run may have left it
         _gfile.makedirs(folder)
         yield f"{folder}/part"
         if _gfile.exists(f"{prefix}.index"):
@@ -168,8 +171,8 @@ def write_state(folder: str, names: list[str]):
     """Writes the `checkpoint` file.
 
     Args:
-        folder: where it goes.
-        names: prefixes relative to the folder, so that it can be moved; the last is the current one.
+        folder: the folder of the file.
+        names: prefixes relative to the folder, so that it can be moved; the last one is the current checkpoint.
     """
     with files.replacing(os.path.join(folder, STATE_FILE)) as file:
         file.write(f"model_checkpoint_path: {json.dumps(names[-1])}\n")
@@ -177,7 +180,7 @@ def write_state(folder: str, names: list[str]):
 
 
 def remove(prefix: str):
-    """Deletes a checkpoint's files, the index first: what is left by a kill is no checkpoint."""
+    """Deletes the files of a checkpoint, the index first: without it, the rest does not count as a checkpoint."""
     own = re.compile(re.escape(os.path.basename(prefix)) + r"\.(index|meta|data-\d+-of-\d+)")
     folder = os.path.dirname(prefix)
     names = [name for name in _gfile.listdir(folder or ".") if own.fullmatch(name)]
@@ -192,4 +195,4 @@ def _remove_folder(folder: str):
 
 def _brief(error: Exception) -> str:
     message = (getattr(error, "message", None) or str(error)).strip().splitlines()[0]
-    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", message)  # names of TensorFlow's own nodes
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", message)  # removes the names of TensorFlow's nodes

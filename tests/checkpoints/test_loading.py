@@ -1,4 +1,4 @@
-"""Models from checkpoints of every form; the real encoder against what Hugging Face computes with it."""
+"""Models are loaded from checkpoints of every format, and a real encoder is compared with Hugging Face's outputs."""
 
 import logging as python_logging
 import os
@@ -33,7 +33,7 @@ HEADS = [name for name in pretraining_shapes(CONFIG) if name.startswith("cls/")]
 
 @pytest.fixture
 def logged(caplog):
-    """A function that gives the lines logged so far."""
+    """Returns a function that returns the lines logged so far."""
     logging.set_verbosity(logging.INFO)
     caplog.set_level(python_logging.INFO)
     return lambda: [record.getMessage() for record in caplog.records]
@@ -97,7 +97,7 @@ def test_partial_matches_are_reported_by_name(tmp_path, logged):
     report = load_checkpoint(BertModel(CONFIG), prefix)
     assert (len(report.matched), report.missing) == (39, [])
     assert sorted(report.unexpected) == sorted(HEADS)
-    assert "unused: cls/predictions/output_bias, " in logged()[-1]
+    assert "does not use: cls/predictions/output_bias, " in logged()[-1]
 
 
 def test_the_originals_log_of_trainable_variables(tmp_path, logged):

@@ -1,4 +1,4 @@
-"""A run's checkpoints: what lies in the folder after each save, and what a restart finds."""
+"""The checkpoints of a run: the files in the folder after each save, and what a restart restores."""
 
 import os
 import shutil
@@ -97,7 +97,7 @@ def test_a_state_file_without_a_checkpoint_stops_the_run(tmp_path, content):
     CheckpointManager(str(tmp_path), variables()).save(3)
     before = (tmp_path / "model.ckpt-3.index").read_bytes()
     (tmp_path / "checkpoint").write_bytes(content)
-    with pytest.raises(InputError, match=r"checkpoint: (is damaged|names no checkpoint)"):
+    with pytest.raises(InputError, match=r"checkpoint: (is damaged|names no existing checkpoint)"):
         CheckpointManager(str(tmp_path), variables()).restore()
     assert (tmp_path / "model.ckpt-3.index").read_bytes() == before
 
@@ -114,7 +114,7 @@ def test_a_damaged_input_state_is_named(tmp_path, damaged):
 
 def test_an_input_of_another_kind_is_an_error(tmp_path):
     CheckpointManager(str(tmp_path), variables(step=3)).save(3, tf.train.Checkpoint(a=tf.Variable(1)))
-    with pytest.raises(InputError, match=r"input\.ckpt-3-0: the input cannot go back"):
+    with pytest.raises(InputError, match=r"input\.ckpt-3-0: the state of the input cannot be restored"):
         CheckpointManager(str(tmp_path), variables()).restore(tf.train.Checkpoint(b=tf.Variable([1.0, 2.0])))
 
 

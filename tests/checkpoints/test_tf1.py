@@ -1,4 +1,4 @@
-"""What is written is read back by TensorFlow 1's own Saver, and what the original wrote by ours."""
+"""TensorFlow 1's Saver reads the checkpoints written here, and this project reads checkpoints of the original."""
 
 import os
 import pathlib
@@ -103,7 +103,7 @@ def test_a_folder_can_be_moved_even_with_absolute_paths_in_its_state(tmp_path):
 
 @pytest.mark.parametrize("fails_at", ["write", "first rename", "second rename"])
 def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
-    """The process is killed at that point: nothing after it runs, not even the clean-up."""
+    """The test simulates a killed process: nothing runs after this point, not even the clean-up."""
 
     class Killed(BaseException):
         pass
@@ -117,8 +117,8 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
         os.replace(source, target)
 
     def write():
-        with tf1.written_aside(prefix) as aside:
-            tf.raw_ops.SaveV2(prefix=aside, tensor_names=["a"], shape_and_slices=[""], tensors=[1.0])
+        with tf1.replacing(prefix) as temporary:
+            tf.raw_ops.SaveV2(prefix=temporary, tensor_names=["a"], shape_and_slices=[""], tensors=[1.0])
             if fails_at == "write":
                 raise Killed
 
@@ -140,8 +140,8 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
 
 def test_an_error_in_writing_cleans_up(tmp_path):
     def write():
-        with tf1.written_aside(str(tmp_path / "a.ckpt")) as aside:
-            pathlib.Path(aside).write_text("half")
+        with tf1.replacing(str(tmp_path / "a.ckpt")) as temporary:
+            pathlib.Path(temporary).write_text("half")
             raise ValueError("in the middle")
 
     with pytest.raises(ValueError, match="in the middle"):

@@ -1,4 +1,4 @@
-"""The fine-tuning heads against the original's: logits, loss, six updates, and a pooler that must not move."""
+"""The fine-tuning models equal the original's: logits, loss, six updates, and a pooler that must not change."""
 
 import json
 
@@ -40,7 +40,7 @@ def classifier():
 
 
 def train(task, model, batch, settings):
-    """Losses before each update, and all variables by name afterwards."""
+    """Trains a model, and returns the loss before each update and all variables by name after the last one."""
     weights = {
         name: variable.value
         for name, variable in named_variables(model).items()
@@ -86,7 +86,7 @@ def test_the_classifier_is_the_originals(monkeypatch):
 
 
 def test_the_classifiers_dropout_is_its_own():
-    """The configuration's rates are 0, the head's is not: a tenth of the pooled vector is dropped in training."""
+    """The configuration's rates are 0, but the head's is 0.1: training drops a tenth of the pooled vector."""
     model = BertClassifier(CONFIG, 3)
     features = {
         "input_ids": np.ones((4, 8), np.int32),
@@ -139,7 +139,7 @@ def test_weights_have_the_originals_names(outputs, kind):
 
 
 def random_batch(*shape):
-    """Token ids without padding, in two segments."""
+    """Returns random token ids in two segments, without padding."""
     ids = np.random.default_rng(1).integers(1, CONFIG.vocab_size, shape).astype(np.int32)
     segments = (np.arange(shape[-1]) > shape[-1] // 2).astype(np.int32)
     return {

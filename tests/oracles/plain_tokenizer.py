@@ -1,6 +1,6 @@
-"""The tokenization rules written out character by character, as slow and plain as they are stated.
+"""A plain and slow implementation of the tokenization rules, character by character.
 
-The tests hold official_bert.tokenization against this, benchmarks/tokenizer.py times it.
+The tests compare official_bert.tokenization with it, and benchmarks/tokenizer.py measures its speed.
 """
 
 import unicodedata
@@ -18,12 +18,12 @@ _CJK_RANGES = (
 
 
 class PlainTokenizer:
-    """FullTokenizer without any haste.
+    """The plain counterpart of FullTokenizer.
 
     Args:
-        vocab: piece -> id.
-        do_lower_case: lower-case the text.
-        strip_accents: drop accents; None does what do_lower_case says.
+        vocab: WordPiece -> id.
+        do_lower_case: whether the text is lower-cased.
+        strip_accents: whether accents are removed; None means the value of do_lower_case.
     """
 
     def __init__(self, vocab, do_lower_case=True, strip_accents=None):
@@ -35,7 +35,7 @@ class PlainTokenizer:
         return [piece for word in self.words(text) for piece in self.pieces(word)]
 
     def words(self, text):
-        """Basic tokens of a text."""
+        """Returns the basic tokens of a text."""
         text = _space_ideographs(_clean(text))
         words = []
         for word in text.strip().split():
@@ -47,7 +47,7 @@ class PlainTokenizer:
         return " ".join(words).strip().split()
 
     def pieces(self, word):
-        """Longest pieces of a word from the left, or [UNK] for all of it."""
+        """Returns the longest WordPieces of a word from the left, or [UNK] for the whole word."""
         characters = list(word)
         if len(characters) > 200:
             return ["[UNK]"]
