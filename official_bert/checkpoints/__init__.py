@@ -3,8 +3,8 @@
 All weights are read and written under the names of the original's variables.
 """
 
+from official_bert.checkpoints.folder import BEST_FOLDER
 from official_bert.checkpoints.loading import (
-    BEST_FOLDER,
     LoadReport,
     load_checkpoint,
     log_trainable_variables,

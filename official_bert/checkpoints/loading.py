@@ -10,10 +10,8 @@ from collections.abc import Collection
 
 from absl import logging
 
-from official_bert.checkpoints import huggingface, names, tf1
+from official_bert.checkpoints import folder, huggingface, names, tf1
 from official_bert.errors import InputError
-
-BEST_FOLDER = "best"  # the subfolder of an output_dir with the checkpoint that had the best metric
 
 Checkpoint = tf1.Tf1Checkpoint | huggingface.HuggingFaceCheckpoint
 
@@ -50,11 +48,11 @@ def open_checkpoint(path: str) -> Checkpoint:
         InputError: there is no checkpoint, or it cannot be read.
     """
     path = os.fspath(path)
-    best = tf1.latest_checkpoint(os.path.join(path, BEST_FOLDER))
+    best = folder.latest_checkpoint(os.path.join(path, folder.BEST_FOLDER))
     if best:
         logging.info("%s keeps its best checkpoint: %s", path, best)
         return tf1.Tf1Checkpoint(best)
-    prefix = tf1.find_prefix(path) if not huggingface.is_weights_file(path) else None
+    prefix = folder.find_prefix(path) if not huggingface.is_weights_file(path) else None
     if prefix:
         return tf1.Tf1Checkpoint(prefix)
     if huggingface.is_huggingface(path):

@@ -9,7 +9,7 @@ import os
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import loading, names, tf1
+from official_bert.checkpoints import folder, loading, names, tf1
 from official_bert.errors import InputError
 
 
@@ -37,19 +37,8 @@ class CheckpointManager:
 
     @property
     def latest(self) -> str | None:
-        """The prefix of the newest checkpoint; None if nothing was saved yet.
-
-        Raises:
-            InputError: the `checkpoint` file is damaged, or names no existing checkpoint. A run that started anew
-                would overwrite the content of the folder.
-        """
-        found = tf1.latest_checkpoint(self.output_dir)
-        state_file = os.path.join(self.output_dir, tf1.STATE_FILE)
-        if found is None and tf.io.gfile.exists(state_file):
-            raise InputError(
-                f"{state_file}: names no existing checkpoint; put it back, or delete this file to start anew"
-            )
-        return found
+        """The prefix of the newest checkpoint; see folder.newest."""
+        return folder.newest(self.output_dir)
 
     def latest_step(self) -> int | None:
         """Returns the step of the newest checkpoint; None if there is none.
@@ -77,22 +66,14 @@ class CheckpointManager:
         prefix = os.path.join(self.output_dir, name)
         tf1.write(prefix, self.variables)
 
-        listed = [path for path in tf1.checkpoint_paths(self.output_dir) if self._is_inside(path)]
+        listed = [path for path in folder.checkpoint_paths(self.output_dir) if self._is_inside(path)]
         kept = [path for path in listed if os.path.basename(path) != name] + [prefix]
         dropped = kept[: -self.keep_max] if self.keep_max else []
         kept = kept[len(dropped) :]
-        tf1.write_state(self.output_dir, [os.path.basename(path) for path in kept])
+        folder.write_state(self.output_dir, [os.path.basename(path) for path in kept])
         for path in dropped:
             self._remove(path)
         logging.info("Saved checkpoint %s", prefix)
-
-    def remove_all(self):
-        """Deletes all checkpoints of the folder, including incomplete ones of a killed run; other files stay."""
-        names_there = tf.io.gfile.listdir(self.output_dir) if tf.io.gfile.isdir(self.output_dir) else []
-        for name in sorted(names_there, key=lambda name: name != tf1.STATE_FILE):  # deletes the list first
-            if name == tf1.STATE_FILE or name.startswith(("model.ckpt-", tf1.INPUT_PREFIX)):
-                path = os.path.join(self.output_dir, name)
-                (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
     def restore(self, input_state: tf.train.Checkpoint | None = None) -> bool:
         """Restores the newest checkpoint.
@@ -174,7 +155,7 @@ class CheckpointManager:
         return int(checkpoint.read(names.GLOBAL_STEP))
 
     def _input_prefix(self, step: int) -> str:
-        return os.path.join(self.output_dir, f"{tf1.INPUT_PREFIX}{step}-{self.worker}")
+        return os.path.join(self.output_dir, f"{folder.INPUT_PREFIX}{step}-{self.worker}")
 
     def _is_inside(self, path: str) -> bool:
         return os.path.normpath(os.path.dirname(path)) == os.path.normpath(self.output_dir)
@@ -184,5 +165,5 @@ class CheckpointManager:
         step = prefix.rpartition("-")[2]
         tf1.remove(prefix)
         for name in tf.io.gfile.listdir(self.output_dir):
-            if name.startswith(f"{tf1.INPUT_PREFIX}{step}-") and name.endswith(".index"):
+            if name.startswith(f"{folder.INPUT_PREFIX}{step}-") and name.endswith(".index"):
                 tf1.remove(os.path.join(self.output_dir, name.removesuffix(".index")))

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from official_bert import files
-from official_bert.checkpoints import BEST_FOLDER, CheckpointManager
+from official_bert.checkpoints.folder import holds_checkpoint, with_best
 from official_bert.errors import InputError
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.tasks.base import LABELS_FILE
@@ -16,9 +16,7 @@ from official_bert.tasks.base import LABELS_FILE
 
 def write_labels(options: FineTuningOptions, labels: Sequence[str]):
     """Saves the labels before a training begins."""
-    folders = [options.output_dir]
-    if options.evaluates_during_training:
-        folders.append(os.path.join(options.output_dir, BEST_FOLDER))
+    folders = with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
     for folder in folders:
         files.make_folder(folder)
         with files.replacing(os.path.join(folder, LABELS_FILE)) as file:
@@ -53,7 +51,7 @@ def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
     Raises:
         InputError: labels that are not those beside the checkpoint.
     """
-    if labels is None or (options.do_train and not _holds_checkpoint(options.output_dir)):
+    if labels is None or (options.do_train and not holds_checkpoint(options.output_dir)):
         return
     names, known = [str(label) for label in labels], read_labels(options)
     if known in (None, names):
@@ -67,7 +65,7 @@ def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
 
 def _path(options: FineTuningOptions) -> str | None:
     """The file beside the checkpoint that a run loads: that of output_dir if it has one."""
-    if _holds_checkpoint(options.output_dir):
+    if holds_checkpoint(options.output_dir):
         path = os.path.join(options.output_dir, LABELS_FILE)
         return path if files.exists(path) else None
     return _path_beside(options.init_checkpoint) if options.init_checkpoint else None
@@ -77,8 +75,3 @@ def _path_beside(checkpoint: str) -> str | None:
     folders = (checkpoint, os.path.dirname(checkpoint) or os.curdir)
     paths = (os.path.join(folder, LABELS_FILE) for folder in folders)
     return next(filter(files.exists, paths), None)
-
-
-def _holds_checkpoint(folder: str) -> bool:
-    places = (folder, os.path.join(folder, BEST_FOLDER))
-    return bool(folder) and any(CheckpointManager(place, {}).latest for place in places)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from absl import logging
 
 from official_bert import files
-from official_bert.checkpoints import BEST_FOLDER, CheckpointManager
+from official_bert.checkpoints.folder import remove_all, with_best
 from official_bert.errors import Diverged, InputError
 from official_bert.jobs.fine_tuning import Score
 from official_bert.options.fine_tuning import FineTuningOptions
@@ -147,8 +147,7 @@ def _check_same_flags(options: FineTuningOptions):
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
-        with files.open_file(path) as file:
-            earlier = json.load(file)
+        earlier = files.read_json(path)
         other = [f"--{name} was {earlier.get(name)}" for name in shared if shared[name] != earlier.get(name)]
         if other:
             raise InputError(
@@ -197,5 +196,5 @@ def _drop_checkpoints(output_dir: str, scores: Mapping[Trial, Score]):
         for pattern in _MADE_ANEW:
             for path in files.matching(os.path.join(folder, pattern)):
                 files.remove(path)
-        for place in (folder, os.path.join(folder, BEST_FOLDER)):
-            CheckpointManager(place, {}).remove_all()
+        for place in with_best(folder):
+            remove_all(place)

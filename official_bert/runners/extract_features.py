@@ -23,7 +23,7 @@ from official_bert.data.text.model_inputs import ModelInput, check_vocabulary, m
 from official_bert.data.text.sentences import Sentence, read_sentences
 from official_bert.errors import InputError
 from official_bert.features import encoder_features
-from official_bert.jobs.progress import LineProgress
+from official_bert.jobs.progress import Progress
 from official_bert.modeling import BertModel
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
@@ -52,7 +52,7 @@ def run(options: ExtractionOptions):
 
     with files.replacing(options.output_file) as file:
         encode = _encoder(options, config, strategy, layers)
-        progress = LineProgress()
+        progress = Progress("lines")
         for sentences in itertools.chain([first], batches):
             inputs = [
                 model_input(tokenizer, sentence.text_a, sentence.text_b, options.max_seq_length)

@@ -19,7 +19,7 @@ from absl import logging
 
 from official_bert import files
 from official_bert.errors import InputError
-from official_bert.jobs.progress import LineProgress
+from official_bert.jobs.progress import Progress
 from official_bert.options.predict import JSON, STOP, PredictOptions, PredictorOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
 
@@ -76,7 +76,7 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
 
 
 def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor, options: PredictOptions):
-    progress, done, num_bad = LineProgress(), 0, 0
+    progress, done, num_bad = Progress("lines"), 0, 0
     to_texts = _json_reader(predictor) if options.input_format == JSON else _tsv_texts
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         requests, errors = [], {}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -102,8 +101,7 @@ class LoadedModel:
             raise InputError(
                 f"{path}: is missing, and with it how text is read; export the model with export_saved_model.py"
             )
-        with files.open_file(path) as file:
-            content = json.load(file)
+        content = files.read_json(path)
         missing = [name for name in Record._fields if name not in content]
         if missing:
             raise InputError(f"{path}: lacks {', '.join(missing)}; export the model anew with this version")

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
+from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import (
     huggingface,
     load_checkpoint,
@@ -55,7 +56,7 @@ def test_every_form_gives_the_same_weights(tmp_path, form):
             stored["bert/pooler/dense/bias"] = weights["bert/pooler/dense/bias"] + (10 - step)
             tf1.write(f"{path}/model.ckpt-{step}", stored)
         tf1.write(f"{path}/input.ckpt-10-0", {"position": np.int64(3)})
-        tf1.write_state(path, ["model.ckpt-5", "model.ckpt-10"])
+        checkpoint_folder.write_state(path, ["model.ckpt-5", "model.ckpt-10"])
     elif form in ("prefix", "folder"):
         tf1.write(f"{path}/bert_model.ckpt", weights)
     else:

@@ -4,7 +4,6 @@ In: JSON of version 1.1 or 2.0. Out: `SquadExample`s. `squad_features` makes win
 """
 
 import bisect
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,12 @@ from typing import Any
 from absl import logging
 
 from official_bert import files
+from official_bert.data.json import field
 from official_bert.errors import InputError
 from official_bert.metrics.squad import Question
 
 # What separates the words of a document; other blanks, the no-break space among them, are part of a word.
 find_words = re.compile("[^ \t\r\n\u202f]+").finditer
-_JSON_KINDS = {str: "a text", list: "a list", dict: "an object", int: "a whole number", bool: "true or false"}
 
 
 @dataclass(slots=True)
@@ -124,52 +123,7 @@ def read_squad_json(input_file: str) -> list[dict]:
     Raises:
         InputError: no such file, or one that is no JSON object with a list "data".
     """
-    content = read_json(input_file)
-    return field(content, "data", list, input_file)
-
-
-def read_json(input_file: str) -> Any:
-    """The content of a JSON file; a byte order mark is ignored.
-
-    Raises:
-        InputError: no such file, or no JSON; names the line and the column.
-    """
-    with files.open_file(input_file, "rb") as file:
-        data = file.read()
-    try:
-        return json.loads(data)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{input_file}: line {error.lineno}, column {error.colno}: no JSON ({error.msg}); download or make "
-            "the file anew"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{input_file}: byte {error.start} is no {error.encoding}; save the file as UTF-8"
-        ) from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
-        raise InputError(f"{input_file}: no JSON ({error}); download or make the file anew") from error
-
-
-def field(holder: Any, name: str, kind: type, where: str) -> Any:
-    """holder[name] of what a JSON file holds.
-
-    Args:
-        holder: should be an object.
-        name: of the field.
-        kind: str, list, dict, int or bool.
-        where: what the error begins with: the file and the place in it.
-
-    Raises:
-        InputError: no object, or one in which the field is missing or of another kind.
-    """
-    if not isinstance(holder, dict):
-        raise InputError(f'{where}: is no object; it should be one with the field "{name}"')
-    value = holder.get(name)
-    if not isinstance(value, kind):
-        fault = "is missing" if name not in holder else f"is not {_JSON_KINDS[kind]}"
-        raise InputError(f'{where}: "{name}" {fault}; give it {_JSON_KINDS[kind]}')
-    return value
+    return field(files.read_json(input_file), "data", list, input_file)
 
 
 def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:

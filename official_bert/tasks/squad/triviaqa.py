@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from official_bert import files
+from official_bert.data.json import field
 from official_bert.errors import InputError
-from official_bert.tasks.squad.examples import field, read_json
 
 MAX_DOCUMENT_WORDS = 400
 
@@ -116,7 +116,7 @@ def find_answer(text: str, aliases: Iterable[str]) -> re.Match | None:
 
 def _questions(input_file: str) -> Iterator[tuple[str, str, list[str], list[str]]]:
     """Id, question, aliases of the answer and documents of every question."""
-    for number, entry in enumerate(field(read_json(input_file), "Data", list, input_file), 1):
+    for number, entry in enumerate(field(files.read_json(input_file), "Data", list, input_file), 1):
         question_id = field(entry, "QuestionId", str, f"{input_file}: question {number}")
         where = f"{input_file}: question {question_id}"
         answer = field(entry, "Answer", dict, where)
