@@ -229,18 +229,31 @@ def test_a_checkpoint_of_the_other_case_is_refused(do_lower_case, name, kind):
 # --- the recorded tokens of the original
 
 
-def test_equals_the_recorded_tokens():
-    lower = FullTokenizer(str(shared("data/vocab/uncased_vocab.txt")))
-    cased = FullTokenizer(str(shared("data/vocab/cased_vocab.txt")), do_lower_case=False)
+def recorded_tokens():
     with gzip.open(shared("golden/tokenization.jsonl.gz"), "rt", encoding="utf-8") as file:
         records = [json.loads(line) for line in file]
     assert len(records) == 4800
-    for record in records:
+    return records
+
+
+def test_equals_the_recorded_tokens():
+    lower = FullTokenizer(str(shared("data/vocab/uncased_vocab.txt")))
+    cased = FullTokenizer(str(shared("data/vocab/cased_vocab.txt")), do_lower_case=False)
+    for record in recorded_tokens():
         text = record["text"]
         assert lower.tokenize(text) == record["lower"], text
         assert lower.encode(text) == record["lower_ids"], text
         assert cased.tokenize(text) == record["cased"], text
         assert cased.encode(text) == cased.convert_tokens_to_ids(record["cased"]), text
+
+
+def test_the_plain_rules_equal_the_recorded_tokens():
+    lower = PlainTokenizer(tokenization.load_vocab(str(shared("data/vocab/uncased_vocab.txt"))))
+    cased = PlainTokenizer(tokenization.load_vocab(str(shared("data/vocab/cased_vocab.txt"))), False)
+    for record in recorded_tokens():
+        text = record["text"]
+        assert lower.tokenize(text) == record["lower"], text
+        assert cased.tokenize(text) == record["cased"], text
 
 
 # --- any text gives what the plain rules give
