@@ -160,6 +160,11 @@ DOCUMENTED = {
     "--max_predictions_per_seq=20 --num_train_steps=20 --num_warmup_steps=10 --learning_rate=2e-5",
 }
 
+TFHUB = (
+    "run_classifier.py --task_name=MRPC --do_train=true --do_eval=true --data_dir=x --max_seq_length=128 "
+    "--bert_hub_module_handle=https://tfhub.dev/google/bert_uncased_L-12_H-768_A-12/1 --output_dir=x"
+)
+
 EVERY_SCRIPT = pytest.mark.parametrize("script", ORIGINAL)
 
 
@@ -231,3 +236,11 @@ def test_the_required_flags_are_the_originals(script):
 def test_the_documented_command_lines_are_understood(name):
     finished = run_script(*shlex.split(DOCUMENTED[name]), "--only_check_args")
     assert finished.stderr == ""  # no unknown flag, no wrong value
+
+
+def test_the_command_line_of_the_hub_variant_is_refused_with_the_remedy():
+    """It needed no --vocab_file and no --bert_config_file, so the script must not ask for these first."""
+    stderr = run_script(*shlex.split(TFHUB), status=1).stderr
+    assert "Hub modules are not supported" in stderr
+    assert "--vocab_file, --bert_config_file and --init_checkpoint" in stderr
+    assert stderr.count("\n") == 1
