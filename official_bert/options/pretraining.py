@@ -24,7 +24,7 @@ class PretrainingOptions(TrainingOptions):
         check=POSITIVE,
         help="The number of masked LM positions that each sequence in the TFRecords has room for.",
     )
-    do_eval: bool = option(False, help="Evaluate the model after the training.")
+    do_eval: bool = option(False, help="Evaluate the model, after the training if there is one.")
     eval_batch_size: int = option(8, check=POSITIVE, help="The number of sequences in an evaluation batch.")
     num_train_steps: int = option(
         100000,
