@@ -27,6 +27,16 @@ _DEFINE = {
 }
 
 
+class _Refuses(flags.ArgumentParser):
+    """Ends the reading of the command line, before absl looks for required flags, when the flag is given."""
+
+    def __init__(self, sentence: str):
+        self._sentence = sentence
+
+    def parse(self, argument):
+        raise ValueError(self._sentence)
+
+
 def run(main, options_class):
     """Parses the command line into an instance of `options_class` and calls `main` with it.
 
@@ -46,7 +56,9 @@ def define(options_class):
         kind = types_of[field.name]
         if isinstance(kind, types.UnionType):
             kind = kind.__args__[0]
-        if field.metadata["choices"]:
+        if field.metadata["refused"]:
+            flags.DEFINE(_Refuses(field.metadata["refused"]), field.name, default, field.metadata["help"])
+        elif field.metadata["choices"]:
             flags.DEFINE_enum(field.name, default, list(field.metadata["choices"]), field.metadata["help"])
         else:
             _DEFINE[kind](field.name, default, field.metadata["help"])

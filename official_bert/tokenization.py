@@ -48,10 +48,10 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
         return
     name = match.group(1)
     if name in (_CASED_MODELS if do_lower_case else _LOWER_CASED_MODELS):
-        kind = "cased" if do_lower_case else "lowercased"
+        kind = "cased" if do_lower_case else "uncased"
         raise InputError(
-            f"--do_lower_case={bool(do_lower_case)} does not fit --init_checkpoint={init_checkpoint}: {name} is "
-            f"a {kind} model, so pass --do_lower_case={not do_lower_case}, or rename its folder if that is wrong"
+            f"--do_lower_case={bool(do_lower_case)}: {init_checkpoint} is the {kind} model {name}; give "
+            f"--do_lower_case={not do_lower_case}, or rename the folder if it holds another model"
         )
 
 
@@ -65,7 +65,7 @@ def convert_to_unicode(text: str | bytes) -> str:
         return text
     if isinstance(text, bytes):
         return text.decode("utf-8", "ignore")
-    raise ValueError(f"Unsupported string type: {type(text)}")
+    raise ValueError(f"text must be str or UTF-8 bytes, got {type(text).__name__}")
 
 
 def printable_text(text: str | bytes) -> str:

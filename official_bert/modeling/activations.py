@@ -55,5 +55,5 @@ def get_activation(activation_string):
         return activation_string
     name = (activation_string or "linear").lower()
     if name not in _BY_NAME:
-        raise InputError(f"Unsupported activation: {activation_string!r}; use one of {', '.join(_BY_NAME)}")
+        raise InputError(f"no activation is called {activation_string!r}; use one of {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

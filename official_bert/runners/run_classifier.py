@@ -4,7 +4,6 @@ In: a task's files, a vocabulary, a configuration, a checkpoint. Out, in output_
 test_results.tsv, or what the user's task writes.
 """
 
-from official_bert.errors import InputError
 from official_bert.jobs.fine_tune import fine_tune
 from official_bert.jobs.fine_tuning import Score
 from official_bert.options.classification import ClassificationOptions
@@ -20,8 +19,4 @@ def run(options: ClassificationOptions) -> Score | None:
     Raises:
         InputError: options or files that cannot be used.
     """
-    if options.bert_hub_module_handle:
-        raise InputError(
-            "--bert_hub_module_handle: hub modules are not supported; give the model as --init_checkpoint"
-        )
     return fine_tune(options, options.task_name, "run_classifier", family=registry.CLASSIFICATION)

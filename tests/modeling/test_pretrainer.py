@@ -206,5 +206,5 @@ def test_activations_by_name():
     assert activations.get_activation("GELU") is activations.gelu
     assert activations.get_activation(None) is activations.get_activation("linear") is None
     assert activations.get_activation(len) is len
-    with pytest.raises(InputError, match="Unsupported activation: 'swish'"):
+    with pytest.raises(InputError, match="no activation is called 'swish'; use one of linear, "):
         activations.get_activation("swish")
