@@ -173,6 +173,7 @@ def test_files_of_a_folder(tmp_path):
         conll_path(str(tmp_path), "train")
 
 
+@pytest.mark.needs_shared("data/wnut17", "data/vocab")
 def test_wnut17_comes_back_whole():
     tokenizer = FullTokenizer(str(shared("data", "vocab", "cased_vocab.txt")), do_lower_case=False)
     source = read_conll(str(shared("data", "wnut17", "dev.conll")))
