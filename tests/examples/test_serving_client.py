@@ -14,7 +14,8 @@ from official_bert.runners import export_saved_model
 from tests.examples.serving import load_example, running_server
 from tests.scripts import run_script
 from tests.serving import exported
-from tests.shared import extra
+
+pytestmark = pytest.mark.needs_extra("grpc", "tensorflow_serving", "tornado")
 
 CHOICE = ("the cat", "sat on the mat", "was", "a sunny day .", "here")
 TEXTS = {
@@ -32,9 +33,6 @@ SIGNATURES = [
 
 @pytest.fixture(scope="module")
 def client():
-    extra("grpc")
-    extra("tornado")
-    extra("tensorflow_serving.apis")
     return load_example("serving_client")
 
 

@@ -19,7 +19,9 @@ from official_bert.data.records.examples import encode_examples
 from tests import toy
 from tests.examples.serving import MAX_REQUEST_BYTES, Server, load_example, running_server
 from tests.serving import exported
-from tests.shared import ROOT, extra
+from tests.shared import ROOT
+
+pytestmark = pytest.mark.needs_extra("grpc", "tensorflow_serving", "tornado")
 
 NUM_CLIENTS = 8
 SETTLING_SHARE = 0.4  # memory is first measured after this share of the time
@@ -31,8 +33,6 @@ ROW = {IDS: [2, 5, 3], MASK: [1, 1, 1], "segment_ids": [0, 0, 0]}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> exported.Exported:
-    for module in ("grpc", "tornado", "tensorflow_serving.apis"):
-        extra(module)
     return exported.make_export(tmp_path_factory.mktemp("mrpc"), "mrpc")
 
 

@@ -13,7 +13,7 @@ from official_bert.metrics.squad import (
     normalize_answer,
 )
 from official_bert.tasks.squad.examples import read_gold_answers
-from tests.shared import shared
+from tests.shared import recording
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_no_threshold_is_better_than_the_best(rows, metric):
 
 
 def recorded(name: str):
-    return json.loads(shared("golden", "squad_eval", name).read_text(encoding="utf-8"))
+    return json.loads(recording("squad_eval", name).read_text(encoding="utf-8"))
 
 
 def gold(version: int) -> list[Question]:
-    return read_gold_answers(str(shared("golden", "squad_eval", f"dev_v{version}.json")))
+    return read_gold_answers(str(recording("squad_eval", f"dev_v{version}.json")))
 
 
 def test_equals_evaluate_v1():

@@ -22,9 +22,9 @@ from tests.golden_model import (
     losses_of,
     named_weights,
 )
-from tests.shared import ROOT
+from tests.shared import GOLDEN
 
-GELU = ROOT / "tests" / "golden" / "model_gelu"
+GELU = GOLDEN / "model_gelu"
 
 
 def output_differences(pretrainer, folder, kind):

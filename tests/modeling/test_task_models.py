@@ -25,13 +25,13 @@ from tests.golden_model import (
     TRAINING_LOSSES,
     largest_difference,
 )
-from tests.shared import ROOT, shared
+from tests.shared import GOLDEN
 
-CONFIG = BertConfig.from_json_file(str(ROOT / "tests" / "golden" / "model_gelu" / "bert_config.json"))
+CONFIG = BertConfig.from_json_file(str(GOLDEN / "model_gelu" / "bert_config.json"))
 
 
 def classifier():
-    folder = shared("golden", "head_classifier")
+    folder = GOLDEN / "head_classifier"
     task = ClassificationTask(MnliProcessor(), MnliProcessor().get_labels())
     model = BertClassifier(CONFIG, 3)
     load_checkpoint(model, str(folder / "model.ckpt"))
@@ -103,7 +103,7 @@ def test_the_classifiers_dropout_is_its_own():
 
 
 def test_spans_are_the_originals():
-    folder = shared("golden", "head_squad")
+    folder = GOLDEN / "head_squad"
     task, model = SquadTask(), BertSpans(CONFIG)
     report = load_checkpoint(model, str(folder / "model.ckpt"))
     assert not report.missing

@@ -13,7 +13,9 @@ import tensorflow as tf
 
 from tests.serving import exported
 from tests.serving.exported import KINDS, Exported, batch
-from tests.shared import ROOT, extra
+from tests.shared import ROOT
+
+pytestmark = pytest.mark.needs_extra("ai_edge_litert", "onnxruntime", "tf2onnx")
 
 TOLERANCE = 1e-5
 SHAPES = [(1, 9), (7, 9), (1, 128), (7, 128)]
@@ -27,14 +29,18 @@ def made(request, tmp_path_factory) -> Exported:
 
 def onnx_runner(path: pathlib.Path):
     """A function of features to outputs by name."""
-    session = extra("onnxruntime").InferenceSession(path)
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
     names = [output.name for output in session.get_outputs()]
     return lambda features: dict(zip(names, session.run(names, features), strict=True))
 
 
 def litert_runner(path: pathlib.Path):
     """A function of features to outputs by name."""
-    interpreter = extra("ai_edge_litert.interpreter").Interpreter(str(path))
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(path))
     run = interpreter.get_signature_runner("serving_default")
     return lambda features: run(**features)
 
@@ -70,7 +76,9 @@ def to_onnx(monkeypatch, saved_model: pathlib.Path, output: pathlib.Path, signat
     flags = ["--saved-model", saved_model, "--signature_def", signature, "--opset", "17", "--output", output]
     monkeypatch.setattr(sys, "argv", ["convert", *map(str, flags)])
     with mock.patch.dict(os.environ):  # the converter sets TensorFlow's log level for whatever comes after it
-        extra("tf2onnx.convert").main()
+        from tf2onnx import convert
+
+        convert.main()
 
 
 def to_litert(saved_model: pathlib.Path, output: pathlib.Path):
@@ -85,7 +93,6 @@ def test_onnx_answers_as_the_export(made, tmp_path, monkeypatch):
 
 
 def test_litert_answers_as_the_export(made, tmp_path):
-    extra("ai_edge_litert.interpreter")
     to_litert(made.path, tmp_path / "model.tflite")
     assert_answers_as_the_export(litert_runner(tmp_path / "model.tflite"), made)
 
@@ -97,8 +104,6 @@ def test_masked_words_in_onnx(tmp_path, monkeypatch):
 
 
 def test_the_documented_commands(tmp_path):
-    for module in ("tf2onnx", "onnxruntime", "ai_edge_litert.interpreter"):
-        extra(module)
     made = exported.make_export(tmp_path, "tsv")
     page = (ROOT / "docs" / "other_runtimes.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```(bash|python)\n(.*?)```", page, re.DOTALL)

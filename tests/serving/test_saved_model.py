@@ -31,7 +31,6 @@ from tests.serving import c_runner, exported
 from tests.serving.answers import TOLERANCE, answers, assert_same, call
 from tests.serving.exported import KINDS, TAGS, Exported, export_options, make_checkpoint
 from tests.serving.test_warmup import requests_of
-from tests.shared import shared
 
 LENGTH, STRIDE, QUERY = 24, 5, 6
 THRESHOLD = -0.4
@@ -194,6 +193,7 @@ def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.nda
 # --- the tests
 
 
+@pytest.mark.needs_program("cc")
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
     made = made_of(kind)
@@ -215,6 +215,7 @@ def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
         assert python.keys() - answer.keys() == others
 
 
+@pytest.mark.needs_extra("tensorflow_serving")
 def test_what_lies_beside_the_model(made_of):
     made = made_of("pretraining")
     vocabulary = (made.path / "assets" / "vocab.txt").read_text().splitlines()
@@ -259,12 +260,12 @@ def test_masks_are_filled_with_the_words_of_the_model(made_of):
 
 
 def unusual_vocabulary(name: str) -> list[str]:
-    if name == "chinese":  # Google's; it has a line that is a bare U+2028
-        return shared("data", "vocab", "chinese_vocab.txt").read_text().split("\n")[:-1]
+    if name == "a line separator":  # as Google's Chinese one has
+        return [*toy.VOCABULARY, "\u2028", "\u5317", "\u4eac", "\u8fce"]
     return [*toy.VOCABULARY, "cat", "", "", "zoo"]
 
 
-@pytest.mark.parametrize("name", ["repeated and blank lines", "chinese"])
+@pytest.mark.parametrize("name", ["repeated and blank lines", "a line separator"])
 def test_unusual_vocabularies_answer(tmp_path, name):
     task, model = make_checkpoint(tmp_path, "mrpc", unusual_vocabulary(name))
     options = export_options(tmp_path, "mrpc", export_text=True)

@@ -22,9 +22,9 @@ from tests.golden_model import (
     load_pretrainer,
     named_weights,
 )
-from tests.shared import ROOT
+from tests.shared import GOLDEN
 
-GELU = ROOT / "tests" / "golden" / "model_gelu"
+GELU = GOLDEN / "model_gelu"
 
 
 class Run(NamedTuple):

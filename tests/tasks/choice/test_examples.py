@@ -146,6 +146,7 @@ def test_where_files_lie():
     assert CODAH.names["test"] == "test.tsv"
 
 
+@pytest.mark.needs_shared("data/codah")
 def test_the_real_codah():
     examples = read_codah(str(shared("data", "codah", "full_data.tsv")), "train")
     assert len(examples) == 2776

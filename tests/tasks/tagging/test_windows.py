@@ -164,6 +164,7 @@ def test_what_cannot_be_used(read, tokenizer):
         encoded_words(source, ["O", "B-z"], 8, tokenizer, document_context=True)
 
 
+@pytest.mark.needs_shared("data/wnut17", "data/vocab")
 def test_wnut17_comes_back_whole():
     tokenizer = FullTokenizer(str(shared("data", "vocab", "cased_vocab.txt")), do_lower_case=False)
     source = read_conll(str(shared("data", "wnut17", "dev.conll")))
