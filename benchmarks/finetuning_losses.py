@@ -80,7 +80,7 @@ def batches_of(sets: tasks.Sets, batch_size: int, num_steps: int, max_length: in
     for _ in range(num_steps):
         rows = draws.choice(len(sets.train.lengths), batch_size, replace=False)
         longest = padded_length(int(sets.train.lengths[rows].max()), max_length)
-        length = max_length if hasattr(sets.task, "max_seq_length") else longest
+        length = max_length if sets.task.loss_reads_padding else longest
         batches.append(sets.train.features(rows, length))
     return batches
 
@@ -105,7 +105,9 @@ def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path
     model = sets.task.build_model(config, False)
     load_checkpoint(model, str(model_folder))
     weights = {name: variable.value for name, variable in named_variables(model).items()}
-    trained = {name: value for name, value in weights.items() if not name.startswith(sets.task.untrained)}
+    trained = {
+        name: value for name, value in weights.items() if not name.startswith(tuple(sets.task.unused_weights))
+    }
     initial = {name: value.numpy() for name, value in weights.items()}
     optimizer = AdamWeightDecayOptimizer(
         WarmupLinearDecay(LEARNING_RATE, len(batches), int(len(batches) * WARMUP_PROPORTION)),

@@ -170,95 +170,33 @@ class Sets(NamedTuple):
 
 def read_sets(options) -> Sets:
     """Reads and encodes the sets with the functions that our script uses."""
-    from official_bert.tokenization import FullTokenizer
-
-    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case)
-    return _READERS[type(options).__name__](options, tokenizer)
-
-
-def _read_classification(options, tokenizer) -> Sets:
+    from official_bert.jobs.model_files import read_model_files
     from official_bert.tasks import registry
-    from official_bert.tasks.classification.examples import encoded_examples
-    from official_bert.tasks.classification.task import ClassificationTask
+    from official_bert.tasks.base import DataFiles
 
-    processor = registry.make_processor(options)
-    examples = processor.get_train_examples(options.data_dir), processor.get_dev_examples(options.data_dir)
-    labels = processor.get_labels()
-    train, dev = (encoded_examples(each, labels, options.max_seq_length, tokenizer) for each in examples)
-    return Sets(ClassificationTask(processor, labels), train, dev, len(labels or "1"), len(train), len(dev))
-
-
-def _read_tags(options, tokenizer) -> Sets:
-    from official_bert.data.conll import read_conll
-    from official_bert.tasks.tagging.task import EncodedSentences, TaggingTask
-    from official_bert.tasks.tagging.windows import conll_path, encoded_words, labels_of
-
-    sources = [read_conll(conll_path(options.data_dir, name)) for name in ("train", "dev")]
-    labels = labels_of(sources[0].sentences)
+    _, tokenizer = read_model_files(options)
+    task_name = getattr(options, "task_name", None) or _TASK_NAMES[type(options).__name__]
+    task = registry.make_task(task_name, {"task_name": task_name} | vars(options))
+    set_names = "train", options.development_set
+    data_files = DataFiles(options.data_dir, {name: options.file(name) for name in set_names})
+    examples = [task.read(data_files, name)[""] for name in set_names]
     train, dev = (
-        EncodedSentences(source, encoded_words(source, labels, options.max_seq_length, tokenizer))
-        for source in sources
+        task.encode(each, tokenizer, options.max_seq_length, name)
+        for each, name in zip(examples, set_names, strict=True)
     )
-    num_entities = sum(tag[0] == "B" for sentence in sources[1].sentences for tag in sentence.tags)
-    return Sets(TaggingTask(labels), train, dev, len(labels), len(train.words), num_entities)
+    num_examples = next(iter(task.counts(examples[0], train).values()))
+    num_outputs = {"squad": 2}.get(task_name, len(task.labels or "1"))
+    return Sets(task, train, dev, num_outputs, num_examples, _num_targets(task_name, examples[1], dev))
 
 
-def _read_choices(options, tokenizer) -> Sets:
-    from official_bert.tasks.choice.examples import TASKS, encoded_choices
-    from official_bert.tasks.choice.task import ChoiceTask
-
-    task = TASKS[options.task_name]
-    train, dev = (
-        encoded_choices(
-            task.read(task.path(options.data_dir, name), name, True), options.max_seq_length, tokenizer
-        )
-        for name in ("train", "dev")
-    )
-    return Sets(ChoiceTask(), train, dev, 1, len(train), len(dev))
+_TASK_NAMES = {"TaggingOptions": "ner", "SquadOptions": "squad"}
 
 
-def _read_questions(options, tokenizer) -> Sets:
-    from official_bert.tasks.squad.examples import read_gold_answers, read_squad_examples
-    from official_bert.tasks.squad.task import (
-        AnswerRules,
-        EncodedQuestions,
-        EncodedWindows,
-        SquadTask,
-        WindowCollector,
-    )
-    from official_bert.tasks.squad.windows import convert_examples_to_features
-
-    def arrays(examples, is_training, windows):
-        collector = WindowCollector()
-
-        def take(window):
-            collector.add(window)
-            windows.append(window)
-
-        lengths = options.max_seq_length, options.doc_stride, options.max_query_length
-        convert_examples_to_features(examples, tokenizer, *lengths, is_training, take)
-        return collector.arrays()
-
-    version_2 = options.version_2_with_negative
-    asked, windows = read_squad_examples(options.train_file, True, version_2), []
-    train = EncodedWindows(**arrays(asked, True, []))
-    questions = read_squad_examples(options.predict_file, False)
-    dev = EncodedQuestions(
-        **arrays(questions, False, windows),
-        examples=questions,
-        windows=windows,
-        gold=read_gold_answers(options.predict_file),
-    )
-    task = SquadTask(AnswerRules(version_2_with_negative=version_2), max_seq_length=options.max_seq_length)
-    return Sets(task, train, dev, 2, len(asked), len(questions))
-
-
-_READERS = {
-    "ClassificationOptions": _read_classification,
-    "TaggingOptions": _read_tags,
-    "ChoiceOptions": _read_choices,
-    "SquadOptions": _read_questions,
-}
+def _num_targets(task_name: str, examples, encoded) -> int:
+    """Returns the number of entities, of questions, or of examples."""
+    if task_name == "ner":
+        return sum(tag[0] == "B" for sentence in examples.sentences for tag in sentence.tags)
+    return len(examples.examples) if task_name == "squad" else len(encoded.lengths)
 
 
 def peer_model(benchmark: Benchmark, sets: Sets, folder: pathlib.Path, **config):
@@ -317,7 +255,7 @@ def peer_outputs(sets: Sets, logits_of, batch_size: int) -> dict[str, np.ndarray
     count = len(sets.dev.lengths)
     starts = range(0, count, batch_size)
     batches = [logits_of(np.arange(start, min(start + batch_size, count))) for start in starts]
-    width = getattr(sets.task, "max_seq_length", None) or int(sets.dev.lengths.max())
+    width = sets.task.rules.max_seq_length if sets.task.loss_reads_padding else int(sets.dev.lengths.max())
     first, *second = (list(itertools.chain.from_iterable(parts)) for parts in zip(*batches, strict=True))
     if second:
         return {"start_logits": _filled(first, width), "end_logits": _filled(second[0], width)}
