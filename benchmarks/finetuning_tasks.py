@@ -156,7 +156,6 @@ class Sets(NamedTuple):
         task: our task object, with its head and its metrics.
         train, dev: the encoded sets.
         num_outputs: the number of outputs of the head.
-        num_examples: the number of examples in the training set; for SQuAD the number of questions.
         num_targets: the number of targets in the development set that the metric counts.
     """
 
@@ -164,7 +163,6 @@ class Sets(NamedTuple):
     train: object
     dev: object
     num_outputs: int
-    num_examples: int
     num_targets: int
 
 
@@ -184,9 +182,8 @@ def read_sets(options) -> Sets:
         task.encode(each, tokenizer, options.max_seq_length, name)
         for each, name in zip(examples, set_names, strict=True)
     )
-    num_examples = next(iter(task.counts(examples[0], train).values()))
     num_outputs = {"squad": 2}.get(task_name, len(task.labels or "1"))
-    return Sets(task, train, dev, num_outputs, num_examples, _num_targets(task_name, examples[1], dev))
+    return Sets(task, train, dev, num_outputs, _num_targets(task_name, examples[1], dev))
 
 
 _TASK_NAMES = {"TaggingOptions": "ner", "SquadOptions": "squad"}
