@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from importlib.util import find_spec
 
@@ -298,7 +299,7 @@ def test_a_clean_process_answers(made_of, tmp_path):
 
 def test_what_cannot_be_exported_is_said(tmp_path):
     with pytest.raises(InputError, match="--export_text: the task does not say what it answers to text"):
-        check_text_export(object())
+        check_text_export(types.SimpleNamespace(text_inputs={}))
     make_checkpoint(tmp_path, "squad")
     options = export_options(tmp_path, "squad", export_text=True, max_query_length=21)
     with pytest.raises(InputError, match="--max_seq_length=24: must be greater than --max_query_length=21"):

@@ -39,12 +39,11 @@ class SquadClient(TextClient):
                 "--null_score_diff_threshold: must be given, the model was exported by a run that was to tune it; "
                 "the number is in that run's eval_results.txt"
             )
-        try:
-            rules.check_room()
-        except InputError as error:
+        if not rules.has_room:
             raise InputError(
-                f"{model.path}: {error}; export the model with a larger --max_seq_length"
-            ) from error
+                f"{model.path}: was exported with --max_seq_length={rules.max_seq_length}, which leaves no room for a "
+                f"context behind --max_query_length={rules.max_query_length}; export it with a larger one"
+            )
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """`answer`, its `start` and `end` in the context, `score` (the sum of its logits), `probability` among the

@@ -59,13 +59,18 @@ class SquadRules:
         """Whether the threshold has to be tuned."""
         return self.version_2_with_negative and self.null_score_diff_threshold is None
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a window has room for a token of the document behind the longest question."""
+        return self.max_seq_length > self.max_query_length + 3
+
     def check_room(self):
         """Refuses lengths that leave no room for a document behind the longest question.
 
         Raises:
             InputError: names both flags.
         """
-        if self.max_seq_length <= self.max_query_length + 3:
+        if not self.has_room:
             raise InputError(
                 f"--max_seq_length={self.max_seq_length}: must be greater than --max_query_length="
                 f"{self.max_query_length} + 3"

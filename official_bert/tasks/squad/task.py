@@ -210,6 +210,7 @@ class SquadTask(Task):
 
     def serving_text(self, model, texts: dict, reader) -> dict:
         """`answer`, string[B], with its offsets and its score; see tasks/squad/in_graph.py."""
+        self.rules.check_room()
         # Imported here because it needs tensorflow_text, which only exports of text need.
         from official_bert.tasks.squad.in_graph import answer_questions
 
