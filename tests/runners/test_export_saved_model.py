@@ -131,7 +131,7 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
     }
     tf1.write(str(tmp_path / "model.ckpt"), weights)
     export_saved_model.run(export_options(tmp_path, "pretraining"))
-    assert "no bert/pooler: pooled_output is left out" in caplog.text
+    assert "no bert/pooler: pooled_output is left out of the export" in caplog.text
     assert "no cls/predictions: serving_masked is left out" in caplog.text
     signatures = tf.saved_model.load(str(tmp_path / "exports" / "1")).signatures
     assert set(signatures) == {"serving_default", "serving_ids", "serving_examples"}

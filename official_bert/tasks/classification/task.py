@@ -104,6 +104,7 @@ class ClassificationTask(Task):
         data_dir, processor = data_files.data_dir, self.processor
         if set_name == "train":
             sets, kind = {"": processor.get_train_examples(data_dir)}, "training"
+            self._check_class_weights()
         elif set_name == "dev":
             sets, kind = processor.dev_sets(data_dir), "development"
         else:
@@ -113,19 +114,23 @@ class ClassificationTask(Task):
             _check_examples(examples, data_dir, kind, is_labelled=set_name != "test")
         return sets
 
-    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
-        """The examples as numbers; the first five are logged."""
-        return encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)
-
-    def build_model(self, config, use_one_hot_embeddings: bool) -> BertClassifier:
-        """A BertClassifier with an output for each label, or one."""
+    def _check_class_weights(self):
+        """Refuses weights that are more or fewer than the labels, which are known when the training set is read."""
         labels, weights = self.labels, self.class_weights
         if weights and len(weights) != len(labels):
             raise InputError(
                 f"--class_weights: {len(weights)} weights for {len(labels)} labels "
                 f"({', '.join(map(str, labels))}); give one for each, in this order"
             )
-        return BertClassifier(config, 1 if labels is None else len(labels), use_one_hot_embeddings)
+
+    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
+        """The examples as numbers; the first five are logged."""
+        return encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)
+
+    def build_model(self, config, use_one_hot_embeddings: bool) -> BertClassifier:
+        """A BertClassifier with an output for each label, or one."""
+        num_outputs = 1 if self.labels is None else len(self.labels)
+        return BertClassifier(config, num_outputs, use_one_hot_embeddings)
 
     def losses(self, model, features: dict):
         """Float32[B]: cross-entropy of the label, mean cross-entropy of all labels, or squared error."""

@@ -50,7 +50,7 @@ class PretrainingTask(ServedTask):
         has = {head: any(name.startswith(head) for name in names) for head in (_POOLER, _MASKED_LM)}
         for head, output in ((_POOLER, POOLED), (_MASKED_LM, MASK_SIGNATURE)):
             if not has[head]:
-                logging.warning("The checkpoint has no %s: the export leaves out %s", head, output)
+                logging.warning("The checkpoint has no %s: %s is left out of the export", head, output)
         tokens = [tokenizer.inv_vocab.get(number, "") for number in range(config.vocab_size)]
         return PretrainingTask(tokens, has[_POOLER], has[_MASKED_LM])
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from official_bert import InputError
+from official_bert.tasks.base import DataFiles
 from official_bert.tasks.classification.glue import ColaProcessor, MnliProcessor, StsbProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.classification.tsv import TsvProcessor
@@ -63,12 +64,13 @@ def test_a_score(tmp_path):
     assert task.main_metric == "eval_spearman"
 
 
-def test_weights_of_the_labels():
+def test_weights_of_the_labels(tmp_path):
     task = ClassificationTask(ColaProcessor(), class_weights=[1.0, 3.5])
     np.testing.assert_array_equal(task.weights(features(np.int32([1, 0]))), [3.5, 1.0])
     np.testing.assert_array_equal(task.weights(features(np.int32([1, 1]), real=(0, 1))), [0.0, 3.5])
+    (tmp_path / "train.tsv").write_text("s\t1\t*\tthe cat\n")
     with pytest.raises(InputError, match="1 weights for 2 labels"):
-        ClassificationTask(ColaProcessor(), class_weights=[1.0]).build_model(None, False)
+        ClassificationTask(ColaProcessor(), class_weights=[1.0]).read(DataFiles(str(tmp_path)), "train")
     with pytest.raises(InputError, match="--class_weights: only for tasks with one label"):
         ClassificationTask(StsbProcessor(), class_weights=[1.0])
 
