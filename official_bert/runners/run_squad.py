@@ -25,7 +25,7 @@ from official_bert.tasks.squad.ensembles import average_results
 from official_bert.tasks.squad.examples import read_gold_answers
 from official_bert.tasks.squad.logits import file_digest, read_logits, write_logits
 from official_bert.tasks.squad.rules import SquadRules
-from official_bert.tasks.squad.task import SquadTask
+from official_bert.tasks.squad.task import QuestionSet, SquadTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training import distribution, reporting
 
@@ -47,10 +47,12 @@ def run(options: SquadOptions) -> Score | None:
         InputError: options or files that cannot be used.
     """
     _check(options)
+    threshold_set = _read_threshold_set(options)
     if options.ensemble_dirs:
-        _predict_with_ensemble(options)
+        _predict_with_ensemble(options, threshold_set)
         return None
-    return fine_tune(options, "squad", "run_squad", predict=_predict_with_model)
+    predict = functools.partial(_predict_with_model, threshold_set=threshold_set)
+    return fine_tune(options, "squad", "run_squad", predict=predict)
 
 
 def _check(options: SquadOptions):
@@ -106,15 +108,29 @@ def _check_answers(options: SquadOptions):
             f"{options.predict_file}: has no answers to evaluate with; leave out --eval_every_steps and "
             "--eval_every_epochs, or give a file with answers"
         )
-    tuned_on = options.threshold_file or options.predict_file
-    if options.do_predict and options.null_score_diff_threshold == AUTO and not has_answers(tuned_on):
-        raise InputError(
-            f"{tuned_on}: has no answers to tune the threshold on; give a file with answers as --threshold_file, "
-            "or a number as --null_score_diff_threshold"
-        )
+    is_auto = options.null_score_diff_threshold == AUTO
+    if is_auto and options.do_predict and not (options.threshold_file or has_answers(options.predict_file)):
+        raise _nothing_to_tune_on(options.predict_file)
 
 
-def _predict_with_model(fine_tuning: FineTuning, sets: RunSets):
+def _read_threshold_set(options: SquadOptions) -> QuestionSet | None:
+    """The questions of --threshold_file, read before any training."""
+    if not (options.threshold_file and options.do_predict):
+        return None
+    questions = SquadTask().read_questions(options.threshold_file)
+    if questions.gold is None:
+        raise _nothing_to_tune_on(options.threshold_file)
+    return questions
+
+
+def _nothing_to_tune_on(path: str) -> InputError:
+    return InputError(
+        f"{path}: has no answers to tune the threshold on; give a file with answers as --threshold_file, "
+        "or a number as --null_score_diff_threshold"
+    )
+
+
+def _predict_with_model(fine_tuning: FineTuning, sets: RunSets, threshold_set: QuestionSet | None):
     """Answers --predict_file with the model, and keeps its logits for ensembles."""
     options = fine_tuning.options
 
@@ -126,14 +142,14 @@ def _predict_with_model(fine_tuning: FineTuning, sets: RunSets):
         write_logits(os.path.join(options.output_dir, logits_name), found, made_from)
         return found
 
-    prediction = _Prediction(options, fine_tuning.task, sets.tokenizer, results)
+    prediction = _Prediction(options, fine_tuning.task, sets.tokenizer, results, threshold_set)
     scores = prediction.answer(sets.encoded("test"))
     if scores is not None:
         fine_tuning.write_results(scores)
     fine_tuning.task = prediction.task  # with the threshold that an export records
 
 
-def _predict_with_ensemble(options: SquadOptions):
+def _predict_with_ensemble(options: SquadOptions, threshold_set: QuestionSet | None):
     """Answers --predict_file with the mean of the logits of several runs; no model is built."""
     strategy = distribution.make_strategy(options)
     _, tokenizer = read_model_files(options)
@@ -148,7 +164,7 @@ def _predict_with_ensemble(options: SquadOptions):
         )
 
     encoded = task.encode(questions, tokenizer, options.max_seq_length, "test")
-    scores = _Prediction(options, task, tokenizer, results).answer(encoded)
+    scores = _Prediction(options, task, tokenizer, results, threshold_set).answer(encoded)
     if scores is not None:
         reporting.write_eval_results(options.output_dir, scores, step=0)
 
@@ -160,9 +176,17 @@ class _Prediction:
         task: with the threshold by which the answers were chosen.
     """
 
-    def __init__(self, options: SquadOptions, task: SquadTask, tokenizer: FullTokenizer, results: _Results):
+    def __init__(
+        self,
+        options: SquadOptions,
+        task: SquadTask,
+        tokenizer: FullTokenizer,
+        results: _Results,
+        threshold_set: QuestionSet | None,
+    ):
         self.task = task
         self._options, self._tokenizer, self._results = options, tokenizer, results
+        self._threshold_set = threshold_set
 
     def answer(self, encoded: EncodedQuestions) -> dict[str, float] | None:
         """Writes the answers to the questions of --predict_file.
@@ -184,12 +208,11 @@ class _Prediction:
 
     def _tune(self, encoded: EncodedQuestions, candidates: Candidates):
         """Takes the threshold of the best F1 on --threshold_file, or on the predicted file itself."""
-        path = self._options.threshold_file
-        if path:
-            questions = self.task.read_questions(path)
+        questions = self._threshold_set
+        if questions:
             encoded = self.task.encode(questions, self._tokenizer, self._options.max_seq_length, "test")
             logging.info("***** Running predictions of the threshold file *****")
-            candidates = self._candidates(encoded, path, _THRESHOLD_LOGITS)
+            candidates = self._candidates(encoded, questions.path, _THRESHOLD_LOGITS)
         self.task = self.task.tuned(encoded, candidates)
         logging.info("  Null score diff threshold = %r", self.task.rules.null_score_diff_threshold)
 
