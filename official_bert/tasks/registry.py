@@ -112,26 +112,30 @@ def load(task_name: str) -> type:
         raise InputError(
             f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
         ) from error
-    found, place = getattr(module, class_name, None), module.__spec__.origin or module_name
-    if not isinstance(found, type):
+    outside_class, location = getattr(module, class_name, None), module.__spec__.origin or module_name
+    if not isinstance(outside_class, type):
         raise InputError(
-            f"--task_name={task_name}: {place} defines no class {class_name!r}; correct the name"
+            f"--task_name={task_name}: {location} defines no class {class_name!r}; correct the name"
         )
-    if not issubclass(found, DataProcessor | ServedTask):
+    if not issubclass(outside_class, DataProcessor | ServedTask):
         raise InputError(
             f"--task_name={task_name}: is neither a DataProcessor nor a Task of official_bert/tasks/base.py; inherit "
             "from one of them"
         )
-    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    missing = sorted(getattr(outside_class, "__abstractmethods__", ()))
     if missing:
         raise InputError(f"--task_name={task_name}: lacks {', '.join(missing)}; define what Task asks for")
-    return found
+    return outside_class
 
 
 def _outside_entry(task_name: str) -> _Entry:
     """Makes the entry of `module:Class`: a DataProcessor is a variant of classification, a Task a family of its own."""
-    found = load(task_name)
-    return _Entry(CLASSIFICATION, found) if issubclass(found, DataProcessor) else _Entry(task_name)
+    outside_class = load(task_name)
+    return (
+        _Entry(CLASSIFICATION, outside_class)
+        if issubclass(outside_class, DataProcessor)
+        else _Entry(task_name)
+    )
 
 
 def _found(task_name: str) -> _Entry | None:
