@@ -67,7 +67,7 @@ class Ranking(NamedTuple):
     null_odds: float | None
 
     def nbest(self) -> list[dict[str, Any]]:
-        """Returns the entries as in `Candidates`, with the softmax of their scores and the keys in the original's order."""
+        """Returns the entries as in `Candidates`, with the softmax of their scores, keys in the original's order."""
         scores = [entry.start_logit + entry.end_logit for entry in self.entries]
         highest = max(scores)
         weights = [math.exp(score - highest) for score in scores]
