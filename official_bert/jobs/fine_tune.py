@@ -1,7 +1,7 @@
-"""Fine-tuning from the flags to the results: the one skeleton of every fine-tuning script.
+"""Fine-tuning from the flags to the results: the common skeleton of all fine-tuning scripts.
 
-In: options and the name of a task. Out, in output_dir: what every training job leaves, record files of the task's sets,
-eval_results.txt, the task's prediction files, labels.txt; with --search a folder like that for each run.
+In: options and the name of a task. Out, in output_dir: the files of a training job, record files of the task's sets,
+eval_results.txt, the task's prediction files, labels.txt; with --search one such folder for each run.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SETS = ("train", "dev", "test")
 
 
 class RunSets:
-    """The sets of a run. Each file is read once, before training; each example is encoded once, when it is needed."""
+    """The sets of a run. Each file is read once, before training; each set is encoded once, when it is first needed."""
 
     def __init__(self, options: FineTuningOptions, task: Task, tokenizer: FullTokenizer):
-        """Reads the files that the run needs; reading the training set may teach the task its labels."""
+        """Reads the files that the run needs; reading the training set may define the labels of the task."""
         self._options, self._task, self.tokenizer = options, task, tokenizer
-        self.counts: dict[str, int] = {}  # of the training set, once it is encoded
+        self.counts: dict[str, int] = {}  # of the training set, set when it is encoded
         data_files = DataFiles(options.data_dir, {name: options.file(name) for name in _SETS})
         self._examples: dict[str, dict[str, Any]] = {
             name: task.read(data_files, name) for name in _needed_sets(options)
@@ -43,18 +43,18 @@ class RunSets:
         self._encoded: dict[tuple[str, str], EncodedSet] = {}
 
     def suffixes(self, set_name: str) -> list[str]:
-        """The sets of a name by the suffix of their result files."""
+        """Returns the suffixes of the result files of all sets with this name."""
         return list(self._examples[set_name])
 
     def encoded(self, set_name: str, suffix: str = "") -> EncodedSet:
-        """A set as the model reads it; the first call encodes it, and leaves its record file in output_dir."""
+        """Returns an encoded set; the first call encodes it and writes its record file into output_dir."""
         key = set_name, suffix
         if key not in self._encoded:
             examples, options = self._examples[set_name][suffix], self._options
             encoded = self._task.encode(examples, self.tokenizer, options.max_seq_length, set_name)
             if set_name == "train":
                 self.counts = self._task.counts(examples, encoded)
-                del self._examples[set_name][suffix]  # the encoded set has all that training needs
+                del self._examples[set_name][suffix]  # training needs only the encoded set
             self._encoded[key] = encoded
             if stem := self._task.record_files.get(set_name):
                 path = os.path.join(options.output_dir, f"{stem}{suffix}.tf_record")
@@ -73,20 +73,20 @@ def fine_tune(
     family: str | None = None,
     predict: Callable[[FineTuning, RunSets], None] | None = None,
 ) -> Score | None:
-    """Trains, evaluates and predicts, in this order, as the flags say; or makes a search of such runs.
+    """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such runs.
 
     Args:
-        options: of the script.
-        task_name: of the task, as tasks/registry.py takes it.
-        script: its name in the run record.
-        family: the only one whose tasks the script takes, beside `module:Class`; any if None.
-        predict: does what --do_predict asks for; `predict_test_sets` if None.
+        options: the options of the script.
+        task_name: the name of the task, as for tasks/registry.py.
+        script: the name of the script, for the run record.
+        family: the only family whose tasks the script accepts, besides `module:Class`; None for any family.
+        predict: runs --do_predict; None for `predict_test_sets`.
 
     Returns:
-        The task's main metric on the first set that was evaluated; None without one.
+        The task's main metric on the first evaluated set; None without an evaluation.
 
     Raises:
-        InputError: options or files that cannot be used.
+        InputError: an option or a file cannot be used.
     """
     if options.search:
         return search(
@@ -99,7 +99,7 @@ def fine_tune(
     config, tokenizer = read_model_files(options)
     task = _make_task(options, task_name, family)
     files.make_folder(options.output_dir)
-    # All files are read before the training that they could stop in vain.
+    # All files are read before training, so that a bad file does not stop the run after training.
     sets = RunSets(options, task, tokenizer)
     check_labels(options, task.labels)
     if options.do_eval and not (sets.suffixes("dev") or options.do_predict):
@@ -123,7 +123,7 @@ def fine_tune(
 
 
 def predict_test_sets(fine_tuning: FineTuning, sets: RunSets):
-    """Writes the prediction files of every test set, and the results of those that have true answers."""
+    """Writes the prediction files of every test set, and the scores of test sets with true answers."""
     batch_size = fine_tuning.options.predict_batch_size
     for suffix in sets.suffixes("test"):
         encoded = sets.encoded("test", suffix)
@@ -139,7 +139,7 @@ def predict_test_sets(fine_tuning: FineTuning, sets: RunSets):
 
 
 def _check_flags(options: FineTuningOptions):
-    """Refuses a run with nothing to do, a model of the other case, and flags that do not go together."""
+    """Refuses runs without a task to do, checkpoints of the other case, and flags that contradict each other."""
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     if not (options.do_train or options.do_eval or options.do_predict):
         raise InputError("at least one of --do_train, --do_eval and --do_predict must be True")
@@ -148,7 +148,7 @@ def _check_flags(options: FineTuningOptions):
 
 def _make_task(options: FineTuningOptions, task_name: str, family: str | None) -> Task:
     settings = {"task_name": task_name} | vars(options)
-    # A training learns its labels from the training file.
+    # A training run takes its labels from the training file.
     settings["checkpoint_labels"] = None if options.do_train else read_labels(options)
     task = registry.make_task(task_name, settings, family)
     if not isinstance(task, Task):
@@ -157,7 +157,7 @@ def _make_task(options: FineTuningOptions, task_name: str, family: str | None) -
 
 
 def _needed_sets(options: FineTuningOptions) -> list[str]:
-    """The sets that the run reads, the training set first, which may teach the labels."""
+    """Returns the sets that the run reads; the training set comes first, because it may define the labels."""
     evaluates = {options.development_set} if options.evaluates_during_training else set()
     needed = {"train": options.do_train, "dev": options.do_eval, "test": options.do_predict}
     return [name for name in _SETS if needed[name] or name in evaluates]

@@ -1,6 +1,6 @@
-"""A task with its model, ready to train, to be evaluated and to predict: what fine_tune.py puts together.
+"""A task and its model for training, evaluation and prediction, the parts that fine_tune.py combines.
 
-In: options, a task, encoded sets. Out, in output_dir: what every training job leaves, and eval_results.txt.
+In: options, a task, encoded sets. Out, in output_dir: the files of a training job, and eval_results.txt.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from official_bert.training.prediction import compiled_outputs, predict
 
 
 class Score(NamedTuple):
-    """A metric by which models are compared; higher is better."""
+    """The value of the metric by which models are compared; higher is better."""
 
     metric: str
     value: float
 
 
 def check_training_flags(options: FineTuningOptions):
-    """Refuses flags of evaluations during training and of searches that do not go together."""
+    """Refuses flags of searches and of evaluations during training that contradict each other."""
     for field in dataclasses.fields(SearchOptions):
         if not options.search and getattr(options, field.name) != field.default:
             raise InputError(f"--{field.name}: only goes with --search")
@@ -52,10 +52,10 @@ def check_training_flags(options: FineTuningOptions):
 
 
 def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
-    """Name prefixes of the weights that --freeze_layers keeps as they are.
+    """Returns the name prefixes of the weights that --freeze_layers freezes.
 
     Raises:
-        InputError: more layers than the model has.
+        InputError: the flag exceeds the number of layers.
     """
     if options.freeze_layers is None:
         return ()
@@ -69,11 +69,11 @@ def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str,
 
 
 class FineTuning:
-    """A task with its model, ready to train, to be evaluated and to predict.
+    """A task and its model for training, evaluation and prediction.
 
     Attributes:
-        job: the model and its checkpoints.
-        score: the task's main metric of the first set that was evaluated; None before that.
+        job: the model, its optimizer and its checkpoints.
+        score: the task's main metric on the first evaluated set; None before an evaluation.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class FineTuning:
         """Builds the model and loads its weights.
 
         Args:
-            options: of the script.
-            config: of the encoder.
-            strategy: whose replicas share each batch.
-            task: what is learnt.
-            counts: examples of the training set by kind, the first of which epochs are counted in; empty without
+            options: the options of the script.
+            config: the configuration of the encoder.
+            strategy: the strategy whose replicas share each batch.
+            task: the task of the model.
+            counts: sizes of the training set by kind of example, of which the first defines an epoch; empty without
                 training.
-            script: name in the run record.
+            script: the name of the script, for the run record.
 
         Raises:
-            InputError: flags that do not go together, too few examples for a single step, or a checkpoint that does
+            InputError: flags contradict each other, the examples are too few for a single step, or a checkpoint does
                 not fit.
         """
         _check_export(options, task)
@@ -105,7 +105,7 @@ class FineTuning:
         self._counts, num_train_examples = counts, next(iter(counts.values()), 0)
         on_tpu = distribution.is_tpu(strategy)
         self._pads_to_longest = options.length_aware_batches and not on_tpu
-        # True division, cut once at the end: MRPC's 3,668 examples are 343 steps of 32 in three epochs.
+        # True division, rounded down once at the end: MRPC's 3,668 examples are 343 steps of 32 in three epochs.
         self._num_train_steps = int(num_train_examples / options.train_batch_size * options.num_train_epochs)
         if options.do_train and not self._num_train_steps:
             raise InputError(
@@ -129,11 +129,11 @@ class FineTuning:
         reporting.write_run_record(options.output_dir, script, options, self.job.seed, strategy)
 
     def train(self, encoded: EncodedSet, dev_set: Callable[[], EncodedSet]):
-        """Trains on a set; with evaluations during training the model ends with the best of its weights.
+        """Trains on a set; after a run with evaluations during training the model has its best weights.
 
         Args:
             encoded: the set.
-            dev_set: gives the set for evaluations during training; not called without them.
+            dev_set: returns the set for evaluations during training; called only if there are any.
         """
         options, job, task = self.options, self.job, self.task
         distribution.check_divides(
@@ -171,7 +171,7 @@ class FineTuning:
                 )
             return None
         encoded = dev_set()
-        # Rounded up: rounded down, a last evaluation would follow that of the last pass by an update or two.
+        # Rounded up: after rounding down, a last evaluation would follow the one of the last pass by a few updates.
         epoch_steps = self._num_train_examples / options.train_batch_size
         pass_steps = max(1, math.ceil(round(options.eval_every_epochs * epoch_steps, 6)))
         return PeriodicEvaluation(
@@ -185,7 +185,7 @@ class FineTuning:
         )
 
     def outputs(self, encoded: EncodedSet, batch_size: int) -> dict[str, np.ndarray]:
-        """The task's outputs of every example of a set, in its order."""
+        """Computes the task's outputs of every example of a set, in its order."""
         return predict(
             self._compiled,
             self.strategy,
@@ -196,13 +196,13 @@ class FineTuning:
         )
 
     def evaluate(self, encoded: EncodedSet, batch_size: int, suffix: str = ""):
-        """Writes eval_results.txt: the task's metrics, and both of the original's losses.
+        """Evaluates a set and writes eval_results.txt: the task's metrics, and both of the original's losses.
 
         Args:
-            encoded: the set, with labels; the task's outputs of it hold a `loss` for each example and, where examples
-                do not count alike, a `loss_weight`.
-            batch_size: of the evaluation.
-            suffix: of a second set's names.
+            encoded: the set, with labels. The task's outputs contain a `loss` for each example and, if examples have
+                different weights, a `loss_weight`.
+            batch_size: the batch size of the evaluation.
+            suffix: the suffix of the set, for the names of the files.
         """
         num_examples = len(encoded.lengths)
         logging.info("***** Running evaluation *****")
@@ -212,20 +212,20 @@ class FineTuning:
         self.write_results(self._metrics(encoded, outputs, batch_size), suffix)
 
     def write_results(self, results: Mapping[str, float], suffix: str = ""):
-        """Writes the metrics of a set into eval_results.txt; the first set's main metric is the score of the run."""
+        """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes the run's score."""
         reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
         metric = self.task.main_metric
         self.score = self.score or Score(metric, float(results[metric]))
 
     def export(self, task_name: str):
-        """Exports the model, if --export_dir says where to.
+        """Exports the model, if --export_dir is given.
 
         Args:
-            task_name: as export_saved_model.py takes it.
+            task_name: the name of the task, as for export_saved_model.py.
         """
         if not self.options.export_dir:
             return
-        # A copy on one device, whatever devices the model was trained on.
+        # The export needs a copy on one device, because the model may have been trained on several devices.
         model = self.task.build_model(self.config, use_one_hot_embeddings=False)
         trained = named_variables(self.job.model)
         for name, variable in named_variables(model).items():
@@ -235,7 +235,7 @@ class FineTuning:
     def _metrics(
         self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int
     ) -> dict[str, float]:
-        """The task's metrics and, if the outputs hold losses, both of the original's mean losses."""
+        """Returns the task's metrics and, if the outputs contain losses, both of the original's mean losses."""
         results = dict(self.task.metrics(encoded, outputs))
         if "loss" not in outputs:
             return results
@@ -244,13 +244,13 @@ class FineTuning:
         batches = [slice(start, start + batch_size) for start in range(0, len(losses), batch_size)]
         return results | {
             "eval_loss": np.average(losses, weights=weights),
-            # The original's second figure: the last, shorter batch counts as much as any.
+            # The original's second value: the mean over batches, in which a shorter last batch has the same weight.
             "loss": np.mean([np.average(losses[batch], weights=weights[batch]) for batch in batches]),
         }
 
 
 def _check_export(options: FineTuningOptions, task: Task):
-    """Refuses before the training what would fail after it."""
+    """Refuses, before training, an export that would fail after training."""
     if not options.export_dir:
         if options.export_text:
             raise InputError("--export_text: only goes with --export_dir, the folder of the export")

@@ -1,7 +1,7 @@
-"""The labels of a task in the order of the model's outputs, kept beside its checkpoints.
+"""Reads and writes the labels of a task, which are kept beside its checkpoints.
 
 In: the options of a fine-tuning script. Out, in output_dir and in output_dir/best: labels.txt, in the order of the
-outputs.
+model's outputs.
 """
 
 import os
@@ -15,7 +15,7 @@ from official_bert.tasks.base import LABELS_FILE
 
 
 def write_labels(options: FineTuningOptions, labels: Sequence[str]):
-    """Saves the labels before a training begins."""
+    """Saves the labels before training begins."""
     folders = with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
     for folder in folders:
         files.make_folder(folder)
@@ -24,32 +24,32 @@ def write_labels(options: FineTuningOptions, labels: Sequence[str]):
 
 
 def read_labels(options: FineTuningOptions) -> list[str] | None:
-    """The labels of the model that is loaded, as an earlier run saved them; None if none lie beside it.
+    """Reads the labels beside the checkpoint that the run loads; None if there are none.
 
     Raises:
-        InputError: an output_dir whose checkpoints are damaged.
+        InputError: the checkpoints of output_dir are damaged.
     """
     path = _path(options)
     return list(files.read_lines(path)) if path else None
 
 
 def read_labels_beside(checkpoint: str) -> list[str] | None:
-    """The labels that lie beside a checkpoint, in its folder or, of a prefix, beside it; None if none do."""
+    """Reads the labels in the folder of a checkpoint, given as a folder or a prefix; None if there are none."""
     path = _path_beside(checkpoint)
     return list(files.read_lines(path)) if path else None
 
 
 def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
-    """Refuses to call the outputs of a trained model by other names.
+    """Refuses labels that differ from those of a trained model.
 
-    A training that begins may take a model of other labels: what its outputs stand for is learnt anew.
+    A training run that starts anew may load a model with other labels, because it trains the outputs for the new ones.
 
     Args:
-        options: of the script.
-        labels: of the task, in order; None in regression.
+        options: the options of the script.
+        labels: the labels of the task, in order; None in regression.
 
     Raises:
-        InputError: labels that are not those beside the checkpoint.
+        InputError: the labels differ from those beside the checkpoint.
     """
     if labels is None or (options.do_train and not holds_checkpoint(options.output_dir)):
         return
@@ -64,7 +64,7 @@ def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
 
 
 def _path(options: FineTuningOptions) -> str | None:
-    """The file beside the checkpoint that a run loads: that of output_dir if it has one."""
+    """Returns the file beside the checkpoint that the run loads, which is that of output_dir if it has one."""
     if holds_checkpoint(options.output_dir):
         path = os.path.join(options.output_dir, LABELS_FILE)
         return path if files.exists(path) else None

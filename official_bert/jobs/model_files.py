@@ -1,4 +1,4 @@
-"""The configuration and the tokenizer of a model, read from the files that the flags name."""
+"""Reads the configuration and the tokenizer of a model from the files that the flags name."""
 
 from typing import Protocol
 
@@ -18,10 +18,10 @@ class ModelFlags(Protocol):
 
 
 def read_model_files(options: ModelFlags) -> tuple[BertConfig, FullTokenizer]:
-    """The configuration and the tokenizer, checked against each other and against --max_seq_length.
+    """Reads the configuration and the tokenizer and checks them against each other and against --max_seq_length.
 
     Raises:
-        InputError: files that cannot be used, or more positions than the model has.
+        InputError: a file cannot be used, or --max_seq_length exceeds the model's positions.
     """
     config = read_config(options.bert_config_file, options.max_seq_length)
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)

@@ -1,4 +1,4 @@
-"""A line in the log every ten seconds of a long job: how much is done, and how fast or how long it still takes."""
+"""Logs the progress of a long job every ten seconds, with its speed or the time left."""
 
 import time
 
@@ -8,14 +8,14 @@ _SECS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Logs how far a job is. Call it with the number of things done so far."""
+    """Logs how far a job is. Call it with the number of finished items."""
 
     def __init__(self, things: str, total: int | None = None):
         """Starts the clock.
 
         Args:
-            things: that are counted, "lines", for example.
-            total: how many there are, for the time left; None if that is not known.
+            things: the name of the items, such as "lines".
+            total: the number of all items, for the time left; None if it is unknown.
         """
         self._things, self._total = things, total
         self._start_secs = self._last_secs = time.monotonic()

@@ -1,7 +1,7 @@
-"""One command, many trainings: batch sizes, learning rates, epochs and seeds. Devlin et al. (2019), appendix A.3.
+"""A grid search with one command: batch sizes, learning rates, epochs and seeds. Devlin et al. (2019), appendix A.3.
 
-In: the options of a fine-tuning script and its runner. Out, in output_dir: a folder for each run, search_results.tsv
-with the best run marked, search.json with the flags that all runs share.
+In: the options of a fine-tuning script and its runner. Out, in output_dir: a folder for each run, search_results.tsv,
+which marks the best run, and search.json with the flags that all runs share.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
 _BEST_MARK = "*"
 _OF_PREDICTION = ("do_predict", "predict_batch_size", "test_file", "glue_submission_dir")
-_MADE_ANEW = ("*.tf_record", "*logits.npz")  # large files of a run that are not its results
+_MADE_ANEW = ("*.tf_record", "*logits.npz")  # large files that a run can make again
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What one run of a search has of its own; the names of the flags."""
+    """The flags in which one run of a search differs from the others."""
 
     train_batch_size: int
     learning_rate: float
@@ -42,7 +42,7 @@ class Trial:
 
     @property
     def folder(self) -> str:
-        """Name of its folder."""
+        """The name of the run's folder."""
         return (
             f"batch{self.train_batch_size}_lr{self.learning_rate:g}_epochs{self.num_train_epochs:g}"
             f"_seed{self.random_seed}"
@@ -50,10 +50,10 @@ class Trial:
 
 
 def trials_of(options: FineTuningOptions) -> list[Trial]:
-    """Every combination, the seeds of one next to each other.
+    """Returns all combinations of the searched flags; runs that differ only in the seed are adjacent.
 
     Raises:
-        InputError: values that are no numbers.
+        InputError: a value is no number.
     """
     first_seed = options.random_seed or 0
     combinations = itertools.product(
@@ -70,19 +70,19 @@ def search(
     run: Callable[[FineTuningOptions], Score | None],
     evaluation: Mapping[str, bool],
 ):
-    """Makes every run that search_results.tsv does not have yet, then what --do_predict asks for with the best.
+    """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
 
-    The best run of those finished keeps its checkpoints, the others keep their results only. One whose loss diverges
-    scores nan, and the search goes on.
+    Only the best finished run keeps its checkpoints; the others keep their results. A run whose loss diverges scores
+    nan, and the search continues.
 
     Args:
-        options: of the script.
-        run: its runner; gives the score on the dev set.
-        evaluation: values of the flags that make it evaluate and nothing else after training.
+        options: the options of the script.
+        run: the runner of the script, which returns the score on the dev set.
+        evaluation: the flags, with values, that make the runner evaluate after training and do nothing else.
 
     Raises:
-        InputError: flags that do not go together, an output_dir with a search that had others, or no run whose loss
-            stayed finite.
+        InputError: flags contradict each other, output_dir contains a search with other flags, or the loss of every run
+            diverged.
     """
     if not options.do_train:
         raise InputError("--search: trains models; give --do_train, too")
@@ -138,7 +138,7 @@ def _numbers(flag: str, texts: list[str], kind: type) -> list:
 
 
 def _check_same_flags(options: FineTuningOptions):
-    """All runs of a table have the same flags but for what is searched."""
+    """Checks that all runs of a table share the flags that are not searched."""
     own = {field.name for cls in (SearchOptions, Trial) for field in dataclasses.fields(cls)}
     shared = {
         name: value
@@ -180,7 +180,7 @@ def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
 
 
 def _best(scores: Mapping[Trial, Score]) -> Trial:
-    """The first of the best; nan is worse, and a loss that diverged the worst."""
+    """Returns the first of the best trials; nan is worse than any number, and a diverged loss is the worst."""
 
     def rank(trial: Trial) -> tuple[bool, float]:
         metric, value = scores[trial]
@@ -196,5 +196,5 @@ def _drop_checkpoints(output_dir: str, scores: Mapping[Trial, Score]):
         for pattern in _MADE_ANEW:
             for path in files.matching(os.path.join(folder, pattern)):
                 files.remove(path)
-        for place in with_best(folder):
-            remove_all(place)
+        for checkpoint_folder in with_best(folder):
+            remove_all(checkpoint_folder)

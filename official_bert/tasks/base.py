@@ -1,13 +1,13 @@
-"""The contract of a task over its whole life. Nothing outside a task's own folder, or file, knows more of it than this.
+"""The contract of a task over its whole life. Code outside a task's own folder or file uses only this contract.
 
-    files of a set --read--> examples --encode--> EncodedSet          what training, evaluation and prediction read
-    build_model, losses, weights, outputs, metrics                    what they compute
-    write_predictions                                                 the files that a prediction leaves
-    serving_outputs, serving_text, settings                           what an export answers, and what it records
-    client                                                            how predict.py and Predictor ask an export
+    files of a set --read--> examples --encode--> EncodedSet          the input of training, evaluation and prediction
+    build_model, losses, weights, outputs, metrics                    the computations
+    write_predictions                                                 the files of predictions
+    serving_outputs, serving_text, settings                           the answers and the record of an export
+    client                                                            the requests of predict.py and Predictor
 
-A task that fine_tune trains is a `Task`; one that is exported only, such as a pre-trained model, is a `ServedTask`.
-docs/adding_a_task.md makes a task outside this package.
+`fine_tune` trains a `Task`. A `ServedTask`, such as a pre-trained model, can only be exported.
+docs/adding_a_task.md shows how to write a task outside this package.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from official_bert.tokenization import FullTokenizer
 if TYPE_CHECKING:
     from official_bert.config import BertConfig
 
-ORIGINAL_BUFFER_SIZE = 100  # examples that the original holds back while it draws the training order
-LABELS_FILE = "labels.txt"  # beside a checkpoint, and in an export: the labels in the order of the outputs
+ORIGINAL_BUFFER_SIZE = 100  # the size of the original's shuffle buffer, in examples
+LABELS_FILE = "labels.txt"  # in the order of the outputs; beside a checkpoint and in an export
 
-# Values by the name of the flag that sets them: the flags of a script, or what an export has recorded. Beside them
-# `checkpoint_labels` are the labels of the checkpoint that a run starts from, None if none are known.
+# Values by flag name: the flags of a script, or the settings that an export has recorded. The extra key
+# `checkpoint_labels` holds the labels of the checkpoint that a run starts from, None if they are unknown.
 Settings = Mapping[str, Any]
 
 
 class DataFiles(NamedTuple):
-    """Where the files of a run are: in a folder, in which the task knows their names, or each by its own name.
+    """The location of a run's files: a folder in which the task knows the file names, or a path for each file.
 
     Attributes:
-        data_dir: the folder; None if the files have names of their own.
+        data_dir: the folder; None if each file has a path of its own.
         named: set (train, dev, test) -> path of its file; None or absent for the file in the folder.
     """
 
@@ -50,14 +50,14 @@ class DataFiles(NamedTuple):
     named: Mapping[str, str | None] = MappingProxyType({})
 
     def path(self, set_name: str, names: Sequence[str]) -> str:
-        """Path of a set's file.
+        """Returns the path of a set's file.
 
         Args:
             set_name: train, dev or test.
-            names: that the file may have in the folder; the first that is there counts.
+            names: the names that the file may have in the folder; the first existing one is taken.
 
         Raises:
-            InputError: neither a file nor a folder was given, or the folder has none of several names.
+            InputError: neither a file nor a folder was given, or the folder has none of several possible files.
         """
         if given := self.named.get(set_name):
             return given
@@ -71,14 +71,15 @@ class DataFiles(NamedTuple):
 
 
 class ServedTask(abc.ABC):
-    """A model that can be exported: what export_saved_model.py, Predictor and predict.py ask of a task.
+    """A task whose model can be exported: the methods that export_saved_model.py, Predictor and predict.py use.
 
     Attributes:
-        labels: in the order of the model's outputs; None where there are none, or as long as they are not known.
-        num_choices: texts or pairs of an example, whose features are [B, choices, S]; None where they are [B, S].
+        labels: the labels in the order of the model's outputs; None if the task has none, or while they are unknown.
+        num_choices: number of texts or pairs of each example, whose features are [B, choices, S]; None for tasks whose
+            features are [B, S].
         unused_weights: name prefixes of the weights that no output reads; they receive no gradient.
         text_inputs: names of the strings of a request -> their shapes, such as [None] or [None, choices]; empty if the
-            task cannot be exported as a model that reads text.
+            task has no export that reads text.
     """
 
     labels: Sequence[str] | None = None
@@ -88,77 +89,82 @@ class ServedTask(abc.ABC):
 
     @classmethod
     def from_settings(cls, variant: Any, settings: Settings) -> Self:
-        """The task of a run or of an export.
+        """Makes the task of a run or of an export.
 
         Args:
-            variant: what tells this task from others of its class, from the registry's table; None for `module:Class`.
-            settings: the flags of the script, by name; those that a script does not have are absent.
+            variant: the entry of the registry's table that distinguishes this task from others of its class; None for
+                `module:Class`.
+            settings: the flags of the script by name; flags that the script does not have are absent.
 
         Raises:
-            InputError: settings that do not go together.
+            InputError: the settings contradict each other.
         """
         return cls()
 
     def for_checkpoint(
         self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
     ) -> ServedTask:
-        """The task as far as a checkpoint can be exported.
+        """Returns the part of the task that a checkpoint can serve: the checkpoint may lack a head, for example.
 
         Args:
             names: TF1 names of the checkpoint's variables.
-            tokenizer: with the vocabulary.
-            config: of the encoder.
+            tokenizer: the tokenizer with the vocabulary.
+            config: the configuration of the encoder.
         """
         return self
 
     @abc.abstractmethod
     def build_model(self, config: BertConfig, use_one_hot_embeddings: bool):
-        """A Keras model with fresh weights: model(features, training, dropout_seed) -> its outputs."""
+        """Returns a Keras model with initial weights: model(features, training, dropout_seed) -> its outputs."""
 
     @abc.abstractmethod
     def serving_outputs(self, model, features: dict) -> dict:
-        """What a server answers to tensors: a dict of tensors [B, ...], strings among them.
+        """Returns the outputs of an export of tensors: a dict of tensors [B, ...], which may contain strings.
 
         Args:
-            model: of the task.
-            features: the encoder's three, int32[B, S] each, and no labels.
+            model: the model of the task.
+            features: the three encoder features, int32[B, S] each, without labels.
         """
 
     def position_signatures(self, model) -> dict[str, Callable[[dict], dict]]:
-        """Further signatures of an export of tensors, by name, which also read `masked_lm_positions`, int32[B, P].
+        """Returns further signatures of an export of tensors, which also read `masked_lm_positions`, int32[B, P].
 
-        Each is a function of the encoder's features and the positions to a dict of [B, ...].
+        By name; each signature is a function from the encoder's features and the positions to a dict of [B, ...].
         """
         return {}
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """What a server answers to text: a dict of tensors [B, ...].
+        """Returns the outputs of an export of text: a dict of tensors [B, ...].
 
         Args:
-            model: of the task.
+            model: the model of the task.
             texts: string tensors by name, as in `text_inputs`.
-            reader: a data.text.graph_inputs.TextReader.
+            reader: a data.text.graph_inputs.TextReader, which makes encoder features of the strings.
         """
         raise NotImplementedError(f"{type(self).__name__} has text_inputs, but no method serving_text")
 
     def text_signatures(self, model, reader) -> dict[str, Callable[[dict], dict]]:
-        """Further signatures of an export that reads text, by name: functions of `texts` as in `serving_text`."""
+        """Returns further signatures of an export of text, by name: functions of `texts` as in `serving_text`."""
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """What an export records for the client: JSON values by flag, resolved to what the model was made with."""
+        """Returns the settings that an export records for its client, as JSON values by flag name.
+
+        They are the values that the model was built with, after defaults and tuning.
+        """
         return {}
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> Client:
-        """How predict.py and Predictor ask an export of this task.
+        """Returns the client with which predict.py and Predictor send requests to an export of this task.
 
         Args:
             model: the export.
-            settings: what the export has recorded, and over it the flags of predict.py; `labels` among them.
+            settings: the settings that the export has recorded, updated with the flags of predict.py; they include
+                `labels`.
 
         Raises:
-            InputError: settings that the export cannot be asked with.
+            InputError: the export cannot be used with these settings.
         """
         return TextClient(model, tuple(cls.text_inputs))
 
@@ -168,10 +174,10 @@ class Task(ServedTask):
 
     Attributes:
         main_metric: key of `metrics` by which checkpoints and runs are compared; higher is better.
-        shuffle_buffer_size: examples that are held back while the training order is drawn; 0 shuffles the whole set for
+        shuffle_buffer_size: size of the buffer from which training examples are drawn; 0 shuffles the whole set for
             each epoch. ORIGINAL_BUFFER_SIZE for the original's tasks.
-        loss_reads_padding: whether the length that a training batch is padded to changes the loss.
-        record_files: set -> the stem of the record file that a run leaves of it, as the original's scripts did.
+        loss_reads_padding: whether the length to which a training batch is padded changes the loss.
+        record_files: set -> stem of the record file that a run writes for it, as the original's scripts did.
     """
 
     main_metric: str
@@ -181,55 +187,55 @@ class Task(ServedTask):
 
     @abc.abstractmethod
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, Any]:
-        """The examples of train, dev or test: every set of that name by the suffix of its result files, "" the first.
+        """Reads all sets of a name: suffix of the result files -> examples, where "" is the suffix of the first set.
 
-        Reading the training set may teach the task its labels. Test sets are read without labels.
+        Reading the training set may define the labels of the task. Test sets are read without labels.
 
         Args:
-            data_files: of the run.
+            data_files: the files of the run.
             set_name: train, dev or test.
 
         Raises:
-            InputError: a file that is missing, or in which something is wrong.
+            InputError: a file is missing or malformed.
         """
 
     @abc.abstractmethod
     def encode(
         self, examples: Any, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
     ) -> EncodedSet:
-        """A set from `read` as the model reads it; each example is tokenized once.
+        """Encodes a set from `read` for the model; each example is tokenized once.
 
         Raises:
-            InputError: an example that cannot be encoded, with an unknown label, for example.
+            InputError: an example cannot be encoded because its label is unknown, for example.
         """
 
     def counts(self, examples: Any, encoded: EncodedSet) -> dict[str, int]:
-        """How large a training set is, by kind of example as the log names it; epochs are counted in the first."""
+        """Counts a training set by kind of example, as the log names it; the first kind defines an epoch."""
         return {"": len(encoded.lengths)}
 
     def record(self, encoded: EncodedSet, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """The features of some examples as a record file has them."""
+        """Returns the features of the given examples for a record file."""
         return encoded.features(rows, length)
 
     @abc.abstractmethod
     def losses(self, model, features: dict):
-        """The loss of each example or token, float32[N]; the calls of `model` have dropout in training."""
+        """Returns the loss of each example or token, float32[N]; calls of `model` apply dropout in training."""
 
     @abc.abstractmethod
     def weights(self, features: dict):
-        """How much each of those losses counts, float32[N]; known before the model runs."""
+        """Returns the weight of each of these losses, float32[N]; it must not depend on the model."""
 
     @abc.abstractmethod
     def outputs(self, model, features: dict) -> dict:
-        """What an evaluation or prediction keeps of each example: a dict of [B, ...].
+        """Returns the outputs that an evaluation or a prediction keeps of each example: a dict of [B, ...].
 
-        With `loss`, float32[B], among them, evaluations report the mean loss; where examples do not count alike, their
-        weights are `loss_weight`, float32[B].
+        If they include `loss`, float32[B], evaluations report the mean loss; `loss_weight`, float32[B], holds the
+        weights of this mean if they differ.
         """
 
     @abc.abstractmethod
     def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """The official metrics of a set from the outputs of all its examples, in its order."""
+        """Computes the official metrics of a set from the outputs of all its examples, in its order."""
 
     @abc.abstractmethod
     def write_predictions(
@@ -238,21 +244,21 @@ class Task(ServedTask):
         """Writes the prediction files of a test set.
 
         Args:
-            output_dir: of the run.
+            output_dir: the folder of the files.
             encoded: the set.
-            outputs: of all its examples, in its order.
-            suffix: of the set, for the names of the files.
+            outputs: the outputs of all its examples, in its order.
+            suffix: the suffix of the set, for the names of the files.
 
         Returns:
-            The metrics of a test set whose file has the true answers; None for others.
+            The metrics of a test set whose file has the true answers; None for other sets.
 
         Raises:
-            InputError: a file that cannot be written.
+            InputError: a file cannot be written.
         """
 
 
 class TaskObjective:
-    """The weighted mean of a task's losses over a whole update, on every replica's share of it."""
+    """The weighted mean of a task's losses over a whole update, of which each replica computes its share."""
 
     sum_names = ("loss", "weighted_loss", "weight")
 
@@ -260,13 +266,13 @@ class TaskObjective:
         self.task, self.model = task, model
 
     def totals(self, features: dict) -> dict:
-        """The weights that the loss divides by."""
+        """Returns the sum of the weights, the denominator of the loss."""
         from keras import ops
 
         return {"weight": ops.sum(self.task.weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """This replica's share of the loss, float32[], and sums for the progress line."""
+        """Returns this replica's share of the loss, float32[], and the sums for the progress line."""
         from keras import ops
 
         model = functools.partial(self.model, training=dropout_seed is not None, dropout_seed=dropout_seed)
@@ -276,5 +282,5 @@ class TaskObjective:
         return loss, {"loss": loss, "weighted_loss": weighted, "weight": ops.sum(weights)}
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """The mean loss of some steps."""
+        """Returns the mean loss of several steps."""
         return {"loss": sums["loss"] / num_steps}

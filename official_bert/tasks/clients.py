@@ -1,7 +1,7 @@
-"""How an export is asked with text: the contract of a client, and what the clients of the task families share.
+"""Sends texts to an export: the contract of a client, and the code that the clients of the task families share.
 
-In: the texts of requests, and an export that is loaded. Out: a dictionary of plain Python values for each request,
-ready for JSON.
+In: the texts of requests, and a loaded export. Out: a dictionary of plain Python values for each request, ready for
+JSON.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from official_bert.errors import InputError
 from official_bert.features import EncodedSet
 from official_bert.tokenization import FullTokenizer
 
-Texts = Sequence[str]  # of one request
+Texts = Sequence[str]  # the texts of one request
 Row = dict[str, np.ndarray]  # the outputs for one request
 
 
 class ServedModel(Protocol):
-    """A loaded export, as a client asks it.
+    """The view of a loaded export that a client has.
 
     Attributes:
-        path: folder of the version that was loaded.
-        reads_text: whether its signatures take strings; otherwise the client tokenizes.
+        path: folder of the loaded version.
+        reads_text: whether the signatures take strings; otherwise the client tokenizes.
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
-        tokenizer: of the export.
-        max_seq_length: length in tokens that text is cut to.
+        tokenizer: the tokenizer of the export.
+        max_seq_length: the length to which text is cut, in tokens.
     """
 
     path: str
@@ -43,18 +43,22 @@ class ServedModel(Protocol):
     def run(
         self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
     ) -> dict[str, np.ndarray]:
-        """The outputs of an export of tensors for every example of a set, [n, ...], filled up with zeros at the end."""
+        """Runs an export of tensors on every example of a set.
+
+        Returns:
+            The outputs, [n, ...], with zeros behind the end of shorter examples.
+        """
 
     def run_texts(self, texts: Mapping[str, Sequence], signature: str = "serving_text") -> list[Row]:
-        """The outputs of an export of text for each request; `texts` are strings, or lists of them, by input."""
+        """Runs an export of text and returns the outputs for each request; `texts` are strings, or lists, by input."""
 
 
 class Client(Protocol):
-    """Answers to texts from an export.
+    """Answers texts with an export.
 
     Attributes:
         columns: names of the texts of a request, in order.
-        num_required: how many of them must be given.
+        num_required: how many of them a request must have; the rest are optional.
     """
 
     columns: Sequence[str]
@@ -64,27 +68,27 @@ class Client(Protocol):
         """Refuses a request that the model cannot answer.
 
         Raises:
-            InputError: says why.
+            InputError: the model cannot answer the request.
         """
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """An answer of plain Python values, ready for JSON, for each request; `check` has passed them."""
+        """Returns an answer of plain Python values, ready for JSON, for each request; all have passed `check`."""
 
 
 class TextClient:
-    """Asks an export that answers each request with one row of outputs.
+    """A client for an export that returns one row of outputs for each request.
 
-    By itself it serves a task of texts or pairs, and answers with every output of the model. Families override
+    Without overrides it serves a task of texts or pairs and answers with every output of the model. Families override
     `encode`, `texts_by_input` and `answer`, or `answers` as a whole.
     """
 
     def __init__(self, model: ServedModel, columns: Sequence[str], num_required: int | None = None):
-        """Takes a model.
+        """Connects the client to an export.
 
         Args:
             model: the export.
             columns: names of the texts of a request.
-            num_required: how many of them must be given; all if None.
+            num_required: how many of them a request must have; None for all.
         """
         self.model, self.columns = model, tuple(columns)
         self.num_required = len(self.columns) if num_required is None else num_required
@@ -99,7 +103,7 @@ class TextClient:
             )
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """The answer to each request."""
+        """Returns the answer to each request."""
         if self.model.reads_text:
             rows = self.model.run_texts(self.texts_by_input(requests))
         else:
@@ -107,21 +111,21 @@ class TextClient:
         return [self.answer(row) for row in rows]
 
     def encode(self, requests: Sequence[Texts]) -> EncodedSet:
-        """Requests as an export of tensors reads them: a text or a pair each."""
+        """Encodes requests of one text or a pair for an export of tensors."""
         return ModelInputs(map(pair_encoder(self.model.tokenizer, self.model.max_seq_length), requests))
 
     def texts_by_input(self, requests: Sequence[Texts]) -> dict[str, Sequence]:
-        """Requests as an export of text reads them; a text that is not given is "", which counts as absent."""
+        """Returns the strings of requests by input of an export of text; "" stands for a missing optional text."""
         filled = [(*texts, *[""] * (len(self.columns) - len(texts))) for texts in requests]
         return dict(zip(self.columns, zip(*filled, strict=True), strict=True))
 
     def answer(self, row: Row) -> dict:
-        """The answer from the outputs for one request."""
+        """Makes the answer from the outputs for one request."""
         return {name: plain(value) for name, value in row.items()}
 
 
 def pair_encoder(tokenizer, max_seq_length: int) -> Callable[[Texts], tuple[list[int], int]]:
-    """A function from one or two texts to their ids, and how many of these are of segment 0."""
+    """Returns a function from one or two texts to their ids and the number of ids in segment 0."""
 
     def encode(texts):
         text_a, text_b = (*texts, None)[:2]
@@ -131,17 +135,17 @@ def pair_encoder(tokenizer, max_seq_length: int) -> Callable[[Texts], tuple[list
 
 
 def rows_of(outputs: dict[str, np.ndarray]) -> list[Row]:
-    """The outputs of each example, from the outputs of all, [examples, ...]."""
+    """Splits the outputs of all examples, [examples, ...], into the outputs of each example."""
     return [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
 
 
 def numbers(values: Iterable[np.float32]) -> list[float]:
-    """Float32[n] as the shortest decimal numbers that are read back as the same float32."""
+    """Converts float32[n] to the shortest decimal numbers that read back as the same float32."""
     return [float(str(value)) for value in values]
 
 
 def plain(value: Any) -> Any:
-    """An output for one request as a string, a number, or nested lists of them."""
+    """Converts an output for one request to a string, a number, or nested lists of them."""
     if isinstance(value, np.ndarray) and value.ndim:
         return [plain(one) for one in value]
     if isinstance(value, bytes):

@@ -1,6 +1,7 @@
-"""Every task of every script by its name, and tasks outside this package by `module:Class`.
+"""Finds every task of every script by its name, and tasks outside this package by `module:Class`.
 
-No other file knows the names of tasks. The families' classes, which import Keras, are imported when a task is made.
+No other file knows the names of tasks. The classes of the families import Keras, so a class is imported only when a
+task of its family is made.
 """
 
 import importlib
@@ -30,7 +31,7 @@ class _Entry(NamedTuple):
 
     Attributes:
         family: key of `_FAMILIES`.
-        variant: what tells it from the family's other tasks; see ServedTask.from_settings.
+        variant: the value that distinguishes the task within its family; see ServedTask.from_settings.
     """
 
     family: str
@@ -50,16 +51,16 @@ _TASKS = {
 
 
 def make_task(task_name: str, settings: Settings, family: str | None = None) -> ServedTask:
-    """The task of a name.
+    """Makes the task with a name.
 
     Args:
-        task_name: as --task_name takes it: a name of the table, in which case, hyphens and underscores do not count, or
+        task_name: the value of --task_name: a name of the table, in which case, hyphens and underscores are ignored, or
             `module:Class`, the module as in an import statement.
         settings: the flags of the script, by name.
-        family: the only one whose names are accepted; `module:Class` may be of any.
+        family: the only family whose names are accepted; `module:Class` may belong to any family.
 
     Raises:
-        InputError: no such task, or settings that do not fit it.
+        InputError: there is no such task, or the settings do not fit it.
     """
     if is_outside(task_name):
         entry = _outside_entry(task_name)
@@ -72,34 +73,34 @@ def make_task(task_name: str, settings: Settings, family: str | None = None) -> 
 
 
 def family_of(task_name: str) -> str:
-    """The family of a task, which `task_class` takes: for a task class outside this package its `module:Class`."""
+    """Returns the family of a task for `task_class`; for a task class outside this package it is `module:Class`."""
     return (_outside_entry(task_name) if is_outside(task_name) else _found(task_name)).family
 
 
 def task_class(family: str) -> type[ServedTask]:
-    """The class of a family's tasks.
+    """Returns the class of a family's tasks.
 
     Raises:
-        InputError: a `module:Class` that cannot be loaded.
+        InputError: a `module:Class` cannot be loaded.
     """
     return load(_FAMILIES.get(family, family))
 
 
 def canonical_name(task_name: str) -> str:
-    """A task's name as exports record it: `module:Class` as it stands, other names in lower case."""
+    """Returns the name of a task for the record of an export: `module:Class` unchanged, other names in lower case."""
     return task_name if is_outside(task_name) else task_name.lower()
 
 
 def is_outside(task_name: str) -> bool:
-    """Whether a name is `module:Class`, a task that stands in no table here."""
+    """Tells whether a name is `module:Class`, a task outside this package."""
     return ":" in task_name
 
 
 def load(task_name: str) -> type:
-    """The class that `module:Class` names.
+    """Imports the class that `module:Class` names.
 
     Raises:
-        InputError: no such module or class, or one that is no task.
+        InputError: there is no such module or class, or the class is no task.
     """
     module_name, _, class_name = task_name.partition(":")
     try:
@@ -107,30 +108,34 @@ def load(task_name: str) -> type:
     except (ModuleNotFoundError, ValueError) as error:  # ValueError: an empty name
         absent = getattr(error, "name", None) or module_name
         if not f"{module_name}.".startswith(f"{absent}."):
-            raise  # what the module imports is missing
+            raise  # a module that this module imports is missing
         raise InputError(
             f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
         ) from error
-    found, place = getattr(module, class_name, None), module.__spec__.origin or module_name
-    if not isinstance(found, type):
+    outside_class, location = getattr(module, class_name, None), module.__spec__.origin or module_name
+    if not isinstance(outside_class, type):
         raise InputError(
-            f"--task_name={task_name}: {place} defines no class {class_name!r}; correct the name"
+            f"--task_name={task_name}: {location} defines no class {class_name!r}; correct the name"
         )
-    if not issubclass(found, DataProcessor | ServedTask):
+    if not issubclass(outside_class, DataProcessor | ServedTask):
         raise InputError(
             f"--task_name={task_name}: is neither a DataProcessor nor a Task of official_bert/tasks/base.py; inherit "
             "from one of them"
         )
-    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    missing = sorted(getattr(outside_class, "__abstractmethods__", ()))
     if missing:
         raise InputError(f"--task_name={task_name}: lacks {', '.join(missing)}; define what Task asks for")
-    return found
+    return outside_class
 
 
 def _outside_entry(task_name: str) -> _Entry:
-    """A task class is a family of its own, a DataProcessor one more task of classification."""
-    found = load(task_name)
-    return _Entry(CLASSIFICATION, found) if issubclass(found, DataProcessor) else _Entry(task_name)
+    """Makes the entry of `module:Class`: a DataProcessor is a variant of classification, a Task a family of its own."""
+    outside_class = load(task_name)
+    return (
+        _Entry(CLASSIFICATION, outside_class)
+        if issubclass(outside_class, DataProcessor)
+        else _Entry(task_name)
+    )
 
 
 def _found(task_name: str) -> _Entry | None:
@@ -139,5 +144,5 @@ def _found(task_name: str) -> _Entry | None:
 
 
 def _plain(task_name: str) -> str:
-    """A task's name without case, hyphens and underscores."""
+    """Removes case, hyphens and underscores from a name."""
     return task_name.lower().replace("-", "").replace("_", "")

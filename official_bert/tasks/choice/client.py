@@ -1,4 +1,4 @@
-"""How predict.py asks a multiple-choice model: a context with continuations, answered with the most probable one."""
+"""The client of a multiple-choice model: it answers a context and its continuations with the most probable one."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num
 
 
 class ChoiceClient(TextClient):
-    """Asks for the most probable continuation of a context."""
+    """A client that asks for the most probable continuation of a context."""
 
     def __init__(self, model: ServedModel):
         super().__init__(model, ("context", *(f"ending{k}" for k in range(NUM_CHOICES))))
 
     def encode(self, requests: Sequence[Texts]) -> EncodedChoices:
-        """Each choice is cut to the model's length together with its context."""
+        """Encodes requests; each choice and its context are cut together to the model's length."""
         examples = [ChoiceExample("", context, tuple(endings)) for context, *endings in requests]
         return encoded_choices(examples, self.model.max_seq_length, self.model.tokenizer)
 
     def texts_by_input(self, requests: Sequence[Texts]) -> dict[str, Sequence]:
-        """`context`, and a list of `endings` for each."""
+        """Returns `context`, and a list of `endings` for each context."""
         return {"context": [texts[0] for texts in requests], "endings": [texts[1:] for texts in requests]}
 
     def answer(self, row: Row) -> dict:
-        """`choice`, counted from 0, and `probabilities`."""
+        """Returns `choice`, counted from 0, and `probabilities`."""
         return {"choice": int(row["choice"]), "probabilities": numbers(row["probabilities"])}

@@ -1,4 +1,4 @@
-"""How predict.py asks a classifier: a text or a pair, answered with labels and their probabilities, or a score."""
+"""The client of a classifier: it answers a text or a pair with labels and their probabilities, or with a score."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from official_bert.tasks.clients import Row, ServedModel, TextClient, numbers
 
 
 class ClassificationClient(TextClient):
-    """Asks for the label, the labels, or the score of a text or a pair."""
+    """A client that asks for the label, the labels or the score of a text or a pair."""
 
     def __init__(self, model: ServedModel, labels: Sequence[str] | None, num_texts: int | None):
-        """Takes a model.
+        """Connects the client to an export.
 
         Args:
             model: the export.
-            labels: in the order of the outputs; None in regression.
-            num_texts: 1 or 2, as the model was trained; None where either is right.
+            labels: the labels in the order of the outputs; None in regression.
+            num_texts: number of texts that the model was trained on, 1 or 2; None if it accepts both.
         """
         super().__init__(model, ("text_a", "text_b")[:num_texts], num_texts or 1)
         self._labels = labels
 
     def answer(self, row: Row) -> dict:
-        """`label` and `probabilities`, or `labels` and `probabilities`, or `score`."""
+        """Returns `label` and `probabilities`, or `labels` and `probabilities`, or `score`."""
         if "score" in row:
             return {"score": numbers([row["score"]])[0]}
         by_label = {"probabilities": dict(zip(self._labels, numbers(row["probabilities"]), strict=True))}

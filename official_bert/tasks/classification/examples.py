@@ -1,7 +1,7 @@
-"""Examples of text classification and regression, and the features that a model reads of them.
+"""Examples of text classification and regression, and their features.
 
-`convert_single_example` and its companions are the original's; `encoded_examples` gives the same numbers for a whole
-data set, without padding and without token strings.
+`convert_single_example` and its companions belong to the original's API; `encoded_examples` computes the same ids for
+a whole data set, without padding and without token strings.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ class InputExample:
         guid: name of the example, for the log.
         text_a: the text, or the first of a pair.
         text_b: the second, or None.
-        label: the label; in regression the score, as text; with several labels at once a tuple of those that hold.
-            None where it is not known.
+        label: the label; in regression the score, as text; in multi-label classification the tuple of the example's
+            labels. None if it is unknown.
     """
 
     guid: str
@@ -40,18 +40,18 @@ class InputExample:
 
 
 class PaddingInputExample:
-    """Fills up the last batch where every batch must have the same size; counts in no metric."""
+    """Fills the last batch where all batches must have the same size; the metrics ignore it."""
 
 
 @dataclasses.dataclass
 class InputFeatures:
-    """What a model reads of an example.
+    """The features of an example.
 
     Attributes:
         input_ids: ids, padded with 0 to the maximum length, as are the next two.
         input_mask: 1 for tokens, 0 for padding.
         segment_ids: 1 for tokens of the second text.
-        label_id: number of the label; a float in regression, a list of 0 and 1 with several labels at once.
+        label_id: id of the label; a float in regression, a list of 0 and 1 in multi-label classification.
         is_real_example: False for padding examples.
     """
 
@@ -64,11 +64,11 @@ class InputFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedExamples:
-    """A data set as a model reads it, without padding.
+    """An encoded data set without padding.
 
     Attributes:
         inputs: ids and segments of every example.
-        label_ids: int32[n]; float32[n] in regression; int32[n, labels] with several labels at once.
+        label_ids: int32[n]; float32[n] in regression; int32[n, labels] in multi-label classification.
         is_real_example: int32[n], 0 for padding examples.
     """
 
@@ -81,15 +81,15 @@ class EncodedExamples:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64[n], special tokens included."""
+        """int64[n], tokens of each example, including the special tokens."""
         return self.inputs.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """A batch: the three encoder features, int32[len(rows), length], `label_ids` and `is_real_example`.
+        """Returns a batch: the encoder features, int32[len(rows), length], `label_ids` and `is_real_example`.
 
         Args:
-            rows: int[n], which examples, in order.
-            length: that they are padded to; none may be longer.
+            rows: int[n], indices of the examples, in order.
+            length: the padded length in tokens; no example may be longer.
         """
         return {
             **self.inputs.features(rows, length),
@@ -105,17 +105,17 @@ def convert_single_example(
     max_seq_length: int,
     tokenizer: FullTokenizer,
 ) -> InputFeatures:
-    """Tokenizes an example, cuts and pads it to `max_seq_length`; the first five are logged.
+    """Tokenizes an example and cuts or pads it to `max_seq_length`; the first five examples are logged.
 
     Args:
-        ex_index: number of the example, from 0.
+        ex_index: index of the example, from 0.
         example: the example.
         label_list: all labels in order, or None in regression.
-        max_seq_length: tokens, special ones included.
-        tokenizer: with the vocabulary.
+        max_seq_length: length in tokens, including the special tokens.
+        tokenizer: the tokenizer with the vocabulary.
 
     Raises:
-        InputError: a label that is not in the list.
+        InputError: the label is not in the list.
     """
     if isinstance(example, PaddingInputExample):
         return InputFeatures(*([0] * max_seq_length for _ in range(3)), label_id=0, is_real_example=False)
@@ -139,7 +139,7 @@ def convert_examples_to_features(
     max_seq_length: int,
     tokenizer: FullTokenizer,
 ) -> list[InputFeatures]:
-    """`convert_single_example` of each."""
+    """Applies `convert_single_example` to each example."""
     features = []
     for index, example in enumerate(examples):
         log_progress(index, len(examples))
@@ -154,19 +154,19 @@ def encoded_examples(
     tokenizer: FullTokenizer,
     logs_first: bool = False,
 ) -> EncodedExamples:
-    """The numbers of `convert_examples_to_features`, in arrays, faster.
+    """Computes the values of `convert_examples_to_features` in arrays, faster.
 
-    An example without a label gets the label 0, as a padding example does.
+    Examples without a label and padding examples get the label 0.
 
     Args:
-        examples: of the set.
+        examples: the examples of the set.
         label_list: all labels in order, or None in regression.
-        max_seq_length: tokens, special ones included.
-        tokenizer: with the vocabulary.
+        max_seq_length: length in tokens, including the special tokens.
+        tokenizer: the tokenizer with the vocabulary.
         logs_first: whether the first five examples are logged as `convert_single_example` logs them.
 
     Raises:
-        InputError: a label that is not in the list.
+        InputError: a label is not in the list.
     """
 
     def encoded(example):
@@ -201,7 +201,7 @@ def file_based_convert_examples_to_features(
     """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file.
 
     Raises:
-        InputError: a label that is not in the list, or a file that cannot be written.
+        InputError: a label is not in the list, or the file cannot be written.
     """
     encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer, logs_first=True)
     write_encoded_set(output_file, len(encoded), lambda rows: encoded.features(rows, max_seq_length))
@@ -210,7 +210,7 @@ def file_based_convert_examples_to_features(
 def _target_maker(
     label_list: Sequence[str] | None,
 ) -> Callable[[InputExample], int | float | list[int] | None]:
-    """A function from an example to what stands for its label, None for none."""
+    """Returns a function from an example to its target: a label id, a score, a list of 0 and 1, or None."""
     numbers = {label: number for number, label in enumerate(label_list or ())}
 
     def target_of(example):
@@ -237,7 +237,7 @@ def _log_first(
     max_seq_length: int,
     tokenizer: FullTokenizer,
 ):
-    """Logs the first five examples from their ids: nothing is tokenized a second time."""
+    """Logs the first five examples from their ids, without tokenizing them again."""
     rows = np.arange(min(_LOGGED_EXAMPLES, len(encoded)))
     batch = encoded.features(rows, max_seq_length)
     for row in rows:

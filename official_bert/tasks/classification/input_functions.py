@@ -1,7 +1,7 @@
-"""The original's input functions: features in memory, or in record files, into tf.data.
+"""The original's input functions: tf.data pipelines from features in memory or in record files.
 
-Each builder gives a function of `params`, whose "batch_size" it reads, that returns a Dataset: what an Estimator was
-handed. Our own training reads examples by number instead (`training/example_batches.py`).
+Each builder returns a function of `params` that reads "batch_size" from it and returns a Dataset, as an Estimator
+expects. Our own training accesses examples by index instead (`training/example_batches.py`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def file_based_input_fn_builder(
     num_targets: int = 1,
     target_dtype: str = "int32",
 ) -> InputFn:
-    """Reads what `file_based_convert_examples_to_features` wrote.
+    """Builds an input function for a file of `file_based_convert_examples_to_features`.
 
     Args:
-        input_file: the record file; gzip where its name ends in .gz.
-        seq_length: that the examples were padded to.
-        is_training: whether the examples come round again and again, shuffled; otherwise once, in order.
-        drop_remainder: whether a last batch that is not full is left out.
-        num_targets: labels of an example, where several hold at once.
+        input_file: the record file; compressed with gzip if its name ends in .gz.
+        seq_length: the padded length of the examples.
+        is_training: whether the examples are shuffled and repeated without end; otherwise they are read once, in order.
+        drop_remainder: whether an incomplete last batch is dropped.
+        num_targets: number of labels in multi-label classification, else 1.
         target_dtype: "float32" in regression.
 
     Returns:
@@ -45,13 +45,13 @@ def file_based_input_fn_builder(
 def input_fn_builder(
     features: Sequence[InputFeatures], seq_length: int, is_training: bool, drop_remainder: bool
 ) -> InputFn:
-    """Reads what `convert_examples_to_features` gave.
+    """Builds an input function for the results of `convert_examples_to_features`.
 
     Args:
-        features: of the examples.
-        seq_length: that they were padded to.
+        features: the features of the examples.
+        seq_length: their padded length.
         is_training: as in `file_based_input_fn_builder`.
-        drop_remainder: likewise.
+        drop_remainder: as in `file_based_input_fn_builder`.
 
     Returns:
         A function of `params` to a Dataset of `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length],

@@ -1,6 +1,6 @@
-"""Text classification and regression as a task: one label, several labels at once, or a score.
+"""Text classification and regression as a task: one label, several labels or a score for each example.
 
-In: a processor, which reads the files. Out: what tasks/base.py asks for, and the original's prediction file.
+In: a processor, which reads the files. Out: the methods of Task in tasks/base.py, and the original's prediction file.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _SINGLE_LABEL = {
     "matthews": classification.matthews,
 }
 _SCORES = {"pearson": regression.pearson, "spearman": regression.spearman}
-LIKELY = 0.5  # probability above which one of several labels holds
-_PER_LABEL = "precision"  # a processor that names it wants figures for each label
+LIKELY = 0.5  # the model predicts those of several labels whose probability exceeds this
+_PER_LABEL = "precision"  # a processor with this metric gets the scores of each label
 
 
 class ClassificationTask(Task):
@@ -51,18 +51,18 @@ class ClassificationTask(Task):
         class_weights: Sequence[float] | None = None,
         glue_submission_dir: str | None = None,
     ):
-        """Wraps a processor.
+        """Makes the task of a processor.
 
         Args:
             processor: reads the examples, knows the labels and names the metrics.
-            class_weights: how much an example of each label counts in the training loss; all the same if None.
-            glue_submission_dir: folder for the predictions in the form that GLUE's site takes; None for none.
+            class_weights: weight of each label's examples in the training loss; None for equal weights.
+            glue_submission_dir: folder for predictions in the format of GLUE's site; None for none.
 
         Raises:
-            InputError: weights or a submission that do not go with the task.
+            InputError: the weights or the submission do not fit the task.
         """
         self.processor, self._submission_dir = processor, glue_submission_dir
-        self._data_dir = None  # of the test sets that were read
+        self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
         self.shuffle_buffer_size = processor.shuffle_buffer_size
         if class_weights and (processor.is_regression or processor.is_multi_label):
@@ -71,10 +71,10 @@ class ClassificationTask(Task):
 
     @classmethod
     def from_settings(cls, variant: type[DataProcessor], settings: Settings) -> Self:
-        """The task of a processor's class.
+        """Makes the task of a processor class.
 
         Raises:
-            InputError: flags that do not go with the task.
+            InputError: a flag does not fit the task.
         """
         if not issubclass(variant, TsvProcessor):
             for field in dataclasses.fields(TsvOptions):
@@ -92,15 +92,15 @@ class ClassificationTask(Task):
 
     @property
     def labels(self) -> list[str] | None:
-        """All labels in the order of the outputs; None in regression.
+        """All labels, in the order of the outputs; None in regression.
 
         Raises:
-            InputError: labels that are learnt from the training file, which was not read.
+            InputError: the labels are taken from the training file, which has not been read.
         """
         return self.processor.get_labels()
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[InputExample]]:
-        """The processor's examples; no dev set where the file has no labels."""
+        """Reads the processor's examples; a task without labels for evaluation has no dev set."""
         data_dir, processor = data_files.data_dir, self.processor
         if set_name == "train":
             sets, kind = {"": processor.get_train_examples(data_dir)}, "training"
@@ -124,20 +124,20 @@ class ClassificationTask(Task):
             )
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
-        """The examples as numbers; the first five are logged."""
+        """Encodes the examples and logs the first five."""
         return encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)
 
     def build_model(self, config, use_one_hot_embeddings: bool) -> BertClassifier:
-        """A BertClassifier with an output for each label, or one."""
+        """Returns a BertClassifier with an output for each label, or with one output in regression."""
         num_outputs = 1 if self.labels is None else len(self.labels)
         return BertClassifier(config, num_outputs, use_one_hot_embeddings)
 
     def losses(self, model, features: dict):
-        """Float32[B]: cross-entropy of the label, mean cross-entropy of all labels, or squared error."""
+        """Float32[B]: the cross-entropy of the label, the mean cross-entropy of all labels, or the squared error."""
         return self._losses(model(features), features["label_ids"])
 
     def weights(self, features: dict):
-        """Float32[B]: 0 for padding examples, else 1 or the label's weight."""
+        """Float32[B]: 0 for padding examples, else 1 or the weight of the label."""
         real = ops.cast(features["is_real_example"], "float32")
         if self.class_weights is None:
             return real
@@ -145,11 +145,11 @@ class ClassificationTask(Task):
         return real * ops.take(weights, features["label_ids"])
 
     def outputs(self, model, features: dict) -> dict:
-        """`logits` and `probabilities`, float32[B, labels], or `score`, float32[B]; and `loss`, float32[B]."""
+        """Returns `logits` and `probabilities`, float32[B, labels], or `score`, float32[B]; and `loss`, float32[B]."""
         logits = ops.cast(model(features), "float32")
-        return self._numbers(logits) | {"loss": self._losses(logits, features["label_ids"])}
+        return self._with_probabilities(logits) | {"loss": self._losses(logits, features["label_ids"])}
 
-    def _numbers(self, logits) -> dict:
+    def _with_probabilities(self, logits) -> dict:
         if self.processor.is_regression:
             return {"score": logits[:, 0]}
         probabilities = ops.sigmoid(logits) if self.processor.is_multi_label else ops.softmax(logits)
@@ -165,7 +165,7 @@ class ClassificationTask(Task):
         return cross_entropy(logits, targets)
 
     def predictions(self, outputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Int[n], the most probable label; 0 or 1 int[n, labels] with several at once; float[n] scores."""
+        """Returns label ids, int[n]; in multi-label classification 0 or 1, int[n, labels]; in regression float[n]."""
         if self.processor.is_regression:
             return outputs["score"]
         if self.processor.is_multi_label:
@@ -173,21 +173,21 @@ class ClassificationTask(Task):
         return outputs["probabilities"].argmax(-1)
 
     def metrics(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """The processor's metrics under the original's kind of key: `eval_accuracy`."""
+        """Returns the processor's metrics under keys of the original's form, such as `eval_accuracy`."""
         processor, targets, predictions = self.processor, encoded.label_ids, self.predictions(outputs)
-        found = {}
+        scores = {}
         if _PER_LABEL in processor.metrics:
-            found |= classification.per_label(targets, predictions, self.labels)
+            scores |= classification.per_label(targets, predictions, self.labels)
         table = _SCORES if processor.is_regression else _SINGLE_LABEL
         for name in processor.metrics:
-            if name not in found:
-                found |= table[name](targets, predictions)
-        return {f"eval_{name}": value for name, value in found.items()}
+            if name not in scores:
+                scores |= table[name](targets, predictions)
+        return {f"eval_{name}": value for name, value in scores.items()}
 
     def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
-        """Writes test_results.tsv: a line an example, probabilities in the order of the labels, or the score.
+        """Writes test_results.tsv: one line per example with the probability of each label, in order, or the score.
 
-        And GLUE's own file, if a folder for it was given.
+        If a folder for GLUE's submission was given, it writes that file, too.
         """
         logging.info("***** Predict results *****")
         values = outputs["score"][:, None] if self.processor.is_regression else outputs["probabilities"]
@@ -200,44 +200,45 @@ class ClassificationTask(Task):
             logging.info("Wrote %s", path)
 
     def serving_outputs(self, model, features: dict) -> dict:
-        """`score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with strings:
+        """Returns `score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with the labels as strings.
 
-        `label`, string[B], the most probable one; or, with several at once, `labels`, string[B, labels], those that
-        are more probable than not, with "" in the positions of the others.
+        With one label per example, `label`, string[B], is the most probable label. In multi-label classification,
+        `labels`, string[B, labels], holds the labels with a probability above 0.5, and "" in the positions of the
+        others.
         """
-        numbers = self._numbers(tf.cast(model(features), tf.float32))
+        outputs = self._with_probabilities(tf.cast(model(features), tf.float32))
         if self.processor.is_regression:
-            return numbers
+            return outputs
         if self.processor.is_multi_label:
-            # Not tf.where of strings, which LiteRT lacks.
-            chosen = tf.where(numbers["probabilities"] > LIKELY, tf.range(1, len(self.labels) + 1), 0)
-            return numbers | {"labels": tf.gather(tf.constant(["", *self.labels]), chosen)}
-        best = tf.argmax(numbers["logits"], axis=-1)
-        return numbers | {"label": tf.gather(tf.constant(self.labels), best)}
+            # LiteRT lacks tf.where for strings.
+            chosen = tf.where(outputs["probabilities"] > LIKELY, tf.range(1, len(self.labels) + 1), 0)
+            return outputs | {"labels": tf.gather(tf.constant(["", *self.labels]), chosen)}
+        best = tf.argmax(outputs["logits"], axis=-1)
+        return outputs | {"label": tf.gather(tf.constant(self.labels), best)}
 
     @property
     def text_inputs(self) -> dict[str, list]:
-        """The text, or the pair; a second text without a token counts as absent."""
+        """The text or the pair; a second text without a token counts as absent."""
         names = ("text_a", "text_b") if self.processor.has_pairs else ("text_a",)
         return {name: [None] for name in names}
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """The same as `serving_outputs`, for texts."""
+        """Returns `serving_outputs` for texts."""
         return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
 
     def settings(self) -> dict[str, Any]:
-        """`num_texts`: 1 or 2 for tasks of single texts or pairs; None where an example may be either."""
+        """Returns `num_texts`: 1 or 2 for tasks of single texts or pairs; None if an example may be either."""
         processor = self.processor
         return {"num_texts": (2 if processor.needs_pairs else None) if processor.has_pairs else 1}
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:
-        """Asks for the label, the labels, or the score of a text or a pair."""
+        """Returns a client that asks for the label, the labels or the score of a text or a pair."""
         return ClassificationClient(model, settings["labels"], settings["num_texts"])
 
 
 def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, is_labelled: bool):
-    """Refuses what a processor of the user's own may let through: no examples, or some without labels."""
+    """Refuses sets that a user's processor may return: sets without examples, or with examples that lack a label."""
     if not examples:
         raise InputError(f"{data_dir}: holds no {kind} example of the task; check --data_dir")
     for example in examples:
@@ -248,7 +249,7 @@ def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, 
 
 
 def _class_weights(texts: Sequence[str] | None) -> list[float] | None:
-    """The weights that --class_weights gives."""
+    """Reads the weights that --class_weights gives."""
     if texts is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How predict.py asks a pre-trained model: words for each [MASK] that stands in a text, vectors where none does."""
+"""The client of a pre-trained model: it answers a text with words for each [MASK], or with vectors without [MASK]."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MASK_SIGNATURE, TEXT_MASK_SIGNATURE = "serving_masked", "serving_fill_mask"
 
 
 class PretrainingClient(TextClient):
-    """Asks with a text or a pair: for the words of its [MASK]s, or, where it has none, for its vectors."""
+    """A client for texts or pairs: it answers with words for each [MASK], or with vectors for a text without [MASK]."""
 
     def __init__(self, model: ServedModel, vectors: str):
-        """Takes a model.
+        """Connects the client to an export.
 
         Args:
             model: the export.
-            vectors: POOLED, a vector for the text, or SEQUENCE, one for each token.
+            vectors: POOLED for one vector per text, or SEQUENCE for one vector per token.
         """
         super().__init__(model, ("text_a", "text_b"), num_required=1)
         self._vectors = vectors
@@ -38,7 +38,7 @@ class PretrainingClient(TextClient):
             self._encode = pair_encoder(self._tokenizer, model.max_seq_length)
 
     def check(self, texts: Texts):
-        """Refuses a text for which the exported checkpoint has no head."""
+        """Refuses a text for which the export has no outputs."""
         super().check(texts)
         if any(MASK in text for text in texts):
             if not self._fills_masks:
@@ -49,9 +49,9 @@ class PretrainingClient(TextClient):
             )
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """`masks`: of each [MASK] its `position` among the tokens, and `tokens` with their `probabilities`.
+        """Returns `masks` for a text with [MASK]: the `position` among the tokens, `tokens` and their `probabilities`.
 
-        For a text without it `pooled_output`, or `tokens` and `sequence_output`.
+        The answer for another text is `pooled_output`, or `tokens` and `sequence_output`.
         """
         has_masks = [any(MASK in text for text in texts) for texts in requests]
         fill, encode = (
@@ -67,7 +67,7 @@ class PretrainingClient(TextClient):
         return [found[row] for row in range(len(requests))]
 
     def _filled(self, requests: Sequence[Texts]) -> list[dict]:
-        """Answers to texts with masks, from an export of tensors."""
+        """Answers texts with [MASK], with an export of tensors."""
         inputs = [self._encode(texts) for texts in requests]
         positions = [
             [k for k, piece in enumerate(ids) if piece == self._tokenizer.mask_id] for ids, _ in inputs
@@ -80,14 +80,14 @@ class PretrainingClient(TextClient):
         ]
 
     def _filled_in_graph(self, requests: Sequence[Texts]) -> list[dict]:
-        """The same from an export of text."""
+        """Answers texts with [MASK], with an export of text."""
         return [
             {"masks": [_mask(row["positions"][k], row, k) for k in range(row["num_masks"])]}
             for row in self.model.run_texts(self.texts_by_input(requests), TEXT_MASK_SIGNATURE)
         ]
 
     def _encoded(self, requests: Sequence[Texts]) -> list[dict]:
-        """Answers to texts without masks, from an export of tensors."""
+        """Answers texts without [MASK], with an export of tensors."""
         inputs = [self._encode(texts) for texts in requests]
         rows = rows_of(self.model.run(ModelInputs(inputs)))
         return [
@@ -96,7 +96,7 @@ class PretrainingClient(TextClient):
         ]
 
     def _encoded_in_graph(self, requests: Sequence[Texts]) -> list[dict]:
-        """The same from an export of text."""
+        """Answers texts without [MASK], with an export of text."""
         rows = self.model.run_texts(self.texts_by_input(requests))
         return [self._text(row, [token.decode() for token in row["tokens"] if token]) for row in rows]
 
@@ -108,7 +108,7 @@ class PretrainingClient(TextClient):
 
 
 def _mask(position: int, row: Row, number: int) -> dict:
-    """The answer to one [MASK] of a request."""
+    """Makes the answer for one [MASK] of a request."""
     return {
         "position": int(position),
         "tokens": [token.decode() for token in row["top_k_tokens"][number]],
@@ -118,7 +118,7 @@ def _mask(position: int, row: Row, number: int) -> dict:
 
 @dataclasses.dataclass(frozen=True)
 class _MaskedInputs:
-    """Inputs with the positions of their masked tokens, filled up with 0 to the most of the set."""
+    """Inputs with the positions of their masked tokens, padded with 0 to the largest number of the set."""
 
     inputs: ModelInputs
     positions: RaggedRows
@@ -130,7 +130,7 @@ class _MaskedInputs:
 
 
 class _MaskTokenizer:
-    """A FullTokenizer that takes [MASK] for the token, where the vocabulary has it."""
+    """A FullTokenizer that keeps [MASK] as one token if the vocabulary contains it."""
 
     def __init__(self, tokenizer: FullTokenizer):
         self._tokenizer, self.vocab = tokenizer, tokenizer.vocab

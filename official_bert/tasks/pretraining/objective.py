@@ -1,4 +1,4 @@
-"""The objective of pre-training: masked LM and next sentence, their losses and metrics."""
+"""The objective of pre-training: the losses and metrics of the masked LM and of next sentence prediction."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class PretrainingObjective:
         self.pretrainer, self.batch_size = pretrainer, batch_size
 
     def totals(self, features: dict) -> dict:
-        """The weights that the masked LM loss divides by."""
+        """Returns the sum of the weights, the denominator of the masked LM loss."""
         return {"masked_lm_weight": ops.sum(_weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """This replica's share of the loss, and sums for the metrics.
+        """Returns this replica's share of the loss, and the sums for the metrics.
 
         Args:
             features: the seven record features of this replica's part of the batch.
-            totals: what `totals` gave, summed over the replicas.
+            totals: the results of `totals`, summed over the replicas.
             dropout_seed: int32[2], or None for no dropout.
 
         Returns:
@@ -62,10 +62,10 @@ class PretrainingObjective:
         }
 
     def _labels(self, features: dict) -> tuple:
-        """Int32[B*P], the masked words, and int32[B], 1 for a random second segment.
+        """Returns the masked words, int32[B*P], and the next sentence labels, int32[B], 1 for a random second segment.
 
         Raises:
-            InputError: in eager calls, labels outside the vocabulary or the two classes.
+            InputError: in eager calls, a label lies outside the vocabulary or is neither 0 nor 1.
         """
         vocab_size = self.pretrainer.config.vocab_size
         words = checked_ids("masked_lm_ids", features["masked_lm_ids"], vocab_size, "vocab_size")
@@ -73,14 +73,14 @@ class PretrainingObjective:
         return ops.reshape(words, (-1,)), ops.reshape(labels, (-1,))
 
     def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
-        """The original's metrics from sums over some batches.
+        """Computes the original's metrics from sums over several batches.
 
-        `loss` is the mean of the batches' losses; the others are means over predictions and examples, so `loss`
-        need not be exactly the sum of the two.
+        `loss` is the mean of the batches' losses; the other metrics are means over predictions or examples. So `loss`
+        need not be exactly the sum of the two other losses.
 
         Args:
-            sums: of `loss`, over all batches and replicas.
-            num_batches: how many batches they are of.
+            sums: the sums that `loss` returns, over all batches and replicas.
+            num_batches: the number of these batches.
         """
         weight, examples = sums["masked_lm_weight"], num_batches * self.batch_size
         return {
@@ -98,8 +98,8 @@ def _weights(features: dict):
 
 
 def _is_correct(logits, labels):
-    """Float[N, classes] and int32[N] to float32[N]: 1 where the label has the highest logit."""
-    # Compared with the maximum that the loss needs anyway: Keras' argmax costs a tenth of a small model's step. A label
-    # that ties with another counts as correct.
+    """Tells whether the label has the highest logit: float[N, classes] and int32[N] to float32[N] of 0 and 1."""
+    # A comparison with the maximum, which the loss needs anyway, replaces Keras' argmax, which takes a tenth of a small
+    # model's step. A label that ties with another class counts as correct.
     at_label = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     return ops.cast(at_label >= ops.max(logits, axis=-1), "float32")

@@ -1,6 +1,6 @@
-"""A pre-trained model as it is: vectors, and words for masked tokens. It is exported here and trained by objective.py.
+"""A pre-trained model as a task that is only exported: vectors, and words for masked tokens. objective.py trains it.
 
-In: the vocabulary, and which heads a checkpoint has. Out: what tasks/base.py asks for of exports.
+In: the vocabulary, and the names of a checkpoint's variables. Out: the methods of ServedTask in tasks/base.py.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _POOLER, _MASKED_LM, _NEXT_SENTENCE = "bert/pooler", "cls/predictions", "cls/seq
 
 
 class PretrainingTask(ServedTask):
-    """The outputs of a checkpoint's encoder and of those heads that it has."""
+    """The outputs of a checkpoint's encoder and of the heads that the checkpoint has."""
 
     text_inputs: ClassVar = {"text_a": [None], "text_b": [None]}
 
     def __init__(self, tokens: Sequence[str] = (), has_pooler: bool = True, has_masked_lm: bool = True):
-        """Sets what the model answers.
+        """Sets the outputs of the model.
 
         Args:
-            tokens: of the vocabulary, by id.
-            has_pooler: whether the checkpoint has the pooler's weights.
-            has_masked_lm: whether it has those of the masked LM head.
+            tokens: the tokens of the vocabulary, by id.
+            has_pooler: whether the checkpoint has the weights of the pooler.
+            has_masked_lm: whether it has the weights of the masked LM head.
         """
         self.tokens, self.has_pooler, self.has_masked_lm = tokens, has_pooler, has_masked_lm
 
     def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config) -> PretrainingTask:
-        """The task with the heads that the checkpoint has; those that it lacks are named in the log."""
+        """Returns the task with the heads of the checkpoint; the log names the missing heads."""
         has = {head: any(name.startswith(head) for name in names) for head in (_POOLER, _MASKED_LM)}
         for head, output in ((_POOLER, POOLED), (_MASKED_LM, MASK_SIGNATURE)):
             if not has[head]:
@@ -56,16 +56,16 @@ class PretrainingTask(ServedTask):
 
     @property
     def unused_weights(self) -> tuple[str, ...]:
-        """Name prefixes of the weights that no output reads."""
+        """Returns the name prefixes of the weights that no output reads."""
         absent = {_POOLER: not self.has_pooler, _MASKED_LM: not self.has_masked_lm}
         return (_NEXT_SENTENCE, *(name for name, is_absent in absent.items() if is_absent))
 
     def build_model(self, config, use_one_hot_embeddings: bool) -> BertPretrainer:
-        """A BertPretrainer."""
+        """Returns a BertPretrainer."""
         return BertPretrainer(config, use_one_hot_embeddings)
 
     def serving_outputs(self, model, features: dict) -> dict:
-        """`sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B, hidden]."""
+        """Returns `sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B, hidden]."""
         encoded = _encoded(model, features)
         outputs = {SEQUENCE: tf.cast(encoded.sequence_output, tf.float32)}
         if self.has_pooler:
@@ -73,13 +73,13 @@ class PretrainingTask(ServedTask):
         return outputs
 
     def position_signatures(self, model) -> dict[str, Callable[[dict], dict]]:
-        """`masked_words` as a signature, if the checkpoint has the head."""
+        """Returns `masked_words` as a signature, if the checkpoint has the masked LM head."""
         if not self.has_masked_lm:
             return {}
         return {MASK_SIGNATURE: lambda features: self.masked_words(model, features)}
 
     def masked_words(self, model, features: dict) -> dict:
-        """The most probable words at `masked_lm_positions`, int32[B, P], the best first.
+        """Returns the most probable words at `masked_lm_positions`, int32[B, P], the most probable first.
 
         Returns:
             `top_k_probabilities`, float32[B, P, k], `top_k_ids`, int32[B, P, k], `top_k_tokens`, string[B, P, k].
@@ -97,24 +97,24 @@ class PretrainingTask(ServedTask):
         }
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """`serving_outputs` for a text, or a pair where `text_b` has a token, and its `tokens`, string[B, S].
+        """Returns `serving_outputs` for a text, or for a pair if `text_b` has a token, and its `tokens`, string[B, S].
 
-        [MASK] in a text is the token.
+        The tokenizer keeps [MASK] as one token.
         """
         features = _text_features(texts, reader)
         return self.serving_outputs(model, features) | {"tokens": self._tokens_of(features)}
 
     def text_signatures(self, model, reader) -> dict[str, Callable[[dict], dict]]:
-        """`fill_masks` as a signature, if the checkpoint has the head and the vocabulary the token."""
+        """Returns `fill_masks` as a signature, if the checkpoint has the masked LM head and the vocabulary [MASK]."""
         if not (self.has_masked_lm and MASK in reader.vocab):
             return {}
         return {TEXT_MASK_SIGNATURE: lambda texts: self.fill_masks(model, texts, reader)}
 
     def fill_masks(self, model, texts: dict, reader) -> dict:
-        """`masked_words` for every [MASK] in a text or a pair, [B, masks], in order.
+        """Returns `masked_words` for every [MASK] in a text or a pair, [B, masks], in order.
 
-        And `num_masks`, int32[B], and `positions`, int32[B, masks], among the tokens. Behind the last mask of a text
-        positions and ids are -1, probabilities 0 and tokens "".
+        Further outputs are `num_masks`, int32[B], and `positions`, int32[B, masks], the positions among the tokens.
+        After the last mask of a text, positions and ids are -1, probabilities are 0 and tokens are "".
         """
         features = _text_features(texts, reader)
         is_mask = features["input_ids"] == reader.vocab[MASK]
@@ -134,12 +134,12 @@ class PretrainingTask(ServedTask):
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> PretrainingClient:
-        """Asks for the words of [MASK], or for vectors."""
+        """Returns a client that asks for the words of [MASK], or for vectors."""
         return PretrainingClient(model, settings["vectors"])
 
 
 def _text_features(texts: dict, reader) -> dict:
-    """Encoder features of `text_inputs`, in which [MASK] is the token where the vocabulary has it."""
+    """Makes encoder features of `text_inputs`; [MASK] stays one token if the vocabulary contains it."""
     tokenizer = reader.tokenizer
     encode = tokenizer.encode_with_masks if MASK in reader.vocab else tokenizer.encode
     pair = encode(texts["text_a"]), encode(texts["text_b"])

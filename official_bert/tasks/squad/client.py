@@ -1,4 +1,4 @@
-"""How predict.py asks a SQuAD model: a question and a context, answered as run_squad.py answers.
+"""The client of a SQuAD model: it answers a question about a context as run_squad.py does.
 
 In: questions with contexts, and an export. Out: answers with their offsets in the contexts.
 """
@@ -18,17 +18,17 @@ from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 
 
 class SquadClient(TextClient):
-    """Asks for the answer to a question about a context, with its offsets and its score."""
+    """A client that asks for the answer to a question about a context, with its offsets and its score."""
 
     def __init__(self, model: ServedModel, rules: SquadRules):
-        """Takes a model.
+        """Connects the client to an export.
 
         Args:
             model: the export.
-            rules: of the export, with what the user wants otherwise.
+            rules: the rules of the export, updated with the user's flags.
 
         Raises:
-            InputError: lengths that leave no room for a context, or a threshold that is not known.
+            InputError: the lengths leave no room for a context, or the threshold is unknown.
         """
         super().__init__(model, ("question", "context"))
         self._rules = rules
@@ -46,12 +46,12 @@ class SquadClient(TextClient):
             )
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """`answer`, its `start` and `end` in the context, `score` (the sum of its logits), `probability` among the
-        n-best answers and, with version 2, `null_odds`.
+        """Returns `answer`, `start`, `end`, `score`, `probability` and, with version 2, `null_odds`.
 
-        `start` and `end` are None for an answer that is not cut from the context: "" for none, and "empty" where a
-        model of version 1 has nothing to choose from, as in the script. An export of text gives no `probability`,
-        which takes the whole list of candidates.
+        `start` and `end` are its offsets in the context, `score` is the sum of its two logits, `probability` its
+        probability among the n-best answers. `start` and `end` are None for an answer that is no part of the context:
+        "" for no answer, and "empty" where a model of version 1 has no candidate, as in the script. An export of text
+        gives no `probability`, which would need all candidates.
         """
         if self.model.reads_text:
             return super().answers(requests)
@@ -91,7 +91,7 @@ class SquadClient(TextClient):
         return answer if odds is None else answer | {"null_odds": odds}
 
     def answer(self, row: Row) -> dict:
-        """The answer of an export of text."""
+        """Makes the answer from the outputs of an export of text."""
         is_cut = row["start"] >= 0
         answer = {
             "answer": row["answer"].decode(),
@@ -103,14 +103,14 @@ class SquadClient(TextClient):
 
 
 def _without_padding(logits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """float32[n, length] with NO_POSITION behind the first int[n]."""
+    """Replaces the logits of padding by NO_POSITION: float32[n, length], of which the first int[n] are no padding."""
     return np.where(np.arange(logits.shape[1]) < lengths[:, None], logits, NO_POSITION)
 
 
 def _offsets(
     text: str, words: tuple[int, int], word_starts: Sequence[int], doc_tokens: Sequence[str]
 ) -> tuple[int, int]:
-    """Where an answer begins and ends in its context, which may have other blanks between its words."""
+    """Returns the offsets of an answer in its context, whose words may be separated by any white space."""
     joined = " ".join(doc_tokens[words[0] : words[1] + 1])
 
     def in_context(index: int) -> int:

@@ -1,6 +1,6 @@
-"""Questions as a model reads them: the numbers of their windows, in arrays.
+"""Encoded questions: the ids of their windows, in arrays.
 
-In: `SquadExample`s and a tokenizer. Out: `EncodedWindows`, and for sets to be answered `EncodedQuestions`.
+In: `SquadExample`s and a tokenizer. Out: `EncodedWindows`, and for prediction `EncodedQuestions`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from official_bert.tokenization import FullTokenizer
 
 @dataclass(frozen=True, eq=False)
 class EncodedWindows:
-    """Windows as a model reads them.
+    """The windows of a set as arrays.
 
     Attributes:
         input_ids: int32[n, max_seq_length], padded with 0.
         lengths: int64[n], tokens of each window.
-        offsets: int64[n], where the document begins behind the question.
-        positions: int32[n, 2], where the answer begins and ends; None in prediction.
+        offsets: int64[n], position of the document's first piece, after the question.
+        positions: int32[n, 2], first and last position of the answer; None in prediction.
         is_impossible: int32[n], 1 for the windows of questions without an answer; None in prediction.
     """
 
@@ -36,11 +36,11 @@ class EncodedWindows:
     is_impossible: np.ndarray | None = None
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """A batch: the encoder's features, int32[b, length], and in training `start_positions` and `end_positions`.
+        """Returns a batch: encoder features, int32[b, length], and in training `start_positions` and `end_positions`.
 
         Args:
-            rows: int[b], which windows, in order.
-            length: that they are padded to; none may be longer.
+            rows: int[b], indices of the windows, in order.
+            length: the padded length in tokens; no window may be longer.
         """
         columns, ends = np.arange(length), self.lengths[rows, None]
         batch = {
@@ -53,7 +53,7 @@ class EncodedWindows:
         return batch
 
     def record(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """The features of some windows as the original's record files have them."""
+        """Returns the features of some windows in the form of the original's record files."""
         found = {"unique_ids": FIRST_UNIQUE_ID + rows} | self.features(rows, length)
         if self.is_impossible is not None:
             found["is_impossible"] = self.is_impossible[rows]
@@ -62,11 +62,11 @@ class EncodedWindows:
 
 @dataclass(frozen=True, eq=False)
 class EncodedQuestions(EncodedWindows):
-    """A set to be answered.
+    """An encoded set of questions for prediction.
 
     Attributes:
         examples: the questions.
-        windows: of the questions, n.
+        windows: the n windows of the questions.
         gold: the true answers; None if the file has none.
     """
 
@@ -78,7 +78,7 @@ class EncodedQuestions(EncodedWindows):
 def encode_training(
     examples: Iterable[SquadExample], tokenizer: FullTokenizer, rules: SquadRules
 ) -> EncodedWindows:
-    """The windows of questions with answers; their tokens and word maps, which only answers need, are dropped."""
+    """Encodes training questions, and drops the tokens and word maps of their windows, which only prediction needs."""
     return EncodedWindows(**_arrays(windows_of(examples, tokenizer, rules, is_training=True)))
 
 
@@ -89,21 +89,21 @@ def encode_questions(
     gold: Sequence[Question] | None = None,
     num_logged: int = LOGGED_EXAMPLES,
 ) -> EncodedQuestions:
-    """The windows of questions to be answered.
+    """Encodes questions for prediction.
 
     Args:
         examples: the questions.
-        tokenizer: with the vocabulary.
-        rules: with the lengths.
+        tokenizer: the tokenizer with the vocabulary.
+        rules: the rules, which contain the lengths.
         gold: the true answers, if they are known.
-        num_logged: how many questions have their windows logged.
+        num_logged: number of questions whose windows are logged.
     """
     windows = list(windows_of(examples, tokenizer, rules, is_training=False, num_logged=num_logged))
     return EncodedQuestions(**_arrays(windows), examples=examples, windows=windows, gold=gold)
 
 
 def _arrays(windows: Iterable[InputFeatures]) -> dict[str, np.ndarray | None]:
-    """The fields of EncodedWindows; the windows are taken one by one."""
+    """Collects the fields of EncodedWindows without keeping the windows in memory."""
     input_ids, extents, positions, is_impossible = [], [], [], []
     for window in windows:
         input_ids.append(window.input_ids)

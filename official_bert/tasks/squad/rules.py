@@ -1,4 +1,4 @@
-"""The settings of SQuAD, passed whole to whatever makes windows of questions or answers of logits."""
+"""The settings of SQuAD: one object for all functions that make windows of questions or answers of logits."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any, Self
 from official_bert.errors import InputError
 from official_bert.options.squad import AUTO
 
-NO_POSITION = -1e4  # logit where a window has no position: finite, and below every logit of a model
+NO_POSITION = -1e4  # the logit of a position outside a window: finite, and below every logit of a model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadRules:
-    """How questions are cut into windows, and how logits become answers. The fields are named like the flags.
+    """The rules that cut questions into windows and choose answers by logits. The fields are named like the flags.
 
     Attributes:
         max_seq_length: length of a window with its question and the special tokens, in tokens.
-        doc_stride: from the start of a window to the start of the next, in tokens.
-        max_query_length: where a question is cut off, in tokens.
+        doc_stride: distance between the starts of two consecutive windows, in tokens.
+        max_query_length: length to which a question is cut, in tokens.
         do_lower_case: as for the tokenizer.
         strip_accents: as for the tokenizer.
-        n_best_size: how many start and end positions are tried in a window, and entries of an n-best list; with
-            version 2 one more for "no answer".
-        max_answer_length: of an answer, in tokens.
+        n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
+            2 the list has a further entry for "no answer".
+        max_answer_length: maximum length of an answer, in tokens.
         version_2_with_negative: whether a question may have no answer.
-        null_score_diff_threshold: null odds above which the answer is ""; None as long as it has to be tuned. Only
-            version 2 reads it.
-        length_aware_batches: whether batches of a prediction are padded to their longest window. Padding then has no
-            part in the choice of the best start and end positions; in the original it has.
-        verbose_logging: whether answers that could not be cut out of their words are logged.
+        null_score_diff_threshold: null odds above which the answer is ""; None while it has to be tuned. Only version 2
+            uses it.
+        length_aware_batches: whether batches of a prediction are padded to their longest window. Padding is then
+            excluded from the best start and end positions; in the original it can be among them.
+        verbose_logging: whether to log answers that could not be aligned with the text of the document.
     """
 
     max_seq_length: int = 384
@@ -47,7 +47,7 @@ class SquadRules:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """The rules that flags give, or that an export has recorded; what is absent or None keeps its default."""
+        """Makes the rules of flags, or of the settings of an export; absent values and None stand for the defaults."""
         names = [field.name for field in dataclasses.fields(cls)]
         given = {name: settings[name] for name in names if settings.get(name) is not None}
         threshold = settings.get("null_score_diff_threshold", 0.0)
@@ -65,10 +65,10 @@ class SquadRules:
         return self.max_seq_length > self.max_query_length + 3
 
     def check_room(self):
-        """Refuses lengths that leave no room for a document behind the longest question.
+        """Refuses lengths that leave no room for a document after the longest question.
 
         Raises:
-            InputError: names both flags.
+            InputError: the message names both flags.
         """
         if not self.has_room:
             raise InputError(

@@ -1,4 +1,4 @@
-"""How predict.py asks a tagger: a text whose words white space separates, answered with a tag for each word."""
+"""The client of a tagging model: it answers a text, split into words at white space, with a tag for each word."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _words_of = re.compile("[^ \t\r\n]+").finditer
 
 
 class TaggingClient(TextClient):
-    """Asks for a tag for each word of a text.
+    """A client that asks for a tag for each word of a text.
 
-    Texts longer than the model are cut into windows as run_ner.py cuts them, without --document_context.
+    Texts that are too long for the model are cut into windows as by run_ner.py without --document_context.
     """
 
     def __init__(self, model: ServedModel):
         super().__init__(model, ("text",))
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """`tags`: of each word the word, its offsets in the text (`start`, `end`) and its `tag`."""
+        """Returns `tags`: for each word the word, its offsets in the text (`start`, `end`) and its `tag`."""
         if self.model.reads_text:
             return super().answers(requests)
         words = [[(found.group(), *found.span()) for found in _words_of(text)] for (text,) in requests]
@@ -38,7 +38,7 @@ class TaggingClient(TextClient):
         return [{"tags": [_tagged(*word, next(tags)) for word in of_text]} for of_text in words]
 
     def answer(self, row: Row) -> dict:
-        """The same from the outputs of an export of text."""
+        """Makes the answer from the outputs of an export of text."""
         words = zip(row["words"], row["starts"], row["ends"], row["tags"], strict=True)
         return {
             "tags": [

@@ -1,4 +1,4 @@
-"""Raw text tagged inside a graph, in the windows that tasks/tagging/windows.py makes in Python.
+"""Tags raw text in a graph, in the windows that tasks/tagging/windows.py makes in Python.
 
 In: strings, and a model. Out: the words of each text with their tags and offsets.
 """
@@ -16,17 +16,17 @@ from official_bert.data.text.graph_tokenizer import readable
 def tag_words(
     model: Callable[[dict], tf.Tensor], texts: tf.Tensor, reader: TextReader, labels: Sequence[str]
 ) -> dict[str, tf.Tensor]:
-    """Tags the words of texts, words being what white space separates.
+    """Tags the words of texts, which are split at white space.
 
     Args:
-        model: encoder features to logits, float[windows, S, labels].
+        model: a function from encoder features to logits, float[windows, S, labels].
         texts: string[B].
-        reader: of the export.
-        labels: in the order of the logits.
+        reader: the reader of the export.
+        labels: the labels in the order of the logits.
 
     Returns:
-        `num_words`, int32[B]; `words` and `tags`, string[B, words], "" behind the last; `starts` and `ends`,
-        int32[B, words], their offsets in the text, in characters (code points), 0 behind the last.
+        `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word; `starts` and `ends`,
+        int32[B, words], their offsets in the text, in characters (code points), 0 after the last word.
     """
 
     def best(features):
@@ -34,7 +34,7 @@ def tag_words(
 
     pieces = reader.tokenizer.pieces(texts, unknown_words=True)
     windows = word_windows(pieces.ids, pieces.words, reader.max_seq_length, reader.vocab)
-    # Each word has one first piece, which one window owns; windows and words are in the order of the texts.
+    # Each first piece of a word belongs to exactly one window; windows and words are in the order of the texts.
     numbers = tf.boolean_mask(in_batches(best, windows.features, tf.int32), windows.is_own)
     starts, ends = pieces.word_starts, pieces.word_ends
     context = tf.gather(readable(texts), starts.value_rowids())

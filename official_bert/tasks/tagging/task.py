@@ -1,7 +1,7 @@
-"""Tagging words as a task: a softmax for the first piece of each word. Devlin et al. (2019), section 5.3.
+"""Word tagging as a task: a softmax for the first piece of each word. Devlin et al. (2019), section 5.3.
 
-In: files read by data/conll.py and cut into windows by tasks/tagging/windows.py. Out: what tasks/base.py asks for, and
-the predicted tags of each sentence.
+In: files read by data/conll.py and cut into windows by tasks/tagging/windows.py. Out: the methods of Task in
+tasks/base.py, and the predicted tags of each sentence.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _FILE_ENDINGS = (".conll", ".txt")
 
 @dataclasses.dataclass(frozen=True)
 class EncodedSentences:
-    """A data set as a model reads it, with the file that it is from.
+    """An encoded data set with its source file.
 
     Attributes:
-        source: the file.
+        source: the content of the file.
         words: the words in their windows.
     """
 
@@ -42,11 +42,11 @@ class EncodedSentences:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64[n], tokens of each window."""
+        """int64[n], tokens of each window, including the special tokens."""
         return self.words.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """A batch of windows; see EncodedWords."""
+        """Returns a batch of windows; see EncodedWords."""
         return self.words.features(rows, length)
 
 
@@ -54,26 +54,26 @@ class TaggingTask(Task):
     """The task of run_ner.py."""
 
     main_metric = "eval_f1"
-    unused_weights = ("bert/pooler",)  # the tags do not read it
+    unused_weights = ("bert/pooler",)  # the tagger does not read the pooled output
     text_inputs: ClassVar = {"text": [None]}
 
     def __init__(self, labels: Sequence[str] | None = None, document_context: bool = False):
-        """Sets how words are tagged.
+        """Sets the labels and the kind of windows.
 
         Args:
-            labels: all tags, in the order of the outputs; None to learn them from the training file.
-            document_context: whether a window is filled up with the text around its sentence.
+            labels: all tags, in the order of the outputs; None if they are taken from the training file.
+            document_context: whether a window includes the text around its sentence.
         """
         self.labels, self._document_context = labels, document_context
 
     @classmethod
     def from_settings(cls, variant: None, settings: Settings) -> Self:
-        """The task with the labels that were given, or else those of the checkpoint."""
+        """Makes the task with the labels that the flags give, or else with those of the checkpoint."""
         labels = settings.get("labels") or settings.get("checkpoint_labels")
         return cls(labels, settings.get("document_context", False))
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:
-        """The set's file; the training file teaches the labels."""
+        """Reads the set's file; the training file defines the labels."""
         names = [set_name + ending for ending in _FILE_ENDINGS]
         source = read_conll(data_files.path(set_name, names), set_name != "test")
         if set_name == "train":
@@ -81,14 +81,14 @@ class TaggingTask(Task):
         return {"": source}
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedSentences:
-        """The windows of the sentences."""
+        """Cuts the sentences into windows."""
         words = encoded_words(
             examples, self._known_labels(), max_seq_length, tokenizer, self._document_context
         )
         return EncodedSentences(examples, words)
 
     def build_model(self, config, use_one_hot_embeddings: bool) -> BertTagger:
-        """A BertTagger with an output for each label."""
+        """Returns a BertTagger with an output for each label."""
         return BertTagger(config, len(self._known_labels()), use_one_hot_embeddings)
 
     def _known_labels(self) -> Sequence[str]:
@@ -99,7 +99,7 @@ class TaggingTask(Task):
         return self.labels
 
     def losses(self, model, features: dict):
-        """Float32[B*S]: cross-entropy of the label of each piece; it means nothing where there is no label."""
+        """Float32[B*S]: the cross-entropy of each piece's label; undefined for pieces without a label."""
         return self._losses(model(features), features)
 
     def _losses(self, logits, features: dict):
@@ -111,9 +111,10 @@ class TaggingTask(Task):
         return ops.reshape(ops.cast(features["label_mask"], "float32"), [-1])
 
     def outputs(self, model, features: dict) -> dict:
-        """`tags`, int32[B, S], the most probable label of each piece.
+        """Returns `tags`, int32[B, S], the most probable label of each piece.
 
-        And `loss`, float32[B], the mean over the words of a window, and how many they are: `loss_weight`, float32[B].
+        Further outputs are `loss`, float32[B], the mean over the words of a window, and `loss_weight`, float32[B],
+        their number.
         """
         logits = model(features)
         mask = ops.cast(features["label_mask"], "float32")
@@ -126,14 +127,14 @@ class TaggingTask(Task):
         }
 
     def predictions(self, encoded: EncodedSentences, outputs: dict[str, np.ndarray]) -> list[list[str]]:
-        """The tags of each sentence of the file."""
+        """Returns the predicted tags of each sentence of the file."""
         numbers = encoded.words.of_words(outputs["tags"])
         return predicted_tags(encoded.source.sentences, numbers, self.labels)
 
     def metrics(self, encoded: EncodedSentences, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """What conlleval counts: `eval_precision`, `eval_recall`, `eval_f1` of all entities and of each type.
+        """Returns conlleval's scores: `eval_precision`, `eval_recall` and `eval_f1` of all entities and of each type.
 
-        And `eval_accuracy`, of the tags in the scheme of the file, as predictions.conll has them.
+        `eval_accuracy` compares tags in the scheme of the file, which predictions.conll has, too.
         """
         source = encoded.source
         targets = [[columns[-1] for columns in sentence.columns] for sentence in source.sentences]
@@ -147,7 +148,7 @@ class TaggingTask(Task):
         write_predictions(path, encoded.source, self.predictions(encoded, outputs))
 
     def serving_outputs(self, model, features: dict) -> dict:
-        """`logits` and `probabilities`, float32[B, S, labels], and `tags`, string[B, S], "" at padding.
+        """Returns `logits` and `probabilities`, float32[B, S, labels], and `tags`, string[B, S], "" at padding.
 
         Each piece has a tag; the tag of a word is that of its first piece.
         """
@@ -156,14 +157,14 @@ class TaggingTask(Task):
         return {
             "logits": logits,
             "probabilities": tf.nn.softmax(logits),
-            # Not tf.where of strings, which LiteRT lacks.
+            # LiteRT lacks tf.where for strings.
             "tags": tf.gather(
                 tf.constant(["", *self.labels]), tf.where(features["input_mask"] > 0, best + 1, 0)
             ),
         }
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """The words of each text with their tags and offsets; see tasks/tagging/in_graph.py."""
+        """Returns the words of each text with their tags and offsets; see tasks/tagging/in_graph.py."""
         # Imported here because it needs tensorflow_text, which only exports of text need.
         from official_bert.tasks.tagging.in_graph import tag_words
 
@@ -171,5 +172,5 @@ class TaggingTask(Task):
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> TaggingClient:
-        """Asks for a tag for each word of a text."""
+        """Returns a client that asks for a tag for each word of a text."""
         return TaggingClient(model)
