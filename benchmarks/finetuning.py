@@ -55,8 +55,7 @@ def our_run(benchmark: tasks.Benchmark, options) -> dict:
 
     timed("train", "train")
     timed("outputs", "eval")
-    modules = {"run_classifier": "classify", "run_ner": "tag", "run_swag": "choose", "run_squad": "squad"}
-    importlib.import_module(f"official_bert.runners.{modules[benchmark.script]}").run(options)
+    importlib.import_module(f"official_bert.runners.{benchmark.script}").run(options)
     lines = (pathlib.Path(options.output_dir) / "eval_results.txt").read_text().splitlines()
     results = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
     return {"results": results} | secs
