@@ -92,12 +92,11 @@ def folder(tmp_path_factory) -> pathlib.Path:
     """Where a reader has done all that the document says, outside the repository."""
     folder = tmp_path_factory.mktemp("reader")
     model = toy.make_bert_base_dir(folder / "model")
-    (model / "checkpoint").write_text('model_checkpoint_path: "bert_model.ckpt"\n')
     (folder / "tickets.py").write_text(TICKETS)
     (folder / "highlights.py").write_text(HIGHLIGHTS)
     write_data(folder)
     python = pathlib.Path(sys.executable).parent
-    places = {"REPOSITORY": str(ROOT), "MODEL": str(model), "PATH": f"{python}:{os.environ['PATH']}"}
+    places = {"REPOSITORY": str(ROOT), "BERT_BASE_DIR": str(model), "PATH": f"{python}:{os.environ['PATH']}"}
 
     def run(commands: str):
         return subprocess.run(
