@@ -62,8 +62,8 @@ SETTINGS = {
         initializer_range=0.02,
     ),
     "short": Setting(
-        num_train_steps=1500,
-        num_warmup_steps=150,
+        num_train_steps=1200,
+        num_warmup_steps=120,
         dupe_factor=10,
         vocab_size=1000,
         max_seq_length=32,
