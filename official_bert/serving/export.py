@@ -78,7 +78,7 @@ def export_version(
         if isinstance(error, (OSError, tf.errors.OpError)):
             reason = getattr(error, "strerror", None) or getattr(error, "message", error)
             raise InputError(
-                f"--export_dir={export_dir}: cannot be written ({reason}); make room or name another place"
+                f"--export_dir={export_dir}: cannot be written ({reason}); make room or name another folder"
             ) from error
         raise
 
