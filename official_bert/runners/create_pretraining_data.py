@@ -1,6 +1,6 @@
-"""Makes pre-training records of raw text: what create_pretraining_data.py does once its flags are read.
+"""Makes pre-training records of raw text: the runner of create_pretraining_data.py.
 
-In: text files and a vocabulary. Out: TFRecord files, which take their names only when all of them are complete.
+In: text files and a vocabulary. Out: TFRecord files, which get their names only when all of them are complete.
 """
 
 import random
@@ -22,8 +22,8 @@ def run(options: PretrainingDataOptions) -> random.Random:
     """Writes the records and returns the random generator as the creation left it.
 
     Raises:
-        InputError: no file matches, the files hold no text, the vocabulary lacks a special token, an output cannot
-            be written.
+        InputError: no file matches, the files contain no text, the vocabulary lacks a special token, or an output
+            cannot be written.
     """
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     vocabulary = InstanceVocabulary.of(tokenizer.vocab)
@@ -36,7 +36,7 @@ def run(options: PretrainingDataOptions) -> random.Random:
         do_whole_word_mask=options.do_whole_word_mask,
     )
     input_files = files.expand(options.input_file, "input_file")
-    # Opened first: what cannot be written should not cost hours.
+    # The outputs are opened first, so that a path that cannot be written does not waste hours.
     with open_example_files(options.output_file) as example_files:
         log_files("Reading from input files", input_files)
         documents = read_documents(input_files, tokenizer, options.num_workers, Progress("tokens read"))

@@ -1,4 +1,4 @@
-"""Exports of checkpoints for servers: the job of export_saved_model.py.
+"""Exports checkpoints for servers: the runner of export_saved_model.py.
 
 In: a checkpoint with its configuration, vocabulary and labels. Out: the next version in export_dir.
 """
@@ -18,7 +18,7 @@ def run(options: ExportOptions):
     """Exports a checkpoint.
 
     Raises:
-        InputError: options or files that cannot be used, or a checkpoint without the weights of the task.
+        InputError: an option or a file cannot be used, or the checkpoint lacks weights of the task.
     """
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = read_model_files(options)
@@ -37,7 +37,7 @@ def run(options: ExportOptions):
 
 
 def _make_task(options: ExportOptions) -> ServedTask:
-    """The task with the labels that were given, or that lie beside the checkpoint."""
+    """Makes the task with the labels that the flags give, or with those beside the checkpoint."""
     beside = read_labels_beside(options.init_checkpoint)
     task = registry.make_task(options.task_name, vars(options) | {"checkpoint_labels": beside})
     known = task.labels

@@ -1,7 +1,7 @@
-"""Fine-tuning, evaluation and prediction of a text classifier, or of a task of the user's own: run_classifier.py's job.
+"""Fine-tuning, evaluation and prediction of a text classifier or of a user's task: the runner of run_classifier.py.
 
-In: a task's files, a vocabulary, a configuration, a checkpoint. Out, in output_dir: what every fine-tuning leaves, and
-test_results.tsv, or what the user's task writes.
+In: a task's files, a vocabulary, a configuration, a checkpoint. Out, in output_dir: the files of a fine-tuning run, and
+test_results.tsv or the prediction files of the user's task.
 """
 
 from official_bert.jobs.fine_tune import fine_tune
@@ -11,12 +11,12 @@ from official_bert.tasks import registry
 
 
 def run(options: ClassificationOptions) -> Score | None:
-    """Trains, evaluates and predicts, in this order; or makes a search of such runs.
+    """Trains, evaluates and predicts, in this order, or runs a search over such runs.
 
     Returns:
         The score on the first dev set, if it was evaluated.
 
     Raises:
-        InputError: options or files that cannot be used.
+        InputError: an option or a file cannot be used.
     """
     return fine_tune(options, options.task_name, "run_classifier", family=registry.CLASSIFICATION)

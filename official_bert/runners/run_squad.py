@@ -1,6 +1,6 @@
-"""Fine-tuning and prediction on SQuAD: the job of run_squad.py.
+"""Fine-tuning and prediction on SQuAD: the runner of run_squad.py.
 
-In: SQuAD files, a vocabulary, a configuration, a checkpoint. Out, in output_dir: what every fine-tuning leaves,
+In: SQuAD files, a vocabulary, a configuration, a checkpoint. Out, in output_dir: the files of a fine-tuning run,
 predictions.json, nbest_predictions.json, null_odds.json, logits.npz, eval_results.txt.
 """
 
@@ -33,18 +33,18 @@ UNTUNED_THRESHOLD = 0.0
 _LOGGED_WINDOWS = 1000
 _LOGITS, _THRESHOLD_LOGITS = "logits.npz", "threshold_logits.npz"
 
-# The logits of each window of a set, which are also kept in a file of the given name, or read from one.
+# Returns the logits of each window of a set, and writes them to, or reads them from, files of the given name.
 _Results = Callable[[EncodedQuestions, str, Mapping[str, object]], list[RawResult]]
 
 
 def run(options: SquadOptions) -> Score | None:
-    """Trains and predicts, in this order; or makes a search of such runs.
+    """Trains and predicts, in this order, or runs a search over such runs.
 
     Returns:
-        The score of the predicted file, if it has answers.
+        The score on --predict_file, if it has answers.
 
     Raises:
-        InputError: options or files that cannot be used.
+        InputError: an option or a file cannot be used.
     """
     _check(options)
     threshold_set = _read_threshold_set(options)
@@ -56,7 +56,7 @@ def run(options: SquadOptions) -> Score | None:
 
 
 def _check(options: SquadOptions):
-    """The original's checks in its order, then those of the new flags."""
+    """Makes the original's checks in its order, then those of the new flags."""
     tokenization.validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     if not (options.do_train or options.do_predict):
         raise InputError("at least one of --do_train and --do_predict must be True")
@@ -97,7 +97,7 @@ def _check_ensemble(options: SquadOptions):
 
 
 def _check_answers(options: SquadOptions):
-    """Refuses, before any training, files without the true answers that a search, an evaluation or a tuning needs."""
+    """Refuses, before training, files that lack the true answers that a search, an evaluation or tuning needs."""
     has_answers = functools.cache(lambda path: read_gold_answers(path) is not None)
     if options.search and not has_answers(options.predict_file):
         raise InputError(
@@ -131,7 +131,7 @@ def _nothing_to_tune_on(path: str) -> InputError:
 
 
 def _predict_with_model(fine_tuning: FineTuning, sets: RunSets, threshold_set: QuestionSet | None):
-    """Answers --predict_file with the model, and keeps its logits for ensembles."""
+    """Answers --predict_file with the model, and writes its logits for ensembles."""
     options = fine_tuning.options
 
     def results(encoded: EncodedQuestions, logits_name: str, made_from: Mapping[str, object]):
@@ -146,11 +146,11 @@ def _predict_with_model(fine_tuning: FineTuning, sets: RunSets, threshold_set: Q
     scores = prediction.answer(sets.encoded("test"))
     if scores is not None:
         fine_tuning.write_results(scores)
-    fine_tuning.task = prediction.task  # with the threshold that an export records
+    fine_tuning.task = prediction.task  # its threshold goes into the record of an export
 
 
 def _predict_with_ensemble(options: SquadOptions, threshold_set: QuestionSet | None):
-    """Answers --predict_file with the mean of the logits of several runs; no model is built."""
+    """Answers --predict_file with the mean of the logits of several runs, without building a model."""
     strategy = distribution.make_strategy(options)
     _, tokenizer = read_model_files(options)
     task = SquadTask(SquadRules.from_settings(vars(options)))
@@ -170,10 +170,10 @@ def _predict_with_ensemble(options: SquadOptions, threshold_set: QuestionSet | N
 
 
 class _Prediction:
-    """Answers to a file, from the logits of a model or of an ensemble.
+    """Answers a file with the logits of a model or of an ensemble.
 
     Attributes:
-        task: with the threshold by which the answers were chosen.
+        task: the task with the threshold that chose the answers.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class _Prediction:
         """Writes the answers to the questions of --predict_file.
 
         Returns:
-            The content of eval_results.txt; None for a file without true answers.
+            The scores for eval_results.txt; None for a file without true answers.
         """
         options = self._options
         logging.info("***** Running predictions *****")
@@ -207,7 +207,7 @@ class _Prediction:
         return scores if options.threshold_file else scores | self._untuned(encoded, candidates)
 
     def _tune(self, encoded: EncodedQuestions, candidates: Candidates):
-        """Takes the threshold of the best F1 on --threshold_file, or on the predicted file itself."""
+        """Sets the threshold that gives the best F1 on --threshold_file, or on the predicted file itself."""
         questions = self._threshold_set
         if questions:
             encoded = self.task.encode(questions, self._tokenizer, self._options.max_seq_length, "test")
@@ -217,7 +217,7 @@ class _Prediction:
         logging.info("  Null score diff threshold = %r", self.task.rules.null_score_diff_threshold)
 
     def _untuned(self, encoded: EncodedQuestions, candidates: Candidates) -> dict[str, float]:
-        """The scores by a threshold that has not seen the true answers, and the mark that the other has."""
+        """Returns the scores with an untuned threshold, and a mark that the other one was tuned on the same file."""
         logging.warning(
             "The threshold was tuned on the predicted file: its scores are too good; see untuned_exact and untuned_f1"
         )
@@ -227,7 +227,7 @@ class _Prediction:
         return untuned | {"threshold_is_tuned_on_predicted_file": 1}
 
     def _candidates(self, encoded: EncodedQuestions, path: str, logits_name: str) -> Candidates:
-        """N-best lists of a file."""
+        """Extracts the n-best lists of a file."""
         options = self._options
         logging.info("  Num orig examples = %d", len(encoded.examples))
         logging.info("  Num split examples = %d", len(encoded.windows))
@@ -245,7 +245,7 @@ class _Prediction:
 
 
 def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> list[RawResult]:
-    """The logits of a member of an ensemble."""
+    """Reads the logits of a member of an ensemble."""
     path = os.path.join(folder, name)
     if not files.exists(path):
         flags = "--do_predict" if name == _LOGITS else "--do_predict and --threshold_file"
@@ -254,7 +254,7 @@ def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> l
 
 
 class _Announced:
-    """A set that logs how many of its windows have been asked for, as the original did of its results."""
+    """An encoded set that logs how many of its windows were requested, as the original logs its results."""
 
     def __init__(self, encoded: EncodedWindows):
         self._encoded, self.lengths = encoded, encoded.lengths

@@ -1,7 +1,7 @@
-"""Fine-tuning, evaluation and prediction of choices: the job of run_swag.py.
+"""Fine-tuning, evaluation and prediction of multiple choice: the runner of run_swag.py.
 
-In: files of SWAG or CODAH, a vocabulary, a configuration, a checkpoint. Out, in output_dir: what every fine-tuning
-leaves, and test_results.tsv.
+In: files of SWAG or CODAH, a vocabulary, a configuration, a checkpoint. Out, in output_dir: the files of a fine-tuning
+run, and test_results.tsv.
 """
 
 from official_bert.jobs.fine_tune import fine_tune
@@ -10,12 +10,12 @@ from official_bert.options.choice import ChoiceOptions
 
 
 def run(options: ChoiceOptions) -> Score | None:
-    """Trains, evaluates and predicts, in this order; or makes a search of such runs.
+    """Trains, evaluates and predicts, in this order, or runs a search over such runs.
 
     Returns:
         The score on the dev set, if it was evaluated.
 
     Raises:
-        InputError: options or files that cannot be used.
+        InputError: an option or a file cannot be used.
     """
     return fine_tune(options, options.task_name, "run_swag")

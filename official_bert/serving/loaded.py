@@ -1,4 +1,4 @@
-"""An exported model in this process: its signatures as functions of numpy arrays, and the files that it carries.
+"""Loads an exported model: its signatures as functions of numpy arrays, and the files that it contains.
 
 In: a version's folder, or the folder of versions. Out: `LoadedModel`.
 """
@@ -24,14 +24,14 @@ RECORD_FILE = "assets.extra/export.json"
 
 
 class Record(NamedTuple):
-    """What an export says of itself.
+    """The content of an export's record file.
 
     Attributes:
-        task_name: of the task, as export_saved_model.py takes it.
+        task_name: the name of the task, as for export_saved_model.py.
         family: key of the task's class in tasks/registry.py.
-        settings: values by flag that whoever asks the model with text must know.
-        flags: of the script that exported, to repeat it.
-        versions: of the packages that it ran on.
+        settings: the values by flag name that a client of the model needs.
+        flags: the flags of the script that made the export, to repeat it.
+        versions: the versions of the packages that made the export.
     """
 
     task_name: str
@@ -42,12 +42,12 @@ class Record(NamedTuple):
 
 
 class LoadedModel:
-    """A SavedModel of export_saved_model.py.
+    """A loaded SavedModel of export_saved_model.py.
 
     Attributes:
         path: the version's folder.
-        record: of the export.
-        labels: in the order of the outputs; None where there are none.
+        record: the record of the export.
+        labels: the labels in the order of the outputs; None if the task has none.
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
     """
@@ -56,10 +56,10 @@ class LoadedModel:
         """Loads a model.
 
         Args:
-            model_dir: a version's folder, or a folder of versions, of which the newest is taken.
+            model_dir: a version's folder, or a folder of versions, of which the newest is loaded.
 
         Raises:
-            InputError: no model there, or none of this package's exports.
+            InputError: the folder has no model, or one that this package did not export.
         """
         self.path = _version_folder(model_dir)
         self.record = self._read_record()
@@ -82,15 +82,15 @@ class LoadedModel:
 
     @property
     def vocab_file(self) -> str:
-        """Path of the vocabulary."""
+        """The path of the vocabulary."""
         return os.path.join(self.path, "assets", "vocab.txt")
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs of a signature.
+        """Runs a signature and returns its outputs.
 
         Args:
             signature: its name.
-            inputs: by name; those that the signature does not take are left out.
+            inputs: arrays by name; those that the signature does not have are ignored.
         """
         tensors = {name: tf.constant(inputs[name]) for name in self.inputs[signature]}
         return {name: value.numpy() for name, value in self._signatures[signature](**tensors).items()}
@@ -131,7 +131,7 @@ def _register_text_ops(path: str):
 
 @contextlib.contextmanager
 def _quiet():
-    """Keeps back TensorFlow's warnings that an export has no gradients, which it is not meant to have."""
+    """Suppresses TensorFlow's warnings that an export has no gradients, which no export needs."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:

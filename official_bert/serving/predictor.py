@@ -1,6 +1,6 @@
-"""Answers to texts from an exported model: `official_bert.Predictor`.
+"""Answers texts with an exported model: `official_bert.Predictor`.
 
-In: the folder of an export. Out: an object that is called with texts and gives what predict.py writes.
+In: the folder of an export. Out: an object that is called with texts and returns the answers that predict.py writes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from official_bert.tasks.clients import Row, Texts
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.prediction import predict
 
-WINDOW_BATCHES = 16  # of requests that are put in order by length
-_OF_PREDICTOR = ("model_dir", "batch_size")  # the other options are settings of the client
+WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
+_OF_PREDICTOR = ("model_dir", "batch_size")  # all other options are settings of the client
 
 
 class Predictor:
-    """A model that was loaded once and answers text.
+    """A loaded model that answers texts.
 
         predictor = Predictor("exports/mrpc")
         predictor("The cat sat.", "A cat was sitting.")  # {"label": "1", "probabilities": {"0": ..., "1": ...}}
@@ -35,21 +35,21 @@ class Predictor:
     Attributes:
         columns: names of the texts of a request, in order: `text_a` and `text_b`; `question` and `context`;
             `context` and `ending0` to `ending3`.
-        num_required: how many of them must be given.
-        path: the version that was loaded.
+        num_required: how many of them a request must have; the rest are optional.
+        path: the folder of the loaded version.
     """
 
     def __init__(self, model_dir: str, batch_size: int = 32, **settings: Any):
         """Loads a model.
 
         Args:
-            model_dir: a version's folder, or an export_dir, of which the newest version is taken.
-            batch_size: examples that the model is given at once.
-            **settings: other flags of predict.py that say how a model answers, such as
+            model_dir: a version's folder, or an export_dir, of which the newest version is loaded.
+            batch_size: number of examples that the model processes at once.
+            **settings: further flags of predict.py that change the answers of a model, such as
                 null_score_diff_threshold=-1.5.
 
         Raises:
-            InputError: no model there, or one that cannot be used so.
+            InputError: there is no model, or it cannot be used with these settings.
         """
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size}: must be positive")
@@ -69,17 +69,17 @@ class Predictor:
         self.columns, self.num_required = self._client.columns, self._client.num_required
 
     def __call__(self, *texts: str) -> dict:
-        """The answer to one request: a text, or the texts of `columns`."""
+        """Answers one request: a text, or the texts of `columns`."""
         return next(self.answers([texts]))
 
     def answers(self, requests: Iterable[str | Texts]) -> Iterator[dict]:
-        """The answers to many requests, in their order; read, and answered, a few batches at a time.
+        """Answers many requests in their order; it reads and answers a few batches at a time.
 
         Args:
-            requests: each a text, or its texts.
+            requests: requests of one text, as a string, or of several texts.
 
         Raises:
-            InputError: a request that the model cannot answer, see `check`.
+            InputError: the model cannot answer a request, see `check`.
         """
         requests = ((request,) if isinstance(request, str) else request for request in requests)
         while window := list(itertools.islice(requests, self._batch_size * WINDOW_BATCHES)):
@@ -91,13 +91,13 @@ class Predictor:
         """Refuses a request that the model cannot answer.
 
         Raises:
-            InputError: says why.
+            InputError: the model cannot answer the request.
         """
         self._client.check(texts)
 
 
 def _refuse_recorded(given: Mapping[str, Any], model: LoadedModel):
-    """An export of text has its settings in its graph."""
+    """Refuses changes of settings that are fixed in the graph of an export of text."""
     for name in given:
         if name in model.record.settings:
             raise InputError(
@@ -106,7 +106,7 @@ def _refuse_recorded(given: Mapping[str, Any], model: LoadedModel):
 
 
 class _ServedModel:
-    """An export as tasks/clients.py describes it, for a client."""
+    """An export in the form of tasks/clients.py's ServedModel."""
 
     def __init__(self, model: LoadedModel, batch_size: int):
         settings = model.record.settings
@@ -131,7 +131,7 @@ class _ServedModel:
         )
 
     def run_texts(self, texts: Mapping[str, Sequence], signature: str = "serving_text") -> list[Row]:
-        # TensorFlow reads bytes; names that the signature does not take, such as a second text, are left out.
+        # TensorFlow reads bytes; inputs that the signature does not have, such as a second text, are left out.
         inputs = {
             name: np.vectorize(str.encode, otypes=[object])(np.array(texts[name], object))
             for name in self.inputs[signature]
@@ -140,7 +140,7 @@ class _ServedModel:
         sizes = sum(
             np.vectorize(len)(values).reshape(num_requests, -1).sum(axis=1) for values in inputs.values()
         )
-        # Requests of like length together: a batch is padded to its longest.
+        # Requests of similar length share a batch, because a batch is padded to its longest request.
         order = np.argsort(-sizes, kind="stable")
         found: list[Row] = [{} for _ in range(num_requests)]
         for start in range(0, num_requests, self._batch_size):

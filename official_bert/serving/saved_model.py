@@ -1,8 +1,7 @@
-"""A model with its weights as the next version in a folder that a server watches.
+"""Exports a model and its weights as the next version in a folder that a server watches.
 
-In: a task, its model, and options that say how text becomes ids. Out, in export_dir/<version>/: the SavedModel, of
-tensors or of raw text, in assets vocab.txt, in assets.extra bert_config.json, labels.txt, export.json and requests for
-the warm-up.
+In: a task, its model, and options for tokenizing text. Out, in export_dir/<version>/: a SavedModel of tensors or of raw
+text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json and warm-up requests in assets.extra.
 """
 
 from __future__ import annotations
@@ -44,19 +43,19 @@ def export_model(
     model: keras.Model,
     config: BertConfig,
 ) -> str:
-    """Exports a model that has its weights.
+    """Exports a model with its weights.
 
     Args:
-        options: with the export's folder, the vocabulary and how text is tokenized.
+        options: the options, which contain the folder of the export, the vocabulary and how text is tokenized.
         task_name: as in ExportOptions.
-        task: what the model does.
-        model: of `task.build_model`.
-        config: of the encoder.
+        task: the task of the model.
+        model: a model of `task.build_model`.
+        config: the configuration of the encoder.
 
     Returns:
-        The version's folder.
+        The folder of the version.
     """
-    with tempfile.TemporaryDirectory() as folder:  # of the assets, until they are saved
+    with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         if options.export_text:
             content = _text_content(options, task, model, folder)
         else:
@@ -77,10 +76,10 @@ def export_model(
 
 
 def check_text_export(task: ServedTask):
-    """Refuses what --export_text cannot export.
+    """Refuses tasks that --export_text cannot export.
 
     Raises:
-        InputError: a task that answers no text, or no tensorflow_text.
+        InputError: the task does not answer text, or tensorflow_text is missing.
     """
     if not task.text_inputs:
         raise InputError(
@@ -96,13 +95,13 @@ def check_text_export(task: ServedTask):
 
 
 class _Content(NamedTuple):
-    """The part of an export that differs between exports of tensors and of text.
+    """The part of an export that depends on its kind: tensors or text.
 
     Attributes:
-        signatures: by name.
-        requests: for the warm-up.
-        resources: used by the signatures beside the weights.
-        extra_files: contents by path.
+        signatures: the signatures by name.
+        requests: the requests of the warm-up.
+        resources: the resources of the signatures other than weights.
+        extra_files: the contents of further files by path.
     """
 
     signatures: dict[str, Callable]
@@ -117,7 +116,7 @@ def _tensor_content(
     model: keras.Model,
     config: BertConfig,
 ) -> _Content:
-    """Signatures of token ids and of records."""
+    """Makes the signatures of token ids and of records."""
     signatures = tensor_signatures(functools.partial(task.serving_outputs, model), config, task.num_choices)
     requests = warmup.tensor_requests(options.max_seq_length, task.num_choices)
     for name, outputs in task.position_signatures(model).items():
@@ -130,9 +129,9 @@ def _tensor_content(
 def _text_content(
     options: ExportOptions | FineTuningOptions, task: ServedTask, model: keras.Model, folder: str
 ) -> _Content:
-    """Signatures of strings; the vocabulary is an asset of theirs, which is written into a folder."""
+    """Makes the signatures of strings; their vocabulary is an asset, which is written into `folder`."""
     check_text_export(task)
-    # Only here: the other exports need no tensorflow_text.
+    # Imported here because exports of tensors do not need tensorflow_text.
     from official_bert.data.text.graph_tokenizer import TextTokenizer
 
     full = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
@@ -147,7 +146,7 @@ def _text_content(
 
 
 def _record(options: ExportOptions | FineTuningOptions, task_name: str, task: ServedTask) -> bytes:
-    """The content of export.json: how a client asks the model, and the flags to repeat the export with."""
+    """Returns the content of export.json: the settings for clients, and the flags to repeat the export with."""
     reading = ("max_seq_length", "do_lower_case", "strip_accents", "export_text")
     record = Record(
         task_name=registry.canonical_name(task_name),

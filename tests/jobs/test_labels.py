@@ -1,4 +1,4 @@
-"""What a model's outputs stand for: labels lie beside its checkpoints and go with them."""
+"""Tests that labels are kept beside a model's checkpoints and loaded with them."""
 
 import dataclasses
 import re

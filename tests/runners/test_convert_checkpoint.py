@@ -1,4 +1,4 @@
-"""convert_checkpoint.py as a process: files of both forms, and the sentence for what cannot be converted."""
+"""Runs convert_checkpoint.py as a process: files of both formats, and errors for what cannot be converted."""
 
 import json
 import os

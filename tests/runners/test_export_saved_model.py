@@ -1,4 +1,4 @@
-"""Exports of every kind of task answer what the scripts predict: from Python, and from a C program."""
+"""Tests that exports of every kind of task give the scripts' predictions, from Python and from a C program."""
 
 import json
 import pathlib

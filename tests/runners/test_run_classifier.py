@@ -1,4 +1,4 @@
-"""What a classification run refuses before it trains; its results are tested with the script."""
+"""Tests what run_classifier refuses before training; its results are tested with the script."""
 
 import dataclasses
 

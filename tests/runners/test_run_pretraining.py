@@ -1,4 +1,4 @@
-"""What a pre-training run does with its flags, files and folders, in one process."""
+"""Tests a pre-training run with its flags, files and folders, in one process."""
 
 import json
 import math

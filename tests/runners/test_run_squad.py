@@ -1,4 +1,4 @@
-"""What a SQuAD run refuses before it begins; its results are tested with the script."""
+"""Tests what run_squad refuses before training or prediction; its results are tested with the script."""
 
 import json
 

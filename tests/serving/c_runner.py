@@ -1,7 +1,7 @@
-"""Signatures of a SavedModel run by a C program: tests/serving/saved_model_runner.c, built with the system's compiler.
+"""Runs signatures of a SavedModel with a C program: tests/serving/saved_model_runner.c, built by the system's compiler.
 
-In: requests, inputs by name. Out: what the signature's outputs are, by name, or the error. The program is linked with
-the TensorFlow library inside the pip package; it has no Python in it.
+In: requests, inputs by name. Out: the signature's outputs by name, or the error. The program is linked with the
+TensorFlow library inside the pip package and contains no Python.
 """
 
 import os

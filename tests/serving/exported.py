@@ -1,7 +1,7 @@
-"""Small exported models, one of each kind of task, and what they must answer.
+"""Small exported models, one of each kind of task, and their expected outputs.
 
-The checkpoints hold weights of a size at which answers differ; a model that read them in its own way gives the
-expected values.
+The checkpoints hold weights that are large enough to give different answers; a model that loads them independently
+gives the expected values.
 """
 
 import functools
@@ -132,7 +132,7 @@ def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:
 
 
 def expected(exported: Exported, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the task's scripts make of a batch, under the names of the signatures' outputs."""
+    """Computes the outputs of the task's scripts for a batch, under the names of the signatures' outputs."""
     task, model = exported.task, exported.model
     if isinstance(task, PretrainingTask):
         encoded = model.bert(*features.values())

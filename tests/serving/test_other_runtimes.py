@@ -1,4 +1,4 @@
-"""Exports of every kind of task in ONNX and LiteRT answer as the SavedModel does; the page of docs as it stands."""
+"""Tests that exports of every kind of task give the same answers in ONNX and LiteRT, with the documented commands."""
 
 import os
 import pathlib
@@ -72,7 +72,7 @@ def texts(values: np.ndarray) -> np.ndarray:
 
 
 def to_onnx(monkeypatch, saved_model: pathlib.Path, output: pathlib.Path, signature: str):
-    """What the documented command does, in this process."""
+    """Runs the documented command in this process."""
     flags = ["--saved-model", saved_model, "--signature_def", signature, "--opset", "17", "--output", output]
     monkeypatch.setattr(sys, "argv", ["convert", *map(str, flags)])
     with mock.patch.dict(os.environ):  # the converter sets TensorFlow's log level for whatever comes after it
@@ -82,7 +82,7 @@ def to_onnx(monkeypatch, saved_model: pathlib.Path, output: pathlib.Path, signat
 
 
 def to_litert(saved_model: pathlib.Path, output: pathlib.Path):
-    """What the documented command does, in this process."""
+    """Runs the documented command in this process."""
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=["serving_default"])
     output.write_bytes(converter.convert())
 

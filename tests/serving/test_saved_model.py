@@ -1,4 +1,4 @@
-"""Exports that read raw text answer what the scripts predict: from Python, and from a C program."""
+"""Tests that exports of raw text give the scripts' predictions, from Python and from a C program."""
 
 import functools
 import json
@@ -105,7 +105,7 @@ def request_of(kind: str, rows: slice) -> dict[str, np.ndarray]:
 
 
 def of_script(made: Exported, request: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the task's script makes of a request, under the names of the signature's outputs."""
+    """Computes the answer of the task's script to a request, under the names of the signature's outputs."""
     kind = made.options.task_name
     tokenizer = FullTokenizer(made.options.vocab_file)
     texts = {name: np.vectorize(bytes.decode, otypes=[object])(values) for name, values in request.items()}

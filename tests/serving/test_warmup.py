@@ -1,4 +1,4 @@
-"""The warm-up file, read with TensorFlow Serving's own definitions, and its requests put to their signatures."""
+"""Reads the warm-up file with TensorFlow Serving's own definitions, and sends its requests to their signatures."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where the files of a run are found, and the loss of a task over several replicas' shares."""
+"""Tests how a run finds its files, and the loss of a task over the shares of several replicas."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tasks by name: those of the tables, and those of modules outside the package."""
+"""Tests finding tasks by name: those of the tables, and those of modules outside the package."""
 
 import sys
 

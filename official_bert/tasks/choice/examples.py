@@ -157,7 +157,7 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
             )
         if names[-1] != "answer" and row.fields[-1] in _LABELS:
             raise row.error(
-                f"has the answer {row.fields[-1]} in the place of an ending; give it {NUM_CHOICES} endings"
+                f"has the answer {row.fields[-1]} instead of an ending; give it {NUM_CHOICES} endings"
             )
         _, context, *choices = row.fields[: 2 + NUM_CHOICES]
         label = _label(row, row.fields[-1]) if labelled else None

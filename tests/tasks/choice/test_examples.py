@@ -95,7 +95,7 @@ def test_files_that_cannot_be_used(write, read, text, message):
         (read_swag, f"{HEADER}\n0,v,1,s,a,b,g,w,x,y,z,3\n", "line 2: has 12 columns and the header 11"),
         (read_codah, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
         (read_codah, "i\ts\ta\tb\tc\td\te\t1\n", f"line 1: has 8 columns {OF_CODAH}"),
-        (read_codah, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 in the place of an ending; give it 4"),
+        (read_codah, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 instead of an ending; give it 4"),
         (
             read_codah,
             "i\ts\ta\tb\tc\td\ni\ts\ta\tb\tc\tc\td\n",

@@ -1,8 +1,8 @@
-"""How far answers to raw text agree with those of run_squad.py: the figures of docs/serving.md.
+"""Measures how far answers to raw text agree with those of run_squad.py, for the table in docs/serving.md.
 
     python -m tests.tasks.squad.agreement CHECKPOINT_FOLDER SQUAD_JSON [QUESTIONS]
 
-The folder holds what run_squad.py leaves in its output_dir, and vocab.txt.
+The folder contains the files of a run_squad.py run's output_dir, and vocab.txt.
 """
 
 import collections
@@ -59,7 +59,7 @@ def read_questions(path: str, count: int) -> list[tuple[str, str]]:
 
 
 class Agreement(NamedTuple):
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         answers: the script's, in order.

@@ -1,4 +1,4 @@
-"""Windows as batches and as records, against the windows themselves."""
+"""Compares the batches and records of encoded windows with the windows themselves."""
 
 import numpy as np
 import pytest

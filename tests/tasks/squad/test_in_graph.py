@@ -1,4 +1,4 @@
-"""Answers chosen in the graph against those that run_squad.py chooses from the same logits."""
+"""Compares answers chosen in a graph with those that run_squad.py chooses by the same logits."""
 
 import random
 import shutil
