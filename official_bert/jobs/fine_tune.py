@@ -142,7 +142,7 @@ def _check_flags(options: FineTuningOptions):
     """Refuses runs without a task to do, checkpoints of the other case, and flags that contradict each other."""
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     if not (options.do_train or options.do_eval or options.do_predict):
-        raise InputError("at least one of --do_train, --do_eval and --do_predict must be True")
+        raise InputError("nothing to do: give --do_train, --do_eval or --do_predict")
     check_training_flags(options)
 
 

@@ -31,7 +31,7 @@ def run(options: PretrainingOptions):
         InputError: an option or a file cannot be used.
     """
     if not (options.do_train or options.do_eval):
-        raise InputError("at least one of --do_train and --do_eval must be True")
+        raise InputError("nothing to do: give --do_train or --do_eval")
     strategy = distribution.make_strategy(options)
     # Both are checked first, so that a wrong evaluation batch size does not waste a training run.
     for batch_size, flag, is_used in (

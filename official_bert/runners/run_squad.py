@@ -59,7 +59,7 @@ def _check(options: SquadOptions):
     """Makes the original's checks in its order, then those of the new flags."""
     tokenization.validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     if not (options.do_train or options.do_predict):
-        raise InputError("at least one of --do_train and --do_predict must be True")
+        raise InputError("nothing to do: give --do_train or --do_predict")
     if options.do_train and not options.train_file:
         raise InputError("--train_file: must be given with --do_train")
     if options.do_predict and not options.predict_file:

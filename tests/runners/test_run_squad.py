@@ -38,13 +38,13 @@ def run(base, **given):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "at least one of --do_train and --do_predict"),
+        ({}, "nothing to do: give --do_train or --do_predict"),
         ({"do_train": True}, "--train_file: must be given"),
         ({"do_predict": True}, "--predict_file: must be given"),
         ({"do_predict": True, "predict_file": "f", "max_seq_length": 513}, "max_position_embeddings=512"),
         (
             {"do_predict": True, "predict_file": "f", "max_seq_length": 11},
-            "greater than --max_query_length=8",
+            "leaves no room for a document beside --max_query_length=8 question tokens",
         ),
         (
             {"do_predict": True, "predict_file": "f", "null_score_diff_threshold": "auto"},

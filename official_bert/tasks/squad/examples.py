@@ -151,7 +151,7 @@ def _check_one_answer(question: dict, version_2_with_negative: bool, where: str)
         remedy = 'give it one, or "is_impossible": true'
     else:
         remedy = "pass --version_2_with_negative if some questions have none"
-    raise InputError(f"{where}: has {len(answers)} answers, training needs exactly 1 answer; {remedy}")
+    raise InputError(f"{where}: has {len(answers)} answers, but a question to train on has one; {remedy}")
 
 
 def _add_answer(
@@ -174,7 +174,7 @@ def _add_answer(
     cleaned = " ".join(text.split())
     if cleaned and cleaned in found:
         return True
-    logging.warning("Could not find answer: '%s' vs. '%s'", found, cleaned)
+    logging.warning("The document has '%s' where the answer '%s' should be", found, cleaned)
     return False
 
 

@@ -42,14 +42,14 @@ class FinalText:
         tok_text = " ".join(filter(None, map(self._spaced, orig_text.split(" "))))
         start = tok_text.find(pred_text)
         if start < 0:
-            self._log("Unable to find text: '%s' in '%s'", pred_text, orig_text)
+            self._log("'%s' does not occur in the words '%s'", pred_text, orig_text)
             return orig_text
         if len(orig_text) - orig_text.count(" ") != len(tok_text) - tok_text.count(" "):
-            self._log("Length not equal after stripping spaces: '%s' vs '%s'", orig_text, tok_text)
+            self._log("Normalization changed the number of characters: '%s' became '%s'", orig_text, tok_text)
             return orig_text
         end = start + len(pred_text) - 1
         if end < start or " " in (tok_text[start], tok_text[end]):
-            self._log("Couldn't map the ends of '%s' in '%s'", pred_text, tok_text)
+            self._log("'%s' begins or ends between two words of '%s'", pred_text, tok_text)
             return orig_text
         # Both texts have the same characters apart from spaces, so counting characters before the match aligns them.
         first, last = (_unspaced(orig_text, at - tok_text.count(" ", 0, at)) for at in (start, end))

@@ -72,6 +72,6 @@ class SquadRules:
         """
         if not self.has_room:
             raise InputError(
-                f"--max_seq_length={self.max_seq_length}: must be greater than --max_query_length="
-                f"{self.max_query_length} + 3"
+                f"--max_seq_length={self.max_seq_length}: leaves no room for a document beside --max_query_length="
+                f"{self.max_query_length} question tokens and 3 special tokens; raise it, or lower --max_query_length"
             )
