@@ -6,12 +6,14 @@ of its README: an independent implementation stays within them, and every known 
 
 import json
 import pathlib
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
+from tests import training_state
 from tests.shared import ROOT, shared
 
 OUTPUTS, LOSSES, GRADIENTS, TRAINING_LOSSES, FINAL_WEIGHTS, SLOTS = 1e-5, 5e-6, 5e-5, 1e-5, 2e-5, 2e-6
@@ -52,6 +54,17 @@ def named_weights(pretrainer: BertPretrainer) -> list[tuple[str, tf.Variable]]:
     return [
         (weight.path.removeprefix("pretrainer/"), weight.value) for weight in pretrainer.trainable_variables
     ]
+
+
+def assert_state_as_recorded(variables: Mapping, recorded: Mapping):
+    """Weights, slots and step count are those of a recorded training run.
+
+    Args:
+        variables: by name in a checkpoint.
+        recorded: content of a training.npz, which holds the losses, too.
+    """
+    expected = {name: value for name, value in recorded.items() if name != "losses"}
+    training_state.assert_close(variables, expected, weights=FINAL_WEIGHTS, first_moments=SLOTS)
 
 
 def largest_difference(actual, expected) -> float:

@@ -1,5 +1,6 @@
 """run_pretraining.py as its users start it: a process, from the original's command lines, killed in between."""
 
+import itertools
 import json
 import signal
 import subprocess
@@ -8,10 +9,22 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests import toy
+from official_bert.data.records.pretraining_input import reading_key, training_dataset
+from official_bert.features import pretraining_features
+from official_bert.training.batches import TrainingBatches
+from official_bert.training.rng import seed_initial_weights
+from tests import toy, training_state
 from tests.checkpoints.sample import pretraining_shapes
-from tests.runners.pretraining_run import checkpoint_values, flags_of, scalars, write_records
+from tests.runners.pretraining_run import (
+    PREDICTIONS,
+    SEQ,
+    checkpoint_values,
+    flags_of,
+    scalars,
+    write_records,
+)
 from tests.scripts import flag_list, run_recorded, run_script
 from tests.shared import ROOT
 
@@ -110,8 +123,7 @@ def test_two_and_four_replicas_equal_one_device(base, tmp_path):
         for step, loss in losses["one"].items():
             np.testing.assert_allclose(losses[name][step], loss, atol=1e-5)
         np.testing.assert_allclose(evaluations[name], evaluations["one"], atol=1e-5)
-        for variable, value in weights["one"].items():
-            np.testing.assert_allclose(weights[name][variable], value, atol=1e-5, err_msg=variable)
+        training_state.assert_close(weights[name], weights["one"], weights=1e-6, first_moments=1e-7)
     records = [json.loads(line) for line in (tmp_path / "four" / "runs.jsonl").read_text().splitlines()]
     assert [record["num_replicas"] for record in records] == [4]
 
@@ -175,12 +187,28 @@ def test_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
     resumed = run_script("run_pretraining.py", *killed)
     assert "Restored checkpoint" in resumed.stderr
     expected = checkpoint_values(tmp_path / "whole" / "model.ckpt-400")
-    actual = checkpoint_values(tmp_path / "killed" / "model.ckpt-400")
-    assert sorted(actual) == sorted(expected)
-    for name, value in expected.items():
-        assert actual[name].tobytes() == value.tobytes(), name
+    training_state.assert_equal(checkpoint_values(tmp_path / "killed" / "model.ckpt-400"), expected)
+    for name in ("whole", "killed"):
+        assert_input_is_at(base / "records.tfrecord", tmp_path / name, step=400, seed=7)
     moved = checkpoint_values(base / "bert_model.ckpt")
     assert any(np.abs(expected[name] - value).max() > 1e-3 for name, value in moved.items())
+
+
+def assert_input_is_at(records, output_dir, step: int, seed: int):
+    """The saved input is that of these records and this seed, and its next batches are those behind `step` updates."""
+    features = pretraining_features(SEQ, PREDICTIONS)
+
+    def dataset():
+        return training_dataset([str(records)], features, 8, seed, limits={})
+
+    seed_initial_weights(seed)  # which the order of reading follows, too
+    key = reading_key([str(records)], features, 8)
+    saved = TrainingBatches(dataset(), tf.distribute.get_strategy(), 1, seed=0, key=0)
+    saved.state.read(str(output_dir / f"input.ckpt-{step}-0")).assert_existing_objects_matched()
+    assert (int(saved.state.seed), int(saved.state.key)) == (seed, key)
+    for expected in itertools.islice(dataset(), step, step + 3):
+        (found,) = saved.draw(1)["input_ids"].numpy()
+        np.testing.assert_array_equal(found, expected["input_ids"])
 
 
 def test_unusable_input_ends_in_one_sentence_and_status_1(base, tmp_path):
