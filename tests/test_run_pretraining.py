@@ -1,6 +1,5 @@
 """run_pretraining.py as its users start it: a process, from the original's command lines, killed in between."""
 
-import itertools
 import json
 import signal
 import subprocess
@@ -9,12 +8,8 @@ import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from official_bert.data.records.pretraining_input import reading_key, training_dataset
 from official_bert.features import pretraining_features
-from official_bert.training.batches import TrainingBatches
-from official_bert.training.rng import seed_initial_weights
 from tests import toy, training_state
 from tests.checkpoints.sample import pretraining_shapes
 from tests.runners.pretraining_run import (
@@ -189,26 +184,13 @@ def test_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
     expected = checkpoint_values(tmp_path / "whole" / "model.ckpt-400")
     training_state.assert_equal(checkpoint_values(tmp_path / "killed" / "model.ckpt-400"), expected)
     for name in ("whole", "killed"):
-        assert_input_is_at(base / "records.tfrecord", tmp_path / name, step=400, seed=7)
+        training_state.assert_input_is_at(
+            tmp_path / name / "input.ckpt-400-0",
+            [str(base / "records.tfrecord")], pretraining_features(SEQ, PREDICTIONS),
+            batch_size=8, seed=7, num_read=400,
+        )  # fmt: skip
     moved = checkpoint_values(base / "bert_model.ckpt")
     assert any(np.abs(expected[name] - value).max() > 1e-3 for name, value in moved.items())
-
-
-def assert_input_is_at(records, output_dir, step: int, seed: int):
-    """The saved input is that of these records and this seed, and its next batches are those behind `step` updates."""
-    features = pretraining_features(SEQ, PREDICTIONS)
-
-    def dataset():
-        return training_dataset([str(records)], features, 8, seed, limits={})
-
-    seed_initial_weights(seed)  # which the order of reading follows, too
-    key = reading_key([str(records)], features, 8)
-    saved = TrainingBatches(dataset(), tf.distribute.get_strategy(), 1, seed=0, key=0)
-    saved.state.read(str(output_dir / f"input.ckpt-{step}-0")).assert_existing_objects_matched()
-    assert (int(saved.state.seed), int(saved.state.key)) == (seed, key)
-    for expected in itertools.islice(dataset(), step, step + 3):
-        (found,) = saved.draw(1)["input_ids"].numpy()
-        np.testing.assert_array_equal(found, expected["input_ids"])
 
 
 def test_unusable_input_ends_in_one_sentence_and_status_1(base, tmp_path):
