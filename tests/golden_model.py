@@ -6,6 +6,7 @@ mistake does not.
 
 import json
 import pathlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
 from official_bert.tasks.pretraining.objective import PretrainingObjective
+from tests import training_state
 from tests.shared import GOLDEN
 
 OUTPUTS, LOSSES, GRADIENTS, TRAINING_LOSSES, FINAL_WEIGHTS, SLOTS = 1e-5, 5e-6, 5e-5, 1e-5, 2e-5, 2e-6
@@ -76,6 +78,17 @@ def named_weights(pretrainer: BertPretrainer) -> list[tuple[str, tf.Variable]]:
     return [
         (weight.path.removeprefix("pretrainer/"), weight.value) for weight in pretrainer.trainable_variables
     ]
+
+
+def assert_state_as_recorded(variables: Mapping, recorded: Mapping):
+    """Weights, slots and step count are those of a recorded training run.
+
+    Args:
+        variables: by name in a checkpoint.
+        recorded: content of a training.npz, which holds the losses, too.
+    """
+    expected = {name: value for name, value in recorded.items() if name != "losses"}
+    training_state.assert_close(variables, expected, weights=FINAL_WEIGHTS, first_moments=SLOTS)
 
 
 def largest_difference(actual, expected) -> float:

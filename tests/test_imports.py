@@ -5,6 +5,7 @@ Modules are dotted names below `official_bert`, such as "data.masking"; a room i
 
 import ast
 import graphlib
+import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,6 +56,17 @@ HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective")  # files that the registry
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 600
 
+# Test files at the top of tests/ that are of no file in particular.
+OF_THE_WHOLE_REPOSITORY = (
+    "test_imports.py",
+    "test_original_commands.py",
+    "test_package.py",
+    "test_scripts.py",
+)
+
+
+WITH_IMPORTER, LATE, NEVER = "with its importer", "late", "never"
+
 
 class Import(NamedTuple):
     """One imported module.
@@ -62,12 +74,16 @@ class Import(NamedTuple):
     Attributes:
         module: dotted name; "official_bert." is cut off.
         ours: whether it is in this package.
-        at_module_level: whether it is loaded with its importer: not in a function, not for type checkers only.
+        when: it is loaded: with its importer, late (in a function), or never (for type checkers only).
     """
 
     module: str
     ours: bool
-    at_module_level: bool
+    when: str
+
+    @property
+    def at_module_level(self) -> bool:
+        return self.when == WITH_IMPORTER
 
 
 def imports_of(source: str, modules: frozenset[str]) -> list[Import]:
@@ -79,30 +95,30 @@ def imports_of(source: str, modules: frozenset[str]) -> list[Import]:
     """
     found = []
 
-    def add(name: str, late: bool):
+    def add(name: str, when: str):
         ours = name.split(".")[0] == "official_bert"
-        found.append(Import(name.removeprefix("official_bert").lstrip(".") if ours else name, ours, not late))
+        found.append(Import(name.removeprefix("official_bert").lstrip(".") if ours else name, ours, when))
 
-    def visit(node: ast.AST, late: bool):
+    def visit(node: ast.AST, when: str):
         match node:
             case ast.Import():
                 for alias in node.names:
-                    add(alias.name, late)
+                    add(alias.name, when)
             case ast.ImportFrom():
                 assert node.level == 0, "imports are absolute"
                 for alias in node.names:
                     inner = f"{node.module}.{alias.name}"
                     ours = node.module.split(".")[0] == "official_bert"
                     is_member = ours and inner.removeprefix("official_bert.") not in modules | LEVEL.keys()
-                    add(node.module if is_member else inner, late)
+                    add(node.module if is_member else inner, when)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                late = True
+                when = LATE
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
-                late = True
+                when = NEVER
         for child in ast.iter_child_nodes(node):
-            visit(child, late)
+            visit(child, when)
 
-    visit(ast.parse(source), late=False)
+    visit(ast.parse(source), WITH_IMPORTER)
     return found
 
 
@@ -139,17 +155,17 @@ def offences(texts: dict[str, str]) -> Iterator[str]:
         texts: module name -> source.
     """
     modules = frozenset(texts)
-    loaded_with = {}
+    loaded = {}
     for module, source in texts.items():
         imported = imports_of(source, modules)
-        loaded_with[module] = {one.module for one in imported if one.ours and one.at_module_level} - {module}
+        loaded[module] = {one.module for one in imported if one.ours and one.when != NEVER} - {module}
         yield from breaches_of_lines(module, imported)
         yield from breaches_of_outside_packages(module, imported)
         if ast.get_docstring(ast.parse(source)) is None:
             yield f"{module}: has no docstring"
         if source.count("\n") > MAX_LINES:
             yield f"{module}: has more than {MAX_LINES} lines"
-    yield from cycles(loaded_with)
+    yield from cycles(loaded)
 
 
 def breaches_of_lines(module: str, imported: list[Import]) -> Iterator[str]:
@@ -191,12 +207,23 @@ def breaches_of_outside_packages(module: str, imported: list[Import]) -> Iterato
             yield f"{module}: imports {package}, which is for benchmarks"
 
 
-def cycles(loaded_with: dict[str, set[str]]) -> Iterator[str]:
-    """A room's `__init__` re-exports its files; a file that imports it back is a cycle like any other."""
-    try:
-        graphlib.TopologicalSorter(loaded_with).prepare()
-    except graphlib.CycleError as error:
-        yield "imports in a circle: " + " -> ".join(error.args[1])
+def cycles(loaded: dict[str, set[str]]) -> Iterator[str]:
+    """Circles of modules that import each other, late or not, until none is left when each is cut once.
+
+    A room's `__init__` re-exports its files; a file that imports it back is a circle like any other.
+
+    Args:
+        loaded: module -> those that it imports.
+    """
+    left = {module: set(others) for module, others in loaded.items()}
+    while True:
+        try:
+            graphlib.TopologicalSorter(left).prepare()
+            return
+        except graphlib.CycleError as error:
+            imported, importer, *_ = error.args[1]  # each is imported by the next
+            yield "imports in a circle: " + " -> ".join(reversed(error.args[1]))
+            left[importer].discard(imported)
 
 
 def test_the_package_keeps_the_rules():
@@ -228,12 +255,59 @@ def test_scripts_are_thin():
         assert ast.get_docstring(ast.parse(source)), f"{name} has no docstring"
 
 
+def has_subject(test_file: pathlib.PurePath, root: pathlib.Path) -> bool:
+    """Whether what a test file is named after is there.
+
+    Args:
+        test_file: below tests/, such as "data/test_tables.py", whose subject is official_bert/data/tables.py. Other
+            subjects are folders (official_bert/data/corpus, of test_corpus.py in it or above it), scripts in the folder
+            of the same name (examples/quickstart.py), and pages of docs/.
+        root: of the repository.
+    """
+    folder, name = test_file.parent, test_file.stem.removeprefix("test_")
+    package = root / "official_bert" / folder
+    places = [
+        package / f"{name}.py",
+        package / name,
+        root / folder / f"{name}.py",
+        root / "docs" / f"{name}.md",
+    ]
+    return any(place.exists() for place in places) or (package.is_dir() and folder.name == name)
+
+
 def test_tests_mirror_the_sources():
-    """`tests/data/test_masking.py` tests data/corpus/masking.py: no test file for a source that has gone."""
-    for path in (ROOT / "tests").glob("*/test_*.py"):
-        assert (ROOT / "official_bert" / path.parent.name).is_dir() or (ROOT / path.parent.name).is_dir(), (
-            path
-        )
+    tests = ROOT / "tests"
+    files = [path.relative_to(tests) for path in sorted(tests.rglob("test_*.py"))]
+    assert set(OF_THE_WHOLE_REPOSITORY) <= set(map(str, files))
+    strangers = [str(path) for path in files if not has_subject(path, ROOT)]
+    assert [path for path in strangers if path not in OF_THE_WHOLE_REPOSITORY] == []
+
+
+def test_a_test_file_of_nothing_is_found(tmp_path):
+    for name in (
+        "official_bert/data/corpus/masking.py",
+        "examples/quickstart.py",
+        "run_squad.py",
+        "docs/serving.md",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    good = (
+        "data/corpus/test_masking.py",
+        "data/corpus/test_corpus.py",
+        "data/test_corpus.py",
+        "examples/test_quickstart.py",
+        "test_run_squad.py",
+        "test_serving.py",
+    )
+    bad = (
+        "data/test_masking.py",
+        "corpus/test_masking.py",
+        "examples/test_run_squad.py",
+        "data/corpus/test_data.py",
+    )
+    found = {name: has_subject(pathlib.PurePath(name), tmp_path) for name in (*good, *bad)}
+    assert found == dict.fromkeys(good, True) | dict.fromkeys(bad, False)
 
 
 @pytest.mark.parametrize(
@@ -277,12 +351,29 @@ def test_a_missing_docstring_is_found():
     assert list(offences({"data.masking": "x = 1\n"})) == ["data.masking: has no docstring"]
 
 
-def test_a_circle_is_found():
-    first = '"""A."""\nfrom official_bert.data import second\n'
-    second = '"""B."""\nfrom official_bert.data.first import x\n'
-    (found,) = offences({"data.first": first, "data.second": second})
-    assert found.startswith("imports in a circle")
-    assert "data.first -> data.second" in found or "data.second -> data.first" in found
+@pytest.mark.parametrize("second", ["{}", "def f():\n    {}", "class C:\n    def f(self):\n        {}"])
+def test_a_circle_is_found(second):
+    texts = {
+        "data.first": '"""A."""\nfrom official_bert.data import second\n',
+        "data.second": '"""B."""\n' + second.format("from official_bert.data.first import x\n"),
+    }
+    (found,) = offences(texts)
+    assert found in (
+        "imports in a circle: data.first -> data.second -> data.first",
+        "imports in a circle: data.second -> data.first -> data.second",
+    )
+
+
+def test_every_circle_is_named():
+    around = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"e", "a"}, "e": {"d"}}
+    found = list(cycles(around))
+    assert len(found) == 2
+    assert {
+        frozenset(sentence.removeprefix("imports in a circle: ").split(" -> ")) for sentence in found
+    } == {
+        frozenset("abc"),
+        frozenset("de"),
+    }
 
 
 def test_harmless_imports_pass():

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,29 @@ from typing import NamedTuple
 from tests.shared import ROOT
 
 MAX_REQUEST_BYTES = 100_000
+
+# Runs a script that tells at SIGUSR1, on a line of its standard output, how many bytes it has allocated and not freed.
+# That is what leaks: what the process holds besides, free memory between it, goes up and down by tens of megabytes.
+WATCHED = """
+import ctypes, gc, runpy, signal, sys
+
+NAMES = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+
+class MallocInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in NAMES.split()]
+
+info = ctypes.CDLL(None).mallinfo2
+info.restype = MallocInfo
+
+def tell(*_):
+    gc.collect()
+    found = info()
+    print(found.uordblks + found.hblkhd, flush=True)
+
+signal.signal(signal.SIGUSR1, tell)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def load_example(name: str):
@@ -59,6 +83,11 @@ class Server(NamedTuple):
             response = connection.getresponse()
             return response.status, json.loads(response.read())
 
+    def allocated_bytes(self) -> int:
+        """What the process has allocated and not freed, in Python and in TensorFlow."""
+        self.process.send_signal(signal.SIGUSR1)
+        return int(self.process.stdout.readline())
+
     def resident_mib(self) -> float:
         """Returns the resident memory of the process in MiB."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
@@ -70,6 +99,8 @@ def running_server(model_dir: pathlib.Path, model_name: str) -> Iterator[Server]
     """Runs a server on free ports; at the end it must still be running, and is killed."""
     command = [
         sys.executable,
+        "-c",
+        WATCHED,
         str(ROOT / "examples" / "serving_server.py"),
         f"--model_name={model_name}",
         f"--model_base_path={model_dir}",
@@ -77,8 +108,9 @@ def running_server(model_dir: pathlib.Path, model_name: str) -> Iterator[Server]
         "--port=0",
         f"--max_request_bytes={MAX_REQUEST_BYTES}",
     ]
-    quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}  # TensorFlow logs every failed assertion
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet) as process:
+    # TensorFlow logs every failed assertion; Python's own allocator would hide its objects from malloc's counters.
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONMALLOC": "malloc"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             line = process.stdout.readline()
             rest_port, grpc_port = re.search(

@@ -110,9 +110,7 @@ def test_a_set_is_encoded_when_it_is_needed_and_left_as_a_record_file(options, b
 
 def test_a_run_with_nothing_to_do_is_refused(options):
     idle = dataclasses.replace(options, do_train=False, do_eval=False, do_predict=False, eval_every_steps=0)
-    with pytest.raises(
-        InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"
-    ):
+    with pytest.raises(InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"):
         run_classifier.run(idle)
 
 

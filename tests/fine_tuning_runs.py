@@ -1,0 +1,253 @@
+"""Small fine-tuning runs of every family of tasks, by the function that its script calls.
+
+Texts are of very different lengths. Every example has a word of its own, which tells it from the others wherever its
+ids are seen.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from official_bert.checkpoints import named_variables, tf1
+from official_bert.config import BertConfig
+from official_bert.modeling import BertModel
+from official_bert.options.choice import ChoiceOptions
+from official_bert.options.classification import ClassificationOptions
+from official_bert.options.squad import SquadOptions
+from official_bert.options.tagging import TaggingOptions
+from official_bert.runners import run_classifier, run_ner, run_squad, run_swag
+from official_bert.training.example_batches import ExampleBatches
+from tests import toy
+
+WORDS = ("the", "cat", "sat", "on", "mat", "was", "sunny", "day", "park", "train", "driver", "rain", "noon")
+MARKS = [f"example{number}" for number in range(400)]
+MAX_LENGTH = 48
+SETS = {"train": 20, "dev": 14, "test": 14}
+SQUAD_LENGTHS = {"max_seq_length": MAX_LENGTH, "doc_stride": 12, "max_query_length": 8}
+
+
+def write_model(folder: pathlib.Path, head: str, num_outputs: int):
+    """vocab.txt, bert_config.json without dropout, and bert_model.ckpt with weights so large that answers differ.
+
+    Args:
+        folder: created.
+        head: what the names of the head's weights begin with.
+        num_outputs: of the head.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    pieces = [*toy.VOCABULARY, *MARKS]
+    toy.write_vocabulary(folder, pieces)
+    dropouts = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = toy.BERT_CONFIG | dropouts | {"vocab_size": len(pieces), "num_hidden_layers": 1}
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    encoder = named_variables(BertModel(BertConfig.from_dict(config)))
+    shapes = {name: variable.shape for name, variable in encoder.items()}
+    shapes |= {
+        f"{head}output_weights": (num_outputs, config["hidden_size"]),
+        f"{head}output_bias": (num_outputs,),
+    }
+    draws = np.random.default_rng(3)
+    weights = {
+        name: draws.normal(1.0 if name.endswith("gamma") else 0.0, 0.3, shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    tf1.write(str(folder / "bert_model.ckpt"), weights)
+
+
+class Texts:
+    """Texts of random words and lengths."""
+
+    def __init__(self, seed: int):
+        self._draws = np.random.default_rng(seed)
+
+    def words(self, most: int = 36) -> list[str]:
+        return list(self._draws.choice(WORDS, self._draws.integers(1, most)))
+
+    def text(self, most: int = 36) -> str:
+        return " ".join(self.words(most))
+
+    def number(self, below: int) -> int:
+        return int(self._draws.integers(below))
+
+
+def write_tsv(path: pathlib.Path, count: int, texts: Texts, label: Callable[[], str]):
+    rows = [f"{MARKS[number]} {texts.text()}\t{label()}\n" for number in range(count)]
+    path.with_suffix(".tsv").write_text("text\tlabel\n" + "".join(rows))
+
+
+def write_classes(path: pathlib.Path, count: int, texts: Texts):
+    write_tsv(path, count, texts, lambda: "abc"[texts.number(3)])
+
+
+def write_scores(path: pathlib.Path, count: int, texts: Texts):
+    write_tsv(path, count, texts, lambda: f"{texts.number(50) / 10}")
+
+
+def write_label_lists(path: pathlib.Path, count: int, texts: Texts):
+    write_tsv(path, count, texts, lambda: ",".join(name for name in "abc" if texts.number(2)))
+
+
+def write_cola(path: pathlib.Path, count: int, texts: Texts):
+    """The layout of the original's task: no header, the label in the second column, the text in the fourth."""
+    rows = [f"s\t{texts.number(2)}\t\t{MARKS[number]} {texts.text()}\n" for number in range(count)]
+    path.with_suffix(".tsv").write_text("".join(rows))
+
+
+def write_choices(path: pathlib.Path, count: int, texts: Texts):
+    rows = []
+    for number in range(count):
+        choices = [texts.text(24) for _ in range(4)]
+        rows.append("\t".join(["q", f"{MARKS[number]} {texts.text(9)}", *choices, str(texts.number(4))]))
+    path.with_suffix(".tsv").write_text("".join(f"{row}\n" for row in rows))
+
+
+def write_tags(path: pathlib.Path, count: int, texts: Texts):
+    sentences = [
+        "".join(
+            f"{word} {('O', 'B-X', 'I-X')[texts.number(3)]}\n" for word in [MARKS[number], *texts.words()]
+        )
+        for number in range(count)
+    ]
+    path.with_suffix(".conll").write_text("\n".join(sentences))
+
+
+def write_questions(path: pathlib.Path, count: int, texts: Texts):
+    """A paragraph for each question; the longer ones take several windows."""
+    paragraphs = []
+    for number in range(count):
+        words = texts.words(90)
+        place = texts.number(len(words))
+        answer = {"text": words[place], "answer_start": len(" ".join([*words[:place], ""]))}
+        question = {"id": str(number), "question": f"{MARKS[number]} what was it", "answers": [answer]}
+        paragraphs.append({"context": " ".join(words), "qas": [question]})
+    path.with_suffix(".json").write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]}))
+
+
+class Family(NamedTuple):
+    """A family of tasks.
+
+    Attributes:
+        options: class of its script's options.
+        run: what the script calls with them.
+        write: (path without suffix, number of examples, texts) writes a set.
+        flags: of a task, beside those that all have.
+        predictions: name of the file of predictions.
+        num_outputs: of the model's head.
+        head: what the names of its weights begin with.
+    """
+
+    options: type
+    run: Callable[[Any], Any]
+    write: Callable[[pathlib.Path, int, Texts], None]
+    flags: dict[str, Any]
+    predictions: str
+    num_outputs: int
+    head: str = ""
+
+
+def _classifier(num_outputs, write, **flags) -> Family:
+    flags = {"max_seq_length": MAX_LENGTH, **flags}
+    return Family(ClassificationOptions, run_classifier.run, write, flags, "test_results.tsv", num_outputs)
+
+
+FAMILIES = {
+    "classification": _classifier(3, write_classes, task_name="tsv"),
+    "regression": _classifier(1, write_scores, task_name="tsv", regression=True),
+    "multi-label": _classifier(
+        3, write_label_lists, task_name="tsv", multi_label=True, labels=["a", "b", "c"]
+    ),
+    "original": _classifier(2, write_cola, task_name="CoLA"),
+    "choice": Family(
+        ChoiceOptions,
+        run_swag.run,
+        write_choices,
+        {"task_name": "codah", "max_seq_length": MAX_LENGTH},
+        "test_results.tsv",
+        1,
+    ),
+    "tagging": Family(
+        TaggingOptions, run_ner.run, write_tags, {"max_seq_length": MAX_LENGTH}, "predictions.conll", 3
+    ),
+    "squad": Family(
+        SquadOptions, run_squad.run, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"
+    ),
+}
+
+
+def prepared(folder: pathlib.Path, family: str, **counts: int):
+    """A folder with a model and sets of a family, and the options of a run on them.
+
+    Args:
+        folder: for the files.
+        family: a key of FAMILIES.
+        counts: examples of a set, where they are not those of SETS.
+
+    Returns:
+        Options without an output_dir and with nothing to do yet; the learning rate is one that moves the weights.
+    """
+    kind = FAMILIES[family]
+    write_model(folder / "model", kind.head, kind.num_outputs)
+    for seed, (name, count) in enumerate((SETS | counts).items()):
+        kind.write(folder / name, count, Texts(seed))
+    if family == "squad":
+        data = {"train_file": str(folder / "train.json"), "predict_file": str(folder / "dev.json")}
+    else:
+        data = {"data_dir": str(folder)}
+    return kind.options(
+        vocab_file=str(folder / "model" / "vocab.txt"),
+        bert_config_file=str(folder / "model" / "bert_config.json"),
+        init_checkpoint=str(folder / "model" / "bert_model.ckpt"),
+        output_dir="",
+        random_seed=7,
+        train_batch_size=4,
+        num_train_epochs=1.0,
+        learning_rate=1e-3,
+        log_every_steps=1,
+        **kind.flags,
+        **data,
+    )
+
+
+def run(family: str, options, output_dir: pathlib.Path, **changes):
+    """A run of the script with some options changed."""
+    FAMILIES[family].run(dataclasses.replace(options, output_dir=str(output_dir), **changes))
+
+
+def evaluating(family: str) -> dict[str, bool]:
+    """The flags that ask for everything that follows training."""
+    return {"do_predict": True} | ({} if family == "squad" else {"do_eval": True})
+
+
+def figures(output_dir: pathlib.Path) -> dict[str, float]:
+    """What eval_results.txt holds."""
+    lines = (output_dir / "eval_results.txt").read_text().splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+def mark_of(input_ids: np.ndarray) -> int:
+    """The number of the example that a row of ids is of."""
+    (found,) = {number - len(toy.VOCABULARY) for number in input_ids.ravel() if number >= len(toy.VOCABULARY)}
+    return int(found)
+
+
+def noted_batches(monkeypatch) -> list[dict[str, np.ndarray]]:
+    """A list to which every batch that a run is trained on is added, {name: [batch, ...]}, as the model is fed."""
+    batches = []
+    real = ExampleBatches.draw
+
+    def draw(self, num_steps):
+        found = real(self, num_steps)
+        if isinstance(found, dict):
+            batches.extend(
+                {name: value[k].numpy() for name, value in found.items()} for k in range(num_steps)
+            )
+        else:
+            batches.extend({name: value[0].numpy() for name, value in batch.items()} for batch in found)
+        return found
+
+    monkeypatch.setattr(ExampleBatches, "draw", draw)
+    return batches

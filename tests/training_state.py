@@ -1,0 +1,81 @@
+"""What training runs leave, compared: weights and Adam slots, each kind at a tolerance that fits its size; the input.
+
+Most second moments are below 1e-6, so an absolute tolerance that suits weights would let zeros pass: they are compared
+relatively. Some biases (of keys, of SQuAD's head) have a gradient of 0 but for rounding; what rounding leaves in their
+second moments, up to 1e-17, agrees in nothing, and NOISE allows for it.
+"""
+
+import itertools
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.data.records.pretraining_input import reading_key, training_dataset
+from official_bert.features import Feature
+from official_bert.training.batches import TrainingBatches
+from official_bert.training.rng import seed_initial_weights
+
+SECOND_MOMENTS = 1e-3  # relative; beta_2 = 0.9991 instead of 0.999 moves them by a tenth
+NOISE = 1e-16
+
+
+def assert_close(actual: Mapping, expected: Mapping, *, weights: float, first_moments: float):
+    """The same variables with the same values, within rounding.
+
+    Args:
+        actual: arrays or tf.Variables by name in a checkpoint: weights, slots, and maybe `global_step`.
+        expected: likewise.
+        weights: absolute tolerance of weights.
+        first_moments: absolute tolerance of `adam_m`.
+    """
+    assert sorted(actual) == sorted(expected)
+    for name, value in expected.items():
+        absolute, relative = weights, 0.0
+        if name.endswith("adam_m"):
+            absolute = first_moments
+        elif name.endswith("adam_v"):
+            absolute, relative = NOISE, SECOND_MOMENTS
+        np.testing.assert_allclose(
+            np.asarray(actual[name]), value, rtol=relative, atol=absolute, err_msg=name
+        )
+
+
+def assert_equal(actual: Mapping, expected: Mapping):
+    """The same variables with the same bits."""
+    assert sorted(actual) == sorted(expected)
+    for name, value in expected.items():
+        assert np.asarray(actual[name]).tobytes() == np.asarray(value).tobytes(), name
+
+
+def assert_input_is_at(
+    prefix: pathlib.Path,
+    files: Sequence[str],
+    features: Sequence[Feature],
+    batch_size: int,
+    seed: int,
+    num_read: int,
+):
+    """The saved input of a pre-training run is that of its files and its seed, and goes on where it should.
+
+    Args:
+        prefix: of the saved input.
+        files: of records.
+        features: of a record.
+        batch_size: of the run.
+        seed: of the run.
+        num_read: batches that the run has been trained on since it began to read.
+    """
+    seed_initial_weights(seed)  # which the order of reading follows, too
+
+    def dataset():
+        return training_dataset(files, features, batch_size, seed, limits={})
+
+    saved = TrainingBatches(dataset(), tf.distribute.get_strategy(), 1, seed=0, key=0)
+    saved.state.read(str(prefix)).assert_existing_objects_matched()
+    assert int(saved.state.seed) == seed
+    assert int(saved.state.key) == reading_key(files, features, batch_size)
+    for expected in itertools.islice(dataset(), num_read, num_read + 3):
+        (found,) = saved.draw(1)["input_ids"].numpy()
+        np.testing.assert_array_equal(found, expected["input_ids"])
