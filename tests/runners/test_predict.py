@@ -116,7 +116,7 @@ def test_a_bad_line_stops_the_job_behind_the_answers_before_it(tmp_path, squad_d
 
 
 def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
-    """Returns the lines that `available_lines` yields from a pipe; each write waits until the lines before it were yielded."""
+    """Returns what `available_lines` yields from a pipe; each write waits until the lines before it were yielded."""
     reading, writing = os.pipe()
     handed_on = threading.Event()
 
