@@ -58,10 +58,13 @@ MAX_LINES = 600
 
 # Test files at the top of tests/ that are of no file in particular.
 OF_THE_WHOLE_REPOSITORY = (
+    "test_golden.py",
     "test_imports.py",
     "test_original_commands.py",
+    "test_original_flags.py",
     "test_package.py",
     "test_scripts.py",
+    "test_skipping.py",
 )
 
 

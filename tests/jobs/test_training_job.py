@@ -67,7 +67,7 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
     # Pieces of the first batch that the second does not have: their gradient is 0 there.
     ids = [set(batch["input_ids"].ravel()) for batch in drawn]
     rows = sorted(ids[0] - ids[1])
-    assert len(rows) >= 4
+    assert rows
     for slot, beta in (("adam_m", 0.9), ("adam_v", 0.999)):
         table = f"bert/embeddings/word_embeddings/{slot}"
         assert np.abs(first[table][rows]).min() > 0

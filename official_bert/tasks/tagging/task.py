@@ -74,6 +74,8 @@ class TaggingTask(Task):
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:
         """Reads the set's file; the training file defines the labels."""
+        if set_name != "train":
+            self._known_labels()
         names = [set_name + ending for ending in _FILE_ENDINGS]
         source = read_conll(data_files.path(set_name, names), set_name != "test")
         if set_name == "train":
