@@ -41,7 +41,8 @@ class Batches(Protocol):
     state: tf.train.Checkpoint
     key: int
 
-    def draw(self, num_steps: int) -> dict: ...
+    def draw(self, num_steps: int) -> loop.Drawn:
+        """Draws the batches of the next steps."""
 
 
 class TrainingJob:
@@ -51,7 +52,7 @@ class TrainingJob:
         model: the model with the weights of the newest checkpoint in output_dir, else of --init_checkpoint, else with
             initial weights.
         seed: the seed of the run; the seed of the newest checkpoint, if there is one.
-        first_step: updates that the weights have had.
+        num_train_steps: updates in total, including earlier runs.
     """
 
     def __init__(

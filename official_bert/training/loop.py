@@ -13,6 +13,9 @@ from official_bert.errors import Diverged
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
 
 Sums = dict[str, float]
+# Batches of per-replica values by feature: stacked, [steps, batch / replicas, ...], or one by one,
+# [1, batch / replicas, ...] each, where each batch has a length of its own.
+Drawn = dict | list[dict]
 
 
 class Evaluation(Protocol):
@@ -28,7 +31,7 @@ class Evaluation(Protocol):
         """Evaluates the model at this step; returns whether training stops here."""
 
 
-def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[dict, int], Sums]:
+def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[Drawn, int], Sums]:
     """Returns a function that makes several updates in one call into TensorFlow.
 
     Args:
@@ -99,7 +102,7 @@ def _spec(tensor: tf.Tensor, num_fixed_axes: int) -> tf.TensorSpec:
 def train(
     *,
     run_steps: Callable,
-    draw: Callable[[int], dict],
+    draw: Callable[[int], Drawn],
     first_step: int,
     num_train_steps: int,
     steps_per_loop: int,
