@@ -54,7 +54,7 @@ class RunSets:
             encoded = self._task.encode(examples, self.tokenizer, options.max_seq_length, set_name)
             if set_name == "train":
                 self.counts = self._task.counts(examples, encoded)
-                del self._examples[set_name][suffix]  # training needs only the encoded set
+            self._examples[set_name][suffix] = None  # only the encoded set is needed from here on
             self._encoded[key] = encoded
             if stem := self._task.record_files.get(set_name):
                 path = os.path.join(options.output_dir, f"{stem}{suffix}.tf_record")
