@@ -1,4 +1,4 @@
-"""What a SQuAD run refuses before it begins; its results are tested with the script."""
+"""Tests what run_squad refuses before training or prediction; its results are tested with the script."""
 
 import json
 
@@ -154,7 +154,7 @@ def test_files_are_read_before_the_training(base, tmp_path, flag, given, faults)
         arguments = {"predict_file": train_file, flag: str(path), "output_dir": str(tmp_path / "out")}
         with pytest.raises(InputError, match=f"^{path}: {message}"):
             run(base, do_train=True, train_file=train_file, train_batch_size=2, **given | arguments)
-        assert list((tmp_path / "out").iterdir()) == []
+        assert not list(tmp_path.glob("out/*"))
 
 
 @pytest.mark.parametrize(
