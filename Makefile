@@ -1,7 +1,7 @@
 # Everything a fresh machine needs: `make quickstart` to see it work, `make test` before a commit.
 #
 #   PYTHON=python3.12     the Python that .venv is made with: 3.11, 3.12 or 3.13
-#   QUICKSTART=short      a smoke run of the quickstart (under 90 s) instead of the full one (under 10 minutes)
+#   QUICKSTART=short      a smaller quickstart (under 3 minutes) instead of the full one (under 10 minutes)
 #   PYTEST="tests/data"   what `make test` hands to pytest
 
 PYTHON ?= python3

@@ -6,7 +6,7 @@ from official_bert.options.build_vocab import VocabularyOptions
 
 
 def main(options: VocabularyOptions):
-    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+    with flags.quiet_imports():  # imports TensorFlow, which --help does not need
         from official_bert.runners import build_vocab
 
     build_vocab.run(options)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes SQuAD training data of TriviaQA-Wiki, as in the paper, for run_squad.py."""
+"""Converts TriviaQA-Wiki to training data in SQuAD's format for run_squad.py, as in the paper."""
 
 from official_bert import flags
 from official_bert.options.triviaqa import TriviaqaOptions

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes masked LM and next-sentence TFRecords of raw text, for run_pretraining.py."""
+"""Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.py."""
 
 import importlib
 
 from official_bert import flags
 from official_bert.options.pretraining_data import PretrainingDataOptions
 
-_PUBLIC = (  # what people import from this script
+_PUBLIC = (  # the names that users import from this script
     "TrainingInstance",
     "create_instances_from_document",
     "create_masked_lm_predictions",
@@ -23,7 +23,7 @@ def __getattr__(name: str):
 
 
 def main(options: PretrainingDataOptions):
-    from official_bert.runners import create_pretraining_data  # --help needs none of it
+    from official_bert.runners import create_pretraining_data  # --help does not need it
 
     create_pretraining_data.run(options)
 

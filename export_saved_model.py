@@ -6,7 +6,7 @@ from official_bert.options.export import ExportOptions
 
 
 def main(options: ExportOptions):
-    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+    with flags.quiet_imports():  # imports TensorFlow, which --help does not need
         from official_bert.runners import export_saved_model
 
     export_saved_model.run(options)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the vectors that a BERT model gives the tokens of a text, as JSON lines."""
+"""Writes the vectors that a BERT model computes for the tokens of a text, as JSON lines."""
 
 from official_bert import flags
 from official_bert.options.extraction import ExtractionOptions
 
 
 def main(options: ExtractionOptions):
-    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+    with flags.quiet_imports():  # imports TensorFlow, which --help does not need
         from official_bert.runners import extract_features
 
     extract_features.run(options)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Answers lines of text with an exported model, as JSON lines."""
+"""Runs an exported model on lines of text and writes its predictions as JSON lines."""
 
 from official_bert import flags
 from official_bert.options.predict import PredictOptions
 
 
 def main(options: PredictOptions):
-    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+    with flags.quiet_imports():  # imports TensorFlow, which --help does not need
         from official_bert.runners import predict
 
     predict.run(options)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Fine-tunes BERT on a text classification or regression task, evaluates it and predicts with it."""
+"""Fine-tunes BERT for text classification or regression, evaluates it, and predicts with it."""
 
 import importlib
 
 from official_bert import flags
 from official_bert.options.classification import ClassificationOptions
 
-_PUBLIC = {  # what people import from this script
+_PUBLIC = {  # the names that users import from this script
     "official_bert.tasks.classification.examples": (
         "InputExample",
         "InputFeatures",
@@ -30,7 +30,7 @@ def __getattr__(name: str):
 
 
 def main(options: ClassificationOptions):
-    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+    with flags.quiet_imports():  # imports TensorFlow, which --help does not need
         from official_bert.runners import run_classifier
 
     run_classifier.run(options)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Fine-tunes BERT on SQuAD 1.1 or 2.0, answers questions with it and scores the answers."""
+"""Fine-tunes BERT on SQuAD 1.1 or 2.0, predicts answers with it, and scores them."""
 
 import importlib
 
 from official_bert import flags
 from official_bert.options.squad import SquadOptions
 
-_PUBLIC = {  # what people import from this script
+_PUBLIC = {  # the names that users import from this script
     "official_bert.tasks.squad.examples": ("SquadExample", "read_squad_examples"),
     "official_bert.tasks.squad.answers": ("RawResult", "write_predictions"),
     "official_bert.tasks.squad.windows": ("InputFeatures", "convert_examples_to_features"),
@@ -23,7 +23,7 @@ def __getattr__(name: str):
 
 
 def main(options: SquadOptions):
-    with flags.quiet_imports():  # TensorFlow comes in here, not for --help
+    with flags.quiet_imports():  # imports TensorFlow, which --help does not need
         from official_bert.runners import run_squad
 
     run_squad.run(options)

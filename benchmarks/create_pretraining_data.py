@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Speed and memory of create_pretraining_data.py on text of the user's.
+"""Measures the speed and memory of create_pretraining_data.py on the user's text.
 
-Runs the script as a process, on the first input file alone and then on all of them, and prints for each the records
-a second and the highest memory (PSS, summed over the process and its children), and how much memory a megabyte of
-text adds. With --num_workers also for processes that tokenize.
+The benchmark runs the script as a process, on the first input file and then on all files. For each run it prints the
+records per second and the peak memory (PSS, summed over the process and its children), then the additional memory per
+megabyte of text. It repeats this for each number of tokenizing processes in --num_workers.
 
     python benchmarks/create_pretraining_data.py --input_file=wiki_00.txt,wiki_01.txt --vocab_file=vocab.txt
 """
@@ -55,7 +55,7 @@ def main():
 
 
 def measure(names: list[str], num_workers: int, args) -> tuple[float, int, float]:
-    """Seconds, records and peak megabytes of one run, start-up included."""
+    """Returns the seconds, records and peak megabytes of one run, start-up included."""
     with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder, "log"), "w+") as log:
         start_secs = time.monotonic()
         process = subprocess.Popen(
@@ -84,7 +84,7 @@ def measure(names: list[str], num_workers: int, args) -> tuple[float, int, float
 
 
 def tree_mb(pid: int) -> float:
-    """Proportional memory of a process and all below it, in megabytes."""
+    """Returns the proportional memory (PSS) of a process and all its descendants, in megabytes."""
     total_kb, waiting = 0, [pid]
     while waiting:
         process = pathlib.Path("/proc", str(waiting.pop()))
@@ -94,7 +94,7 @@ def tree_mb(pid: int) -> float:
             )
             for task in (process / "task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
-        except (OSError, AttributeError):  # it has just ended
+        except (OSError, AttributeError):  # the process has just ended
             continue
     return total_kb * 1024 / 1e6
 

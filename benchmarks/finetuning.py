@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Compares fine-tuning with Hugging Face on PyTorch: the metric of each task, training and evaluation seconds.
+"""Compares fine-tuning with Hugging Face on PyTorch: the metric of each task, and training and evaluation seconds.
 
-In: a folder of real data, a Hugging Face encoder. Out: tables; a JSON line in --output for each run when it is
-finished. Runs that the file already holds are not made again.
+In: a folder of real data and a Hugging Face encoder. Out: tables, and a line of JSON in --output for each finished
+run. Runs that this file already contains are not repeated.
 
-A run is a process of its own. Ours is the job of the script that users run; Hugging Face's is the usual loop: AdamW
-with bias correction, a linear schedule with warm-up, clipping at norm 1, the whole set shuffled in each epoch, batches
-padded to their longest example. Both sides read the same features, and our metrics judge both. The seconds are those
-of the training loop and of the evaluation loop, tracing included, imports and reading of data excluded.
+Each run is a process of its own. Our side runs the script that users run. Hugging Face's side is the usual loop: AdamW
+with bias correction, a linear schedule with warm-up, clipping at norm 1, all examples shuffled in each epoch, and
+batches padded to their longest example. Both sides read the same features, and our metrics score both. The seconds are
+those of the training loop and of the evaluation loop, with tracing, but without imports and the reading of data.
 
     python benchmarks/finetuning.py --data=data --model=encoder --work_dir=work --output=runs.jsonl
 """
@@ -34,7 +34,7 @@ OPTIMIZERS = ("usual", "original")
 
 
 def our_run(benchmark: tasks.Benchmark, options) -> dict:
-    """Trains and evaluates by the job of our script, whose two loops are timed."""
+    """Trains and evaluates with our script, and times its training and evaluation loops."""
     import importlib
 
     from official_bert.jobs.fine_tuning import FineTuning
@@ -55,8 +55,7 @@ def our_run(benchmark: tasks.Benchmark, options) -> dict:
 
     timed("train", "train")
     timed("outputs", "eval")
-    modules = {"run_classifier": "classify", "run_ner": "tag", "run_swag": "choose", "run_squad": "squad"}
-    importlib.import_module(f"official_bert.runners.{modules[benchmark.script]}").run(options)
+    importlib.import_module(f"official_bert.runners.{benchmark.script}").run(options)
     lines = (pathlib.Path(options.output_dir) / "eval_results.txt").read_text().splitlines()
     results = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
     return {"results": results} | secs
@@ -101,14 +100,14 @@ def peer_run(benchmark: tasks.Benchmark, options, model_folder: pathlib.Path, op
 
 
 def peer_training(model, sets: tasks.Sets, options, optimizer: str):
-    """The usual training loop of Hugging Face's models, with its optimizer or with the original's."""
+    """Runs the usual training loop of Hugging Face's models, with its usual optimizer or with the original's."""
     import torch
     import transformers
     from finetuning_losses import OriginalAdam
 
     batch_size, count = options.train_batch_size, len(sets.train.lengths)
-    steps_an_epoch = math.ceil(count / batch_size)
-    num_steps = int(steps_an_epoch * options.num_train_epochs)
+    steps_per_epoch = math.ceil(count / batch_size)
+    num_steps = int(steps_per_epoch * options.num_train_epochs)
     num_warmup_steps = int(num_steps * options.warmup_proportion)
     if optimizer == "original":
         update = OriginalAdam(
@@ -131,10 +130,10 @@ def peer_training(model, sets: tasks.Sets, options, optimizer: str):
     draws = np.random.default_rng(options.random_seed)
     model.train()
     for step in range(num_steps):
-        place = step % steps_an_epoch * batch_size
-        if place == 0:
+        start = step % steps_per_epoch * batch_size
+        if start == 0:
             order = draws.permutation(count)
-        rows = order[place : place + batch_size]
+        rows = order[start : start + batch_size]
         batch = sets.train.features(rows, int(sets.train.lengths[rows].max()))
         loss = model(**tasks.peer_inputs(batch)).loss
         loss.backward()
@@ -144,10 +143,10 @@ def peer_training(model, sets: tasks.Sets, options, optimizer: str):
 
 
 def passes(name: str, ours: list[float], peers: list[float], num_targets: int) -> bool:
-    """Whether ours is not below the other side by more than chance.
+    """Tells whether our mean is not significantly below the other side's.
 
-    With several seeds chance is two standard errors of the difference of the means; with one, two standard errors of
-    the difference of two shares of `num_targets` examples.
+    The tolerance is two standard errors: with several seeds those of the difference of the means, with one seed those
+    of the difference of two proportions of `num_targets` examples.
     """
     scale = 100.0 if tasks.BENCHMARKS[name].in_percent else 1.0
     difference = (statistics.mean(ours) - statistics.mean(peers)) / scale
@@ -160,7 +159,7 @@ def passes(name: str, ours: list[float], peers: list[float], num_targets: int) -
 
 
 def print_tables(rows: list[dict]):
-    """What is there of the comparison, a line a task."""
+    """Prints the comparison, one line for each task with runs of both sides."""
     print(
         "\n| task | metric | runs | ours | Hugging Face | passes | cores | training, s | evaluation, s | lead |"
     )
@@ -171,7 +170,7 @@ def print_tables(rows: list[dict]):
             continue
         values = [[row["results"][benchmark.metric] for row in side] for side in (ours, peers)]
         scale = 1.0 if benchmark.in_percent else 100.0
-        told = [_mean_and_deviation([scale * value for value in side]) for side in values]
+        shown = [_mean_and_deviation([scale * value for value in side]) for side in values]
         verdict = "yes" if passes(name, *values, peers[0]["num_targets"]) else "no"
         threads, lead, times = "", "", ["", ""]
         pairs = _pairs(ours, peers)
@@ -186,14 +185,17 @@ def print_tables(rows: list[dict]):
         metric = benchmark.metric.removeprefix("eval_")
         runs = f"{len(ours)} / {len(peers)}"
         print(
-            f"| {name} | {metric} | {runs} | {told[0]} | {told[1]} | {verdict} | {threads} "
+            f"| {name} | {metric} | {runs} | {shown[0]} | {shown[1]} | {verdict} | {threads} "
             f"| {times[0]} | {times[1]} | {lead} |"
         )
     print(flush=True)
 
 
 def _pairs(ours: list[dict], peers: list[dict]) -> list[tuple[dict, dict]]:
-    """Runs of both sides whose seconds compare: one seed, as many cores; those on the cores that most pairs had."""
+    """Returns pairs of runs with comparable seconds: equal seeds and equal numbers of cores.
+
+    Only the pairs with the commonest number of cores are returned.
+    """
     pairs = [
         (mine, theirs)
         for mine in ours
@@ -211,7 +213,7 @@ def _mean_and_deviation(values: list[float]) -> str:
 
 
 def one_run(flags, name: str, side: str, seed: int):
-    """Makes a run and prints its row as the last line."""
+    """Makes one run and prints its row as the last line."""
     import logging
 
     from absl import logging as absl_logging
@@ -233,7 +235,7 @@ def one_run(flags, name: str, side: str, seed: int):
 
 
 def variant_of(flags) -> str:
-    """What sets a run apart from those of the comparison; empty for them."""
+    """Returns the options in which a run differs from the runs of the comparison; empty for those runs."""
     more = "" if flags.more == "{}" else flags.more
     return more + ("" if flags.optimizer == "usual" else flags.optimizer)
 
@@ -244,14 +246,16 @@ def main():
     )
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with glue, squad and so on")
     parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
-    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="for the data as it is used")
+    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for the prepared data")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
     parser.add_argument("--tasks", nargs="*", choices=tasks.BENCHMARKS, default=list(tasks.BENCHMARKS))
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
-    parser.add_argument("--seeds", nargs="+", type=int, help="instead of 0, or 0 to 2")
+    parser.add_argument("--seeds", nargs="+", type=int, help="default: 0, for some tasks 0 to 2")
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
     parser.add_argument("--more", default="{}", help="other options of our scripts, for both sides, as JSON")
-    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="usual", help="of Hugging Face's side")
+    parser.add_argument(
+        "--optimizer", choices=OPTIMIZERS, default="usual", help="optimizer of Hugging Face's side"
+    )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     flags = parser.parse_args()
 

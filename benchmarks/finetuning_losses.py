@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the losses of fine-tuning, step by step, with Hugging Face's models under the original's optimizer.
+"""Compares the losses of fine-tuning, step by step, with Hugging Face's models and the original's optimizer.
 
-In: a folder of real data, a Hugging Face encoder. Out: for each kind of head the greatest difference of the losses.
+In: a folder of real data and a Hugging Face encoder. Out: the greatest difference of the losses for each kind of head.
 
-Both start from the same weights, head included, and read the same batches; dropout is 0. The optimizer and the
-schedule of the original are written once more here, in PyTorch.
+Both sides start from the same weights, head included, and read the same batches; the dropout rate is 0. This file has
+its own implementation of the original's optimizer and schedule, in PyTorch.
 """
 
 import argparse
@@ -31,7 +31,7 @@ TARGET = 1e-4
 
 
 class OriginalAdam:
-    """The optimizer of google-research/bert: no bias correction, decay times the rate, epsilon outside the root."""
+    """The original's optimizer: no bias correction, weight decay times the rate, epsilon outside the square root."""
 
     def __init__(self, named_parameters, num_steps: int, num_warmup_steps: int, learning_rate=LEARNING_RATE):
         import torch
@@ -44,14 +44,14 @@ class OriginalAdam:
         self.step_number = 0
 
     def rate(self) -> float:
-        """The line to zero begins at step 0, so the rate steps down where the warm-up ends."""
+        """Returns the learning rate; its decay to zero begins at step 0, so it drops at the end of the warm-up."""
         step = self.step_number
         if step < self.num_warmup_steps:
             return self.learning_rate * step / self.num_warmup_steps
         return self.learning_rate * (1.0 - min(step, self.num_steps) / self.num_steps)
 
     def step(self):
-        """Clips at a common norm of 1, updates and forgets the gradients."""
+        """Clips the gradients at a global norm of 1, updates the parameters and resets the gradients."""
         import torch
 
         torch.nn.utils.clip_grad_norm_([parameter for _, parameter in self.named], 1.0)
@@ -72,7 +72,7 @@ class OriginalAdam:
 
 
 def batches_of(sets: tasks.Sets, batch_size: int, num_steps: int, max_length: int) -> list[dict]:
-    """Batches of examples drawn by chance, each padded to its longest; spans to the whole length."""
+    """Returns batches of randomly drawn examples, padded to the longest one, or for spans to the maximum length."""
     from official_bert.training.example_batches import padded_length
 
     draws = np.random.default_rng(0)
@@ -80,13 +80,13 @@ def batches_of(sets: tasks.Sets, batch_size: int, num_steps: int, max_length: in
     for _ in range(num_steps):
         rows = draws.choice(len(sets.train.lengths), batch_size, replace=False)
         longest = padded_length(int(sets.train.lengths[rows].max()), max_length)
-        length = max_length if hasattr(sets.task, "max_seq_length") else longest
+        length = max_length if sets.task.loss_reads_padding else longest
         batches.append(sets.train.features(rows, length))
     return batches
 
 
 def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path):
-    """The loss before each update, and the weights that training began with, by TF1 name."""
+    """Returns the loss before each update, and the initial weights by TF1 name."""
     import tensorflow as tf
 
     from official_bert.checkpoints import load_checkpoint, named_variables
@@ -105,7 +105,9 @@ def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path
     model = sets.task.build_model(config, False)
     load_checkpoint(model, str(model_folder))
     weights = {name: variable.value for name, variable in named_variables(model).items()}
-    trained = {name: value for name, value in weights.items() if not name.startswith(sets.task.untrained)}
+    trained = {
+        name: value for name, value in weights.items() if not name.startswith(tuple(sets.task.unused_weights))
+    }
     initial = {name: value.numpy() for name, value in weights.items()}
     optimizer = AdamWeightDecayOptimizer(
         WarmupLinearDecay(LEARNING_RATE, len(batches), int(len(batches) * WARMUP_PROPORTION)),
@@ -123,7 +125,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def peer_losses(model, batches: list[dict], initial: dict[str, np.ndarray]) -> list[float]:
-    """The same of Hugging Face's model, which gets the head of ours."""
+    """Returns the losses of Hugging Face's model, whose head gets the weights of ours."""
     import torch
 
     head = model.qa_outputs if hasattr(model, "qa_outputs") else model.classifier
@@ -131,7 +133,8 @@ def peer_losses(model, batches: list[dict], initial: dict[str, np.ndarray]) -> l
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(initial[f"{prefix}output_weights"]))
         head.bias.copy_(torch.from_numpy(initial[f"{prefix}output_bias"]))
-    # Hugging Face keeps [PAD]'s gradient back, the original does not; in spans, scored on padding, too, it matters.
+    # Hugging Face does not train the embedding of [PAD], the original does. It matters for spans, whose logits
+    # include padding.
     model.bert.embeddings.word_embeddings.padding_idx = None
     model.train()
     optimizer = OriginalAdam(model.named_parameters(), len(batches), int(len(batches) * WARMUP_PROPORTION))
@@ -152,7 +155,7 @@ def main():
     parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
     parser.add_argument("--num_steps", type=int, default=30)
-    parser.add_argument("--output", type=pathlib.Path, help="JSON lines file that gets the losses")
+    parser.add_argument("--output", type=pathlib.Path, help="JSON lines file to append the losses to")
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 

@@ -1,7 +1,7 @@
-"""The tasks of the fine-tuning benchmarks: their flags and data, and Hugging Face's model of each.
+"""The tasks of the fine-tuning benchmarks: their flags and data, and the Hugging Face model of each task.
 
-In: a folder of real data and a Hugging Face encoder. Out: options of our scripts, encoded sets, PyTorch models and
-their losses.
+In: a folder of real data and a Hugging Face encoder. Out: the options of our scripts, encoded sets, and PyTorch models
+with their inputs and outputs.
 """
 
 import copy
@@ -20,12 +20,12 @@ class Benchmark(NamedTuple):
     """A task with the settings of the comparison.
 
     Attributes:
-        script: of ours.
-        metric: key of eval_results.txt that is compared.
-        flags: of the script, beside those that all tasks share.
-        num_seeds: runs of each side.
-        evaluation: the flag that asks for it.
-        in_percent: whether the metric is.
+        script: the name of our script.
+        metric: the key of the compared metric in eval_results.txt.
+        flags: the flags of the script, without those that all tasks share.
+        num_seeds: the number of runs of each side.
+        evaluation: the flag that turns evaluation on.
+        in_percent: whether the metric is a percentage.
     """
 
     script: str
@@ -64,11 +64,11 @@ BENCHMARKS = {
 
 
 def prepare_data(source: pathlib.Path, target: pathlib.Path):
-    """Lays the data out as the scripts want it, the parts of the comparison only.
+    """Copies the part of the data that the comparison uses into the layout that the scripts read.
 
     Args:
-        source: with the folders glue, wnut17, codah and squad.
-        target: gets a folder for each task; left as it is if it exists.
+        source: a folder with the subfolders glue, wnut17, codah and squad.
+        target: a new folder with a subfolder for each task; if it exists, it is not changed.
     """
     if target.exists():
         return
@@ -102,7 +102,7 @@ def _write_squad(path: pathlib.Path, whole: dict, articles: list[dict]):
 
 
 def _first_questions(articles: list[dict], count: int) -> list[dict]:
-    """The articles, cut behind so many questions."""
+    """Returns the articles up to the first `count` questions."""
     kept = []
     for article in articles:
         paragraphs = []
@@ -117,7 +117,7 @@ def _first_questions(articles: list[dict], count: int) -> list[dict]:
 
 
 def _with_one_answer(articles: list[dict]) -> list[dict]:
-    """The articles of a development set for training, which wants one answer a question at most: the first."""
+    """Returns the articles with only the first answer of each question, because training allows at most one."""
     articles = copy.deepcopy(articles)
     for article in articles:
         for paragraph in article["paragraphs"]:
@@ -129,7 +129,7 @@ def _with_one_answer(articles: list[dict]) -> list[dict]:
 def options_of(
     benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, output_dir: pathlib.Path, **more
 ):
-    """The options of our script for training and evaluation of a benchmark."""
+    """Returns the options of our script for the training and evaluation of a benchmark."""
     from official_bert.options import choice, classification, squad, tagging
 
     classes = {
@@ -150,125 +150,60 @@ def options_of(
 
 
 class Sets(NamedTuple):
-    """What a benchmark trains on and is measured on.
+    """The training set and the development set of a benchmark.
 
     Attributes:
-        task: of ours: its head, its metrics.
-        train, dev: encoded sets.
-        num_outputs: of the head.
-        num_examples: in the training set; in SQuAD they are questions.
-        num_targets: in the development set, as the metric counts them.
+        task: our task object, with its head and its metrics.
+        train, dev: the encoded sets.
+        num_outputs: the number of outputs of the head.
+        num_targets: the number of targets in the development set that the metric counts.
     """
 
     task: object
     train: object
     dev: object
     num_outputs: int
-    num_examples: int
     num_targets: int
 
 
 def read_sets(options) -> Sets:
-    """The sets that our script makes of its options, by the same functions."""
-    from official_bert.tokenization import FullTokenizer
-
-    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case)
-    return _READERS[type(options).__name__](options, tokenizer)
-
-
-def _read_classification(options, tokenizer) -> Sets:
+    """Reads and encodes the sets with the functions that our script uses."""
+    from official_bert.jobs.model_files import read_model_files
     from official_bert.tasks import registry
-    from official_bert.tasks.classification.examples import encoded_examples
-    from official_bert.tasks.classification.task import ClassificationTask
+    from official_bert.tasks.base import DataFiles
 
-    processor = registry.make_processor(options)
-    examples = processor.get_train_examples(options.data_dir), processor.get_dev_examples(options.data_dir)
-    labels = processor.get_labels()
-    train, dev = (encoded_examples(each, labels, options.max_seq_length, tokenizer) for each in examples)
-    return Sets(ClassificationTask(processor, labels), train, dev, len(labels or "1"), len(train), len(dev))
-
-
-def _read_tags(options, tokenizer) -> Sets:
-    from official_bert.data.conll import read_conll
-    from official_bert.tasks.tagging.task import EncodedSentences, TaggingTask
-    from official_bert.tasks.tagging.windows import conll_path, encoded_words, labels_of
-
-    sources = [read_conll(conll_path(options.data_dir, name)) for name in ("train", "dev")]
-    labels = labels_of(sources[0].sentences)
+    _, tokenizer = read_model_files(options)
+    task_name = getattr(options, "task_name", None) or _TASK_NAMES[type(options).__name__]
+    task = registry.make_task(task_name, {"task_name": task_name} | vars(options))
+    set_names = "train", options.development_set
+    data_files = DataFiles(options.data_dir, {name: options.file(name) for name in set_names})
+    examples = [task.read(data_files, name)[""] for name in set_names]
     train, dev = (
-        EncodedSentences(source, encoded_words(source, labels, options.max_seq_length, tokenizer))
-        for source in sources
+        task.encode(each, tokenizer, options.max_seq_length, name)
+        for each, name in zip(examples, set_names, strict=True)
     )
-    num_entities = sum(tag[0] == "B" for sentence in sources[1].sentences for tag in sentence.tags)
-    return Sets(TaggingTask(labels), train, dev, len(labels), len(train.words), num_entities)
+    num_outputs = {"squad": 2}.get(task_name, len(task.labels or "1"))
+    return Sets(task, train, dev, num_outputs, _num_targets(task_name, examples[1], dev))
 
 
-def _read_choices(options, tokenizer) -> Sets:
-    from official_bert.tasks.choice.examples import TASKS, encoded_choices
-    from official_bert.tasks.choice.task import ChoiceTask
-
-    task = TASKS[options.task_name]
-    train, dev = (
-        encoded_choices(
-            task.read(task.path(options.data_dir, name), name, True), options.max_seq_length, tokenizer
-        )
-        for name in ("train", "dev")
-    )
-    return Sets(ChoiceTask(), train, dev, 1, len(train), len(dev))
+_TASK_NAMES = {"TaggingOptions": "ner", "SquadOptions": "squad"}
 
 
-def _read_questions(options, tokenizer) -> Sets:
-    from official_bert.tasks.squad.examples import read_gold_answers, read_squad_examples
-    from official_bert.tasks.squad.task import (
-        AnswerRules,
-        EncodedQuestions,
-        EncodedWindows,
-        SquadTask,
-        WindowCollector,
-    )
-    from official_bert.tasks.squad.windows import convert_examples_to_features
-
-    def arrays(examples, is_training, windows):
-        collector = WindowCollector()
-
-        def take(window):
-            collector.add(window)
-            windows.append(window)
-
-        lengths = options.max_seq_length, options.doc_stride, options.max_query_length
-        convert_examples_to_features(examples, tokenizer, *lengths, is_training, take)
-        return collector.arrays()
-
-    version_2 = options.version_2_with_negative
-    asked, windows = read_squad_examples(options.train_file, True, version_2), []
-    train = EncodedWindows(**arrays(asked, True, []))
-    questions = read_squad_examples(options.predict_file, False)
-    dev = EncodedQuestions(
-        **arrays(questions, False, windows),
-        examples=questions,
-        windows=windows,
-        gold=read_gold_answers(options.predict_file),
-    )
-    task = SquadTask(AnswerRules(version_2_with_negative=version_2), max_seq_length=options.max_seq_length)
-    return Sets(task, train, dev, 2, len(asked), len(questions))
-
-
-_READERS = {
-    "ClassificationOptions": _read_classification,
-    "TaggingOptions": _read_tags,
-    "ChoiceOptions": _read_choices,
-    "SquadOptions": _read_questions,
-}
+def _num_targets(task_name: str, examples, encoded) -> int:
+    """Returns the number of entities, of questions, or of examples."""
+    if task_name == "ner":
+        return sum(tag[0] == "B" for sentence in examples.sentences for tag in sentence.tags)
+    return len(examples.examples) if task_name == "squad" else len(encoded.lengths)
 
 
 def peer_model(benchmark: Benchmark, sets: Sets, folder: pathlib.Path, **config):
-    """Hugging Face's class for the task on the encoder of a folder, its head drawn anew.
+    """Returns Hugging Face's model for a task: the encoder of a folder with a randomly initialised head.
 
     Args:
-        benchmark: of which task.
-        sets: for the number of outputs.
-        folder: of the encoder.
-        config: what is set otherwise than in the folder's config.json.
+        benchmark: the task.
+        sets: the sets, for the number of outputs.
+        folder: the folder of the encoder.
+        config: fields with other values than in the folder's config.json.
     """
     import transformers
 
@@ -285,7 +220,7 @@ def peer_model(benchmark: Benchmark, sets: Sets, folder: pathlib.Path, **config)
 
 
 def peer_inputs(batch: dict[str, np.ndarray]) -> dict:
-    """A batch of ours as the arguments of Hugging Face's models, labels included where there are any."""
+    """Converts one of our batches to arguments of Hugging Face's models, with labels if it has any."""
     import torch
 
     renamed = {
@@ -307,24 +242,27 @@ def peer_inputs(batch: dict[str, np.ndarray]) -> dict:
 
 
 def peer_outputs(sets: Sets, logits_of, batch_size: int) -> dict[str, np.ndarray]:
-    """What our metrics read, from Hugging Face's logits of the development set, in its order.
+    """Converts Hugging Face's logits on the development set to the outputs that our metrics read.
 
     Args:
-        sets: with the development set.
-        logits_of: a function from rows to the logits, a list of arrays [batch, ...].
-        batch_size: windows or examples at a time.
+        sets: the sets, of which the development set is used.
+        logits_of: a function from row numbers to the logits, a list of arrays [batch, ...].
+        batch_size: the number of windows or examples in a batch.
     """
     count = len(sets.dev.lengths)
     starts = range(0, count, batch_size)
     batches = [logits_of(np.arange(start, min(start + batch_size, count))) for start in starts]
-    width = getattr(sets.task, "max_seq_length", None) or int(sets.dev.lengths.max())
+    width = sets.task.rules.max_seq_length if sets.task.loss_reads_padding else int(sets.dev.lengths.max())
     first, *second = (list(itertools.chain.from_iterable(parts)) for parts in zip(*batches, strict=True))
     if second:
         return {"start_logits": _filled(first, width), "end_logits": _filled(second[0], width)}
     if first[0].ndim == 2:
         return {"tags": np.stack([_filled([row.argmax(-1)], width, 0)[0] for row in first])}
     logits = np.stack(first)
-    return {"score": logits[:, 0], "probabilities": logits}  # the greatest is the same
+    return {
+        "score": logits[:, 0],
+        "probabilities": logits,
+    }  # the metrics need only the greatest, which is the same
 
 
 def _filled(rows: list[np.ndarray], width: int, value=-1e4) -> np.ndarray:

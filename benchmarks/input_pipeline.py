@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Times the input pipeline of pre-training against one that parses record by record, as the original's did.
+"""Compares the input pipeline of pre-training with one that parses record by record, as the original does.
 
-In: record files, or records that it makes itself. Out: a table of records per second, the best of some rounds,
-between pipelines that take turns.
+In: record files, or random records by default. Out: a table of records per second. The pipelines take turns, and the
+best of several rounds counts.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--input_file", nargs="*", help="record files; made here when not given")
+    parser.add_argument("--input_file", nargs="*", help="record files; random records by default")
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--max_predictions_per_seq", type=int, default=20)
     parser.add_argument("--batch_size", type=int, default=32)
@@ -51,7 +51,7 @@ def main():
 
 
 def write_records(folder: str, features, num_records: int) -> list[str]:
-    """Records of random ids whose text fills the sequence."""
+    """Writes records of random ids without padding, and returns the names of the files."""
     random = np.random.RandomState(0)
     rows = {feature.name: np.ones((num_records, feature.length), feature.dtype) for feature in features}
     high = {"input_ids": VOCAB_SIZE, "masked_lm_ids": VOCAB_SIZE, "segment_ids": 2, "next_sentence_labels": 2}
@@ -65,7 +65,7 @@ def write_records(folder: str, features, num_records: int) -> list[str]:
 
 
 def one_by_one(files, features, batch_size: int, parallel_calls: int | None) -> tf.data.Dataset:
-    """The original's pipeline: the same reading, each record parsed and cast by itself."""
+    """Returns the original's pipeline, which reads the same way but parses and casts each record separately."""
     spec = {
         feature.name: tf.io.FixedLenFeature(
             [feature.length], tf.float32 if feature.dtype == "float32" else tf.int64
@@ -98,7 +98,7 @@ def print_table(pipelines: dict[str, tf.data.Dataset], num_batches: int, batch_s
             rate = num_batches * batch_size / (time.perf_counter() - started)
             best[name] = max(best[name], rate)
     slowest = best["one by one, then batch"]
-    print("| pipeline | records a second | ratio |\n|---|---|---|")
+    print("| pipeline | records per second | ratio |\n|---|---|---|")
     for name, rate in best.items():
         print(f"| {name} | {rate:,.0f} | {rate / slowest:.1f} |")
 

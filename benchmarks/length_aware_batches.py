@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What padding to the longest example of a batch saves: our scripts with and without --length_aware_batches.
+"""Measures the time that padding to the longest example of a batch saves: scripts with --length_aware_batches or not.
 
-In: a folder of real data, a Hugging Face encoder. Out: a table; a JSON line in --output for each run when it is
-finished. Runs that the file already holds are not made again.
+In: a folder of real data and a Hugging Face encoder. Out: a table, and a line of JSON in --output for each finished
+run. Runs that this file already contains are not repeated.
 
-Training and evaluation at length 128 on STS-B and CoLA, prediction at length 384 on SQuAD. Runs are processes on one
-core; seconds are those of its processor, so that other work on the machine counts little; tracing is included.
+The benchmark trains and evaluates at length 128 on STS-B and CoLA, and predicts at length 384 on SQuAD. Each run is a
+process on one core. The seconds are its processor time with tracing, on which other work on the machine has little
+influence.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def main():
     )
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with glue, squad and so on")
     parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
-    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="for the data as it is used")
+    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for the prepared data")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
     parser.add_argument("--tasks", nargs="*", choices=CHANGES, default=list(CHANGES))
     parser.add_argument("--cpu", type=int, default=0, help="core to run on")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The learning curve of a pre-training run, as a table and a picture.
+"""Shows the learning curve of a pre-training run as a table and a picture.
 
-In: an output_dir of run_pretraining.py with its checkpoints (--keep_checkpoint_max=0) and held-out records. Out: the
-held-out metrics of every checkpoint, and training and held-out curves in one PNG.
+In: an output_dir of run_pretraining.py with all its checkpoints (--keep_checkpoint_max=0), and held-out records. Out:
+the held-out metrics of every checkpoint, and a PNG with the training and held-out curves.
 
     python benchmarks/pretraining_curve.py --run=model --records=records/held_out.tfrecord --picture=curve.png
 """
@@ -36,7 +36,7 @@ def main():
 
 
 def evaluate(run: pathlib.Path, step: int, records: str, flags: dict) -> dict[str, float]:
-    """The metrics of one checkpoint, by run_pretraining.py."""
+    """Evaluates one checkpoint with run_pretraining.py and returns its metrics."""
     with tempfile.TemporaryDirectory() as output_dir:
         command = [sys.executable, str(ROOT / "run_pretraining.py"), "--do_eval=True"]
         command += [f"--input_file={records}", f"--output_dir={output_dir}"]
@@ -50,7 +50,7 @@ def evaluate(run: pathlib.Path, step: int, records: str, flags: dict) -> dict[st
 
 
 def training_scalars(run: pathlib.Path) -> dict[str, dict[int, float]]:
-    """TensorBoard's scalars of the training, {name: {step: value}}."""
+    """Reads the training's TensorBoard scalars as {name: {step: value}}."""
     import tensorflow as tf
 
     scalars: dict[str, dict[int, float]] = {}

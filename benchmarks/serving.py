@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Times exported models against Hugging Face on PyTorch eager and on onnxruntime, with the same weights.
+"""Compares the speed of exported models with Hugging Face's on PyTorch eager and on onnxruntime, with equal weights.
 
-In: nothing but the packages of requirements-bench.txt; ids are random and fill the sequence. Out: a table of
-milliseconds a batch, and one JSON line in --output for each row when it is finished; rows that the file already holds
-are not measured again.
+In: random ids without padding; the benchmark needs the packages of requirements-bench.txt. Out: a table of
+milliseconds per batch, and a line of JSON in --output for each finished row. Rows that this file already contains are
+not measured again.
 
-Ours is the signature `serving_default` of the loaded SavedModel; PyTorch runs in `inference_mode`; onnxruntime runs
-what `torch.onnx` makes of the Hugging Face model, all of its optimizations on. Each has one thread on each core. They
-take turns, round after round, in one process, and the median of all calls is taken. Before that, their outputs are
-compared. On a busy machine, where threads wait for each other's cores, only --processor_time with one core compares.
+Our runtime is the signature `serving_default` of the loaded SavedModel. PyTorch runs in `inference_mode`. onnxruntime
+runs the Hugging Face model as exported by `torch.onnx`, with all optimizations. Each runtime has one thread per core.
+The benchmark first compares their outputs. Then they take turns in one process for several rounds, and the median of
+all calls counts. On a busy machine, where threads wait for cores, only --processor_time with one core is meaningful.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 MODELS = ("6/384", "12/768")  # MiniLM's weights, and random ones
-# The task of the export, the Hugging Face class, and by our names of the outputs the places of theirs.
+# The task of the export, the Hugging Face class, and for each of our outputs the index of Hugging Face's.
 KINDS = {
     "vectors": ("pretraining", "BertModel", {"sequence_output": 0, "pooled_output": 1}),
     "classifier": ("MRPC", "BertForSequenceClassification", {"logits": 0}),
@@ -45,7 +45,7 @@ Runtime = Callable[[Features], list]
 
 
 def make_hugging_face(model: str, kind: str, folder: pathlib.Path):
-    """A Hugging Face model, saved with what an export needs beside it."""
+    """Returns a Hugging Face model, and saves it with a vocabulary, which the export needs."""
     import torch
     import transformers
 
@@ -64,7 +64,7 @@ def make_hugging_face(model: str, kind: str, folder: pathlib.Path):
 
 
 def our_runtime(kind: str, folder: pathlib.Path) -> Runtime:
-    """The signature of an export, as a function of arrays."""
+    """Exports a model, and returns its signature as a function of arrays."""
     import tensorflow as tf
 
     from official_bert.options.export import ExportOptions
@@ -89,27 +89,27 @@ def our_runtime(kind: str, folder: pathlib.Path) -> Runtime:
 
 
 def pytorch_runtime(kind: str, hugging_face) -> Runtime:
-    """The Hugging Face model in eager mode, as a function of arrays."""
+    """Returns the Hugging Face model in eager mode as a function of arrays."""
     import torch
 
-    places = KINDS[kind][2].values()
+    indices = KINDS[kind][2].values()
 
     def run(features):
         inputs = {HUGGING_FACE_NAMES[name]: torch.from_numpy(value) for name, value in features.items()}
         with torch.inference_mode():
             found = hugging_face(**inputs)
-        return [found[place].numpy() for place in places]
+        return [found[index].numpy() for index in indices]
 
     return run
 
 
 def onnx_runtime(kind: str, hugging_face, folder: pathlib.Path, threads: int) -> Runtime:
-    """The Hugging Face model in an onnxruntime session, as a function of arrays."""
+    """Returns the Hugging Face model in an onnxruntime session as a function of arrays."""
     import onnxruntime
     import torch
 
     names = list(HUGGING_FACE_NAMES.values())
-    path, places = folder / "model.onnx", KINDS[kind][2].values()
+    path, indices = folder / "model.onnx", KINDS[kind][2].values()
     batch, length = torch.export.Dim("batch", max=1024), torch.export.Dim("length", max=512)
     torch.onnx.export(
         hugging_face,
@@ -127,13 +127,13 @@ def onnx_runtime(kind: str, hugging_face, folder: pathlib.Path, threads: int) ->
 
     def run(features):
         found = session.run(None, {HUGGING_FACE_NAMES[name]: value for name, value in features.items()})
-        return [found[place] for place in places]
+        return [found[index] for index in indices]
 
     return run
 
 
 def random_features(batch_size: int, length: int, vocab_size: int) -> Features:
-    """A batch without padding."""
+    """Returns a batch of random ids without padding."""
     import numpy as np
 
     ids = np.random.default_rng(1).integers(0, vocab_size, (batch_size, length), np.int32)
@@ -141,7 +141,7 @@ def random_features(batch_size: int, length: int, vocab_size: int) -> Features:
 
 
 def measure(runtimes: dict[str, Runtime], features: Features, flags) -> dict[str, float]:
-    """Milliseconds of a call by runtime, and the largest difference of a value from ours."""
+    """Returns the milliseconds per call by runtime, and the largest difference of any output from ours."""
     import numpy as np
 
     found = {name: run(features) for name, run in runtimes.items()}
@@ -155,7 +155,7 @@ def measure(runtimes: dict[str, Runtime], features: Features, flags) -> dict[str
     times = {name: [] for name in runtimes}
     for _ in range(flags.rounds):
         for name, run in runtimes.items():
-            run(features)  # the caches are another's
+            run(features)  # the processor's caches hold another runtime's data
             end = clock() + flags.secs
             while (start := clock()) < end:
                 run(features)
@@ -166,7 +166,7 @@ def measure(runtimes: dict[str, Runtime], features: Features, flags) -> dict[str
 
 
 def measure_model(model: str, kind: str, shapes: Sequence[tuple[int, int]], threads: int, flags):
-    """Rows of a model, one after the other."""
+    """Yields the rows of a model, one for each shape."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         hugging_face = make_hugging_face(model, kind, folder)
@@ -188,8 +188,8 @@ def measure_model(model: str, kind: str, shapes: Sequence[tuple[int, int]], thre
 
 
 def print_table(rows: Sequence[dict]):
-    """The rows as a table for README.md."""
-    print("\n| model | outputs | batch | length | ours, ms | PyTorch, ms | onnxruntime, ms | sequences a second "
+    """Prints the rows as a table for README.md."""
+    print("\n| model | outputs | batch | length | ours, ms | PyTorch, ms | onnxruntime, ms | sequences per second "
           "| to PyTorch | to onnxruntime |")  # fmt: skip
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     for row in rows:
@@ -211,9 +211,9 @@ def main():
     )
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each runtime")
-    parser.add_argument("--secs", type=float, default=1.0, help="least time of one turn")
+    parser.add_argument("--secs", type=float, default=1.0, help="minimum seconds of one turn")
     parser.add_argument(
-        "--processor_time", action="store_true", help="measure what the process uses, not what passes"
+        "--processor_time", action="store_true", help="measure processor time instead of elapsed time"
     )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
@@ -246,14 +246,14 @@ def main():
 
 
 def prepare_threads(cpus: list[int]) -> int:
-    """Pins the process and gives TensorFlow and PyTorch a thread for each core; gives their number."""
+    """Pins the process to some cores, gives TensorFlow and PyTorch a thread for each, and returns their number."""
     os.sched_setaffinity(0, cpus)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
     import torch
     import transformers
 
-    warnings.simplefilter("ignore")  # of torch.onnx
+    warnings.simplefilter("ignore")  # hides the warnings of torch.onnx
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     tf.config.threading.set_intra_op_parallelism_threads(len(cpus))

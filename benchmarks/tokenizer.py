@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Times FullTokenizer against the plain rules and Hugging Face's Rust tokenizer, each on one thread.
+"""Compares the speed of FullTokenizer with plain rules and with Hugging Face's Rust tokenizer, each on one thread.
 
-In: a text and a vocabulary. Out: a table of tokens a second of CPU time, the best of some rounds. A fresh
-FullTokenizer has an empty cache and meets the text for the first time, a used one has read it before.
+In: a text and a vocabulary. Out: a table of tokens per second of CPU time; the best of several rounds counts. A fresh
+FullTokenizer has an empty cache, and a used one has tokenized the same text before.
 """
 
 import argparse
@@ -31,8 +31,8 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--input_file", help="text, one line at a time; Python's help texts when not given")
-    parser.add_argument("--vocab_file", help="vocabulary; made from the commonest words when not given")
+    parser.add_argument("--input_file", help="text, read line by line; by default Python's help texts")
+    parser.add_argument("--vocab_file", help="vocabulary; by default made from the commonest words")
     parser.add_argument("--cased", action="store_true", help="keep case and accents")
     parser.add_argument("--rounds", type=int, default=3)
     flags = parser.parse_args()
@@ -48,7 +48,7 @@ def main():
 
 
 def write_vocabulary(text: str, path: pathlib.Path) -> pathlib.Path:
-    """A vocabulary of every letter and the 8,000 commonest lower-cased words and word ends."""
+    """Writes a vocabulary of all letters and the 8,000 commonest lower-cased words and word ends."""
     counts = collections.Counter()
     for word in re.findall(r"[a-z]+|[^a-z\s]", text.lower()):
         counts.update([word, f"##{word[-3:]}", f"##{word[-2:]}"])
@@ -67,7 +67,7 @@ def print_table(lines: list[str], vocab_file: str, do_lower_case: bool, rounds: 
     for line in lines:
         assert used.encode(line) == used.convert_tokens_to_ids(used.tokenize(line))
     rust = rust_tokenizer(used.vocab, do_lower_case)
-    contestants = {  # each makes, outside the time that is taken, what takes all lines
+    contestants = {  # each function returns, outside the measured time, a function of all lines
         RULES: lambda: each(PlainTokenizer(used.vocab, do_lower_case).tokenize),
         "FullTokenizer.tokenize, fresh": lambda: each(fresh().tokenize),
         "FullTokenizer.tokenize, used": lambda: each(used.tokenize),
@@ -91,7 +91,7 @@ def print_table(lines: list[str], vocab_file: str, do_lower_case: bool, rounds: 
             rates[name] = max(rates[name], tokens[name] / (time.process_time() - start_secs))
 
     print(f"{len(lines):,} lines, {sum(map(len, lines)):,} characters, {len(used.vocab):,} pieces\n")
-    print("| tokenizer | tokens | tokens a second | against the rules | against Rust |")
+    print("| tokenizer | tokens | tokens per second | against the rules | against Rust |")
     print("|---|--:|--:|--:|--:|")
     for name, rate in rates.items():
         against_rust = f"{rate / rates[RUST]:.1f}" if rust else "not installed"
@@ -103,7 +103,7 @@ def each(tokenize):
 
 
 def rust_tokenizer(vocab: dict[str, int], do_lower_case: bool):
-    """Hugging Face's BERT tokenizer without its transformers wrapper, or None where it is not installed."""
+    """Returns Hugging Face's BERT tokenizer without its transformers wrapper, or None if it is not installed."""
     try:
         import tokenizers
     except ImportError:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Times a whole pre-training step against the matrix products in it and against Hugging Face on PyTorch.
+"""Compares the time of a pre-training step with that of its matrix products, and with Hugging Face on PyTorch.
 
-In: nothing; batches are random ids. Out: a table, and one JSON line in --output for each row when it is
-finished; rows that the file already holds are not measured again.
+In: batches of random ids. Out: a table, and a line of JSON in --output for each finished row. Rows that this file
+already contains are not measured again.
 
-A step is forward, backward, clipping and the optimizer, in float32 with dropout 0.1, sequences of 128 with 20
-predictions and a vocabulary of 30,522. Everything of one size is measured in turn, round after round, in one
-process, and the median is taken.
+A step consists of forward pass, backward pass, clipping and the optimizer, in float32 with dropout 0.1, sequences of
+128 tokens with 20 predictions and a vocabulary of 30,522. All measurements of one model size take turns in one process
+for several rounds, and the median counts.
 """
 
 import argparse
@@ -32,10 +32,10 @@ class Product(NamedTuple):
     """A (batched) matrix product of the model; `a` is [batch, m, k] and `b` [batch, k, n] before transposition.
 
     Attributes:
-        count: how often one step computes it.
-        batch: products in one call; 1 is a plain product of two matrices.
-        m, k, n: the product's sizes.
-        transpose: "NN", "NT" (`b` is stored transposed) or "TN" (`a` is).
+        count: the number of times that one step computes it.
+        batch: the number of products in one call; 1 means a plain product of two matrices.
+        m, k, n: the sizes of the product.
+        transpose: "NN", "NT" (`b` is stored transposed) or "TN" (`a` is stored transposed).
     """
 
     count: int
@@ -46,7 +46,7 @@ class Product(NamedTuple):
     transpose: str = "NN"
 
     def with_gradients(self) -> list["Product"]:
-        """This product and the two of its backward pass, which gives the gradients of both factors."""
+        """Returns this product and the two products of its backward pass, for the gradients of both factors."""
         count, batch, m, k, n, transpose = self
         if transpose == "NN":
             return [self, Product(count, batch, m, n, k, "NT"), Product(count, batch, k, m, n, "TN")]
@@ -54,9 +54,9 @@ class Product(NamedTuple):
 
 
 def products_of(config, batch_size: int) -> list[Product]:
-    """Every matrix product of a step, forward and backward.
+    """Returns all matrix products of a step, forward and backward.
 
-    The segment embeddings' product with two rows is left out: whether it is one is a matter of taste.
+    The product with the segment embeddings is left out, because a table of two rows is hardly a matrix.
     """
     layers, hidden, inner = config.num_hidden_layers, config.hidden_size, config.intermediate_size
     heads = config.num_attention_heads
@@ -76,7 +76,7 @@ def products_of(config, batch_size: int) -> list[Product]:
 
 
 def product_timer(product: Product):
-    """A function that runs a product by itself in a compiled loop and gives the seconds of one."""
+    """Returns a function that runs only this product in a compiled loop, and returns the seconds per product."""
     import tensorflow as tf
 
     transpose_a, transpose_b = product.transpose == "TN", product.transpose == "NT"
@@ -105,7 +105,7 @@ def product_timer(product: Product):
 
 
 def our_timer(config, batch_size: int, jit_compile: bool):
-    """A function that makes one of our steps and gives its seconds."""
+    """Returns a function that makes one of our steps and returns its seconds."""
     import tensorflow as tf
 
     from official_bert.checkpoints import named_variables
@@ -129,9 +129,10 @@ def our_timer(config, batch_size: int, jit_compile: bool):
 
 
 def hugging_face_timer(config, batch_size: int):
-    """A function that makes one step of Hugging Face's model with PyTorch's AdamW and gives its seconds.
+    """Returns a function that makes one step of Hugging Face's model with PyTorch's AdamW and returns its seconds.
 
-    Labels stand at the 20 masked positions only, but the vocabulary product is over all 128: so the class does it.
+    Only the 20 masked positions have labels, but this class computes the product with the vocabulary for all 128
+    positions.
     """
     import torch
     import transformers
@@ -163,7 +164,7 @@ def hugging_face_timer(config, batch_size: int):
 
 
 def timed(step):
-    """A function that runs `step` and gives its seconds; two runs go before, for tracing and slots."""
+    """Returns a function that runs `step` and returns its seconds, after two runs for tracing and optimizer slots."""
     step()
     step()
 
@@ -176,7 +177,7 @@ def timed(step):
 
 
 def random_batch(batch_size: int) -> dict:
-    """The seven features of a batch without padding."""
+    """Returns the seven features of a batch of random ids without padding."""
     import numpy as np
 
     random = np.random.default_rng(1)
@@ -194,7 +195,7 @@ def random_batch(batch_size: int) -> dict:
 
 
 def measure(size: str, variants: list[str], peer: bool, rounds: int) -> dict[str, dict]:
-    """Rows of one size, by variant."""
+    """Measures one model size, and returns its rows by variant."""
     from official_bert import BertConfig
 
     config, batch_size = BertConfig.from_size(size, VOCAB), BATCH_SIZES[size]
@@ -224,9 +225,9 @@ def measure(size: str, variants: list[str], peer: bool, rounds: int) -> dict[str
 
 
 def print_table(rows: list[dict]):
-    """The rows as a table for README.md."""
+    """Prints the rows as a table for README.md."""
     print(
-        "\n| model | batch | step | secs a step | secs of its products | matmul share | Hugging Face, secs | lead |"
+        "\n| model | batch | step | secs per step | secs of its products | matmul share | Hugging Face, secs | lead |"
     )
     print("|---|--:|---|--:|--:|--:|--:|--:|")
     for row in rows:
@@ -244,7 +245,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
-    parser.add_argument("--rounds", type=int, default=9, help="measurements of which the median is taken")
+    parser.add_argument(
+        "--rounds", type=int, default=9, help="number of measurements, of which the median counts"
+    )
     parser.add_argument("--sizes", nargs="+", choices=BATCH_SIZES, default=list(BATCH_SIZES))
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--nopeer", action="store_true", help="leave Hugging Face out")
@@ -271,7 +274,7 @@ def main():
 
 
 def prepare_threads(cpus: list[int], want_peer: bool) -> bool:
-    """Pins the process, gives TensorFlow and PyTorch as many threads, and says whether PyTorch can be compared."""
+    """Pins the process to some cores, gives TensorFlow and PyTorch a thread for each, and tells if PyTorch is there."""
     os.sched_setaffinity(0, cpus)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes a small English corpus from the help texts that come with every Python (`pydoc_data.topics`).
 
-In: nothing but Python. Out: two text files, a training and a held-out part, in the form that
-create_pretraining_data.py reads: one sentence a line, a blank line between documents.
+In: an installed Python. Out: two text files, a training part and a held-out part, in the format that
+create_pretraining_data.py reads: one sentence on each line and a blank line between documents.
 
     python examples/quickstart_corpus.py --train_file=train.txt --held_out_file=held_out.txt
 """
@@ -20,21 +20,21 @@ LIST_MARK = re.compile(r"^([*-]|\d+\.|\[\d+\]) +")
 CODE = re.compile(r">>>|::=|\.\.\. |[=|+-]{4}|\w=\w|[{};_\\]|\s[=<>]+\s")
 SENTENCE_END = re.compile(r"(?<=[.!?:])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.) +(?=[A-Z(“])")
 
-MIN_SENTENCES = 3  # of a document: the next-sentence task needs something to tell apart
-MIN_WORDS = 4  # of a sentence
+MIN_SENTENCES = 3  # per document, because the next-sentence task needs several
+MIN_WORDS = 4  # per sentence
 
 
 def documents(texts: Iterable[str]) -> list[list[str]]:
-    """Cuts texts at their headings into documents of sentences.
+    """Splits texts at their headings into documents of sentences.
 
-    A sentence that stands in several texts (they quote each other) is kept where it comes first, so that no
-    held-out sentence is a training sentence too.
+    The texts quote each other. A repeated sentence is kept only where it occurs first, so that no held-out sentence is
+    also a training sentence.
 
     Args:
-        texts: manual pages; paragraphs are separated by blank lines, headings are underlined.
+        texts: manual pages with blank lines between paragraphs and underlined headings.
 
     Returns:
-        Documents, each a list of at least `MIN_SENTENCES` sentences.
+        The documents, each a list of at least `MIN_SENTENCES` sentences.
     """
     seen = set()
     found = []
@@ -47,7 +47,7 @@ def documents(texts: Iterable[str]) -> list[list[str]]:
 
 
 def prose(section: str) -> Iterator[str]:
-    """Sentences of the running text of a section; code, tables, grammars and signatures are left out."""
+    """Yields the sentences of a section's running text, without code, tables, grammars and signatures."""
     for block in re.split(r"\n\s*\n", section):
         paragraph = ""
         for line in map(str.strip, block.strip().split("\n")):

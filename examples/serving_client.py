@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Asks a server for answers, over REST or gRPC: TensorFlow Serving, or examples/serving_server.py in its place.
+"""Sends a prediction request over REST or gRPC to TensorFlow Serving, or to examples/serving_server.py in its place.
 
-The calls are functions to copy: `rest_predict` needs Python alone, `grpc_predict` what requirements-serving.txt names.
-`inputs_of` makes the inputs of every signature; only serving_text needs no tokenizer on this side. What is written on
-the command line behind the flags are the texts of one request:
+The functions are made to be copied: `rest_predict` needs only numpy, and `grpc_predict` needs the packages of
+requirements-serving.txt. `inputs_of` makes the inputs of every signature; all signatures except serving_text need a
+tokenizer in the client. The command line takes flags, then the texts of one request:
 
     python examples/serving_client.py --model_name=mrpc --signature_name=serving_default \\
         --vocab_file=vocab.txt "The cat sat." "A cat was sitting."
@@ -27,37 +27,42 @@ if TYPE_CHECKING:
     from official_bert import FullTokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # official_bert, without installing it; only makers of ids need it
+sys.path.insert(0, str(ROOT))  # finds official_bert without an installation; signatures that take ids need it
 
 TEXT_SIGNATURE = "serving_text"
 TIMEOUT_SECS = 60
 
 
 class RefusedError(Exception):
-    """The server's answer to a request that it does not take."""
+    """The server refused a request; the message is its answer."""
 
 
 def rest_predict(
     address: str, model_name: str, signature_name: str, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Outputs by name, lists in the shape of the tensors.
+    """Sends a prediction request over REST, and returns the outputs by name, as lists in the shape of the tensors.
 
     Args:
-        address: such as http://localhost:8501.
-        model_name: of the model.
-        signature_name: of the signature.
-        inputs: arrays by name; int32, or bytes or str as objects.
+        address: the address of the server, such as http://localhost:8501.
+        model_name: the name of the model.
+        signature_name: the name of the signature.
+        inputs: arrays by name, of int32, or of bytes or str as objects.
+
+    Raises:
+        RefusedError: the server refused the request.
     """
     request = {
         "signature_name": signature_name,
         "inputs": {name: plain(np.asarray(values)) for name, values in inputs.items()},
     }
     outputs = rest_call(f"{address}/v1/models/{model_name}:predict", request)["outputs"]
-    return outputs if isinstance(outputs, dict) else {"": outputs}  # a single output stands without its name
+    return (
+        outputs if isinstance(outputs, dict) else {"": outputs}
+    )  # the server sends a single output without its name
 
 
 def rest_call(url: str, request: Any) -> dict:
-    """The JSON answer to a JSON request, or to none (GET)."""
+    """Sends a JSON request, or a GET request if it is None, and returns the JSON answer."""
     data = None if request is None else json.dumps(request).encode()
     try:
         with urllib.request.urlopen(url, data, TIMEOUT_SECS) as response:
@@ -69,11 +74,14 @@ def rest_call(url: str, request: Any) -> dict:
 def grpc_predict(
     address: str, model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Outputs by name.
+    """Sends a prediction request over gRPC, and returns the outputs by name.
 
     Args:
-        address: such as localhost:8500.
-        model_name, signature_name, inputs: as of `rest_predict`.
+        address: the address of the server, such as localhost:8500.
+        model_name, signature_name, inputs: as for `rest_predict`.
+
+    Raises:
+        RefusedError: the server refused the request.
     """
     import grpc
     import tensorflow as tf
@@ -92,7 +100,7 @@ def grpc_predict(
 
 
 def plain(values: np.ndarray) -> Any:
-    """An array as JSON: bytes become {"b64": ...}."""
+    """Converts an array to JSON values; bytes become {"b64": ...}."""
     if values.dtype.kind not in "OSU":
         return values.tolist()
     texts = [
@@ -111,14 +119,14 @@ def inputs_of(
     max_seq_length: int,
     text_names: Sequence[str] = ("text_a", "text_b"),
 ) -> dict[str, np.ndarray]:
-    """The inputs of a request for one example: a text, a pair, or a context with its possible endings.
+    """Makes the inputs of a request for one example: a text, a pair, or a context with its possible endings.
 
     Args:
-        signature_name: which inputs are wanted.
-        texts: [MASK] in them is a masked word.
-        tokenizer: with the model's vocabulary; None for serving_text.
-        max_seq_length: tokens that the texts, or each pair, are cut to.
-        text_names: what serving_text calls the texts; the last one takes those that are left as a list.
+        signature_name: the name of the signature.
+        texts: the texts; [MASK] in them is a masked word.
+        tokenizer: a tokenizer with the model's vocabulary; None for serving_text.
+        max_seq_length: the number of tokens that the texts, or each pair, are truncated to.
+        text_names: the names of the inputs of serving_text; the last input takes all remaining texts as a list.
     """
     if signature_name == TEXT_SIGNATURE:
         values = [np.array([text.encode()], object) for text in texts]
@@ -151,7 +159,7 @@ def inputs_of(
 
 
 class _Masked:
-    """A tokenizer that leaves [MASK] as it is."""
+    """A tokenizer that keeps [MASK] as one token."""
 
     def __init__(self, tokenizer: FullTokenizer):
         self._tokenizer = tokenizer

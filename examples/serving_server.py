@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A small server to try an export with, in the form of TensorFlow Serving, which is what production uses.
+"""A small server to try an exported model with; for production use TensorFlow Serving.
 
-REST and gRPC. It serves one version of one SavedModel, the newest when it starts: no batching across requests, no
-reload, no encryption. What a client sends and gets is the same, so a client that works here works there. It needs what
-requirements-serving.txt names, and of this package nothing.
+The server understands the same REST and gRPC requests as TensorFlow Serving and gives the same answers, so the same
+client works with both. It serves one version of one SavedModel, the newest when it starts, without batching across
+requests, reloading or encryption. It needs the packages of requirements-serving.txt and nothing of this project.
 
     python examples/serving_server.py --model_name=mrpc --model_base_path=/tmp/exports/mrpc --rest_api_port=8501
 """
@@ -37,8 +37,9 @@ from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2, predict
 
 DEFAULT_SIGNATURE = "serving_default"
 TEXT_SIGNATURE = "serving_text"
-BYTES_SUFFIX = "_bytes"  # of outputs that are no text
-# After a refusal so much of the rest is read and thrown away: who sends a body to its end gets the answer.
+BYTES_SUFFIX = "_bytes"  # marks outputs that are not text
+# After a refusal the server reads and discards at most this much of the body, because many clients read the answer
+# only after they have sent the whole body.
 DISCARDED_BYTES = 64 << 20
 BODY_TIMEOUT_SECS = 60
 BAD_REQUEST, NOT_FOUND, TOO_LARGE, SERVER_ERROR = 400, 404, 413, 500
@@ -50,7 +51,7 @@ GRPC_CODES = {
 
 
 class RequestError(Exception):
-    """A request that is not answered: HTTP status and sentence."""
+    """The server refuses a request with an HTTP status and a message."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -58,12 +59,12 @@ class RequestError(Exception):
 
 
 class Model:
-    """One version of a SavedModel under a name.
+    """One version of a SavedModel.
 
     Attributes:
-        name: in URLs and requests.
-        version: number of the version.
-        signature_defs: SignatureDef by name.
+        name: the name of the model in URLs and requests.
+        version: the number of the version.
+        signature_defs: the SignatureDefs by name.
     """
 
     def __init__(self, name: str, base_path: str):
@@ -80,13 +81,13 @@ class Model:
         self._loaded = tf.saved_model.load(str(newest))
 
     def check(self, name: str, version: int | None):
-        """Refuses a request for another model."""
+        """Refuses a request for another model or version."""
         if name != self.name or version not in (None, self.version):
             asked = f"Latest({name})" if version is None else f"Specific({name}, {version})"
             raise RequestError(NOT_FOUND, f"Servable not found for request: {asked}")
 
     def specs(self, signature_name: str) -> dict[str, tf.TensorSpec]:
-        """The inputs of a signature by name."""
+        """Returns the inputs of a signature by name."""
         if signature_name not in self._loaded.signatures:
             raise RequestError(
                 BAD_REQUEST, f'Serving signature name: "{signature_name}" not found in signature def'
@@ -94,7 +95,7 @@ class Model:
         return self._loaded.signatures[signature_name].structured_input_signature[1]
 
     def predict(self, signature_name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name, [batch, ...] each."""
+        """Runs a signature, and returns its outputs by name, [batch, ...] each."""
         specs = self.specs(signature_name)
         if inputs.keys() != specs.keys():
             wanted, given = (", ".join(sorted(names)) for names in (specs, inputs))
@@ -119,7 +120,7 @@ class Model:
             raise RequestError(SERVER_ERROR, _sentence(error)) from error
 
     def metadata(self) -> dict:
-        """The answer to GET /v1/models/NAME/metadata."""
+        """Returns the answer to GET /v1/models/NAME/metadata."""
         definitions = {
             name: json_format.MessageToDict(
                 definition, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
@@ -132,14 +133,14 @@ class Model:
         }
 
     def status(self) -> dict:
-        """The answer to GET /v1/models/NAME."""
+        """Returns the answer to GET /v1/models/NAME."""
         status = {"error_code": "OK", "error_message": ""}
         state = {"version": str(self.version), "state": "AVAILABLE", "status": status}
         return {"model_version_status": [state]}
 
 
 def _sentence(error: tf.errors.OpError) -> str:
-    """What an op said, without the places in the graph round it."""
+    """Returns the message of an op's error, without the names of the graph's nodes."""
     failed = re.search(r"assertion failed: .*", error.message)
     if failed:
         return failed.group()
@@ -148,7 +149,7 @@ def _sentence(error: tf.errors.OpError) -> str:
 
 
 def rest_answer(model: Model, body: bytes) -> dict:
-    """The answer to a prediction request: {"instances": rows} or {"inputs": columns}."""
+    """Returns the answer to a prediction request, which is {"instances": rows} or {"inputs": columns}."""
     try:
         request = json.loads(body.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -182,7 +183,7 @@ def rest_answer(model: Model, body: bytes) -> dict:
 
 
 def _named(value: Any, specs: Mapping) -> dict[str, Any]:
-    """Values by name of an object, or of what stands alone for the only input."""
+    """Returns values by name from a JSON object, or from a single value if the signature has only one input."""
     if isinstance(value, dict) and value.keys() != {"b64"}:
         return value
     if len(specs) != 1:
@@ -203,7 +204,7 @@ def _columns(instances: Any, specs: Mapping) -> dict[str, list]:
 
 
 def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
-    """A tensor of a JSON value: nested lists of numbers, texts or {"b64": ...}."""
+    """Converts a JSON value, nested lists of numbers, texts or {"b64": ...}, to an array."""
     shape, level = [], [value]
     while len(shape) < spec.shape.rank:
         if not all(isinstance(part, list) for part in level):
@@ -252,7 +253,7 @@ def _short(item: Any) -> str:
 
 
 def _plain(name: str, values: np.ndarray) -> list:
-    """A tensor as JSON: float32 in as few digits as tell it from others."""
+    """Converts an array to JSON values; a float32 has as few digits as distinguish it from all others."""
     if values.dtype == object:
         flat = [_text(name, value) for value in values.ravel()]
     elif values.dtype == np.float32:
@@ -275,14 +276,16 @@ def _text(name: str, value: bytes) -> str | dict:
 
 @tornado.web.stream_request_body
 class RestHandler(tornado.web.RequestHandler):
-    """/v1/models/NAME[/versions/N][:predict|/metadata]; errors are {"error": sentence}."""
+    """Answers /v1/models/NAME[/versions/N][:predict|/metadata]; an error is {"error": message}."""
 
     def initialize(self, model: Model, workers: concurrent.futures.Executor, max_request_bytes: int):
         self._model, self._workers, self._max_request_bytes = model, workers, max_request_bytes
         self._body, self._is_refused, self._num_discarded = bytearray(), False, 0
 
     def prepare(self):
-        self.request.connection.set_max_body_size(1 << 62)  # the limit is ours, so that its answer is, too
+        self.request.connection.set_max_body_size(
+            1 << 62
+        )  # this class checks the limit, to send its own message
         length = self.request.headers.get("Content-Length", "")
         if length.isdigit() and int(length) > self._max_request_bytes:
             self._refuse()
@@ -352,7 +355,7 @@ class RestHandler(tornado.web.RequestHandler):
 
 
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Predict and GetModelMetadata over gRPC."""
+    """Answers Predict and GetModelMetadata over gRPC."""
 
     def __init__(self, model: Model):
         self._model = model
@@ -405,7 +408,7 @@ def _ndarray(name: str, proto) -> np.ndarray:
 def start_grpc(
     model: Model, address: str, max_request_bytes: int, num_workers: int
 ) -> tuple[grpc.Server, int]:
-    """A running gRPC server and its port; port 0 in `address` takes a free one."""
+    """Starts a gRPC server, and returns it with its port; port 0 in `address` means any free port."""
     server = grpc.server(
         concurrent.futures.ThreadPoolExecutor(num_workers),
         options=[("grpc.max_receive_message_length", max_request_bytes)],
@@ -417,7 +420,7 @@ def start_grpc(
 
 
 def start_rest(model: Model, host: str, port: int, max_request_bytes: int, num_workers: int) -> int:
-    """Serves on the running event loop; gives the port, a free one for port 0."""
+    """Starts a REST server on the running event loop, and returns its port; port 0 means any free port."""
     settings = {
         "model": model,
         "workers": concurrent.futures.ThreadPoolExecutor(num_workers),
@@ -434,14 +437,14 @@ def start_rest(model: Model, host: str, port: int, max_request_bytes: int, num_w
 
 
 class UnknownPath(RestHandler):
-    """Every other path."""
+    """Answers every other path with an error."""
 
     def prepare(self):
         raise tornado.web.HTTPError(NOT_FOUND)
 
 
 async def serve(arguments: argparse.Namespace):
-    """Loads the model and serves until the process is ended."""
+    """Loads the model and serves it until the process ends."""
     model = Model(arguments.model_name, arguments.model_base_path)
     limits = arguments.max_request_bytes, arguments.num_workers
     rest_port = start_rest(model, arguments.host, arguments.rest_api_port, *limits)
@@ -459,12 +462,14 @@ def main():
     )
     parser.add_argument("--model_name", default="default", help="name of the model in URLs and requests")
     parser.add_argument("--model_base_path", required=True, help="folder of versions: an --export_dir")
-    parser.add_argument("--host", default="127.0.0.1", help="address that is listened at")
+    parser.add_argument("--host", default="127.0.0.1", help="address that the server listens on")
     parser.add_argument("--rest_api_port", type=int, default=8501, help="port for HTTP/REST")
     parser.add_argument("--port", type=int, help="port for gRPC; none when not given")
     parser.add_argument("--max_request_bytes", type=int, default=8 << 20, help="larger requests are refused")
-    parser.add_argument("--num_workers", type=int, default=4, help="requests that are worked on at once")
-    logging.set_verbosity(logging.ERROR)  # of TensorFlow's warnings
+    parser.add_argument(
+        "--num_workers", type=int, default=4, help="number of requests processed at the same time"
+    )
+    logging.set_verbosity(logging.ERROR)  # hides TensorFlow's warnings
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(parser.parse_args()))
 

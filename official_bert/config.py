@@ -1,6 +1,6 @@
-"""The shape of a model: bert_config.json, a Hugging Face config.json, or a named size.
+"""The configuration of a model, from a bert_config.json, a Hugging Face config.json, or a named size.
 
-In: a dictionary, a JSON file or a size's name. Out: a BertConfig, whose `validate` model builders call.
+In: a dictionary, a JSON file or the name of a size. Out: a BertConfig. Whoever builds a model calls its `validate`.
 """
 
 import copy
@@ -21,7 +21,7 @@ SIZES = {
 }
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
-# What the original calls gelu is the tanh form; Hugging Face's gelu is the erf form.
+# The original's gelu is the tanh form; Hugging Face's gelu is the erf form.
 _FROM_HUGGING_FACE = {
     "gelu": "gelu_erf",
     "gelu_new": "gelu",
@@ -40,7 +40,7 @@ _TO_HUGGING_FACE = {
 }
 _LAYER_NORM_EPSILON = 1e-12
 
-_SIZES_OF_THINGS = (
+_POSITIVE_FIELDS = (
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -49,24 +49,24 @@ _SIZES_OF_THINGS = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+_DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 class BertConfig:
-    """Configuration of a BERT model, with the original's names and defaults.
+    """The configuration of a BERT model, with the original's names and defaults.
 
     Attributes:
-        vocab_size: word pieces.
-        hidden_size: width of the encoder.
-        num_hidden_layers: encoder layers.
-        num_attention_heads: heads of a layer; they divide `hidden_size`.
-        intermediate_size: width of the feed-forward layer.
-        hidden_act: "gelu" (the tanh form), "gelu_erf", "relu", "tanh" or "linear"; a callable works too.
-        hidden_dropout_prob: dropout of embeddings and of both outputs of a layer.
-        attention_probs_dropout_prob: dropout of attention probabilities.
-        max_position_embeddings: the longest sequence, in tokens.
-        type_vocab_size: kinds of segment (released models have 2).
-        initializer_range: standard deviation of the initial weights.
+        vocab_size: the number of WordPieces in the vocabulary.
+        hidden_size: the width of the encoder.
+        num_hidden_layers: the number of encoder layers.
+        num_attention_heads: the number of attention heads of a layer, which must divide `hidden_size`.
+        intermediate_size: the width of the feed-forward layer.
+        hidden_act: "gelu" (the tanh form), "gelu_erf", "relu", "tanh" or "linear"; a callable works, too.
+        hidden_dropout_prob: the dropout rate of the embeddings and of the two outputs of a layer.
+        attention_probs_dropout_prob: the dropout rate of the attention probabilities.
+        max_position_embeddings: the length of the longest sequence, in tokens.
+        type_vocab_size: the number of segment ids (released models have 2).
+        initializer_range: the standard deviation of the initial weights.
     """
 
     def __init__(
@@ -97,12 +97,15 @@ class BertConfig:
 
     @classmethod
     def from_size(cls, size: str, vocab_size: int = 30522, **overrides) -> "BertConfig":
-        """A published size by name, "tiny" to "large", with two segment kinds.
+        """Returns the configuration of a published size, "tiny" to "large", with two segment ids.
 
         Args:
             size: a key of SIZES.
-            vocab_size: word pieces.
-            **overrides: fields to set differently; without one `intermediate_size` is 4 * hidden_size.
+            vocab_size: the number of WordPieces in the vocabulary.
+            **overrides: fields with other values. `intermediate_size` is 4 * hidden_size by default.
+
+        Raises:
+            InputError: there is no such size.
         """
         if size not in SIZES:
             raise InputError(f"no model size is called {size!r}; choose one of {', '.join(SIZES)}")
@@ -114,7 +117,7 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, json_object: dict) -> "BertConfig":
-        """Defaults, then every key of the dictionary; unknown ones come back out of `to_dict`."""
+        """Sets every key of the dictionary as a field, over the defaults; `to_dict` returns unknown keys, too."""
         config = cls(vocab_size=None)
         for key, value in json_object.items():
             setattr(config, key, value)
@@ -122,15 +125,16 @@ class BertConfig:
 
     @classmethod
     def from_json_file(cls, json_file: str) -> "BertConfig":
-        """Reads a bert_config.json, or a Hugging Face config.json, which its `model_type` gives away.
+        """Reads a bert_config.json, or a Hugging Face config.json, which has a `model_type`.
 
         Raises:
-            InputError: a file that is missing or no JSON object, or a Hugging Face model of another kind.
+            InputError: the file is missing or not a JSON object, or it describes a Hugging Face model that this project
+                does not support.
         """
         json_object = _read_object(json_file)
         if "model_type" not in json_object:
             return cls.from_dict(json_object)
-        return cls.from_dict(_own_fields(json_object, json_file))
+        return cls.from_dict(_from_huggingface_fields(json_object, json_file))
 
     def to_dict(self) -> dict:
         return copy.deepcopy(self.__dict__)
@@ -139,10 +143,10 @@ class BertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_huggingface_dict(self) -> dict:
-        """The fields of a Hugging Face config.json for this model.
+        """Returns the fields of a Hugging Face config.json for this model.
 
         Raises:
-            InputError: an activation that Hugging Face has no name for.
+            InputError: Hugging Face has no name for the activation.
         """
         known = vars(BertConfig(self.vocab_size))
         fields = {key: value for key, value in self.to_dict().items() if key in known}
@@ -158,21 +162,21 @@ class BertConfig:
         }
 
     def validate(self, source: str = "model config"):
-        """Checks the values from which a model is about to be built.
+        """Checks that a model can be built from the values.
 
         Args:
-            source: what the error names: the file, where there is one.
+            source: the source of the values, such as a file, for the error message.
 
         Raises:
-            InputError: the first field that is missing or cannot be used.
+            InputError: a field is missing or has an invalid value; the message names the first such field.
         """
-        for name in _SIZES_OF_THINGS:
+        for name in _POSITIVE_FIELDS:
             value = getattr(self, name)
             if value is None:
                 raise InputError(f"{source}: {name} is missing; add it to the config file")
             if not _is_int(value) or value <= 0:
                 raise InputError(f"{source}: {name} must be a positive whole number, got {value!r}")
-        for name in _DROPOUTS:
+        for name in _DROPOUT_FIELDS:
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and 0 <= value < 1):
                 raise InputError(f"{source}: {name} must be a number from 0 to below 1, got {value!r}")
@@ -193,22 +197,16 @@ class BertConfig:
 
 
 def _read_object(json_file: str) -> dict:
-    try:
-        with files.open_file(json_file) as file:
-            json_object = json.loads(file.read())
-    except json.JSONDecodeError as error:
-        raise InputError(f"{json_file}: line {error.lineno} is not valid JSON ({error.msg})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{json_file}: not a UTF-8 text file; give the model's config file") from None
+    json_object = files.read_json(json_file)
     if not isinstance(json_object, dict):
         raise InputError(f"{json_file}: must hold a JSON object with the model's fields")
     return json_object
 
 
-def _own_fields(json_object: dict, source: str) -> dict:
-    """The fields of a Hugging Face config that BertConfig has, in the original's words.
+def _from_huggingface_fields(json_object: dict, source: str) -> dict:
+    """Converts the fields of a Hugging Face config that BertConfig has to the original's names and values.
 
-    Only those: written back as bert_config.json the file must not pass for Hugging Face's.
+    Other fields are left out: with a `model_type`, a bert_config.json would be taken for a Hugging Face config.
     """
     _refuse_unlike(json_object, "model_type", "bert", source)
     _refuse_unlike(json_object, "position_embedding_type", "absolute", source)
@@ -240,14 +238,14 @@ def _is_number(value) -> bool:
 
 
 def read_config(config_file: str, max_seq_length: int) -> BertConfig:
-    """The configuration of a model that can be built and takes sequences of the flag's length.
+    """Reads a configuration, and checks it together with the maximum sequence length.
 
     Args:
-        config_file: what --bert_config_file names.
-        max_seq_length: what --max_seq_length says, in tokens.
+        config_file: the path in --bert_config_file.
+        max_seq_length: the value of --max_seq_length, in tokens.
 
     Raises:
-        InputError: a file that cannot be used, or more tokens than the model has positions.
+        InputError: the file cannot be used, or max_seq_length exceeds the position table of the model.
     """
     config = BertConfig.from_json_file(config_file)
     config.validate(config_file)

@@ -1,13 +1,13 @@
-"""The exception that means: what the user gave is wrong; and the one kind of it that a search goes on after."""
+"""The exceptions that users can do something about."""
 
 
 class InputError(ValueError):
-    """A file, flag or value from outside cannot be used.
+    """A file, flag or value that the user gave cannot be used.
 
-    The message is one sentence that names the file, line or field and the remedy. Scripts print it and
-    exit with status 1; any other exception is a defect of ours and keeps its traceback.
+    The message is one sentence that names the file, line or field, and a remedy. Scripts print it and exit with
+    status 1. Any other exception is a defect of this project and keeps its traceback.
     """
 
 
 class Diverged(InputError):
-    """Training came to a loss that is no longer finite."""
+    """The training loss became infinite or not a number; a hyperparameter search goes on with its next trial."""

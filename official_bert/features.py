@@ -1,6 +1,11 @@
-"""The record features: one table that writer, parser, model and signatures all read."""
+"""The record features: one table that the writer, the parser, the model and the signatures share."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")  # the inputs of every model
+MASKED_LM_POSITIONS = "masked_lm_positions"
 
 
 class Feature(NamedTuple):
@@ -18,23 +23,19 @@ class Feature(NamedTuple):
 
 
 def encoder_features(max_seq_length: int) -> tuple[Feature, ...]:
-    """What every model reads: ids, mask and segments, each int32[max_seq_length]."""
-    return (
-        Feature("input_ids", max_seq_length, "int32"),
-        Feature("input_mask", max_seq_length, "int32"),
-        Feature("segment_ids", max_seq_length, "int32"),
-    )
+    """Returns the inputs of every model: ids, mask and segments, each int32[max_seq_length]."""
+    return tuple(Feature(name, max_seq_length, "int32") for name in ENCODER_INPUTS)
 
 
 def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> tuple[Feature, ...]:
-    """The seven features of a pre-training record, in the original's order.
+    """Returns the seven features of a pre-training record, in the original's order.
 
     `masked_lm_weights` is 1.0 for a real prediction and 0.0 for padding; `next_sentence_labels` is 1 when the
     second segment is random and 0 when it follows the first.
     """
     return (
         *encoder_features(max_seq_length),
-        Feature("masked_lm_positions", max_predictions_per_seq, "int32"),
+        Feature(MASKED_LM_POSITIONS, max_predictions_per_seq, "int32"),
         Feature("masked_lm_ids", max_predictions_per_seq, "int32"),
         Feature("masked_lm_weights", max_predictions_per_seq, "float32"),
         Feature("next_sentence_labels", 1, "int32"),
@@ -42,10 +43,10 @@ def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> t
 
 
 def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...]:
-    """The features of a SQuAD window, in the original's order.
+    """Returns the features of a SQuAD window, in the original's order.
 
-    `unique_ids` numbers the windows of a file; positions are those of the answer's first and last piece, 0 where the
-    window holds no whole answer; `is_impossible` is 1 for a question without an answer.
+    `unique_ids` are the ids of the windows of a file; the positions are those of the answer's first and last piece, 0
+    if the window does not contain the whole answer; `is_impossible` is 1 for a question without an answer.
     """
     inputs = (Feature("unique_ids", 1, "int32"), *encoder_features(max_seq_length))
     if not is_training:
@@ -57,13 +58,31 @@ def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...
 def classifier_features(
     max_seq_length: int, num_targets: int = 1, target_dtype: str = "int32"
 ) -> tuple[Feature, ...]:
-    """The features of an example of text classification, in the original's order.
+    """Returns the features of an example of text classification, in the original's order.
 
-    `label_ids` is the number of the label; in regression the score, as a float; with several labels at once 1 for
-    each that holds and 0 for the others. `is_real_example` is 0 for examples that only fill up a batch.
+    `label_ids` is the id of the label; in regression the score, as a float; in multi-label classification 1 for each
+    label of the example and 0 for the others. `is_real_example` is 0 for examples that only fill a batch.
     """
     return (
         *encoder_features(max_seq_length),
         Feature("label_ids", num_targets, target_dtype),
         Feature("is_real_example", 1, "int32"),
     )
+
+
+class EncodedSet(Protocol):
+    """A data set in memory without padding, which is padded batch by batch.
+
+    Attributes:
+        lengths: int[n], tokens of each example, including the special tokens.
+    """
+
+    lengths: np.ndarray
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Returns a batch of features by name, each [b, ...].
+
+        Args:
+            rows: int[b], indices of the examples, in the order of the batch.
+            length: the padded length in tokens; no example may be longer.
+        """

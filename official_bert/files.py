@@ -1,13 +1,16 @@
-"""Opening, listing and replacing files, local or remote.
+"""Opens, lists and replaces local and remote files.
 
-Local paths take plain Python; paths with a scheme (gs://, hdfs://, ...) go through tf.io.gfile, imported only then.
+Local paths need only plain Python. For paths with a scheme (gs://, hdfs://, ...) the functions import and use
+tf.io.gfile.
 """
 
 import contextlib
 import errno
 import glob as local_glob
+import json
 import os
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from official_bert.errors import InputError
 
@@ -15,15 +18,15 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_remote(path: str) -> bool:
-    """Whether `path` names a file system by its scheme."""
+    """Tells whether `path` has a scheme, which names a remote file system."""
     return "://" in os.fspath(path)
 
 
 def open_file(path: str, mode: str = "r"):
-    """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale.
+    """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale is.
 
     Raises:
-        InputError: a file to be read that does not exist or is a folder.
+        InputError: a file to read does not exist, or the path is a folder.
     """
     if is_remote(path):
         return _gfile().GFile(path, mode)
@@ -40,10 +43,33 @@ def open_file(path: str, mode: str = "r"):
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Lines of a text file without their "\\n", bytes that are not UTF-8 ignored as the original does."""
+    """Yields the lines of a text file without "\\n"; it ignores bytes that are not UTF-8, as the original does."""
     with open_file(path, "rb") as file:
         for line in file:
             yield line.removesuffix(b"\n").decode("utf-8", "ignore")
+
+
+def read_json(path: str) -> Any:
+    """Returns the content of a JSON file; a byte order mark is ignored.
+
+    Raises:
+        InputError: the file does not exist or is not JSON. The message names the line and column of invalid JSON, and
+            the first byte that is not UTF-8.
+    """
+    with open_file(path, "rb") as file:
+        data = file.read()
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}: line {error.lineno}, column {error.colno}: no JSON ({error.msg}); download or make the file anew"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: byte {error.start} is no {error.encoding}; save the file as UTF-8"
+        ) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or thousands of brackets
+        raise InputError(f"{path}: no JSON ({error}); download or make the file anew") from error
 
 
 def exists(path: str) -> bool:
@@ -55,10 +81,10 @@ def is_folder(path: str) -> bool:
 
 
 def make_folder(path: str):
-    """Creates a folder and its parents; one that is there already is fine.
+    """Creates a folder and its parents if they do not exist.
 
     Raises:
-        InputError: a path that is a file, or where nothing can be made.
+        InputError: the path is a file, or the folder cannot be created.
     """
     if is_remote(path):
         _gfile().makedirs(path)
@@ -67,7 +93,7 @@ def make_folder(path: str):
         os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{path}: no folder can be made there ({error.strerror}); name another place"
+            f"{path}: no folder can be made there ({error.strerror}); name another path"
         ) from None
 
 
@@ -76,19 +102,19 @@ def remove(path: str):
 
 
 def matching(pattern: str) -> list[str]:
-    """Files that a glob matches, sorted by name (the original took the file system's order)."""
+    """Returns the files that a glob matches, sorted by name (the original takes the file system's order)."""
     return sorted(_gfile().glob(pattern) if is_remote(pattern) else local_glob.glob(pattern))
 
 
 def expand(patterns: Iterable[str], flag: str) -> list[str]:
-    """Files of a comma list of names and globs: sorted within each glob, in the order of the list.
+    """Returns the files that a list of names and globs matches, in the order of the list, sorted within each glob.
 
     Args:
         patterns: names or globs.
-        flag: the flag that they came from, for the error.
+        flag: the flag with the list, for the error message.
 
     Raises:
-        InputError: a pattern that matches nothing.
+        InputError: a pattern matches no file, or there is no pattern.
     """
     found = []
     for pattern in patterns:
@@ -103,10 +129,10 @@ def expand(patterns: Iterable[str], flag: str) -> list[str]:
 
 @contextlib.contextmanager
 def replacing(path: str, mode: str = "w"):
-    """Opens a temporary file beside `path` that takes its name on success and vanishes on any failure.
+    """Opens a temporary file beside `path`; on success it is renamed to `path`, on any failure it is deleted.
 
     Raises:
-        InputError: a path that is empty or a folder, or where nothing can be written, or not all of it.
+        InputError: the path is empty or a folder, it cannot be written to, or the disk is full.
     """
     if not path:
         raise InputError("the name of a file to be written is empty; give one")
@@ -117,7 +143,7 @@ def replacing(path: str, mode: str = "w"):
         file = open_file(temporary, mode)
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be written ({error.strerror or error}); check that its folder exists and is yours"
+            f"{path}: cannot be written ({error.strerror or error}); check that its folder exists and is writable"
         ) from error
     try:
         with file:
@@ -131,7 +157,7 @@ def replacing(path: str, mode: str = "w"):
             remove(temporary)
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise InputError(
-                f"{path}: cannot be written ({error.strerror}); make room or name another place"
+                f"{path}: cannot be written ({error.strerror}); make room or name another path"
             ) from error
         raise
 

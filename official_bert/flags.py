@@ -1,4 +1,4 @@
-"""absl flags from options classes. Only scripts import this."""
+"""Defines absl flags from options classes; only scripts import this module."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ from absl import app, flags, logging
 
 from official_bert.errors import InputError
 
-flags.disclaim_key_flags()  # the flags belong to the script that runs: its --help lists them
+flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
@@ -27,17 +27,27 @@ _DEFINE = {
 }
 
 
-def run(main, options_class):
-    """Parses the command line into `options_class` and calls `main` with it.
+class _Refuses(flags.ArgumentParser):
+    """Ends the reading of the command line, before absl looks for required flags, when the flag is given."""
 
-    Call it under `if __name__ == "__main__"`: importing a script must define no flag.
+    def __init__(self, sentence: str):
+        self._sentence = sentence
+
+    def parse(self, argument):
+        raise ValueError(self._sentence)
+
+
+def run(main, options_class):
+    """Parses the command line into an instance of `options_class` and calls `main` with it.
+
+    Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
     """
     read = define(options_class)
     app.run(lambda _: _answer_for_input(main, read), flags_parser=parse)
 
 
 def define(options_class):
-    """Defines a flag for each field of a frozen dataclass; returns a function that builds it from the parsed flags."""
+    """Defines a flag for each field of a frozen dataclass, and returns a function that builds it from parsed flags."""
     fields = dataclasses.fields(options_class)
     types_of = typing.get_type_hints(options_class)
     for field in fields:
@@ -46,7 +56,9 @@ def define(options_class):
         kind = types_of[field.name]
         if isinstance(kind, types.UnionType):
             kind = kind.__args__[0]
-        if field.metadata["choices"]:
+        if field.metadata["refused"]:
+            flags.DEFINE(_Refuses(field.metadata["refused"]), field.name, default, field.metadata["help"])
+        elif field.metadata["choices"]:
             flags.DEFINE_enum(field.name, default, list(field.metadata["choices"]), field.metadata["help"])
         else:
             _DEFINE[kind](field.name, default, field.metadata["help"])
@@ -63,7 +75,7 @@ def define(options_class):
 
 
 def parse(argv):
-    """As the original's parser: a flag that nobody defined is named in a warning and left alone."""
+    """Parses a command line; a warning names an unknown flag, which is ignored, as the original's parser does."""
     try:
         rest = flags.FLAGS(argv, known_only=True)
     except flags.Error as error:
@@ -76,9 +88,10 @@ def parse(argv):
 
 @contextlib.contextmanager
 def quiet_imports():
-    """Round the import of TensorFlow: its start-up messages are kept back unless the import fails.
+    """Hides the start-up messages of TensorFlow during its import, unless the import fails.
 
-    Some are written before any level that could be set is read. With a TF_CPP_MIN_LOG_LEVEL below 3 they are shown.
+    TensorFlow writes some of them before it reads any log level. The messages are shown if TF_CPP_MIN_LOG_LEVEL is
+    below 3.
     """
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
         yield
@@ -99,16 +112,17 @@ def quiet_imports():
 
 
 class _OwnLines(std_logging.Filter):
-    """Lets through our own log lines and everybody's warnings: TensorFlow logs its savers at INFO."""
+    """Accepts the log lines of this package and all warnings; TensorFlow logs its savers at INFO."""
 
     def filter(self, record):
         return record.levelno >= std_logging.WARNING or _PACKAGE in record.pathname
 
 
 def _answer_for_input(main, read):
-    """Calls `main`; what the user can mend ends in one sentence and status 1, defects keep their traceback.
+    """Calls `main`; an error that the user can fix ends in one sentence and status 1, defects keep their traceback.
 
-    SIGTERM unwinds like Ctrl-C, so that unfinished files vanish; both leave with the status that shells give them.
+    SIGTERM unwinds the stack like Ctrl-C, so that unfinished files are deleted. After either signal the process exits
+    with the status that shells use for it.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     logging.set_verbosity(logging.INFO)

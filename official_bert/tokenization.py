@@ -1,7 +1,7 @@
-"""WordPiece tokenization: text in, pieces or vocabulary ids out, token for token as the original release.
+"""WordPiece tokenization in plain Python, token for token as the original release.
 
-A word gives the same pieces wherever it stands, so FullTokenizer keeps what each word gave, and running text
-becomes one look-up a word. Plain Python.
+In: text. Out: WordPieces or vocabulary ids. A word gives the same WordPieces in every context, so FullTokenizer keeps
+the result of each word, and the tokenization of running text needs only one look-up per word.
 """
 
 import itertools
@@ -20,17 +20,17 @@ _LOWER_CASED_MODELS = (
 )
 _CASED_MODELS = ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
 
-# Ideographs stand alone; kana, Hangul and U+3007 do not.
+# Each ideograph is a word of its own; kana, Hangul and U+3007 form words like letters.
 _CJK = (
     "\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
     "\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f"
 )
-# What separates words beside the space. Some controls that str.split() takes for whitespace are absent (U+000B,
-# U+000C, U+001C to U+001F, U+0085): the rules drop them, and what they separate is joined.
+# The characters other than the space that separate words. Some control characters that str.split() takes for
+# whitespace are absent (U+000B, U+000C, U+001C to U+001F, U+0085): the rules remove them and join the text around them.
 _BLANK = "\t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _is_cjk = re.compile(f"[{_CJK}]").match
-_has_border = re.compile(f"[{_CJK}{_BLANK}]").search
-_cut_at_borders = re.compile(f"[{_CJK}{_BLANK}]|[^{_CJK}{_BLANK}]+").findall
+_has_boundary = re.compile(f"[{_CJK}{_BLANK}]").search
+_split_at_boundaries = re.compile(f"[{_CJK}{_BLANK}]|[^{_CJK}{_BLANK}]+").findall
 _ascii_tokens = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall
 
 _CACHED_WORDS = 1 << 19  # about 100 MB when full
@@ -38,55 +38,55 @@ _LONGEST_CACHED_WORD = 64
 
 
 def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None):
-    """Checks the casing flag against the folder name of a released checkpoint; other names pass.
+    """Checks the casing flag against the folder name of a released checkpoint; it accepts all other names.
 
     Raises:
-        InputError: a released lower-cased model with do_lower_case=False, or a cased one with True.
+        InputError: a released lower-cased model has do_lower_case=False, or a cased one True.
     """
     match = re.match("^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", init_checkpoint or "")
     if match is None:
         return
     name = match.group(1)
     if name in (_CASED_MODELS if do_lower_case else _LOWER_CASED_MODELS):
-        kind = "cased" if do_lower_case else "lowercased"
+        kind = "cased" if do_lower_case else "uncased"
         raise InputError(
-            f"--do_lower_case={bool(do_lower_case)} does not fit --init_checkpoint={init_checkpoint}: {name} is "
-            f"a {kind} model, so pass --do_lower_case={not do_lower_case}, or rename its folder if that is wrong"
+            f"--do_lower_case={bool(do_lower_case)}: {init_checkpoint} is the {kind} model {name}; give "
+            f"--do_lower_case={not do_lower_case}, or rename the folder if it holds another model"
         )
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-    """Text as str; bytes are read as UTF-8, and those that are not UTF-8 are left out.
+    """Converts text to str; bytes are decoded as UTF-8, and invalid bytes are left out.
 
     Raises:
-        ValueError: neither str nor bytes.
+        ValueError: the text is neither str nor bytes.
     """
     if isinstance(text, str):
         return text
     if isinstance(text, bytes):
         return text.decode("utf-8", "ignore")
-    raise ValueError(f"Unsupported string type: {type(text)}")
+    raise ValueError(f"text must be str or UTF-8 bytes, got {type(text).__name__}")
 
 
 def printable_text(text: str | bytes) -> str:
-    """Text for print() and the log: the same as convert_to_unicode since Python 3."""
+    """Converts text for print() and the log; since Python 3 this is the same as convert_to_unicode."""
     return convert_to_unicode(text)
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
-    """Reads a vocabulary: one piece a line, its id the number of the line from 0.
+    """Reads a vocabulary with one WordPiece on each line; its id is the index of the line from 0.
 
-    Only "\\n" ends a line. A blank line is the piece "", and a repeated piece keeps its place and takes the last
-    id, so the lines after them keep their numbers.
+    Only "\\n" ends a line. A blank line is the WordPiece "". A repeated WordPiece keeps its position in the dictionary
+    and takes its last id. All other lines therefore keep their ids.
 
     Raises:
-        InputError: no such file.
+        InputError: the file does not exist.
     """
     return {line.strip(): number for number, line in enumerate(files.read_lines(vocab_file))}
 
 
 def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
-    """Looks up every item; an unknown one raises KeyError."""
+    """Looks up every item; an unknown item raises KeyError."""
     return [vocab[item] for item in items]
 
 
@@ -103,20 +103,20 @@ def whitespace_tokenize(text: str) -> list[str]:
 
 
 class FullTokenizer:
-    """Splits text by the basic rules and its words into pieces.
+    """Splits text into words with BasicTokenizer, and words into WordPieces with WordpieceTokenizer.
 
     Args:
-        vocab_file: vocabulary, one piece a line.
-        do_lower_case: lower-case the text first.
-        strip_accents: drop accents; None does what do_lower_case says. Korean and other scripts whose letters
-            are made of marks want False.
+        vocab_file: the vocabulary, one WordPiece on each line.
+        do_lower_case: whether the text is lower-cased first.
+        strip_accents: whether accents are removed; None means the value of do_lower_case. Use False for Korean and
+            other scripts whose letters consist of combining marks.
 
     Attributes:
-        vocab: piece -> id, in the order of the file.
-        inv_vocab: id -> piece.
+        vocab: WordPiece -> id, in the order of the file.
+        inv_vocab: id -> WordPiece.
 
     Raises:
-        InputError: no such vocabulary file.
+        InputError: the vocabulary file does not exist.
     """
 
     def __init__(self, vocab_file: str, do_lower_case: bool = True, strip_accents: bool | None = None):
@@ -127,34 +127,36 @@ class FullTokenizer:
         self._start_caches()
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Pieces of a text: no special token is added, nothing is cut off."""
+        """Returns the WordPieces of a text, without special tokens and without truncation."""
         return self._look_up(self._pieces, text)
 
     def encode(self, text: str | bytes) -> list[int]:
-        """Ids of a text: what convert_tokens_to_ids(tokenize(text)) gives, without the strings between.
+        """Returns convert_tokens_to_ids(tokenize(text)), but without making the token strings.
 
         Raises:
-            KeyError: a word without pieces in a vocabulary without [UNK].
+            KeyError: a word has no WordPieces, and the vocabulary has no [UNK].
         """
         return self._look_up(self._ids, text)
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Looks up every piece; one that is not in the vocabulary raises KeyError."""
+        """Looks up the id of every token; a token that is not in the vocabulary raises KeyError."""
         return convert_by_vocab(self.vocab, tokens)
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Looks up every id; one that is not in the vocabulary raises KeyError."""
+        """Looks up the token of every id; an id that is not in the vocabulary raises KeyError."""
         return convert_by_vocab(self.inv_vocab, ids)
 
     def _start_caches(self):
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
-        own_strings = {piece: piece for piece in (*self.vocab, wordpiece.unk_token)}
-        self._pieces = _WordCache(basic, wordpiece, own_strings)  # no second copy of a piece for each word
+        pieces = {piece: piece for piece in (*self.vocab, wordpiece.unk_token)}
+        self._pieces = _WordCache(basic, wordpiece, pieces)  # shares one string per WordPiece
         self._ids = _WordCache(basic, wordpiece, self.vocab)
 
     def _look_up(self, cache: "_WordCache", text: str | bytes) -> list:
         text = convert_to_unicode(text)
-        if text.isascii():  # elsewhere what follows a capital sigma, stop or not, decides its small letter
+        if (
+            text.isascii()
+        ):  # in other text, punctuation after a capital sigma decides which small sigma it becomes
             if self.basic_tokenizer.do_lower_case:
                 text = text.lower()
             text = text.replace(",", " , ").replace(".", " . ")
@@ -169,11 +171,12 @@ class FullTokenizer:
 
 
 class BasicTokenizer:
-    """Cleans text, sets ideographs and punctuation apart and splits at whitespace.
+    """Cleans text, separates ideographs and punctuation, and splits at whitespace.
 
     Args:
-        do_lower_case: lower-case the text.
-        strip_accents: decompose characters (NFD) and drop the marks; None does what do_lower_case says.
+        do_lower_case: whether the text is lower-cased.
+        strip_accents: whether characters are decomposed (NFD) and combining marks removed; None means the value of
+            do_lower_case.
     """
 
     def __init__(self, do_lower_case: bool = True, strip_accents: bool | None = None):
@@ -181,7 +184,7 @@ class BasicTokenizer:
         self.strip_accents = do_lower_case if strip_accents is None else strip_accents
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Words, ideographs and punctuation characters of a text, in order."""
+        """Returns the words, ideographs and punctuation characters of a text, in order."""
         text = convert_to_unicode(text)
         if text.isascii():
             if not text.isprintable():
@@ -191,17 +194,17 @@ class BasicTokenizer:
         if self.do_lower_case:
             text = text.lower()
         if self.strip_accents:
-            return unicodedata.normalize("NFD", text).translate(_APART_WITHOUT_MARKS).split()
-        return text.translate(_APART).split()
+            return unicodedata.normalize("NFD", text).translate(_SEPARATED_WITHOUT_ACCENTS).split()
+        return text.translate(_SEPARATED).split()
 
 
 class WordpieceTokenizer:
-    """Splits words into the longest pieces of a vocabulary, from the left.
+    """Splits words into WordPieces, from the left, always taking the longest one in the vocabulary.
 
     Args:
-        vocab: its keys are the pieces; those that continue a word begin with "##".
-        unk_token: what a word becomes that is too long or cannot be put together.
-        max_input_chars_per_word: the length up to which a word is tried.
+        vocab: a mapping whose keys are the WordPieces; those that continue a word begin with "##".
+        unk_token: the token for a word that is too long or does not consist of WordPieces.
+        max_input_chars_per_word: the length of the longest word that is split, in characters.
     """
 
     def __init__(
@@ -212,16 +215,16 @@ class WordpieceTokenizer:
         self.max_input_chars_per_word = max_input_chars_per_word
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Pieces of the words that whitespace separates."""
+        """Returns the WordPieces of a text whose words are separated by whitespace."""
         return list(itertools.chain.from_iterable(map(self.split_word, convert_to_unicode(text).split())))
 
     def split_word(self, word: str) -> list[str]:
-        """Pieces of one word: at each position the longest that fits, or unk_token for the whole word."""
+        """Returns the WordPieces of one word, or unk_token for the whole word."""
         if len(word) > self.max_input_chars_per_word:
             return [self.unk_token]
         vocab = self.vocab
         pieces = []
-        rest, joiner = word, 0  # what is left, and how much of it is the "##" before it
+        rest, joiner = word, 0  # the rest of the word, and the length of the "##" before it
         while len(rest) > joiner:
             for end in range(len(rest), joiner, -1):
                 piece = rest[:end]
@@ -235,18 +238,18 @@ class WordpieceTokenizer:
 
 
 class _WordCache(dict):
-    """Word -> tuple of what stands for its pieces, worked out when first asked for.
+    """A bounded cache: word -> tuple of the values of its WordPieces, which are their strings or their ids.
 
-    A word is whatever holds no space. The space is a border under the rules whatever stands beside it, so the
-    pieces of a text are those of its words in turn.
+    A word is any text without a space. The tokenizers always split at a space, so the WordPieces of a text are those
+    of its words in order.
 
-    Bounded: when half of the room is full, its words become the older half and the former older half is
-    forgotten. A word of the older half that is asked for moves to the newer, so common words stay.
+    The cache has two halves. When the newer half is full it becomes the older one, and the words of the former older
+    half are dropped. A look-up in the older half copies the word to the newer half, so common words stay.
 
     Args:
-        basic: the rules.
-        wordpiece: the pieces.
-        values: piece -> what stands for it.
+        basic: splits a word into basic tokens.
+        wordpiece: splits a basic token into WordPieces.
+        values: WordPiece -> value.
     """
 
     def __init__(self, basic: BasicTokenizer, wordpiece: WordpieceTokenizer, values: Mapping[str, object]):
@@ -258,11 +261,10 @@ class _WordCache(dict):
 
     def __missing__(self, word: str) -> tuple:
         plain = word.isascii() and word.isprintable()
-        if (
-            not plain and len(word) > 1 and _has_border(word)
-        ):  # running Chinese, lines: nothing that comes again
-            return _joined(map(self.__getitem__, _cut_at_borders(word)))
-        found = self._older.get(word) or self._work_out(word, plain)
+        if not plain and len(word) > 1 and _has_boundary(word):
+            # Chinese sentences and whole lines, which hardly occur twice, are not cached but their words are.
+            return _joined(map(self.__getitem__, _split_at_boundaries(word)))
+        found = self._older.get(word) or self._compute(word, plain)
         if len(word) <= _LONGEST_CACHED_WORD:
             if len(self) >= _CACHED_WORDS // 2:
                 self._older = dict(self)
@@ -270,7 +272,7 @@ class _WordCache(dict):
             self[word] = found
         return found
 
-    def _work_out(self, word: str, plain: bool) -> tuple:
+    def _compute(self, word: str, plain: bool) -> tuple:
         if not plain:
             return _joined(map(self._values_of, self._basic.tokenize(word)))
         tokens = _ascii_tokens(word.lower() if self._basic.do_lower_case else word)
@@ -293,12 +295,12 @@ def _is_control(char: str) -> bool:
 
 
 def _is_punctuation(char: str) -> bool:
-    """Unicode's punctuation, and the symbols of ASCII: $ + < = > ^ ` | ~."""
+    """Tells whether a character is punctuation in Unicode, or one of ASCII's symbols $ + < = > ^ ` | ~."""
     return ("!" <= char <= "~" and not char.isalnum()) or unicodedata.category(char).startswith("P")
 
 
 class _CharacterTable(dict):
-    """A table for str.translate() that works an entry out when its character first comes up."""
+    """A table for str.translate() that computes an entry when its character first occurs."""
 
     def __init__(self, rule: Callable[[str], str]):
         super().__init__()
@@ -317,14 +319,14 @@ def _cleaned(char: str) -> str:
     return f" {char} " if _is_cjk(char) else char
 
 
-def _apart(char: str) -> str:
+def _separated(char: str) -> str:
     return f" {char} " if _is_punctuation(char) else char
 
 
-def _apart_without_marks(char: str) -> str:
-    return "" if unicodedata.category(char) == "Mn" else _apart(char)
+def _separated_without_accents(char: str) -> str:
+    return "" if unicodedata.category(char) == "Mn" else _separated(char)
 
 
 _CLEANED = _CharacterTable(_cleaned)
-_APART = _CharacterTable(_apart)
-_APART_WITHOUT_MARKS = _CharacterTable(_apart_without_marks)
+_SEPARATED = _CharacterTable(_separated)
+_SEPARATED_WITHOUT_ACCENTS = _CharacterTable(_separated_without_accents)

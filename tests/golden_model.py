@@ -1,20 +1,22 @@
 """The recordings of the original's model: where they lie and how they are read.
 
-`model_gelu` is committed under tests/golden; `model_relu16types` lies in the shared folder. Tolerances are those
-of its README: an independent implementation stays within them, and every known mistake does not.
+Tolerances are those of tests/golden/README.md: an independent implementation stays within them, and every known
+mistake does not.
 """
 
 import json
 import pathlib
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
+from official_bert.tasks.pretraining.objective import PretrainingObjective
 from tests import training_state
-from tests.shared import ROOT, shared
+from tests.shared import GOLDEN
 
 OUTPUTS, LOSSES, GRADIENTS, TRAINING_LOSSES, FINAL_WEIGHTS, SLOTS = 1e-5, 5e-6, 5e-5, 1e-5, 2e-5, 2e-6
 MASKED_ROWS = 2e-3  # -10000 is added, which rounds the scores to 1/1024
@@ -26,8 +28,7 @@ BATCHES = ("usual", "one_prediction", "no_prediction", "masked_rows")
 @pytest.fixture(params=MODELS)
 def golden(request) -> pathlib.Path:
     """The folder of one recorded model."""
-    committed = ROOT / "tests" / "golden" / request.param
-    return committed if committed.exists() else shared("golden", request.param)
+    return GOLDEN / request.param
 
 
 def load_batch(folder: pathlib.Path, kind: str) -> dict[str, np.ndarray]:
@@ -47,6 +48,29 @@ def load_pretrainer(folder: pathlib.Path, checkpoint: str = "bert_model.ckpt", *
     for name, variable in named_weights(pretrainer):
         variable.assign(reader.get_tensor(name))
     return pretrainer
+
+
+class Losses(NamedTuple):
+    """The losses of a batch.
+
+    Attributes:
+        total: float32[], the sum of the two.
+        masked_lm: float32[], the weighted mean over the predictions, with the original's 1e-5 in the denominator.
+        next_sentence: float32[], the mean over the examples.
+    """
+
+    total: tf.Tensor
+    masked_lm: tf.Tensor
+    next_sentence: tf.Tensor
+
+
+def losses_of(pretrainer: BertPretrainer, batch: dict[str, np.ndarray]) -> Losses:
+    """The losses of a batch without dropout, by the objective that training minimises."""
+    batch_size = len(batch["input_ids"])
+    objective = PretrainingObjective(pretrainer, batch_size)
+    total, sums = objective.loss(batch, objective.totals(batch), None)
+    next_sentence = sums["next_sentence_loss"] / batch_size
+    return Losses(total, total - next_sentence, next_sentence)
 
 
 def named_weights(pretrainer: BertPretrainer) -> list[tuple[str, tf.Variable]]:

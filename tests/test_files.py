@@ -1,4 +1,4 @@
-"""Files that take their names when they are complete, and what is said of those that cannot be used."""
+"""Files get their names when they are complete, and errors name files that cannot be used."""
 
 import errno
 import os
@@ -24,6 +24,36 @@ def test_globs_are_sorted_within_the_order_of_the_list(tmp_path):
     assert [pathlib.Path(path).name for path in found] == ["b1", "b2", "a"]
     with pytest.raises(InputError, match=r"--input_file: no file matches '.*/c\*'"):
         files.expand([f"{tmp_path}/a", f"{tmp_path}/c*"], "input_file")
+
+
+def test_json_is_read_with_and_without_a_byte_order_mark(tmp_path):
+    path = tmp_path / "a.json"
+    for mark in (b"", b"\xef\xbb\xbf"):
+        path.write_bytes(mark + '{"name": "\u00e9", "values": [1, 2.5, null]}'.encode())
+        assert files.read_json(str(path)) == {"name": "\u00e9", "values": [1, 2.5, None]}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"data": [\n  {]}', "a.json: line 2, column 4: no JSON (Expecting property name"),
+        (b"", "a.json: line 1, column 1: no JSON (Expecting value); download or make the file anew"),
+        (b'{"data": "\xff"}', "a.json: byte 10 is no utf-8; save the file as UTF-8"),
+        (b"[" * 100_000, "a.json: no JSON ("),
+        (b'{"data": %s}' % (b"9" * 5000), "a.json: no JSON ("),
+    ],
+)
+def test_an_error_names_the_first_fault_in_a_json_file(tmp_path, data, message):
+    path = tmp_path / "a.json"
+    path.write_bytes(data)
+    with pytest.raises(InputError) as refused:
+        files.read_json(str(path))
+    assert str(refused.value).startswith(f"{tmp_path}/{message}")
+
+
+def test_a_json_file_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"absent\.json: no such file"):
+        files.read_json(str(tmp_path / "absent.json"))
 
 
 def write_half_and_raise(path, error):

@@ -1,4 +1,4 @@
-"""absl flags made from options classes, through a made-up script that is run as a process."""
+"""absl flags made from options classes, tested with a made-up script that runs as a process."""
 
 import json
 import signal
@@ -38,6 +38,7 @@ class Options(Shared):
     seed: int | None = option(None, help="A seed.")
     strip: bool | None = option(None, help="As the other says when not given.")
     kind: str = option("plain", choices=("plain", "fancy"), help="The kind.")
+    hub: str | None = option(None, refused="hubs are gone; give --input_file", help="Refused.")
 
 
 def main(options):
@@ -90,6 +91,7 @@ def test_defaults(script):
         "seed": None,
         "strip": None,
         "kind": "plain",
+        "hub": None,
     }
 
 
@@ -113,6 +115,7 @@ def test_values(script):
         "seed": 0,
         "strip": False,
         "kind": "fancy",
+        "hub": None,
     }
 
 
@@ -152,6 +155,11 @@ def test_wrong_values_end_in_one_sentence(script, arguments, named):
     assert "Traceback" not in stderr
     assert stderr.count("\n") == 1
     assert all(part in stderr for part in named)
+
+
+def test_a_refused_flag_is_refused_before_others_are_missed(script):
+    stderr = run(script, "--seed=1", "--hub=https://x", status=1).stderr
+    assert stderr == f"{script}: flag --hub=https://x: hubs are gone; give --input_file\n"
 
 
 def test_what_the_user_can_mend_ends_in_one_sentence(script, tmp_path):

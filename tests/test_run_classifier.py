@@ -16,10 +16,10 @@ def test_the_originals_files_are_reproduced(task, run, tmp_path):
     def figures(path):
         return dict(line.split(" = ") for line in path.read_text().splitlines())
 
-    actual, wanted = figures(tmp_path / "eval_results.txt"), figures(expected / "eval_results.txt")
+    actual, wanted = figures(tmp_path / "eval_results.txt"), figures(expected("eval_results.txt"))
     for key, value in wanted.items():
         np.testing.assert_allclose(float(actual[key]), float(value), rtol=2e-5, atol=2e-5, err_msg=key)
-    rows, wanted_rows = (np.loadtxt(folder / "test_results.tsv") for folder in (tmp_path, expected))
+    rows, wanted_rows = map(np.loadtxt, (tmp_path / "test_results.tsv", expected("test_results.tsv")))
     np.testing.assert_allclose(rows, wanted_rows, rtol=2e-5, atol=2e-5)
     for name in ("eval.tf_record", "predict.tf_record"):
         assert (tmp_path / name).stat().st_size > 0

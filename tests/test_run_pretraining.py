@@ -41,7 +41,7 @@ def test_the_originals_evaluation_is_reproduced(tmp_path):
         return [line.split(" = ") for line in path.read_text().splitlines()]
 
     actual = lines(tmp_path / "eval_results.txt")
-    expected = lines(recorded / "eval_results.txt")
+    expected = lines(recorded("eval_results.txt"))
     assert [key for key, _ in actual] == [key for key, _ in expected]
     for (key, value), (_, recorded_value) in zip(actual, expected, strict=True):
         np.testing.assert_allclose(float(value), float(recorded_value), rtol=2e-5, atol=2e-5, err_msg=key)

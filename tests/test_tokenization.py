@@ -1,4 +1,4 @@
-"""Tokenization against the original's own tests, its recorded output and the rules written out plainly."""
+"""Tokenization passes the original's tests, and equals its recorded output and a plain implementation of the rules."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from official_bert import tokenization
 from official_bert.errors import InputError
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer
 from tests.oracles.plain_tokenizer import PlainTokenizer
-from tests.shared import shared
+from tests.shared import GOLDEN, shared
 
 # The vocabulary of the original's tests.
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
@@ -151,7 +151,7 @@ def test_text_is_str_or_utf8():
     assert tokenization.convert_to_unicode("é".encode() + b"\xff") == "é"
     assert tokenization.printable_text(b"ok") == "ok"
     assert BasicTokenizer().tokenize(b"Caf\xc3\xa9") == ["cafe"]
-    with pytest.raises(ValueError, match="Unsupported string type"):
+    with pytest.raises(ValueError, match="text must be str or UTF-8 bytes, got int"):
         tokenization.convert_to_unicode(3)
 
 
@@ -167,7 +167,7 @@ def test_only_a_newline_ends_a_line_and_every_line_counts(tmp_path):
     lines = ["[UNK]", "", " a ", "b\r", "a", "x\u2028y", "\u3000", "c\u0085", "d"]
     path.write_bytes("\n".join(lines).encode())
     vocab = tokenization.load_vocab(str(path))
-    # Lines 1 and 6 are blank, lines 2 and 4 both hold "a": the place of the first, the id of the last.
+    # Lines 1 and 6 are blank, lines 2 and 4 both hold "a": the position of the first, the id of the last.
     assert list(vocab.items()) == [
         ("[UNK]", 0), ("", 6), ("a", 4), ("b", 3), ("x\u2028y", 5), ("c", 7), ("d", 8),
     ]  # fmt: skip
@@ -214,33 +214,76 @@ def test_a_fitting_or_unknown_checkpoint_passes(do_lower_case, checkpoint):
 
 @pytest.mark.parametrize(
     ("do_lower_case", "name", "kind"),
-    [(False, "chinese_L-12_H-768_A-12", "lowercased"), (True, "cased_L-24_H-1024_A-16", "cased")],
+    [(False, "chinese_L-12_H-768_A-12", "uncased"), (True, "cased_L-24_H-1024_A-16", "cased")],
 )
 def test_a_checkpoint_of_the_other_case_is_refused(do_lower_case, name, kind):
     path = f"models/{name}/bert_model.ckpt"
-    with pytest.raises(ValueError, match=kind) as refusal:
+    with pytest.raises(ValueError, match="--do_lower_case=") as refusal:
         tokenization.validate_case_matches_checkpoint(do_lower_case, path)
-    message = str(refusal.value)
-    assert path in message
-    assert f"--do_lower_case={do_lower_case} " in message
-    assert f"pass --do_lower_case={not do_lower_case}" in message
+    assert str(refusal.value) == (
+        f"--do_lower_case={do_lower_case}: {path} is the {kind} model {name}; give --do_lower_case="
+        f"{not do_lower_case}, or rename the folder if it holds another model"
+    )
 
 
 # --- the recorded tokens of the original
 
 
-def test_equals_the_recorded_tokens():
-    lower = FullTokenizer(str(shared("data/vocab/uncased_vocab.txt")))
-    cased = FullTokenizer(str(shared("data/vocab/cased_vocab.txt")), do_lower_case=False)
-    with gzip.open(shared("golden/tokenization.jsonl.gz"), "rt", encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
-    assert len(records) == 4800
+def read_recorded_tokens(path) -> list[dict]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def write_recorded_vocabularies(folder, records) -> tuple[str, str]:
+    """Paths of Google's uncased and cased vocabulary with no pieces but those of some recorded texts.
+
+    Of a larger vocabulary the longest piece that fits is the same. The cased one has numbers of its own.
+    """
+    lower = {
+        i: token for record in records for i, token in zip(record["lower_ids"], record["lower"], strict=True)
+    }
+    cased = dict.fromkeys(token for record in records for token in record["cased"])
+    lines = [lower.get(i, f"[{i}]") for i in range(max(lower) + 1)]
+    (folder / "lower").mkdir()
+    (folder / "cased").mkdir()
+    return write_vocabulary(folder / "lower", lines), write_vocabulary(folder / "cased", list(cased))
+
+
+def assert_recorded_tokens(records, uncased_vocab, cased_vocab):
+    lower = FullTokenizer(str(uncased_vocab))
+    cased = FullTokenizer(str(cased_vocab), do_lower_case=False)
     for record in records:
         text = record["text"]
         assert lower.tokenize(text) == record["lower"], text
         assert lower.encode(text) == record["lower_ids"], text
         assert cased.tokenize(text) == record["cased"], text
         assert cased.encode(text) == cased.convert_tokens_to_ids(record["cased"]), text
+
+
+def assert_plain_rules_give(records, uncased_vocab, cased_vocab):
+    lower = PlainTokenizer(tokenization.load_vocab(str(uncased_vocab)))
+    cased = PlainTokenizer(tokenization.load_vocab(str(cased_vocab)), False)
+    for record in records:
+        text = record["text"]
+        assert lower.tokenize(text) == record["lower"], text
+        assert cased.tokenize(text) == record["cased"], text
+
+
+def test_equals_the_recorded_tokens(tmp_path):
+    records = read_recorded_tokens(GOLDEN / "tokenization.jsonl.gz")
+    assert len(records) == 1000
+    vocabularies = write_recorded_vocabularies(tmp_path, records)
+    assert_recorded_tokens(records, *vocabularies)
+    assert_plain_rules_give(records, *vocabularies)
+
+
+@pytest.mark.needs_shared("golden/tokenization.jsonl.gz", "data/vocab")
+def test_equals_all_recorded_tokens_with_the_whole_vocabularies():
+    records = read_recorded_tokens(shared("golden", "tokenization.jsonl.gz"))
+    assert len(records) == 4800
+    vocabularies = [shared("data", "vocab", f"{name}_vocab.txt") for name in ("uncased", "cased")]
+    assert_recorded_tokens(records, *vocabularies)
+    assert_plain_rules_give(records, *vocabularies)
 
 
 # --- any text gives what the plain rules give
@@ -315,17 +358,15 @@ def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatc
 def test_common_words_stay_in_the_cache(vocab_file, monkeypatch):
     monkeypatch.setattr(tokenization, "_CACHED_WORDS", 20)
     tokenizer = FullTokenizer(vocab_file)
-    worked_out = []
-    work_out = tokenizer._ids._work_out
-    monkeypatch.setattr(
-        tokenizer._ids, "_work_out", lambda *word: worked_out.append(word[0]) or work_out(*word)
-    )
+    computed = []
+    compute = tokenizer._ids._compute
+    monkeypatch.setattr(tokenizer._ids, "_compute", lambda *word: computed.append(word[0]) or compute(*word))
     for number in range(200):
         tokenizer.encode(f"want word{number}")
-    assert worked_out.count("want") == 1
-    assert worked_out.count("word7") == 1
+    assert computed.count("want") == 1
+    assert computed.count("word7") == 1
     tokenizer.encode("word7")
-    assert worked_out.count("word7") == 2  # gone long ago
+    assert computed.count("word7") == 2  # gone long ago
 
 
 def test_long_words_are_not_kept(vocab_file):

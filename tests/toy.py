@@ -1,6 +1,6 @@
-"""A corpus, a vocabulary and a model so small that expected values can be written down.
+"""A corpus, a vocabulary and a model so small that tests can contain the expected values.
 
-Text and vocabulary are those of the recordings of the original that stand in the tests as numbers.
+The text and the vocabulary are those of the original's recordings, whose numbers the tests contain.
 """
 
 import pathlib
@@ -41,29 +41,29 @@ BERT_CONFIG = {
 
 
 def write_vocabulary(folder: pathlib.Path, pieces=VOCABULARY) -> str:
-    """Path of a vocabulary file, one piece a line."""
+    """Writes a vocabulary file, one WordPiece on each line, and returns its path."""
     path = folder / "vocab.txt"
     path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
     return str(path)
 
 
 def write_text(folder: pathlib.Path, text: str = TEXT, name: str = "text.txt") -> str:
-    """Path of a text file."""
+    """Writes a text file, and returns its path."""
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return str(path)
 
 
 def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 2) -> pathlib.Path:
-    """A released model in small: vocab.txt, bert_config.json and bert_model.ckpt with random weights.
+    """Makes a small released model: vocab.txt, bert_config.json and bert_model.ckpt with random weights.
 
-    The checkpoint has the pre-training heads, as the released ones have.
+    The checkpoint has the pre-training heads, as the released checkpoints do.
 
     Args:
-        folder: created; what README commands call $BERT_BASE_DIR.
-        num_hidden_layers: the README's extract_features command asks for four.
+        folder: a new folder, which is $BERT_BASE_DIR in the README's commands.
+        num_hidden_layers: the number of layers; the README's extract_features command needs four.
     """
-    # TensorFlow comes in here: most users of this file do without.
+    # Imported late because they load TensorFlow, which most users of this file do not need.
     from official_bert.checkpoints import named_variables, tf1
     from official_bert.config import BertConfig
     from official_bert.modeling import BertPretrainer

@@ -1,10 +1,10 @@
-"""Checkpoints: TF1's, Hugging Face's, and those of a training run.
+"""Reads and writes checkpoints: those of TF1, of Hugging Face, and of a training run.
 
-Everything is read and written under the names of the original's variables.
+All weights are read and written under the names of the original's variables.
 """
 
+from official_bert.checkpoints.folder import BEST_FOLDER
 from official_bert.checkpoints.loading import (
-    BEST_FOLDER,
     LoadReport,
     load_checkpoint,
     log_trainable_variables,

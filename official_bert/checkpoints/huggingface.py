@@ -1,7 +1,7 @@
-"""Hugging Face folders: config.json, model.safetensors (whole or in shards) and vocab.txt.
+"""Reads and writes Hugging Face folders: config.json, model.safetensors (whole or in shards) and vocab.txt.
 
-In: a folder or a model.safetensors file; for writing, tensors by TF1 name and a BertConfig. Out: a
-HuggingFaceCheckpoint that is read by TF1 names; for writing, a folder that transformers loads.
+In: a folder or a model.safetensors file. Out: a HuggingFaceCheckpoint, which gives the weights by TF1 name. `write`
+takes tensors by TF1 name and a BertConfig, and writes a folder that transformers can load.
 """
 
 import json
@@ -23,19 +23,21 @@ CONFIG_FILE = "config.json"
 
 
 class HuggingFaceCheckpoint:
-    """Weights that are read under their TF1 names and in TF1's layout.
+    """Weights of a Hugging Face model, under their TF1 names and in TF1's layout.
 
     Attributes:
-        path: the folder or file.
-        folder: where it lies.
-        shapes: tuple of ints for each TF1 name, sorted; tensors unknown to the table keep their own name.
+        path: the path of the folder or file.
+        folder: the folder that contains the weights.
+        shapes: TF1 name -> shape as a tuple of ints, sorted by name. A tensor whose name the table of names does not
+            contain keeps its own name.
     """
 
     def __init__(self, path: str):
         """Opens the weights of a folder, or a model.safetensors file.
 
         Raises:
-            InputError: files that are missing or damaged, or an output matrix that is not tied.
+            InputError: a file is missing or damaged, or the output matrix of the masked LM head differs from the word
+                embeddings.
         """
         self.path = path
         self.folder = path if os.path.isdir(path) else os.path.dirname(path)
@@ -58,7 +60,7 @@ class HuggingFaceCheckpoint:
         self.shapes = {name: self._shape(self._entries[name]) for name in sorted(self._entries)}
 
     def read(self, name: str) -> np.ndarray:
-        """The tensor of this TF1 name, 16-bit floats widened to float32."""
+        """Returns the tensor with this TF1 name; 16-bit floats become float32."""
         entry = self._entries[name]
         tensor = self._tensor(entry.huggingface)
         return np.ascontiguousarray(tensor.T) if entry.transposed else tensor
@@ -83,12 +85,12 @@ class HuggingFaceCheckpoint:
 
 
 def is_weights_file(path: str) -> bool:
-    """Whether a path names a file of weights in one of Hugging Face's forms."""
+    """Tells whether a path names a file of weights in one of Hugging Face's formats."""
     return path.endswith((".safetensors", *PICKLED_FILES))
 
 
 def is_huggingface(path: str) -> bool:
-    """Whether a path is a folder with weights in one of Hugging Face's forms, or a safetensors file."""
+    """Tells whether a path is a folder with weights in one of Hugging Face's formats, or a safetensors file."""
     candidates = (WEIGHTS_FILE, SHARDS_FILE, *PICKLED_FILES)
     return is_weights_file(path) or any(files.exists(os.path.join(path, name)) for name in candidates)
 
@@ -97,13 +99,13 @@ def write(folder: str, tensors: dict[str, np.ndarray], config: BertConfig):
     """Writes config.json and model.safetensors.
 
     Args:
-        folder: an existing one.
-        tensors: arrays by TF1 name, each known to the table of names.
-        config: of the model.
+        folder: an existing folder.
+        tensors: arrays by TF1 name; the table of names must contain each name.
+        config: the configuration of the model.
     """
     entries = [names.to_huggingface(name) for name in tensors]
     heads = [entry.tf1 for entry in entries if not entry.tf1.startswith("bert/")]
-    # Without a head the folder is a bare BertModel, whose names have no prefix.
+    # Without a head the weights are those of transformers' BertModel, whose names have no prefix.
     prefix = "" if heads else "bert."
     renamed = {}
     for entry in entries:
@@ -123,7 +125,7 @@ def write(folder: str, tensors: dict[str, np.ndarray], config: BertConfig):
 
 
 def _architecture(heads: list[str]) -> str:
-    """The class of transformers that has these heads."""
+    """Returns the name of the transformers class that has these heads."""
     if "cls/seq_relationship/output_weights" in heads:
         return "BertForPreTraining"
     if "cls/predictions/output_bias" in heads:
@@ -144,16 +146,16 @@ def _weight_files(path: str) -> list[str]:
     for name in PICKLED_FILES:
         if path.endswith(name) or os.path.exists(os.path.join(path, name)):
             raise InputError(
-                f"{path}: {name} alone, a pickle, is not read here; convert it with transformers' "
+                f"{path}: has only {name}, a pickle, which cannot be read here; convert it with transformers' "
                 "save_pretrained(folder, safe_serialization=True), which writes model.safetensors"
             )
     raise InputError(f"{path}: has no {WEIGHTS_FILE}")
 
 
 def _shards(index: str) -> list[str]:
+    content = files.read_json(index)
     try:
-        with files.open_file(index) as file:
-            weight_map = json.loads(file.read())["weight_map"]
-        return [os.path.join(os.path.dirname(index), name) for name in sorted(set(weight_map.values()))]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        shards = sorted(set(content["weight_map"].values()))
+        return [os.path.join(os.path.dirname(index), shard) for shard in shards]
+    except (KeyError, TypeError, AttributeError):
         raise InputError(f"{index}: has no readable weight_map; fetch the file again") from None

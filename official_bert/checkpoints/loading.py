@@ -1,7 +1,7 @@
-"""Weights of a model from a checkpoint of any form.
+"""Loads the weights of a model from a checkpoint of any supported format.
 
-In: a Keras model and a path: TF1 prefix or folder, an output_dir of this project, a Hugging Face folder or
-its model.safetensors. Out: the weights assigned, and a report of what matched.
+In: a Keras model, and the path of a TF1 prefix or folder, of an output_dir of this project, of a Hugging Face folder
+or of its model.safetensors. Out: the model with these weights, and a report of the matching names.
 """
 
 import dataclasses
@@ -10,23 +10,21 @@ from collections.abc import Collection
 
 from absl import logging
 
-from official_bert.checkpoints import huggingface, names, tf1
+from official_bert.checkpoints import folder, huggingface, names, tf1
 from official_bert.errors import InputError
-
-BEST_FOLDER = "best"  # of an output_dir: the checkpoint that was best by a metric
 
 Checkpoint = tf1.Tf1Checkpoint | huggingface.HuggingFaceCheckpoint
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What a checkpoint gave to a model, by TF1 name.
+    """The result of loading a checkpoint into a model; all names are TF1 names.
 
     Attributes:
-        path: the checkpoint's prefix, folder or file.
-        matched: variables that took their value from it.
-        missing: variables of the model that it does not have; they keep their initial values.
-        unexpected: its weights that the model does not have; optimizer slots and the step do not count.
+        path: the prefix, folder or file of the checkpoint.
+        matched: the variables that took their values from the checkpoint.
+        missing: the variables of the model that the checkpoint lacks; they keep their initial values.
+        unexpected: the weights of the checkpoint that the model lacks, without optimizer slots and the step.
     """
 
     path: str
@@ -35,26 +33,26 @@ class LoadReport:
     unexpected: list[str]
 
     def log(self, model):
-        """Logs the model's trainable variables, those of the checkpoint marked, as the original does."""
+        """Logs the model's trainable variables and marks those of the checkpoint, as the original does."""
         log_trainable_variables(model, self.matched)
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """A checkpoint to read by TF1 names, whatever its form.
+    """Opens a checkpoint of any supported format, from which weights are read by TF1 name.
 
     Args:
-        path: TF1 prefix or folder, output_dir of this project, Hugging Face folder or safetensors file. Of a folder the
-            best checkpoint where one is kept, else the newest.
+        path: a TF1 prefix or folder, an output_dir of this project, a Hugging Face folder or a safetensors file. Of an
+            output_dir the function opens the best checkpoint if the run kept one, else the newest.
 
     Raises:
-        InputError: no checkpoint there, or one that cannot be read.
+        InputError: there is no checkpoint, or it cannot be read.
     """
     path = os.fspath(path)
-    best = tf1.latest_checkpoint(os.path.join(path, BEST_FOLDER))
+    best = folder.latest_checkpoint(os.path.join(path, folder.BEST_FOLDER))
     if best:
         logging.info("%s keeps its best checkpoint: %s", path, best)
         return tf1.Tf1Checkpoint(best)
-    prefix = tf1.find_prefix(path) if not huggingface.is_weights_file(path) else None
+    prefix = folder.find_prefix(path) if not huggingface.is_weights_file(path) else None
     if prefix:
         return tf1.Tf1Checkpoint(prefix)
     if huggingface.is_huggingface(path):
@@ -66,10 +64,10 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 
 def named_variables(model) -> dict:
-    """The variables of a Keras model by the name that they have in a TF1 checkpoint.
+    """Returns the variables of a Keras model by their names in a TF1 checkpoint.
 
     Raises:
-        ValueError: two variables of one name.
+        ValueError: two variables have the same name.
     """
     variables = {names.from_path(variable.path): variable for variable in model.weights}
     if len(variables) != len(model.weights):
@@ -78,7 +76,7 @@ def named_variables(model) -> dict:
 
 
 def load_checkpoint(model, path: str) -> LoadReport:
-    """Assigns what a checkpoint has to the variables of a model; what differs is logged by name.
+    """Loads the weights of a checkpoint into a model, and logs the names that only one of the two has.
 
     Args:
         model: a built Keras model.
@@ -88,7 +86,7 @@ def load_checkpoint(model, path: str) -> LoadReport:
         LoadReport.
 
     Raises:
-        InputError: no checkpoint, nothing in it that the model has, or a variable of another shape.
+        InputError: there is no checkpoint, it has no variable of the model, or a shape differs.
     """
     checkpoint = open_checkpoint(path)
     variables = named_variables(model)
@@ -104,17 +102,23 @@ def load_checkpoint(model, path: str) -> LoadReport:
         raise InputError(_nothing_matches(checkpoint))
     assign(checkpoint, {name: variables[name] for name in report.matched})
     if report.missing:
-        logging.warning("Not in %s, left as they are: %s", checkpoint.path, ", ".join(report.missing))
+        logging.warning(
+            "%s lacks these variables of the model, which keep their initial values: %s",
+            checkpoint.path,
+            ", ".join(report.missing),
+        )
     if report.unexpected:
-        logging.warning("In %s and unused: %s", checkpoint.path, ", ".join(report.unexpected))
+        logging.warning(
+            "%s has weights that the model does not use: %s", checkpoint.path, ", ".join(report.unexpected)
+        )
     return report
 
 
 def assign(checkpoint: Checkpoint, variables: dict):
-    """Gives variables the values of the same names; no variable changes unless all of them fit.
+    """Assigns the values of a checkpoint to the variables of the same names.
 
     Raises:
-        InputError: a variable whose shape is another one.
+        InputError: a shape differs; in this case no variable is changed.
     """
     for name, variable in variables.items():
         stored, built = list(checkpoint.shapes[name]), list(variable.shape)
@@ -128,11 +132,11 @@ def assign(checkpoint: Checkpoint, variables: dict):
 
 
 def log_trainable_variables(model, initialized: Collection[str] = ()):
-    """The original's list of trainable variables, in which people look whether loading worked.
+    """Logs the original's list of trainable variables, from which users see whether loading worked.
 
     Args:
         model: a Keras model.
-        initialized: TF1 names of those that came from a checkpoint.
+        initialized: the TF1 names of the variables that were loaded from a checkpoint.
     """
     logging.info("**** Trainable Variables ****")
     initialized = set(initialized)

@@ -1,7 +1,7 @@
-"""Checkpoints of a training run: `model.ckpt-<step>`, under the original's names, and what else resuming needs.
+"""Saves and restores the checkpoints of a training run: `model.ckpt-<step>` and the state of the input.
 
-In: the variables of a run by TF1 name, and a tf.train.Checkpoint of its input. Out: an output_dir that this
-project, and a TF1 program, resume from. A kill at any moment loses at most the steps since the last `save`.
+In: the variables of a run by TF1 name, and a tf.train.Checkpoint of its input. Out: an output_dir from which this
+project, and a TF1 program, can resume. A run that is killed loses at most the steps since the last `save`.
 """
 
 import os
@@ -9,53 +9,42 @@ import os
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import loading, names, tf1
+from official_bert.checkpoints import folder, loading, names, tf1
 from official_bert.errors import InputError
 
 
 class CheckpointManager:
     """Saves and restores a run in `output_dir`.
 
-    The `checkpoint` file is written last, so what it names is complete:
+    `save` writes the `checkpoint` file last, so all checkpoints that it lists are complete:
 
-        input.ckpt-<step>-<worker>   input position, seed: whatever trackables `save` is handed
-        model.ckpt-<step>            weights, Adam slots and `global_step`
-        checkpoint                   their list; then those beyond `keep_max` go
+        input.ckpt-<step>-<worker>   the input position and the seed: the objects that `save` receives
+        model.ckpt-<step>            the weights, the Adam slots and `global_step`
+        checkpoint                   the list of checkpoints; then `save` deletes those beyond `keep_max`
     """
 
     def __init__(self, output_dir: str, variables: dict, keep_max: int = 5, worker: int = 0):
-        """Looks after the checkpoints in a folder, those of earlier runs included.
+        """Manages the checkpoints in a folder, including those of earlier runs.
 
         Args:
-            output_dir: the folder; made when something is saved.
-            variables: tf.Variables, Keras or mirrored variables by TF1 name, `global_step` among them.
-            keep_max: newest checkpoints that are kept; 0 keeps all.
-            worker: this worker's number, in the name of its input's file.
+            output_dir: the folder; the first `save` creates it.
+            variables: tf.Variables, Keras or mirrored variables by TF1 name, including `global_step`.
+            keep_max: the number of newest checkpoints to keep; 0 keeps all.
+            worker: the number of this worker, which is part of the name of its input file.
         """
         self.output_dir, self.variables = output_dir, dict(variables)
         self.keep_max, self.worker = keep_max, worker
 
     @property
     def latest(self) -> str | None:
-        """Prefix of the newest checkpoint; None where nothing was saved yet.
-
-        Raises:
-            InputError: a `checkpoint` file that is damaged or names nothing that is there. Starting anew would
-                overwrite what the folder holds.
-        """
-        found = tf1.latest_checkpoint(self.output_dir)
-        state_file = os.path.join(self.output_dir, tf1.STATE_FILE)
-        if found is None and tf.io.gfile.exists(state_file):
-            raise InputError(
-                f"{state_file}: names no checkpoint that is there; put it back, or delete this file to start anew"
-            )
-        return found
+        """The prefix of the newest checkpoint; see folder.newest."""
+        return folder.newest(self.output_dir)
 
     def latest_step(self) -> int | None:
-        """The step of the newest checkpoint; None without one.
+        """Returns the step of the newest checkpoint; None if there is none.
 
         Raises:
-            InputError: a checkpoint without `global_step`.
+            InputError: the checkpoint has no `global_step`.
         """
         return self._step(tf1.Tf1Checkpoint(self.latest)) if self.latest else None
 
@@ -63,50 +52,42 @@ class CheckpointManager:
         """Writes the checkpoint of a step.
 
         Args:
-            step: updates made.
-            input_state: what is kept beside the model, such as the input's iterator.
+            step: the number of updates made so far.
+            input_state: objects to save beside the model, such as the iterator of the input.
 
         Raises:
-            InputError: a place that cannot be written to.
+            InputError: the folder cannot be written to.
         """
         tf.io.gfile.makedirs(self.output_dir)
         if input_state is not None:
-            with tf1.written_aside(self._input_prefix(step)) as aside:
-                input_state.write(aside)
+            with tf1.replacing(self._input_prefix(step)) as temporary:
+                input_state.write(temporary)
         name = f"model.ckpt-{step}"
         prefix = os.path.join(self.output_dir, name)
         tf1.write(prefix, self.variables)
 
-        listed = [path for path in tf1.checkpoint_paths(self.output_dir) if self._is_inside(path)]
+        listed = [path for path in folder.checkpoint_paths(self.output_dir) if self._is_inside(path)]
         kept = [path for path in listed if os.path.basename(path) != name] + [prefix]
         dropped = kept[: -self.keep_max] if self.keep_max else []
         kept = kept[len(dropped) :]
-        tf1.write_state(self.output_dir, [os.path.basename(path) for path in kept])
+        folder.write_state(self.output_dir, [os.path.basename(path) for path in kept])
         for path in dropped:
             self._remove(path)
         logging.info("Saved checkpoint %s", prefix)
 
-    def remove_all(self):
-        """Deletes every checkpoint of the folder, also what a kill left of one; other files stay."""
-        names_there = tf.io.gfile.listdir(self.output_dir) if tf.io.gfile.isdir(self.output_dir) else []
-        for name in sorted(names_there, key=lambda name: name != tf1.STATE_FILE):  # the list goes first
-            if name == tf1.STATE_FILE or name.startswith(("model.ckpt-", tf1.INPUT_PREFIX)):
-                path = os.path.join(self.output_dir, name)
-                (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
-
     def restore(self, input_state: tf.train.Checkpoint | None = None) -> bool:
-        """Goes back to the newest checkpoint.
+        """Restores the newest checkpoint.
 
         Args:
-            input_state: restored from the file beside it; without that file the input starts anew, which
-                is logged.
+            input_state: the objects to restore from the file beside the checkpoint. Without that file the input starts
+                anew, with a warning.
 
         Returns:
             Whether there was a checkpoint.
 
         Raises:
-            InputError: variables that the checkpoint does not have or has in another shape, weights of it that are
-                no variables, or an input that cannot go back to where it was.
+            InputError: the checkpoint and the run have different variables or shapes, or the state of the input cannot
+                be restored.
         """
         if not self.latest:
             return False
@@ -134,16 +115,16 @@ class CheckpointManager:
         return True
 
     def saved_input_value(self, name: str) -> int | None:
-        """A number of the newest checkpoint's input state, read before there is an input to restore.
+        """Reads a number of the newest checkpoint's input state, before there is an input to restore.
 
         Args:
-            name: attribute of the tf.train.Checkpoint that `save` was handed.
+            name: the name of an attribute of the tf.train.Checkpoint that `save` received.
 
         Returns:
-            Its value; None without a checkpoint or without its input state.
+            The value of the attribute; None if there is no checkpoint or no input state beside it.
 
         Raises:
-            InputError: an input state that is damaged.
+            InputError: the input state is damaged.
         """
         prefix = self._input_prefix(self.latest_step()) if self.latest else None
         if prefix is None or not tf.io.gfile.exists(f"{prefix}.index"):
@@ -155,13 +136,13 @@ class CheckpointManager:
 
     def _restore_input(self, input_state: tf.train.Checkpoint, prefix: str):
         if not tf.io.gfile.exists(f"{prefix}.index"):
-            logging.warning("%s is not there: the input starts anew", prefix)
+            logging.warning("%s does not exist: the input starts anew", prefix)
             return
         try:
             input_state.read(prefix).assert_existing_objects_matched()
         except (tf.errors.OpError, AssertionError, ValueError) as error:
             raise InputError(
-                f"{prefix}: the input cannot go back to where it was ({str(error).splitlines()[0]}); resume "
+                f"{prefix}: the state of the input cannot be restored ({str(error).splitlines()[0]}); resume "
                 "with the input files and flags of the earlier run, or delete this file to start the input anew"
             ) from error
 
@@ -174,15 +155,15 @@ class CheckpointManager:
         return int(checkpoint.read(names.GLOBAL_STEP))
 
     def _input_prefix(self, step: int) -> str:
-        return os.path.join(self.output_dir, f"{tf1.INPUT_PREFIX}{step}-{self.worker}")
+        return os.path.join(self.output_dir, f"{folder.INPUT_PREFIX}{step}-{self.worker}")
 
     def _is_inside(self, path: str) -> bool:
         return os.path.normpath(os.path.dirname(path)) == os.path.normpath(self.output_dir)
 
     def _remove(self, prefix: str):
-        """Deletes a checkpoint and the inputs of all workers at its step."""
+        """Deletes a checkpoint and the input states of all workers at its step."""
         step = prefix.rpartition("-")[2]
         tf1.remove(prefix)
         for name in tf.io.gfile.listdir(self.output_dir):
-            if name.startswith(f"{tf1.INPUT_PREFIX}{step}-") and name.endswith(".index"):
+            if name.startswith(f"{folder.INPUT_PREFIX}{step}-") and name.endswith(".index"):
                 tf1.remove(os.path.join(self.output_dir, name.removesuffix(".index")))

@@ -1,7 +1,7 @@
-"""One table of names: TF1 checkpoint <-> layer path <-> Hugging Face.
+"""The table of weight names: TF1 checkpoint <-> layer path <-> Hugging Face.
 
-A layer's path in this project is its TF1 name, at most with the name of the model in front of it, so the table
-has two columns. In: a name of one kind. Out: the name of the other, and whether the matrix is transposed.
+The path of a variable in this project is its TF1 name, or that name after the name of the model. The table therefore
+has two columns. In: a name of one kind. Out: the name of the other kind, and whether the matrix is transposed.
 """
 
 import re
@@ -13,12 +13,12 @@ SLOTS = ("adam_m", "adam_v")
 
 
 class Entry(NamedTuple):
-    """A weight under both names.
+    """The two names of a weight.
 
     Attributes:
-        tf1: name in a TF1 checkpoint, where kernels are [in, out] and the weights of small heads [out, in].
-        huggingface: name in a Hugging Face checkpoint, where all matrices are [out, in].
-        transposed: whether the two differ by a transposition.
+        tf1: the name in a TF1 checkpoint, where kernels are [in, out] and the weights of small heads are [out, in].
+        huggingface: the name in a Hugging Face checkpoint, where all matrices are [out, in].
+        transposed: whether the matrix of one is the transposed matrix of the other.
     """
 
     tf1: str
@@ -73,7 +73,7 @@ _TABLE = (
 _BY_TF1 = {entry.tf1: entry for entry in _TABLE}
 _BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
 
-# Copies of other weights, or no weights at all.
+# Tensors that copy other weights or are no weights.
 _TIED_TABLE = "cls.predictions.decoder.weight"
 _REDUNDANT = re.compile(
     r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)"
@@ -82,9 +82,10 @@ _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 
 
 def from_path(path: str) -> str:
-    """TF1 name of the variable with this Keras path: the whole path, or the path below the model's name.
+    """Returns the TF1 name of the variable with this Keras path.
 
-    A path that the table does not know is its own name.
+    It is the whole path, or the part after the name of the model. A path that is not in the table is returned
+    unchanged.
     """
     below = path.partition("/")[2]
     if to_huggingface(path) is None and to_huggingface(below) is not None:
@@ -93,34 +94,37 @@ def from_path(path: str) -> str:
 
 
 def to_huggingface(tf1: str) -> Entry | None:
-    """The table's entry for a TF1 name, None for a name it does not know."""
+    """Returns the table's entry for a TF1 name, or None if there is none."""
     return _find(_BY_TF1, tf1)
 
 
 def from_huggingface(name: str) -> Entry | None:
-    """The table's entry for a Hugging Face name, with or without `bert.`, old gamma and beta included."""
+    """Returns the table's entry for a Hugging Face name, or None if there is none.
+
+    The name may lack the prefix `bert.`, and layer norms may have their old names, gamma and beta.
+    """
     for old, new in _OLD_NORM.items():
         name = name.replace(old, new)
     return _find(_BY_HUGGING_FACE, name) or _find(_BY_HUGGING_FACE, f"bert.{name}")
 
 
 def is_redundant(huggingface: str) -> bool:
-    """Whether a Hugging Face tensor repeats another one: position ids, and the tied output matrix."""
+    """Tells whether a Hugging Face tensor holds no weight of its own: position ids, or the tied output matrix."""
     return _REDUNDANT.fullmatch(huggingface) is not None
 
 
 def is_tied_table(huggingface: str) -> bool:
-    """Whether this is the masked LM head's output matrix, which must equal the word embeddings."""
+    """Tells whether this is the output matrix of the masked LM head, which must equal the word embeddings."""
     return huggingface == _TIED_TABLE
 
 
 def is_training_state(tf1: str) -> bool:
-    """Whether a name in a TF1 checkpoint belongs to training only: an Adam slot or the step."""
+    """Tells whether a TF1 name is the name of an Adam slot or of the step, which only training needs."""
     return tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in SLOTS
 
 
 def num_layers(tf1_names: Iterable[str]) -> int:
-    """Encoder layers that a checkpoint with these names has."""
+    """Returns the number of encoder layers of a checkpoint with these names."""
     numbers = [re.match(r"bert/encoder/layer_(\d+)/", name) for name in tf1_names]
     return max((int(match[1]) + 1 for match in numbers if match), default=0)
 

@@ -1,1 +1,1 @@
-"""From text to training records and back: documents, instances, TFRecords, input pipelines."""
+"""Makes training records from text and reads them back: documents, instances, TFRecords, input pipelines."""

@@ -1,6 +1,7 @@
-"""Files in CoNLL's columns: a token a line, its tag in the last column, blank lines between sentences.
+"""Reads and writes files in the column format of CoNLL.
 
-In: files with tags in IOB1 or IOB2 (BIO). Out: sentences with IOB2 tags; and predictions as conlleval reads them.
+In: files with one word on each line, its tag (IOB1 or IOB2, also called BIO) in the last column, and blank lines
+between sentences. Out: sentences with IOB2 tags, and prediction files for conlleval.
 """
 
 import re
@@ -15,18 +16,18 @@ from official_bert.errors import InputError
 
 IOB1, IOB2 = "IOB1", "IOB2"
 _DOCUMENT_START = "-DOCSTART-"
-_columns_of = re.compile(r"[^ \t]+").findall  # other white space may be part of a token
+_columns_of = re.compile(r"[^ \t]+").findall  # other white space may be part of a word
 _is_tag = re.compile(r"O|[BI]-.+").fullmatch
 
 
 class Sentence(NamedTuple):
-    """Consecutive lines of a file.
+    """A sentence of a file.
 
     Attributes:
-        line: number of the first one, from 1.
-        document: which document it is in; new ones begin at -DOCSTART- lines.
-        columns: of each line, as they stand in the file.
-        tags: of each token, in IOB2; None if they were not read.
+        line: the number of its first line, from 1.
+        document: the number of its document, from 0; a -DOCSTART- line begins a new document.
+        columns: the columns of each line, as they stand in the file.
+        tags: the IOB2 tag of each word; None if the tags were not read.
     """
 
     line: int
@@ -40,13 +41,13 @@ class Sentence(NamedTuple):
 
 
 class ConllFile(NamedTuple):
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
-        path: its path.
-        sentences: in order, without the -DOCSTART- lines.
-        scheme: IOB1 or IOB2, how its tags are written; IOB2 if it has none.
-        has_documents: whether there are -DOCSTART- lines.
+        path: the path of the file.
+        sentences: the sentences in order, without the -DOCSTART- lines.
+        scheme: the scheme of the tags in the file, IOB1 or IOB2; IOB2 if it has no tags.
+        has_documents: whether the file has -DOCSTART- lines.
     """
 
     path: str
@@ -56,14 +57,16 @@ class ConllFile(NamedTuple):
 
 
 def read_conll(path: str, labelled: bool = True) -> ConllFile:
-    """Reads a file; the scheme of its tags is found out, and logged. Bytes that are not UTF-8 become U+FFFD.
+    """Reads a file, and detects and logs the scheme of its tags.
+
+    Bytes that are not UTF-8 become U+FFFD.
 
     Args:
-        path: columns are separated by runs of spaces or tabs, and equally many in every line.
-        labelled: whether the last column must be a tag, and is read.
+        path: a file whose lines have equally many columns, separated by runs of spaces or tabs.
+        labelled: whether the last column must be a tag and is read as one.
 
     Raises:
-        InputError: no such file, nothing in it, a line with another number of columns than the first, or a tag that
+        InputError: the file does not exist or is empty, a line has another number of columns than the first, or a tag
             is neither O nor B-type nor I-type.
     """
     blocks, has_documents = _blocks(path)
@@ -96,18 +99,18 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
 
 
 def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence[str]]):
-    """Writes the columns of a file with one more, as conlleval reads it: the predicted tag, last.
+    """Writes a copy of a file that has the predicted tags as an additional last column, as conlleval expects.
 
-    The predicted tags take the scheme of the file. -DOCSTART- lines are left out: conlleval would count them as
-    tokens.
+    The predicted tags are written in the scheme of the file. -DOCSTART- lines are left out, because conlleval would
+    count them as tokens.
 
     Args:
         path: the new file.
-        source: what was predicted.
-        predicted: IOB2 tags of each sentence.
+        source: the file that the predictions are for.
+        predicted: the predicted IOB2 tags of each sentence.
 
     Raises:
-        InputError: a file that cannot be written.
+        InputError: the new file cannot be written.
     """
     with files.replacing(path) as file:
         for sentence, tags in zip(source.sentences, predicted, strict=True):
@@ -117,12 +120,12 @@ def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence
 
 
 def in_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
-    """IOB2 tags in the scheme of a file."""
+    """Converts IOB2 tags to the scheme of a file."""
     return to_iob1(tags) if scheme == IOB1 else tags
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Tags of either scheme, with a B- at the beginning of every chunk."""
+    """Converts tags of either scheme to IOB2, where every chunk begins with B-."""
     previous = ["O", *tags]
     return [
         f"B{tag[1:]}" if tag[0] == "I" and tag[1:] != before[1:] else tag
@@ -131,7 +134,7 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
 
 
 def to_iob1(tags: Sequence[str]) -> list[str]:
-    """IOB2 tags, with a B- only at the beginning of a chunk that follows one of its own type."""
+    """Converts IOB2 tags to IOB1, where a chunk begins with B- only if it directly follows one of its own type."""
     previous = ["O", *tags]
     return [
         f"I{tag[1:]}" if tag[0] == "B" and tag[1:] != before[1:] else tag
@@ -140,10 +143,10 @@ def to_iob1(tags: Sequence[str]) -> list[str]:
 
 
 def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
-    """First line, document and columns of every sentence; whether there are -DOCSTART- lines."""
+    """Returns the first line, document and columns of every sentence, and whether there are -DOCSTART- lines."""
     blocks = []
     document, has_documents, inside = 0, False, False
-    for line, text in numbered_lines(path, "replace"):  # a word of such bytes alone keeps its line
+    for line, text in numbered_lines(path, "replace"):  # a word that is all invalid bytes stays in its line
         columns = _columns_of(text)
         if columns and columns[0] == _DOCUMENT_START:
             document, has_documents, inside = document + 1, True, False
@@ -158,7 +161,11 @@ def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
 
 
 def _logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
-    """IOB1 if chunks that follow none of their type begin with I-, and none with B-."""
+    """Returns the scheme of a file's tags and logs it.
+
+    The scheme is IOB1 if no chunk begins with B- but those that directly follow one of their own type, and a chunk
+    begins with I-.
+    """
     begun = {"B": 0, "I": 0}
     for tags in sentences:
         for before, tag in zip(["O", *tags], tags, strict=False):

@@ -1,6 +1,7 @@
-"""Rows of TSV and CSV files as the world has them, each with the place that an error names.
+"""Reads the rows of TSV and CSV files, each with the file and line that an error message names.
 
-A byte order mark and CRLF are taken off, blank lines skipped and counted; fields may be of any length.
+The readers remove a byte order mark and CRLF line ends, skip blank lines with a warning, and accept fields of any
+length.
 """
 
 import codecs
@@ -22,9 +23,9 @@ class Row(NamedTuple):
     """A row of a table.
 
     Attributes:
-        path: its file.
-        line: its line from 1; the last one, where a quoted field spans several.
-        fields: its columns.
+        path: the file of the row.
+        line: the number of its line, from 1; the last line where quoted fields span several lines.
+        fields: the columns of the row.
     """
 
     path: str
@@ -32,30 +33,34 @@ class Row(NamedTuple):
     fields: list[str]
 
     def field(self, column: int, name: str) -> str:
-        """A column, counted from 0, or from the end if negative.
+        """Returns a column of the row.
+
+        Args:
+            column: the index of the column from 0; a negative one counts from the end.
+            name: the content of the column, for the error message.
 
         Raises:
-            InputError: a row that is too short; `name` says what was looked for.
+            InputError: the row has no such column.
         """
         try:
             return self.fields[column]
         except IndexError:
-            place = column + 1 if column >= 0 else column
+            number = column + 1 if column >= 0 else column
             raise self.error(
-                f"has {len(self.fields)} columns, but {name} is expected in column {place}; complete the row "
+                f"has {len(self.fields)} columns, but {name} is expected in column {number}; complete the row "
                 "or check the file's layout"
             ) from None
 
     def error(self, what: str) -> InputError:
-        """An error that names the file and the line."""
+        """Returns an error whose message names the file and the line."""
         return InputError(f"{self.path}: line {self.line}: {what}")
 
 
 def read_tsv(path: str) -> Iterator[Row]:
-    """Rows of a tab-separated file without quoting: a double quote is a character.
+    """Yields the rows of a tab-separated file without quoting; a double quote is an ordinary character.
 
     Raises:
-        InputError: no such file.
+        InputError: the file does not exist.
     """
     num_blank = 0
     for line, text in numbered_lines(path):
@@ -67,10 +72,10 @@ def read_tsv(path: str) -> Iterator[Row]:
 
 
 def read_csv(path: str, delimiter: str = ",", quotechar: str = '"') -> Iterator[Row]:
-    """Rows of a file whose quoted fields may hold delimiters and line ends.
+    """Yields the rows of a file whose quoted fields may hold delimiters and line ends.
 
     Raises:
-        InputError: no such file, or quotes that do not match.
+        InputError: the file does not exist, or a quote is not closed.
     """
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     lines = (f"{text}\n" for _, text in numbered_lines(path))
@@ -88,10 +93,10 @@ def read_csv(path: str, delimiter: str = ",", quotechar: str = '"') -> Iterator[
 
 
 def not_empty(examples: list[T], path: str) -> list[T]:
-    """What was read of a file.
+    """Returns the examples of a file.
 
     Raises:
-        InputError: nothing.
+        InputError: there is no example.
     """
     if not examples:
         raise InputError(f"{path}: holds no example; check the file")
@@ -99,14 +104,15 @@ def not_empty(examples: list[T], path: str) -> list[T]:
 
 
 def numbered_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -> Iterator[tuple[int, str]]:
-    """Numbers (from 1) and texts of the lines, without byte order mark and line ends.
+    """Yields the lines of a file with their numbers from 1, without byte order mark and line ends.
 
     Args:
-        path: of the file.
-        errors: what becomes of bytes that are not UTF-8, beside a warning: left out, or U+FFFD in their place.
+        path: the file.
+        errors: the treatment of bytes that are not UTF-8: "ignore" leaves them out, "replace" makes them U+FFFD. A
+            warning counts the lines with such bytes.
 
     Raises:
-        InputError: no such file, one in UTF-16, or one whose lines end with "\\r" alone.
+        InputError: the file does not exist, is UTF-16, or ends its lines with "\\r" alone.
     """
     num_damaged = 0
     with files.open_file(path, "rb") as file:
@@ -127,7 +133,7 @@ def numbered_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -
 
 
 def _check_encoding(path: str, first_line: bytes):
-    """Refuses what would otherwise be read as one odd line, or as odd characters."""
+    """Refuses UTF-16, which would give garbled characters, and "\\r" alone, which would give a single line."""
     if first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or first_line[:2].count(0) == 1:
         raise InputError(f"{path}: is UTF-16; save it as UTF-8")
     if b"\r" in first_line[:-1] and not first_line.endswith(b"\n"):

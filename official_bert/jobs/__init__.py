@@ -1,1 +1,1 @@
-"""What several scripts share: training jobs, fine-tuning, evaluation during training, search, labels."""
+"""Code that several scripts share: training jobs, fine-tuning, evaluation during training, search, labels."""

@@ -1,6 +1,6 @@
-"""What every fine-tuning script does around its task: steps, training, evaluation, the outputs of a set.
+"""A task and its model for training, evaluation and prediction, the parts that fine_tune.py combines.
 
-In: options, a task, encoded sets. Out, in output_dir: what every training job leaves, and eval_results.txt.
+In: options, a task, encoded sets. Out, in output_dir: the files of a training job, and eval_results.txt.
 """
 
 from __future__ import annotations
@@ -17,71 +17,45 @@ from absl import logging
 
 from official_bert import files
 from official_bert.checkpoints import BEST_FOLDER, named_variables
-from official_bert.config import BertConfig, read_config
-from official_bert.data.text.model_inputs import check_vocabulary
+from official_bert.config import BertConfig
 from official_bert.errors import InputError
+from official_bert.features import EncodedSet
 from official_bert.jobs.periodic_evaluation import PeriodicEvaluation
 from official_bert.jobs.training_job import TrainingJob
-from official_bert.options.data_files import DataFilesOptions
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
 from official_bert.serving.saved_model import check_text_export, export_model
-from official_bert.tasks.base import EncodedSet, Task, TaskObjective
-from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
+from official_bert.tasks.base import Task, TaskObjective
 from official_bert.training import distribution, reporting
 from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import compiled_outputs, predict
 
 
 class Score(NamedTuple):
-    """A metric by which models are compared; higher is better."""
+    """The value of the metric by which models are compared; higher is better."""
 
     metric: str
     value: float
 
 
-def read_model_files(options: FineTuningOptions, max_seq_length: int) -> tuple[BertConfig, FullTokenizer]:
-    """The configuration and the tokenizer, checked against each other and the length.
-
-    Raises:
-        InputError: files that cannot be used, or more positions than the model has.
-    """
-    config = read_config(options.bert_config_file, max_seq_length)
-    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
-    check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
-    return config, tokenizer
-
-
-def check_task_flags(options: FineTuningOptions):
-    """Refuses a run with nothing to do, and a model of the other case."""
-    validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
-    if not (options.do_train or options.do_eval or options.do_predict):
-        raise InputError("at least one of --do_train, --do_eval and --do_predict must be True")
-
-
 def check_training_flags(options: FineTuningOptions):
-    """Refuses flags of evaluations during training and of searches that do not go together."""
+    """Refuses flags of searches and of evaluations during training that contradict each other."""
     for field in dataclasses.fields(SearchOptions):
         if not options.search and getattr(options, field.name) != field.default:
             raise InputError(f"--{field.name}: only goes with --search")
     if options.eval_every_steps and options.eval_every_epochs:
         raise InputError("--eval_every_steps and --eval_every_epochs: give one of them")
-    if options.early_stopping_patience and not evaluates_during_training(options):
+    if options.early_stopping_patience and not (options.eval_every_steps or options.eval_every_epochs):
         raise InputError(
             "--early_stopping_patience: only goes with --eval_every_steps or --eval_every_epochs"
         )
 
 
-def evaluates_during_training(options: FineTuningOptions) -> bool:
-    """Whether the flags ask for evaluations during training."""
-    return bool(options.eval_every_steps or options.eval_every_epochs)
-
-
 def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
-    """What names of the weights that --freeze_layers keeps as they are begin with.
+    """Returns the name prefixes of the weights that --freeze_layers freezes.
 
     Raises:
-        InputError: more layers than the model has.
+        InputError: the flag exceeds the number of layers.
     """
     if options.freeze_layers is None:
         return ()
@@ -94,36 +68,12 @@ def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str,
     return ("bert/embeddings/", *layers)
 
 
-def set_path(options: DataFilesOptions, set_name: str, in_folder: Callable[[str, str], str]) -> str:
-    """Path of a set's file.
-
-    Args:
-        options: with the file, or its folder.
-        set_name: train, dev or test.
-        in_folder: a function from a folder and a set's name to the path of the file.
-
-    Raises:
-        InputError: neither was given.
-    """
-    given = options.file(set_name)
-    if not (given or options.data_dir):
-        raise InputError(f"--{set_name}_file: must be given, or --data_dir")
-    return given or in_folder(options.data_dir, set_name)
-
-
-def log_prediction(num_examples: int, batch_size: int):
-    """Logs what the original logs before it predicts."""
-    logging.info("***** Running prediction*****")
-    logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
-    logging.info("  Batch size = %d", batch_size)
-
-
 class FineTuning:
-    """A task with its model, ready to train, to be evaluated and to predict.
+    """A task and its model for training, evaluation and prediction.
 
     Attributes:
-        job: the model and its checkpoints.
-        score: the task's main metric of the first set that was evaluated; None before that.
+        job: the model, its optimizer and its checkpoints.
+        score: the task's main metric on the first evaluated set; None before an evaluation.
     """
 
     def __init__(
@@ -132,32 +82,30 @@ class FineTuning:
         config: BertConfig,
         strategy: tf.distribute.Strategy,
         task: Task,
-        num_train_examples: int,
-        max_seq_length: int,
+        counts: Mapping[str, int],
         script: str,
     ):
         """Builds the model and loads its weights.
 
         Args:
-            options: of the script.
-            config: of the encoder.
-            strategy: whose replicas share each batch.
-            task: what is learnt.
-            num_train_examples: on which the number of steps depends; 0 without training.
-            max_seq_length: that batches are padded to at most.
-            script: name in the run record.
+            options: the options of the script.
+            config: the configuration of the encoder.
+            strategy: the strategy whose replicas share each batch.
+            task: the task of the model.
+            counts: sizes of the training set by kind of example, of which the first defines an epoch; empty without
+                training.
+            script: the name of the script, for the run record.
 
         Raises:
-            InputError: flags that do not go together, too few examples for a single step, or a checkpoint that does
+            InputError: flags contradict each other, the examples are too few for a single step, or a checkpoint does
                 not fit.
         """
-        check_training_flags(options)
         _check_export(options, task)
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
-        self.max_seq_length = max_seq_length
-        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        self._counts, num_train_examples = counts, next(iter(counts.values()), 0)
+        on_tpu = distribution.is_tpu(strategy)
         self._pads_to_longest = options.length_aware_batches and not on_tpu
-        # True division, cut once at the end: MRPC's 3,668 examples are 343 steps of 32 in three epochs.
+        # True division, rounded down once at the end: MRPC's 3,668 examples are 343 steps of 32 in three epochs.
         self._num_train_steps = int(num_train_examples / options.train_batch_size * options.num_train_epochs)
         if options.do_train and not self._num_train_steps:
             raise InputError(
@@ -168,10 +116,10 @@ class FineTuning:
         self.job = TrainingJob(
             options,
             strategy,
-            lambda: task.build_model(config, options.use_tpu),
+            lambda: task.build_model(config, use_one_hot_embeddings=on_tpu),
             max(self._num_train_steps, 1),
             int(self._num_train_steps * options.warmup_proportion),
-            untrained=(*task.untrained, *frozen_weights(options, config)),
+            frozen=(*task.unused_weights, *frozen_weights(options, config)),
         )
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
         self.score: Score | None = None
@@ -180,57 +128,42 @@ class FineTuning:
             self._best.restore()
         reporting.write_run_record(options.output_dir, script, options, self.job.seed, strategy)
 
-    def train(
-        self,
-        encoded: EncodedSet,
-        buffer_size: int,
-        *,
-        dev_set: Callable[[], EncodedSet],
-        eval_batch_size: int,
-        pad_to_longest: bool | None = None,
-        counts: Mapping[str, int] | None = None,
-    ):
-        """Trains on a set; with evaluations during training the model ends with the best of its weights.
+    def train(self, encoded: EncodedSet, dev_set: Callable[[], EncodedSet]):
+        """Trains on a set; after a run with evaluations during training the model has its best weights.
 
         Args:
             encoded: the set.
-            buffer_size: as in `example_order`.
-            dev_set: gives the set for evaluations during training; not called without them.
-            eval_batch_size: of these evaluations.
-            pad_to_longest: whether a batch is padded to its longest example; as the options say if None.
-            counts: what the log says of the set by kind of example, "orig " or so; one number if None.
+            dev_set: returns the set for evaluations during training; called only if there are any.
         """
-        options, job = self.options, self.job
+        options, job, task = self.options, self.job, self.task
         distribution.check_divides(
             options.train_batch_size, self.strategy.num_replicas_in_sync, "train_batch_size"
         )
         logging.info("***** Running training *****")
-        for kind, count in (counts or {"": self._num_train_examples}).items():
+        for kind, count in self._counts.items():
             logging.info("  Num %sexamples = %d", kind, count)
         logging.info("  Batch size = %d", options.train_batch_size)
         logging.info("  Num steps = %d", self._num_train_steps)
-        objective = TaskObjective(self.task, job.model)
+        objective = TaskObjective(task, job.model)
+        given = options.shuffle_buffer_size
         batches = ExampleBatches(
-            encoded.features,
-            encoded.lengths,
+            encoded,
             self.strategy,
             options.train_batch_size,
             job.seed,
-            buffer_size=buffer_size,
-            max_length=self.max_seq_length,
+            buffer_size=task.shuffle_buffer_size if given is None else given,
+            max_length=options.max_seq_length,
             most_steps=job.steps_per_loop,
-            pad_to_longest=self._pads_to_longest if pad_to_longest is None else pad_to_longest,
+            pad_to_longest=self._pads_to_longest and not task.loss_reads_padding,
         )
-        evaluation = self._periodic_evaluation(dev_set, eval_batch_size)
+        evaluation = self._periodic_evaluation(dev_set)
         job.train(self.config, objective, batches, objective.progress, evaluation)
         if evaluation:
             self._best.restore()
 
-    def _periodic_evaluation(
-        self, dev_set: Callable[[], EncodedSet], batch_size: int
-    ) -> PeriodicEvaluation | None:
-        options, best = self.options, self._best
-        if not evaluates_during_training(options):
+    def _periodic_evaluation(self, dev_set: Callable[[], EncodedSet]) -> PeriodicEvaluation | None:
+        options, best, batch_size = self.options, self._best, self.options.eval_batch_size
+        if not options.evaluates_during_training:
             if best.latest:
                 raise InputError(
                     f"{best.output_dir}: holds the best checkpoint of a run with evaluations during training; give "
@@ -238,7 +171,7 @@ class FineTuning:
                 )
             return None
         encoded = dev_set()
-        # Rounded up: rounded down, a last evaluation would follow that of the last pass by an update or two.
+        # Rounded up: after rounding down, a last evaluation would follow the one of the last pass by a few updates.
         epoch_steps = self._num_train_examples / options.train_batch_size
         pass_steps = max(1, math.ceil(round(options.eval_every_epochs * epoch_steps, 6)))
         return PeriodicEvaluation(
@@ -251,66 +184,58 @@ class FineTuning:
             self.job.global_step,
         )
 
-    def outputs(
-        self, encoded: EncodedSet, batch_size: int, pad_to_longest: bool | None = None
-    ) -> dict[str, np.ndarray]:
-        """The task's outputs of every example of a set, in its order; padded as in training unless said otherwise."""
+    def outputs(self, encoded: EncodedSet, batch_size: int) -> dict[str, np.ndarray]:
+        """Computes the task's outputs of every example of a set, in its order."""
         return predict(
             self._compiled,
             self.strategy,
-            encoded.features,
-            encoded.lengths,
+            encoded,
             batch_size,
-            self.max_seq_length,
-            self._pads_to_longest if pad_to_longest is None else pad_to_longest,
+            self.options.max_seq_length,
+            self._pads_to_longest,
         )
 
-    def evaluate(self, encoded: EncodedSet, batch_size: int, suffix: str = "") -> dict[str, np.ndarray]:
-        """Writes eval_results.txt: the task's metrics, and both of the original's losses.
+    def evaluate(self, encoded: EncodedSet, batch_size: int, suffix: str = ""):
+        """Evaluates a set and writes eval_results.txt: the task's metrics, and both of the original's losses.
 
         Args:
-            encoded: the set, with labels; the task's outputs of it hold a `loss` for each example and, where examples
-                do not count alike, a `loss_weight`.
-            batch_size: of the evaluation.
-            suffix: of a second set's names.
-
-        Returns:
-            The task's outputs.
+            encoded: the set, with labels. The task's outputs contain a `loss` for each example and, if examples have
+                different weights, a `loss_weight`.
+            batch_size: the batch size of the evaluation.
+            suffix: the suffix of the set, for the names of the files.
         """
         num_examples = len(encoded.lengths)
         logging.info("***** Running evaluation *****")
         logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
         logging.info("  Batch size = %d", batch_size)
         outputs = self.outputs(encoded, batch_size)
-        results = self._metrics(encoded, outputs, batch_size)
+        self.write_results(self._metrics(encoded, outputs, batch_size), suffix)
+
+    def write_results(self, results: Mapping[str, float], suffix: str = ""):
+        """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes the run's score."""
         reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
-        self.set_score(results)
-        return outputs
+        metric = self.task.main_metric
+        self.score = self.score or Score(metric, float(results[metric]))
 
     def export(self, task_name: str):
-        """Exports the model, if --export_dir says where to.
+        """Exports the model, if --export_dir is given.
 
         Args:
-            task_name: as export_saved_model.py takes it.
+            task_name: the name of the task, as for export_saved_model.py.
         """
         if not self.options.export_dir:
             return
-        # A copy on one device, whatever devices the model was trained on.
+        # The export needs a copy on one device, because the model may have been trained on several devices.
         model = self.task.build_model(self.config, use_one_hot_embeddings=False)
         trained = named_variables(self.job.model)
         for name, variable in named_variables(model).items():
             variable.assign(trained[name].numpy())
         export_model(self.options, task_name, self.task, model, self.config)
 
-    def set_score(self, results: Mapping[str, float]):
-        """Takes the score from a set's metrics; the first set that has it counts."""
-        metric = self.task.main_metric
-        self.score = self.score or Score(metric, float(results[metric]))
-
     def _metrics(
         self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int
     ) -> dict[str, float]:
-        """The task's metrics and, if the outputs hold losses, both of the original's mean losses."""
+        """Returns the task's metrics and, if the outputs contain losses, both of the original's mean losses."""
         results = dict(self.task.metrics(encoded, outputs))
         if "loss" not in outputs:
             return results
@@ -319,13 +244,13 @@ class FineTuning:
         batches = [slice(start, start + batch_size) for start in range(0, len(losses), batch_size)]
         return results | {
             "eval_loss": np.average(losses, weights=weights),
-            # The original's second figure: the last, shorter batch counts as much as any.
+            # The original's second value: the mean over batches, in which a shorter last batch has the same weight.
             "loss": np.mean([np.average(losses[batch], weights=weights[batch]) for batch in batches]),
         }
 
 
 def _check_export(options: FineTuningOptions, task: Task):
-    """Refuses before the training what would fail after it."""
+    """Refuses, before training, an export that would fail after training."""
     if not options.export_dir:
         if options.export_text:
             raise InputError("--export_text: only goes with --export_dir, the folder of the export")

@@ -1,26 +1,22 @@
-"""What a model's outputs stand for: the labels of its task, kept beside its checkpoints.
+"""Reads and writes the labels of a task, which are kept beside its checkpoints.
 
 In: the options of a fine-tuning script. Out, in output_dir and in output_dir/best: labels.txt, in the order of the
-outputs.
+model's outputs.
 """
 
 import os
 from collections.abc import Sequence
 
 from official_bert import files
-from official_bert.checkpoints import BEST_FOLDER, CheckpointManager
+from official_bert.checkpoints.folder import holds_checkpoint, with_best
 from official_bert.errors import InputError
-from official_bert.jobs.fine_tuning import evaluates_during_training
 from official_bert.options.fine_tuning import FineTuningOptions
-
-LABELS_FILE = "labels.txt"
+from official_bert.tasks.base import LABELS_FILE
 
 
 def write_labels(options: FineTuningOptions, labels: Sequence[str]):
-    """Saves the labels before a training begins."""
-    folders = [options.output_dir]
-    if evaluates_during_training(options):
-        folders.append(os.path.join(options.output_dir, BEST_FOLDER))
+    """Saves the labels before training begins."""
+    folders = with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
     for folder in folders:
         files.make_folder(folder)
         with files.replacing(os.path.join(folder, LABELS_FILE)) as file:
@@ -28,28 +24,34 @@ def write_labels(options: FineTuningOptions, labels: Sequence[str]):
 
 
 def read_labels(options: FineTuningOptions) -> list[str] | None:
-    """The labels of the model that is loaded, as an earlier run saved them; None if none lie beside it.
+    """Reads the labels beside the checkpoint that the run loads; None if there are none.
 
     Raises:
-        InputError: an output_dir whose checkpoints are damaged.
+        InputError: the checkpoints of output_dir are damaged.
     """
     path = _path(options)
     return list(files.read_lines(path)) if path else None
 
 
-def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
-    """Refuses to call the outputs of a trained model by other names.
+def read_labels_beside(checkpoint: str) -> list[str] | None:
+    """Reads the labels in the folder of a checkpoint, given as a folder or a prefix; None if there are none."""
+    path = _path_beside(checkpoint)
+    return list(files.read_lines(path)) if path else None
 
-    A training that begins may take a model of other labels: what its outputs stand for is learnt anew.
+
+def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
+    """Refuses labels that differ from those of a trained model.
+
+    A training run that starts anew may load a model with other labels, because it trains the outputs for the new ones.
 
     Args:
-        options: of the script.
-        labels: of the task, in order; None in regression.
+        options: the options of the script.
+        labels: the labels of the task, in order; None in regression.
 
     Raises:
-        InputError: labels that are not those beside the checkpoint.
+        InputError: the labels differ from those beside the checkpoint.
     """
-    if labels is None or (options.do_train and not _holds_checkpoint(options.output_dir)):
+    if labels is None or (options.do_train and not holds_checkpoint(options.output_dir)):
         return
     names, known = [str(label) for label in labels], read_labels(options)
     if known in (None, names):
@@ -62,15 +64,14 @@ def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
 
 
 def _path(options: FineTuningOptions) -> str | None:
-    """The file beside the checkpoint that a run loads: that of output_dir if it has one."""
-    folders = [options.output_dir]
-    if not _holds_checkpoint(options.output_dir):
-        given = options.init_checkpoint
-        folders = [given, os.path.dirname(given) or os.curdir] if given else []
+    """Returns the file beside the checkpoint that the run loads, which is that of output_dir if it has one."""
+    if holds_checkpoint(options.output_dir):
+        path = os.path.join(options.output_dir, LABELS_FILE)
+        return path if files.exists(path) else None
+    return _path_beside(options.init_checkpoint) if options.init_checkpoint else None
+
+
+def _path_beside(checkpoint: str) -> str | None:
+    folders = (checkpoint, os.path.dirname(checkpoint) or os.curdir)
     paths = (os.path.join(folder, LABELS_FILE) for folder in folders)
     return next(filter(files.exists, paths), None)
-
-
-def _holds_checkpoint(folder: str) -> bool:
-    places = (folder, os.path.join(folder, BEST_FOLDER))
-    return bool(folder) and any(CheckpointManager(place, {}).latest for place in places)

@@ -1,6 +1,6 @@
-"""Evaluations in the middle of training: their history, the best checkpoint, and when to stop early.
+"""Evaluations during training: their history, the best checkpoint, and early stopping.
 
-In: a function that measures the model. Out, in output_dir: eval_history.jsonl, and `best` with the best checkpoint.
+In: a function that evaluates the model. Out, in output_dir: eval_history.jsonl, and `best` with the best checkpoint.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class PeriodicEvaluation:
         best: CheckpointManager,
         first_step: int,
     ):
-        """Takes up the history of the run.
+        """Continues the history of the run.
 
         Args:
-            output_dir: of the run.
+            output_dir: the output folder of the run.
             every_steps: updates between two evaluations.
-            patience: evaluations without a better one after which training stops; None for never.
-            main_metric: key of the metrics by which evaluations are compared, higher is better; nan is the worst.
-            measure: metrics of the model as it is.
-            best: where the best weights are kept.
-            first_step: updates that the model has had; what was measured later is of weights that are lost.
+            patience: number of evaluations without improvement after which training stops; None for no early stopping.
+            main_metric: key of the metric by which evaluations are compared, higher is better; nan is the worst.
+            measure: returns the metrics of the model with its current weights.
+            best: the checkpoints of the best weights.
+            first_step: updates that the model has had; later entries of the history belong to weights that are lost.
 
         Raises:
-            InputError: the history of a run whose best weights are gone.
+            InputError: the run has a history, but its best weights are gone.
         """
         self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
         self._measure, self._best, self._output_dir = measure, best, output_dir
@@ -65,7 +65,7 @@ class PeriodicEvaluation:
             )
 
     def __call__(self, step: int) -> bool:
-        """Evaluates the model, unless an earlier run did so at this step; whether to stop here."""
+        """Evaluates the model, unless an earlier run did so at this step; returns whether training stops here."""
         if step not in self._history:
             self._evaluate(step)
         best_step = self._best_step()
@@ -91,12 +91,12 @@ class PeriodicEvaluation:
             name: value if math.isfinite(value) else None for name, value in metrics.items()
         }
         if self._best_step() == step:
-            self._best.save(step)  # before the history: a kill between them leads to a second evaluation
+            self._best.save(step)  # before the history: a kill in between only causes a second evaluation
         with files.replacing(self._path) as file:
             file.writelines(json.dumps({"step": at} | row) + "\n" for at, row in self._history.items())
 
     def _best_step(self) -> int:
-        """The first of the best."""
+        """Returns the step of the best evaluation, the first of equal ones."""
         return max(self._history, key=self._value)
 
     def _value(self, step: int) -> float:

@@ -1,7 +1,7 @@
-"""One command, many trainings: batch sizes, learning rates, epochs and seeds. Devlin et al. (2019), appendix A.3.
+"""A grid search with one command: batch sizes, learning rates, epochs and seeds. Devlin et al. (2019), appendix A.3.
 
-In: the options of a fine-tuning script and its runner. Out, in output_dir: a folder for each run, search_results.tsv
-with the best run marked, search.json with the flags that all runs share.
+In: the options of a fine-tuning script and its runner. Out, in output_dir: a folder for each run, search_results.tsv,
+which marks the best run, and search.json with the flags that all runs share.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ import math
 import os
 from collections.abc import Callable, Mapping
 
-import keras
 from absl import logging
-from tensorflow.python.framework.ops import gradient_registry
 
 from official_bert import files
-from official_bert.checkpoints import BEST_FOLDER, CheckpointManager
+from official_bert.checkpoints.folder import remove_all, with_best
 from official_bert.errors import Diverged, InputError
 from official_bert.jobs.fine_tuning import Score
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
+from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
 _BEST_MARK = "*"
 _OF_PREDICTION = ("do_predict", "predict_batch_size", "test_file", "glue_submission_dir")
-_MADE_ANEW = ("*.tf_record", "*logits.npz")  # large files of a run that are not its results
+_MADE_ANEW = ("*.tf_record", "*logits.npz")  # large files that a run can make again
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What one run of a search has of its own; the names of the flags."""
+    """The flags in which one run of a search differs from the others."""
 
     train_batch_size: int
     learning_rate: float
@@ -43,7 +42,7 @@ class Trial:
 
     @property
     def folder(self) -> str:
-        """Name of its folder."""
+        """The name of the run's folder."""
         return (
             f"batch{self.train_batch_size}_lr{self.learning_rate:g}_epochs{self.num_train_epochs:g}"
             f"_seed{self.random_seed}"
@@ -51,10 +50,10 @@ class Trial:
 
 
 def trials_of(options: FineTuningOptions) -> list[Trial]:
-    """Every combination, the seeds of one next to each other.
+    """Returns all combinations of the searched flags; runs that differ only in the seed are adjacent.
 
     Raises:
-        InputError: values that are no numbers.
+        InputError: a value is no number.
     """
     first_seed = options.random_seed or 0
     combinations = itertools.product(
@@ -71,19 +70,19 @@ def search(
     run: Callable[[FineTuningOptions], Score | None],
     evaluation: Mapping[str, bool],
 ):
-    """Makes every run that search_results.tsv does not have yet, then what --do_predict asks for with the best.
+    """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
 
-    The best run of those finished keeps its checkpoints, the others keep their results only. One whose loss diverges
-    scores nan, and the search goes on.
+    Only the best finished run keeps its checkpoints; the others keep their results. A run whose loss diverges scores
+    nan, and the search continues.
 
     Args:
-        options: of the script.
-        run: its runner; gives the score on the dev set.
-        evaluation: values of the flags that make it evaluate and nothing else after training.
+        options: the options of the script.
+        run: the runner of the script, which returns the score on the dev set.
+        evaluation: the flags, with values, that make the runner evaluate after training and do nothing else.
 
     Raises:
-        InputError: flags that do not go together, an output_dir with a search that had others, or no run whose loss
-            stayed finite.
+        InputError: flags contradict each other, output_dir contains a search with other flags, or the loss of every run
+            diverged.
     """
     if not options.do_train:
         raise InputError("--search: trains models; give --do_train, too")
@@ -110,7 +109,7 @@ def search(
         scores[trial] = score
         _write_results(options.output_dir, scores)
         _drop_checkpoints(options.output_dir, scores)
-        _forget_model()
+        forget_models()
     best = _best(scores)
     if not scores[best].metric:
         raise InputError("--search: the loss of every run diverged; give lower --search_learning_rates")
@@ -120,15 +119,6 @@ def search(
     if options.do_predict and not predicts_already:
         steps = dict.fromkeys(evaluation, False) | {"do_train": False, "do_predict": True}
         run(_options_of(options, best, steps))
-
-
-def _forget_model():
-    """Frees the model of a run before the next is built."""
-    # TensorFlow keeps a custom gradient, such as gelu's, for good, and by it the graph and all weights of the model.
-    gradients = gradient_registry._registry
-    for name in [name for name in gradients if name.startswith("CustomGradient-")]:
-        del gradients[name]
-    keras.backend.clear_session()  # collects garbage, too
 
 
 def _options_of(options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]) -> FineTuningOptions:
@@ -148,7 +138,7 @@ def _numbers(flag: str, texts: list[str], kind: type) -> list:
 
 
 def _check_same_flags(options: FineTuningOptions):
-    """All runs of a table have the same flags but for what is searched."""
+    """Checks that all runs of a table share the flags that are not searched."""
     own = {field.name for cls in (SearchOptions, Trial) for field in dataclasses.fields(cls)}
     shared = {
         name: value
@@ -157,8 +147,7 @@ def _check_same_flags(options: FineTuningOptions):
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
-        with files.open_file(path) as file:
-            earlier = json.load(file)
+        earlier = files.read_json(path)
         other = [f"--{name} was {earlier.get(name)}" for name in shared if shared[name] != earlier.get(name)]
         if other:
             raise InputError(
@@ -191,7 +180,7 @@ def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
 
 
 def _best(scores: Mapping[Trial, Score]) -> Trial:
-    """The first of the best; nan is worse, and a loss that diverged the worst."""
+    """Returns the first of the best trials; nan is worse than any number, and a diverged loss is the worst."""
 
     def rank(trial: Trial) -> tuple[bool, float]:
         metric, value = scores[trial]
@@ -207,5 +196,5 @@ def _drop_checkpoints(output_dir: str, scores: Mapping[Trial, Score]):
         for pattern in _MADE_ANEW:
             for path in files.matching(os.path.join(folder, pattern)):
                 files.remove(path)
-        for place in (folder, os.path.join(folder, BEST_FOLDER)):
-            CheckpointManager(place, {}).remove_all()
+        for checkpoint_folder in with_best(folder):
+            remove_all(checkpoint_folder)

@@ -1,4 +1,4 @@
-"""What every trainer does around its task: build, load, resume, train, save.
+"""The common part of all training: building and loading a model, resuming, training, saving.
 
 In: options, a model and an objective. Out, in output_dir: checkpoints under the original's names, TensorBoard events,
 the configuration, and a record of the run.
@@ -31,11 +31,11 @@ WEIGHT_DECAY_RATE = 0.01
 
 
 class Batches(Protocol):
-    """Where training batches come from.
+    """The source of training batches.
 
     Attributes:
-        state: what a checkpoint keeps of them, `key` and `seed` among it.
-        key: of the data; a saved position fits data of the same key only.
+        state: the state for a checkpoint, which includes `key` and `seed`.
+        key: identifies the data; a saved position is valid only for the same key.
     """
 
     state: tf.train.Checkpoint
@@ -48,8 +48,9 @@ class TrainingJob:
     """A model with its optimizer and checkpoints.
 
     Attributes:
-        model: with weights of the newest checkpoint in output_dir, else of --init_checkpoint, else fresh ones.
-        seed: of the run; that of the newest checkpoint, if there is one.
+        model: the model with the weights of the newest checkpoint in output_dir, else of --init_checkpoint, else with
+            initial weights.
+        seed: the seed of the run; the seed of the newest checkpoint, if there is one.
         first_step: updates that the weights have had.
     """
 
@@ -60,17 +61,17 @@ class TrainingJob:
         build_model: Callable[[], keras.Model],
         num_train_steps: int,
         num_warmup_steps: int,
-        untrained: Sequence[str] = (),
+        frozen: Sequence[str] = (),
     ):
         """Builds everything in the strategy's scope and loads the weights.
 
         Args:
-            options: of the script.
-            strategy: whose replicas share each batch.
-            build_model: makes the model, its weights drawn.
-            num_train_steps: updates in total, earlier runs included.
-            num_warmup_steps: updates of warm-up.
-            untrained: what names of weights without a gradient begin with: no slots, no decay.
+            options: the options of the script.
+            strategy: the strategy whose replicas share each batch.
+            build_model: makes the model with initial weights.
+            num_train_steps: updates in total, including earlier runs.
+            num_warmup_steps: updates of the warm-up.
+            frozen: name prefixes of the frozen weights, which have no gradient, no slots and no decay.
         """
         self.options, self.strategy = options, strategy
         self.num_train_steps = num_train_steps
@@ -80,9 +81,7 @@ class TrainingJob:
         with strategy.scope():
             self.model = build_model()
             weights = {name: variable.value for name, variable in named_variables(self.model).items()}
-            trained = {
-                name: value for name, value in weights.items() if not name.startswith(tuple(untrained))
-            }
+            trained = {name: value for name, value in weights.items() if not name.startswith(tuple(frozen))}
             self.optimizer = AdamWeightDecayOptimizer(
                 WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps),
                 weight_decay_rate=WEIGHT_DECAY_RATE,
@@ -96,20 +95,30 @@ class TrainingJob:
 
     @property
     def global_step(self) -> int:
-        """Updates that the weights have had."""
+        """The number of updates that the weights have had."""
         return int(self.optimizer.global_step.numpy())
 
     def weights_in(self, folder: str) -> CheckpointManager:
-        """Checkpoints of a folder that hold the weights and the step, not what only further training needs."""
+        """Returns the checkpoints of a folder that hold the weights and the step, not the state for resuming."""
         return CheckpointManager(folder, self._weights_and_step, keep_max=1)
 
     @property
     def steps_per_loop(self) -> int:
-        """The most updates that one call into TensorFlow makes."""
+        """The maximum number of updates in one call into TensorFlow."""
         options = self.options
-        on_tpu = distribution.strategy_name(options) == "tpu"
-        wanted = options.iterations_per_loop if on_tpu else options.steps_per_loop
-        return min(wanted, options.log_every_steps, options.save_checkpoints_steps, self.num_train_steps)
+        wanted = options.steps_per_loop
+        if distribution.is_tpu(self.strategy):
+            wanted = options.iterations_per_loop
+        return min(wanted, self.log_every_steps, options.save_checkpoints_steps, self.num_train_steps)
+
+    @property
+    def log_every_steps(self) -> int:
+        """The number of updates between two progress lines; on TPU a multiple of the device loop (original)."""
+        options = self.options
+        if not distribution.is_tpu(self.strategy):
+            return options.log_every_steps
+        loop_steps = options.iterations_per_loop
+        return -(-options.log_every_steps // loop_steps) * loop_steps
 
     def train(
         self,
@@ -119,14 +128,14 @@ class TrainingJob:
         metrics: Callable[[loop.Sums, int], dict[str, float]],
         evaluation: loop.Evaluation | None = None,
     ):
-        """Trains to the total, going on where the newest checkpoint of output_dir stopped.
+        """Trains to the total, from the newest checkpoint of output_dir on.
 
         Args:
-            config: of the model, written beside its checkpoints.
-            objective: what is minimised.
-            batches: to learn from.
-            metrics: of the progress line, from the objective's sums and the number of steps that they are of.
-            evaluation: in the middle of training; None for none.
+            config: the configuration of the model, written beside its checkpoints.
+            objective: the objective that training minimises.
+            batches: the training batches.
+            metrics: computes the metrics of the progress line from the objective's sums and the number of their steps.
+            evaluation: the evaluation during training; None for none.
         """
         options = self.options
         self._resume(batches)
@@ -138,7 +147,7 @@ class TrainingJob:
                 self.num_train_steps,
             )
             if evaluation:
-                evaluation(self.global_step)  # the run may have been killed before it came to this
+                evaluation(self.global_step)  # the earlier run may have been killed before this evaluation
             return
         with files.replacing(os.path.join(options.output_dir, "bert_config.json")) as file:
             file.write(config.to_json_string())
@@ -163,7 +172,7 @@ class TrainingJob:
             first_step=self.global_step,
             num_train_steps=self.num_train_steps,
             steps_per_loop=self.steps_per_loop,
-            log_every_steps=options.log_every_steps,
+            log_every_steps=self.log_every_steps,
             save_every_steps=options.save_checkpoints_steps,
             report=report,
             save=save,
@@ -171,7 +180,7 @@ class TrainingJob:
         )
 
     def _resume(self, batches: Batches):
-        """Every variable and, if they are the same data, the batches go where the newest checkpoint left them."""
+        """Restores the variables of the newest checkpoint and, if the data are the same, the position in them."""
         fits = self.manager.saved_input_value("key") in (None, batches.key)
         if not fits:
             logging.warning("Other input files, lengths or batch size than before: the input starts anew")
@@ -186,7 +195,7 @@ class TrainingJob:
         return seed
 
     def _load_initial_weights(self):
-        """A checkpoint in output_dir beats --init_checkpoint, as in the original."""
+        """Loads the checkpoint in output_dir or, as in the original, --init_checkpoint only without it."""
         options, initialized = self.options, []
         source = self.manager.latest or options.init_checkpoint
         if source:
@@ -203,7 +212,7 @@ class TrainingJob:
 
 
 def log_input_files(names: Sequence[str]):
-    """Logs the files that are read, as the original does."""
+    """Logs the names of the input files, as the original does."""
     logging.info("*** Input Files ***")
     for name in names:
         logging.info("  %s", name)

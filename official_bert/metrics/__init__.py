@@ -1,4 +1,4 @@
-"""The official metric of every task: pure functions (targets, predictions) -> {name: value}, numpy only.
+"""The official metric of every task: pure functions (targets, predictions) -> {name: value} that need only numpy.
 
-Scores are fractions, but SQuAD's are percentages, as its official scripts print them.
+Scores are fractions, except those of SQuAD, which are percentages as in its official scripts.
 """

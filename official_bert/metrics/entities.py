@@ -1,7 +1,7 @@
-"""Entities in sequences of tags, scored by the rules of conlleval, the script of the CoNLL shared tasks.
+"""Scores entities in sequences of tags by the rules of conlleval, the script of the CoNLL shared tasks.
 
-In: tags in IOB1, IOB2 (BIO) or IOBES. Out: {name: value}, fractions. An entity is right if its type, its first and
-its last token are.
+In: tags in IOB1, IOB2 (BIO) or IOBES. Out: {name: value}, as fractions. A predicted entity is correct if its type, its
+first token and its last token are correct.
 """
 
 import collections
@@ -12,12 +12,12 @@ from official_bert.metrics.classification import precision_recall_f1
 
 
 class Entity(NamedTuple):
-    """Consecutive tokens of a sequence.
+    """An entity: a run of tokens of a sequence.
 
     Attributes:
-        type: what stands behind the hyphen of its tags, "_" if nothing does.
-        first: number of its first token, from 0.
-        last: number of its last token.
+        type: the type in its tags, which follows the hyphen; "_" if the tags have no type.
+        first: the position of its first token, from 0.
+        last: the position of its last token.
     """
 
     type: str
@@ -26,16 +26,16 @@ class Entity(NamedTuple):
 
 
 def entities_of(tags: Sequence[str]) -> Iterator[Entity]:
-    """The entities of a sequence, in order.
+    """Yields the entities of a sequence, in order.
 
-    No sequence is invalid: a tag goes on with the entity before it if it is I or E, that one ended in B or I, and the
-    types are equal; otherwise it begins one. So one rule reads all the schemes.
+    One rule reads all schemes, and every sequence is valid: A tag I or E continues the entity before it if the last
+    tag of that entity is B or I and the types are equal. Any other tag except O begins a new entity.
 
     Args:
         tags: "O", or B, I, E or S with a type, such as "B-PER".
 
     Raises:
-        ValueError: another tag.
+        ValueError: a tag has another form.
     """
     first, type_before, before = 0, "", "O"
     for position, tag in enumerate([*tags, "O"]):
@@ -52,33 +52,35 @@ def entities_of(tags: Sequence[str]) -> Iterator[Entity]:
 
 
 def entity_scores(targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]]) -> dict[str, float]:
-    """`precision`, `recall` and `f1` of all entities, `accuracy` of the tags, then `precision_<type>` and so on.
+    """Returns `precision`, `recall` and `f1` of all entities, `accuracy` of the tags, then the scores of each type.
 
-    What would be divided by zero is 0, as in conlleval: the precision if no entity is predicted, the recall if there
-    is none. The accuracy compares tags as they are written, so both sides must be in the same scheme.
+    The scores of a type are named `precision_<type>` and so on. As in conlleval, a score whose denominator is zero is
+    0: the precision if no entity is predicted, the recall if there is no entity. The accuracy compares the written
+    tags, so targets and predictions must have the same scheme.
 
     Args:
-        targets: tags of each sequence; there is a token.
-        predictions: as many tags for each.
+        targets: the true tags of each sequence, with at least one token in all.
+        predictions: the predicted tags of each sequence.
 
     Raises:
-        ValueError: sequences or tags that are not equally many, or a tag that `entities_of` does not know.
+        ValueError: targets and predictions have different numbers of sequences or tags, or `entities_of` does not know
+            a tag.
     """
-    num_tokens = num_right = 0
-    hits, predicted, expected = (collections.Counter() for _ in range(3))
+    num_tokens = num_correct = 0
+    true_positives, predicted, expected = (collections.Counter() for _ in range(3))
     for target_tags, predicted_tags in zip(targets, predictions, strict=True):
-        num_right += sum(a == b for a, b in zip(target_tags, predicted_tags, strict=True))
+        num_correct += sum(a == b for a, b in zip(target_tags, predicted_tags, strict=True))
         num_tokens += len(target_tags)
         target_entities, predicted_entities = set(entities_of(target_tags)), set(entities_of(predicted_tags))
         for counter, entities in (
-            (hits, target_entities & predicted_entities),
+            (true_positives, target_entities & predicted_entities),
             (predicted, predicted_entities),
             (expected, target_entities),
         ):
             counter.update(entity.type for entity in entities)
-    scores = precision_recall_f1(hits.total(), predicted.total(), expected.total())
-    scores["accuracy"] = num_right / num_tokens
+    scores = precision_recall_f1(true_positives.total(), predicted.total(), expected.total())
+    scores["accuracy"] = num_correct / num_tokens
     for type_ in sorted(predicted.keys() | expected.keys()):
-        of_type = precision_recall_f1(hits[type_], predicted[type_], expected[type_])
+        of_type = precision_recall_f1(true_positives[type_], predicted[type_], expected[type_])
         scores |= {f"{name}_{type_}": value for name, value in of_type.items()}
     return scores

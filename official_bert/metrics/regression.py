@@ -1,14 +1,14 @@
-"""Correlations of predicted scores with true ones: GLUE's metrics of STS-B.
+"""Correlations of predicted scores with true scores: GLUE's metrics for STS-B.
 
-In: two rows of numbers. Out: {name: value} from -1 to 1, or nan where there is no correlation, in a row that is
-constant or holds a nan. Whoever looks for the best value must rank nan below all numbers.
+In: two arrays of numbers. Out: {name: value} from -1 to 1, or nan if an array is constant or contains a nan, which
+leaves the correlation undefined. A search for the best value must rank nan below all numbers.
 """
 
 import numpy as np
 
 
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Pearson correlation, as `pearson`.
+    """Returns the Pearson correlation, as `pearson`.
 
     Args:
         targets: float[n], n > 0.
@@ -18,7 +18,9 @@ def pearson(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
 
 
 def spearman(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Spearman correlation, as `spearman`: Pearson's of the ranks; equal values share the mean of their ranks.
+    """Returns the Spearman correlation, as `spearman`: the Pearson correlation of the ranks.
+
+    Equal values all have the mean of their ranks.
 
     Args:
         targets: float[n], n > 0.
@@ -31,7 +33,7 @@ def spearman(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """float64[n], from 1."""
+    """Returns the rank of each value, from 1: float64[n]."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[which]
 
@@ -39,18 +41,20 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def _correlation(first: np.ndarray, second: np.ndarray) -> float:
     if not all(np.isfinite(values).all() and np.ptp(values) for values in (first, second)):
         return float("nan")
-    return float(np.clip(_unit(first) @ _unit(second), -1.0, 1.0))  # rounding can lead beyond 1
+    return float(np.clip(_unit(first) @ _unit(second), -1.0, 1.0))  # rounding errors can exceed 1
 
 
 def _unit(values: np.ndarray) -> np.ndarray:
-    """Values less their mean, at length 1."""
-    values = values / np.abs(values).max()  # squares of large or small values would leave float64
+    """Subtracts the mean of the values and scales them to norm 1."""
+    values = (
+        values / np.abs(values).max()
+    )  # squares of large or small values would exceed the range of float64
     values = values - values.mean()
     return values / np.linalg.norm(values)
 
 
 def _checked(targets: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64; float32 squares of ranks would lose the fifth digit."""
+    """Converts both to float64 and checks their shapes; squares of ranks in float32 would lose the fifth digit."""
     targets, predictions = np.asarray(targets, np.float64), np.asarray(predictions, np.float64)
     if targets.shape != predictions.shape or targets.ndim != 1 or not targets.size:
         raise ValueError(f"targets of shape {targets.shape} and predictions of shape {predictions.shape}")

@@ -1,6 +1,7 @@
-"""Scores of answers to SQuAD's questions, by the rules and with the keys of evaluate-v1.1.py and evaluate-v2.0.py.
+"""Scores the answers to SQuAD's questions, by the rules and with the keys of evaluate-v1.1.py and evaluate-v2.0.py.
 
-In: questions with their true answers, and {id: answer}. Out: {name: value}, percentages in the scripts' order.
+In: questions with their true answers, and predictions as {id: answer}. Out: {name: value}, as percentages in the order
+of these scripts.
 """
 
 import collections
@@ -17,11 +18,11 @@ _articles = re.compile(r"\b(a|an|the)\b")
 
 
 class Question(NamedTuple):
-    """A question and what answers it.
+    """A question and its true answers.
 
     Attributes:
-        qas_id: its id.
-        answers: the true answers, any of which is right; none if the document has no answer.
+        qas_id: the id of the question.
+        answers: the true answers, each of which is correct; empty if the document has no answer.
     """
 
     qas_id: str
@@ -29,21 +30,21 @@ class Question(NamedTuple):
 
 
 class _Score(NamedTuple):
-    """Of one answer, from 0 to 1."""
+    """The scores of one answer, from 0 to 1."""
 
     exact: float
     f1: float
 
 
 def evaluate_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """`exact_match` and `f1` of SQuAD 1.1.
+    """Returns `exact_match` and `f1` of SQuAD 1.1.
 
-    A question without a prediction counts as wrong. One without true answers, on which the script fails, is answered
-    by "".
+    A question without a prediction counts as wrong. For a question without true answers, on which the script fails, ""
+    is the true answer.
 
     Args:
-        questions: at least one; a repeated id counts each time.
-        predictions: answers by question id.
+        questions: at least one question; a question with a repeated id counts each time.
+        predictions: the answers by question id.
     """
     _warn_of_missing({question.qas_id for question in questions} - predictions.keys(), "count as wrong")
     scores = [
@@ -60,28 +61,30 @@ def evaluate_v2(
     null_odds: Mapping[str, float] | None = None,
     null_odds_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """`exact`, `f1` and `total` of SQuAD 2.0, also of the questions with (`HasAns_`) and without (`NoAns_`) an answer.
+    """Returns the scores of SQuAD 2.0.
 
-    With null odds, there are also `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`, which look for
-    the threshold by the script's rule. That rule is not exact: it takes a prediction such as "the" for a wrong answer
-    to a question that has none, though the scores count it as right; it passes between equal odds; and it says 0.0
-    where every question is best left without an answer. `best_null_odds_threshold` has none of these faults.
+    They are `exact`, `f1` and `total` of all questions, of those with an answer (`HasAns_...`) and of those without one
+    (`NoAns_...`). With null odds there are also `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`: the
+    best scores over all thresholds, by the rule of the script. This rule has three faults, which
+    `best_null_odds_threshold` avoids: it counts a prediction such as "the" as wrong for a question without an answer,
+    although the scores count it as correct; it considers thresholds between equal odds; and it gives the threshold 0.0
+    if the best choice is to answer no question.
 
-    A question without a prediction is left out of every number. (The script leaves it out of the first three, and
-    fails at the next.)
+    A question without a prediction is left out of all scores. (The script leaves it out of the first three scores, and
+    fails at the next one.)
 
     Args:
-        questions: at least one of them predicted; of a repeated id the last one counts.
-        predictions: answers by question id, "" for no answer.
-        null_odds: of every predicted question, how far "no answer" is ahead of the answer.
-        null_odds_threshold: odds above it turn the prediction into "".
+        questions: the questions, at least one of them with a prediction; of a repeated id the last question counts.
+        predictions: the answers by question id, "" for no answer.
+        null_odds: for every predicted question, the score of no answer minus the score of the answer.
+        null_odds_threshold: a question whose odds are higher counts as answered with "".
     """
     answers = _predicted(questions, predictions)
     raw = {qas_id: _score_v2(predictions[qas_id], texts) for qas_id, texts in answers.items()}
     scores = raw
     if null_odds is not None:
         scores = {
-            qas_id: _left_unanswered(answers[qas_id]) if null_odds[qas_id] > null_odds_threshold else score
+            qas_id: _null_score(answers[qas_id]) if null_odds[qas_id] > null_odds_threshold else score
             for qas_id, score in raw.items()
         }
     results = _means("", scores.values())
@@ -93,7 +96,7 @@ def evaluate_v2(
                 qas_id: getattr(score, name) if answers[qas_id] else -float(predictions[qas_id] != "")
                 for qas_id, score in raw.items()
             }
-            totals, thresholds = _totals_by_threshold(answers, gains, null_odds, none_kept=0.0)
+            totals, thresholds = _totals_by_threshold(answers, gains, null_odds, null_threshold=0.0)
             best = np.argmax(totals)
             results[f"best_{name}"] = float(100.0 * totals[best] / len(raw))
             results[f"best_{name}_thresh"] = float(thresholds[best])
@@ -106,28 +109,28 @@ def best_null_odds_threshold(
     null_odds: Mapping[str, float],
     metric: Literal["exact", "f1"] = "f1",
 ) -> float:
-    """The threshold under which `evaluate_v2` gives the highest value, the lowest one of several.
+    """Returns the lowest threshold for which `evaluate_v2` gives the highest value of a metric.
 
-    It is one of the odds, or -inf if every question is best left without an answer.
+    The threshold is one of the odds, or -inf if the best choice is to answer no question.
 
     Args:
-        questions: at least one of them predicted; of a repeated id the last one counts.
-        predictions: answers by question id, chosen under the threshold inf: "" only where there is no other.
-        null_odds: of every predicted question.
-        metric: whose value.
+        questions: the questions, at least one of them with a prediction; of a repeated id the last question counts.
+        predictions: the answers by question id, chosen with the threshold inf: "" only if there is no other answer.
+        null_odds: for every predicted question, the score of no answer minus the score of the answer.
+        metric: the metric.
     """
     answers = _predicted(questions, predictions)
     gains = {}
     for qas_id, texts in answers.items():
-        kept, unanswered = _score_v2(predictions[qas_id], texts), _left_unanswered(texts)
+        kept, unanswered = _score_v2(predictions[qas_id], texts), _null_score(texts)
         gains[qas_id] = getattr(kept, metric) - getattr(unanswered, metric)
-    totals, thresholds = _totals_by_threshold(answers, gains, null_odds, none_kept=-np.inf)
+    totals, thresholds = _totals_by_threshold(answers, gains, null_odds, null_threshold=-np.inf)
     is_last_of_equals = np.append(thresholds[1:] != thresholds[:-1], True)
     return float(thresholds[is_last_of_equals][np.argmax(totals[is_last_of_equals])])
 
 
 def normalize_answer(text: str) -> str:
-    """The text in lower case, without punctuation (ASCII), without a, an and the, with single spaces."""
+    """Returns the text in lower case, without ASCII punctuation and the words a, an and the, with single spaces."""
     return " ".join(_words(text))
 
 
@@ -136,7 +139,7 @@ def _words(text: str) -> list[str]:
 
 
 def _best_score(prediction: str, answers: Iterable[str]) -> _Score:
-    """The highest exact match and the highest F1, each for itself."""
+    """Returns the highest exact match and the highest F1 over the true answers, which may come from different ones."""
     predicted = _words(prediction)
     scores = [_score(predicted, _words(answer)) for answer in answers]
     return _Score(*(max(column) for column in zip(*scores, strict=True)))
@@ -152,21 +155,24 @@ def _score(predicted: list[str], expected: list[str]) -> _Score:
 
 
 def _score_v2(prediction: str, answers: Iterable[str]) -> _Score:
-    """As in version 1.1, but "" (after normalization) agrees with itself, and true answers that are "" do not count."""
+    """Scores a prediction like `_best_score`, but without true answers that normalize to "".
+
+    If no true answer remains, a prediction that normalizes to "" is correct.
+    """
     worded = [answer for answer in answers if _words(answer)]
     if worded:
         return _best_score(prediction, worded)
-    is_right = float(not _words(prediction))
-    return _Score(is_right, is_right)
+    is_correct = float(not _words(prediction))
+    return _Score(is_correct, is_correct)
 
 
-def _left_unanswered(answers: Sequence[str]) -> _Score:
-    is_right = float(not answers)
-    return _Score(is_right, is_right)
+def _null_score(answers: Sequence[str]) -> _Score:
+    is_correct = float(not answers)
+    return _Score(is_correct, is_correct)
 
 
 def _predicted(questions: Iterable[Question], predictions: Mapping[str, str]) -> dict[str, Sequence[str]]:
-    """True answers by id, of the questions that have a prediction."""
+    """Returns the true answers by id, of the questions that have a prediction."""
     answers = dict(questions)
     _warn_of_missing(answers.keys() - predictions.keys(), "are left out")
     return {qas_id: texts for qas_id, texts in answers.items() if qas_id in predictions}
@@ -178,7 +184,7 @@ def _warn_of_missing(qas_ids: set[str], consequence: str):
 
 
 def _means(prefix: str, scores: Iterable[_Score]) -> dict[str, float]:
-    """Percentages and their number; nothing of no scores."""
+    """Returns the mean scores as percentages with the number of scores, or nothing if there are no scores."""
     columns = list(zip(*scores, strict=True))
     if not columns:
         return {}
@@ -191,20 +197,20 @@ def _totals_by_threshold(
     answers: Mapping[str, Sequence[str]],
     gains: Mapping[str, float],
     null_odds: Mapping[str, float],
-    none_kept: float,
+    null_threshold: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What a score adds up to while, by rising odds, one prediction after the other is kept.
+    """Returns the total score for every threshold, as predictions are kept one by one in the order of their odds.
 
     Args:
-        answers: true answers by id.
-        gains: what keeping a prediction adds.
-        null_odds: by id; those of other questions are ignored. Equal ones keep their order.
-        none_kept: the threshold that stands for keeping none.
+        answers: the true answers by id.
+        gains: by id, the score of the prediction minus the score of no answer.
+        null_odds: the odds by id; odds of other questions are ignored. Predictions of equal odds keep their order.
+        null_threshold: the threshold to return for keeping no prediction.
 
     Returns:
-        float64[n + 1], totals while 0 to n predictions are kept; float64[n + 1], the threshold of each.
+        float64[n + 1], the total scores if 0 to n predictions are kept; float64[n + 1], the threshold of each.
     """
     num_unanswerable = sum(not texts for texts in answers.values())
     by_odds = sorted((qas_id for qas_id in null_odds if qas_id in gains), key=null_odds.get)
     totals = np.cumsum([num_unanswerable, *(gains[qas_id] for qas_id in by_odds)], dtype=np.float64)
-    return totals, np.array([none_kept, *(null_odds[qas_id] for qas_id in by_odds)])
+    return totals, np.array([null_threshold, *(null_odds[qas_id] for qas_id in by_odds)])

@@ -1,4 +1,4 @@
-"""Activations by the names that a configuration gives them."""
+"""The activation functions and their names in bert_config.json."""
 
 import math
 
@@ -18,8 +18,8 @@ def gelu(x):
     Args:
         x: float tensor of any shape.
     """
-    # The polynomials are made of products: a power costs more than all the rest. The derivative is written out
-    # because it needs x and the gate only, half of what differentiating the formula would compute and keep.
+    # Products compute the polynomials, because a power costs more than all the rest. The derivative is written out
+    # because it needs only x and the gate; automatic differentiation would compute and keep twice as much.
     slope = math.sqrt(2.0 / math.pi)
     gate = 0.5 + 0.5 * ops.tanh(x * (slope + (0.044715 * slope) * x * x))
 
@@ -31,7 +31,7 @@ def gelu(x):
 
 
 def gelu_erf(x):
-    """Gaussian error linear unit in its exact form, which Hugging Face calls `gelu`."""
+    """Gaussian error linear unit in its exact (erf) form, which Hugging Face calls `gelu`."""
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
@@ -39,21 +39,21 @@ _BY_NAME = {"linear": None, "relu": ops.relu, "gelu": gelu, "gelu_erf": gelu_erf
 
 
 def get_activation(activation_string):
-    """The function that a configuration names.
+    """Returns the activation function of a given name.
 
     Args:
-        activation_string: "relu", "gelu", "gelu_erf", "tanh" or "linear" in any case; empty and None mean
-            linear; anything that is not a string is returned as it is.
+        activation_string: "relu", "gelu", "gelu_erf", "tanh" or "linear", in upper or lower case. An empty string and
+            None mean linear. A value that is not a string is returned unchanged.
 
     Returns:
         A function of a tensor, or None for linear.
 
     Raises:
-        InputError: another name.
+        InputError: the name is not one of these.
     """
     if activation_string is not None and not isinstance(activation_string, str):
         return activation_string
     name = (activation_string or "linear").lower()
     if name not in _BY_NAME:
-        raise InputError(f"Unsupported activation: {activation_string!r}; use one of {', '.join(_BY_NAME)}")
+        raise InputError(f"no activation is called {activation_string!r}; use one of {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

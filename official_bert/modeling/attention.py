@@ -13,14 +13,15 @@ MASKED = -10000.0
 
 
 def attention_bias(input_mask, dtype="float32"):
-    """The mask as a term of the scores.
+    """Converts an input mask to a bias that is added to the attention scores.
 
     Args:
         input_mask: int32[B, T], 1 for a token and 0 for padding.
+        dtype: the float type of the bias.
 
     Returns:
-        float[B, 1, 1, T], 0 where attention may look and -10000 where it may not. Added, not substituted: a row
-        that is masked everywhere attends everywhere, as in the original.
+        float[B, 1, 1, T], 0 for tokens and -10000 for padding. Because the bias is added and does not replace the
+        scores, a sequence that is all padding attends to every position, as in the original.
     """
     return ops.expand_dims((1.0 - ops.cast(input_mask, dtype)) * MASKED, (1, 2))
 
@@ -41,27 +42,27 @@ class SelfAttention(keras.layers.Layer):
             projection.build(input_shape)
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        """What some vectors attend to, the heads side by side.
+        """Computes attention from the vectors `from_x` to the vectors `x`.
 
         Args:
-            from_x: float[B*F, N*H], those that attend.
-            x: float[B*T, N*H], all.
-            bias: float[B, 1, 1, T], of the scores.
-            dropout_seed: int32[2] or None.
-            from_length: F; T if None.
+            from_x: float[B*F, N*H], the vectors that the queries are computed from.
+            x: float[B*T, N*H], the vectors that the keys and values are computed from.
+            bias: float[B, 1, 1, T], added to the scores.
+            dropout_seed: int32[2], or None for no dropout.
+            from_length: F; None means T.
 
         Returns:
-            float[B*F, N*H].
+            float[B*F, N*H], the concatenated outputs of the heads.
         """
         to_length = ops.shape(bias)[-1]
         query = self._split_heads(self.query(from_x), from_length or to_length)  # [B, N, F, H]
         key = self._split_heads(self.key(x), to_length)  # [B, N, T, H]
         value = self._split_heads(self.value(x), to_length)  # [B, N, T, H]
 
-        # The query is scaled, not the scores: the same product over fewer numbers.
+        # Scaling the query instead of the scores gives the same product with fewer multiplications.
         scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
         probabilities = ops.softmax(scores + bias)
-        # Dropping probabilities drops whole tokens to attend to; odd, but it is the Transformer paper's.
+        # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the Transformer paper does it.
         rate = self.config.attention_probs_dropout_prob
         probabilities = dropout(probabilities, rate, dropout_seed, self.dropout_index)
         context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, F, N, H]
@@ -73,7 +74,7 @@ class SelfAttention(keras.layers.Layer):
 
 
 class Attention(keras.layers.Layer):
-    """The attention sub-layer: heads, output projection, residual sum, layer norm."""
+    """The attention sub-layer: attention heads, output projection, residual sum and layer norm."""
 
     def __init__(self, config, dropout_index: int, name: str = "attention"):
         super().__init__(name=name)
@@ -86,6 +87,6 @@ class Attention(keras.layers.Layer):
         self.merge.build(input_shape)
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        """As SelfAttention's."""
+        """Returns float[B*F, N*H]; the arguments are those of SelfAttention."""
         attended = self.heads(from_x, x, bias, dropout_seed, from_length=from_length)
         return self.merge(attended, from_x, dropout_seed)

@@ -1,4 +1,7 @@
-"""The encoder as a whole: ids in, the output of every layer and the pooled output out."""
+"""The whole encoder.
+
+In: token ids, an input mask and segment ids. Out: the output of every layer and the pooled output.
+"""
 
 import copy
 from typing import Any, NamedTuple
@@ -15,14 +18,14 @@ from official_bert.modeling.layers import DenseLayer
 
 
 class BertOutput(NamedTuple):
-    """What a call of BertModel gives.
+    """The output of BertModel.
 
     Attributes:
         embedding_output: float[B, S, hidden], the embeddings after layer norm (and dropout in training).
-        all_encoder_layers: a float[B, S, hidden] for each layer, first layer first; with `first_token_only` the last
-            is float[B, 1, hidden].
-        sequence_output: the last of them.
-        pooled_output: float[B, hidden], tanh of a dense layer on the first token's vector.
+        all_encoder_layers: a list of float[B, S, hidden], the outputs of the layers from first to last. With
+            `first_token_only` the last one is float[B, 1, hidden].
+        sequence_output: the output of the last layer.
+        pooled_output: float[B, hidden], a dense layer with tanh applied to the first token's vector.
     """
 
     embedding_output: Any
@@ -45,11 +48,12 @@ class BertModel(keras.Model):
         """Builds the model and draws its weights.
 
         Args:
-            config: sizes, activation and dropout rates; copied.
-            use_one_hot_embeddings: look words up by a matrix product (faster on TPU).
+            config: the sizes, activation and dropout rates; the model keeps a copy.
+            use_one_hot_embeddings: whether word embeddings are looked up by a matrix product, which is faster on TPU.
+            name: the name of the model.
 
         Raises:
-            InputError: a configuration that no model can be built from.
+            InputError: no model can be built from the configuration.
         """
         config.validate()
         super().__init__(name=name)
@@ -67,7 +71,7 @@ class BertModel(keras.Model):
 
     @property
     def embedding_table(self):
-        """float[vocab, hidden], the word embeddings."""
+        """The word embeddings, float[vocab, hidden]."""
         return self.embeddings.word_embeddings
 
     def __call__(
@@ -79,23 +83,25 @@ class BertModel(keras.Model):
         dropout_seed=None,
         first_token_only=False,
     ):
-        """Encodes a batch; lists, arrays and tensors of other integers do as well.
+        """Encodes a batch.
+
+        Inputs may also be lists or arrays, and of other integer types.
 
         Args:
-            input_ids: int32[B, S].
+            input_ids: int32[B, S], the token ids.
             input_mask: int32[B, S], 1 for a token and 0 for padding; None means all ones.
             segment_ids: int32[B, S], 0 for the first segment and 1 for the second; None means all zeros.
             training: whether dropout is applied.
-            dropout_seed: int32[2], of which every mask is made; drawn when `training` without one.
-            first_token_only: whether the last layer is computed for the first token only, which is all that the
-                pooled output needs.
+            dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
+            first_token_only: whether the last layer is computed only for the first token, which suffices for the
+                pooled output.
 
         Returns:
             BertOutput.
 
         Raises:
-            InputError: shapes that do not fit, more positions than the model has, ids outside the vocabulary
-                (the last in eager calls only).
+            InputError: the shapes differ, the sequence is longer than the position table or, checked in eager calls
+                only, an id lies outside the vocabulary.
         """
         inputs = checked_encoder_inputs(self.config, input_ids, input_mask, segment_ids)
         return super().__call__(
@@ -123,11 +129,7 @@ class BertModel(keras.Model):
         return BertOutput(embedded, layers, layers[-1], self.pooler(layers[-1][:, 0]))
 
     def dropout_seed(self, training, given):
-        """The seed that a call works with: None where there is no dropout.
-
-        Returns:
-            int32[2] or None.
-        """
+        """Returns the dropout seed of a call, int32[2], or None if the call has no dropout."""
         rates = (self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob)
         if not training or not any(rates):
             return None

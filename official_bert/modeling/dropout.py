@@ -1,32 +1,32 @@
-"""Dropout without state: the mask follows from a seed, so that a resumed run draws what it would have drawn.
+"""Stateless dropout: the masks depend only on a seed, so a resumed run draws the same masks as an uninterrupted one.
 
-The one file of this room that names TensorFlow; at rate 0 it is not used at all.
+This is the only module of `modeling` that uses TensorFlow, which it imports only where dropout happens.
 """
 
 _STRIDE = 0x9E3779B1  # odd, about 2^32 divided by the golden ratio
 
 
 def dropout(x, rate: float, seed, index: int):
-    """Inverted dropout.
+    """Applies inverted dropout.
 
-    Each decision takes 16 bits of a philox stream compared as integers: XLA and plain TensorFlow then draw the
-    same mask, which they do not for uniform floats. The rate is met to 1/2^17.
+    Each decision compares 16 bits of a philox stream with the rate, as integers. XLA and plain TensorFlow then draw
+    the same mask, which is not the case for uniform floats. The effective rate differs from `rate` by at most 1/2^17.
 
     Args:
         x: float tensor of any shape.
-        rate: share of the values that become 0, in [0, 1).
-        seed: int32[2], another one for every step, replica and micro-batch; None leaves `x` as it is.
-        index: place of this call in the model: calls of one step must not share a mask.
+        rate: the probability that a value becomes 0, in [0, 1).
+        seed: int32[2], different for every step, replica and micro-batch; None means no dropout.
+        index: the number of this dropout in the model. Different indices give different masks for the same seed.
 
     Returns:
-        A tensor like `x`, the kept values divided by 1 - rate.
+        A tensor like `x`; the kept values are divided by 1 - rate.
     """
     if seed is None or not rate:
         return x
     import tensorflow as tf
 
-    # The generator scrambles its seed, so any other seed gives an unrelated stream; the stride keeps the places
-    # of one seed apart from those of the seeds next to it.
+    # The generator scrambles its seed, so two different seeds give unrelated streams. The stride keeps the seeds of
+    # the dropouts of one step different from those of steps with adjacent seeds.
     seed = seed + tf.constant([(index * _STRIDE + 2**31) % 2**32 - 2**31, 0], tf.int32)
     count = tf.size(x)
     words = tf.random.stateless_uniform(
@@ -38,11 +38,7 @@ def dropout(x, rate: float, seed, index: int):
 
 
 def draw_seed():
-    """A dropout seed of its own for a call that was given none.
-
-    Returns:
-        int32[2].
-    """
+    """Draws a dropout seed, int32[2], for a call without one."""
     import tensorflow as tf
 
     return tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32)

@@ -1,4 +1,7 @@
-"""Token ids and segment ids to vectors: word, segment and position tables, layer norm, dropout."""
+"""The embedding layer: word, segment and position tables, layer norm and dropout.
+
+In: token ids and segment ids. Out: a vector for every position.
+"""
 
 import keras
 from keras import ops
@@ -11,7 +14,7 @@ class Embeddings(keras.layers.Layer):
     """Devlin et al. (2019), section 3: the sum of token, segment and position embeddings.
 
     Attributes:
-        word_embeddings: float[vocab, hidden], which the masked LM head shares.
+        word_embeddings: float[vocab, hidden]; the masked LM head uses this table, too.
     """
 
     def __init__(self, config, use_one_hot_embeddings: bool = False, name: str = "embeddings"):
@@ -32,14 +35,14 @@ class Embeddings(keras.layers.Layer):
         self.norm.build((None, None, config.hidden_size))
 
     def call(self, input_ids, segment_ids, dropout_seed=None):
-        """Int32[B, S] twice to float[B, S, hidden]."""
+        """Returns float[B, S, hidden] for `input_ids` and `segment_ids`, each int32[B, S]."""
         if self.use_one_hot_embeddings:
             x = ops.matmul(
                 ops.one_hot(input_ids, self.config.vocab_size, dtype=self.compute_dtype), self.word_embeddings
             )
         else:
             x = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, hidden]
-        # One-hot, as in the original: a segment id outside the table adds nothing.
+        # One-hot, as in the original: for a segment id outside the table it adds a zero vector.
         segments = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
         x = x + ops.matmul(segments, self.token_type_embeddings)
         x = x + self.position_embeddings[: ops.shape(input_ids)[1]]

@@ -1,6 +1,6 @@
-"""The Transformer encoder: layers of self-attention and feed-forward, post-LN as in tensor2tensor.
+"""The Transformer encoder: layers of self-attention and feed-forward networks, post-LN as in tensor2tensor.
 
-Inside, the batch is one matrix [B*S, hidden]: every dense product is then a plain matrix product.
+The layers work on the batch as one matrix [B*S, hidden], so that every dense layer is a plain matrix product.
 """
 
 import keras
@@ -9,16 +9,16 @@ from keras import ops
 from official_bert.modeling.attention import Attention, attention_bias
 from official_bert.modeling.layers import DenseLayer, ResidualOutput
 
-_DROPOUTS_A_LAYER = 3
+_DROPOUTS_PER_LAYER = 3
 
 
 class EncoderLayer(keras.layers.Layer):
-    """One layer: attention sub-layer, then feed-forward sub-layer."""
+    """One layer: an attention sub-layer, then a feed-forward sub-layer."""
 
     def __init__(self, config, index: int):
         super().__init__(name=f"layer_{index}")
         self.config = config
-        self.dropout_index = 1 + _DROPOUTS_A_LAYER * index  # 0 is the embeddings'
+        self.dropout_index = 1 + _DROPOUTS_PER_LAYER * index  # the embeddings have index 0
 
     def build(self, input_shape):
         config = self.config
@@ -32,13 +32,13 @@ class EncoderLayer(keras.layers.Layer):
         self.merge.build((*input_shape[:-1], config.intermediate_size))
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        """Float[B*F, hidden]; arguments as SelfAttention's."""
+        """Returns float[B*F, hidden]; the arguments are those of SelfAttention."""
         attended = self.attention(from_x, x, bias, dropout_seed, from_length=from_length)
         return self.merge(self.intermediate(attended), attended, dropout_seed)
 
 
 class Encoder(keras.layers.Layer):
-    """All layers; gives the output of each."""
+    """The stack of all encoder layers."""
 
     def __init__(self, config, name: str = "encoder"):
         super().__init__(name=name)
@@ -50,9 +50,17 @@ class Encoder(keras.layers.Layer):
             layer.build((None, self.config.hidden_size))
 
     def call(self, x, input_mask, dropout_seed=None, first_token_only=False):
-        """Float[B, S, hidden] and int32[B, S] to a list of float[B, S, hidden], first layer first.
+        """Computes the outputs of all layers.
 
-        With `first_token_only` the last of them is float[B, 1, hidden].
+        Args:
+            x: float[B, S, hidden], the embeddings.
+            input_mask: int32[B, S], 1 for a token and 0 for padding.
+            dropout_seed: int32[2], or None for no dropout.
+            first_token_only: whether the last layer is computed only for the first token.
+
+        Returns:
+            A list of float[B, S, hidden], from the first layer to the last. With `first_token_only` the last one is
+            float[B, 1, hidden].
         """
         length, hidden = ops.shape(x)[1], self.config.hidden_size
         bias = attention_bias(input_mask, x.dtype)

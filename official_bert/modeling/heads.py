@@ -1,6 +1,6 @@
 """The two pre-training heads, `cls/predictions` and `cls/seq_relationship`.
 
-B batch   P predictions a sequence   V vocabulary
+B batch   S length   P predictions per sequence   V vocabulary
 """
 
 import keras
@@ -11,7 +11,7 @@ from official_bert.modeling.shapes import gather_indexes
 
 
 class Transform(keras.layers.Layer):
-    """Dense layer with the configuration's activation, then layer norm."""
+    """A dense layer with the configuration's activation, then layer norm."""
 
     def __init__(self, config, name: str = "transform"):
         super().__init__(name=name)
@@ -28,7 +28,7 @@ class Transform(keras.layers.Layer):
 
 
 class MaskedLmHead(keras.layers.Layer):
-    """Scores every word at the masked positions; the output matrix is the word embedding table."""
+    """Computes logits over the vocabulary at the masked positions, with the word embeddings as output weights."""
 
     def __init__(self, config, name: str = "predictions"):
         super().__init__(name=name)
@@ -40,14 +40,14 @@ class MaskedLmHead(keras.layers.Layer):
         self.output_bias = self.add_weight((self.config.vocab_size,), initializer="zeros", name="output_bias")
 
     def call(self, sequence_output, positions, embedding_table):
-        """Float[B, S, hidden] and int32[B, P] to logits float[B*P, V]."""
-        # The masked positions first: the vocabulary product is the dearest of the model.
+        """Returns logits, float[B*P, V], for float[B, S, hidden] and masked positions int32[B, P]."""
+        # Only the masked positions are multiplied: the product with the vocabulary is the model's most expensive one.
         x = self.transform(gather_indexes(sequence_output, positions))
         return ops.matmul(x, ops.transpose(embedding_table)) + self.output_bias
 
 
 class LinearHead(keras.layers.Layer):
-    """A linear layer on the encoder's output, its weights [out, in] as the original's hand-made heads."""
+    """A linear layer on the encoder's output; its weights are [out, in], as in the original's heads."""
 
     def __init__(self, config, num_outputs: int, name: str):
         super().__init__(name=name)
@@ -60,12 +60,12 @@ class LinearHead(keras.layers.Layer):
         self.output_bias = self.add_weight((self.num_outputs,), initializer="zeros", name="output_bias")
 
     def call(self, x):
-        """Float[..., hidden] to logits float[..., num_outputs]."""
+        """Returns logits, float[..., num_outputs], for float[..., hidden]."""
         return ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias
 
 
 class PretrainingHeads(keras.layers.Layer):
-    """The scope `cls` of a pre-training checkpoint."""
+    """Both pre-training heads, whose variables are in the scope `cls` of a checkpoint."""
 
     def __init__(self, config, name: str = "cls"):
         super().__init__(name=name)
@@ -79,7 +79,16 @@ class PretrainingHeads(keras.layers.Layer):
         self.seq_relationship.build()
 
     def call(self, encoded, positions, embedding_table):
-        """BertOutput and int32[B, P] to the logits of both heads, float[B*P, V] and float[B, 2]."""
+        """Computes the logits of both heads.
+
+        Args:
+            encoded: a BertOutput.
+            positions: int32[B, P], the masked positions.
+            embedding_table: float[V, hidden], the word embeddings.
+
+        Returns:
+            Masked LM logits float[B*P, V] and next-sentence logits float[B, 2].
+        """
         return (
             self.predictions(encoded.sequence_output, positions, embedding_table),
             self.seq_relationship(encoded.pooled_output),

@@ -1,8 +1,8 @@
-"""What a model is called with: checked as far as it can be known when it is called, and ids made int32.
+"""Checks the inputs of a model call and converts ids to int32.
 
-In: ids, masks and positions as lists, arrays or tensors. Values are known in eager calls only; inside a compiled
-step the input pipeline has checked them. The models run these checks in `__call__`, before Keras: what fails in
-`call` it wraps in a page of text.
+In: ids, masks and positions as lists, arrays or tensors. The values are known only in eager calls; in a compiled
+step the input pipeline has checked them. The models run these checks in `__call__`, because Keras wraps an error
+that occurs in `call` in a page of text.
 """
 
 import numpy as np
@@ -12,19 +12,19 @@ from official_bert.errors import InputError
 
 
 def checked_ids(name: str, ids, size: int, table: str):
-    """Ids as int32; those outside [0, size) are refused where their values are known.
+    """Converts ids to int32 and, if their values are known, checks that they lie in [0, size).
 
     Args:
-        name: what the error calls the ids.
+        name: the name of the ids in error messages.
         ids: integers of any shape.
-        size: rows of the table that the ids index.
-        table: what the error calls that table's size.
+        size: the number of rows of the table that the ids index.
+        table: the name of this number in error messages.
 
     Returns:
-        int32 of that shape.
+        int32 of the same shape.
 
     Raises:
-        InputError: an id outside, or no whole numbers.
+        InputError: an id lies outside this range, or the ids are not integers.
     """
     ids = _with_shape(name, ids)
     dtype = backend.standardize_dtype(ids.dtype)
@@ -35,19 +35,19 @@ def checked_ids(name: str, ids, size: int, table: str):
 
 
 def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
-    """The three inputs of the encoder; refuses what is not [B, S], too long or outside the vocabulary.
+    """Checks the three inputs of the encoder.
 
     Args:
-        config: BertConfig of the model.
+        config: the BertConfig of the model.
         input_ids: integers [B, S].
         input_mask: numbers or bools [B, S], or None.
         segment_ids: integers [B, S], or None.
 
     Returns:
-        int32[B, S], and the other two as tensors or arrays or None.
+        The ids as int32[B, S], and the other two as tensors, arrays or None.
 
     Raises:
-        InputError: another rank, shape or length, or an id outside.
+        InputError: the inputs are not all [B, S], S exceeds the position table, or an id lies outside the vocabulary.
     """
     input_ids = _with_shape("input_ids", input_ids)
     if len(input_ids.shape) != 2 or input_ids.shape[1] == 0:
@@ -64,7 +64,7 @@ def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
 
 
 def _with_shape(name, values):
-    """Lists as an array; arrays and tensors as they are."""
+    """Converts lists to an array; returns arrays and tensors unchanged."""
     if hasattr(values, "shape"):
         return values
     try:

@@ -1,7 +1,7 @@
-"""What every part of the model is made of: dense layers, layer norms and the sum that ends a sub-layer.
+"""The building blocks of the model: dense layers, layer norms, and the end of a sub-layer.
 
-Children are made in `build`, never in `__init__`: only then do their variables carry the parent's name, and the
-names of the variables are those of the original's checkpoints.
+All layers create their children in `build`, not in `__init__`. Only then do the children's variables carry the name
+of the parent, as the names of the original's checkpoints require.
 """
 
 import keras
@@ -13,17 +13,18 @@ LAYER_NORM_EPSILON = 1e-12
 
 
 def create_initializer(initializer_range: float = 0.02):
-    """Normal with standard deviation `initializer_range`, cut at two of them."""
+    """Returns a normal initializer with standard deviation `initializer_range`, truncated at two deviations."""
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
 def dense(units: int, config, activation=None, name: str = "dense"):
-    """A dense layer as the encoder has it: kernel [in, units], zero bias.
+    """Returns a dense layer of the encoder: a kernel [in, units] and a bias that starts at zero.
 
     Args:
-        units: output width.
-        config: BertConfig.
-        activation: name or function, None for linear.
+        units: the width of the output.
+        config: the BertConfig, for the initial values of the kernel.
+        activation: a name or a function; None means linear.
+        name: the name of the layer.
     """
     return keras.layers.Dense(
         units,
@@ -34,12 +35,12 @@ def dense(units: int, config, activation=None, name: str = "dense"):
 
 
 def layer_norm():
-    """Layer norm over the last axis, epsilon 1e-12, in float32 whatever the compute type."""
+    """Returns a layer norm over the last axis with epsilon 1e-12, in float32 whatever the compute type is."""
     return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, name="LayerNorm", dtype="float32")
 
 
 class DenseLayer(keras.layers.Layer):
-    """A scope that holds one dense layer: `intermediate/dense`, `pooler/dense`."""
+    """A variable scope with one dense layer, such as `intermediate/dense` or `pooler/dense`."""
 
     def __init__(self, config, units: int, activation, name: str):
         super().__init__(name=name)
@@ -54,7 +55,7 @@ class DenseLayer(keras.layers.Layer):
 
 
 class ResidualOutput(keras.layers.Layer):
-    """The end of a sub-layer: dense, dropout, sum with the sub-layer's input, layer norm (post-LN)."""
+    """The end of a sub-layer: a dense layer, dropout, the sum with the sub-layer's input, and layer norm (post-LN)."""
 
     def __init__(self, config, dropout_index: int, name: str = "output"):
         super().__init__(name=name)
@@ -67,6 +68,6 @@ class ResidualOutput(keras.layers.Layer):
         self.norm.build((*input_shape[:-1], self.config.hidden_size))
 
     def call(self, x, residual, dropout_seed=None):
-        """Float[..., in] and float[..., hidden] to float[..., hidden]."""
+        """Returns float[..., hidden] for `x`, float[..., in], and `residual`, float[..., hidden]."""
         x = dropout(self.dense(x), self.config.hidden_dropout_prob, dropout_seed, self.dropout_index)
         return self.norm(x + residual)

@@ -1,21 +1,21 @@
-"""Small tensor helpers that the original made public."""
+"""Small tensor functions that are part of the original's public API."""
 
 from keras import ops
 
 
 def get_shape_list(tensor, expected_rank=None, name=None):
-    """The shape, static where it is known.
+    """Returns the shape of a tensor, static where it is known.
 
     Args:
         tensor: a tensor.
-        expected_rank: int or list of ints that the rank must be among; None accepts any.
-        name: what the error calls the tensor.
+        expected_rank: the allowed rank, or a list of allowed ranks; None allows any.
+        name: the name of the tensor in the error message.
 
     Returns:
-        A list of ints and, for dimensions that are unknown while tracing, int tensors.
+        A list with an int for each dimension or, where tracing does not know it, an int tensor.
 
     Raises:
-        ValueError: another rank.
+        ValueError: the rank is not allowed.
     """
     shape = list(ops.shape(tensor))
     if expected_rank is not None:
@@ -29,15 +29,15 @@ def get_shape_list(tensor, expected_rank=None, name=None):
 
 
 def create_attention_mask_from_input_mask(from_tensor, to_mask):
-    """Which position may look at which, from a mask of real tokens.
+    """Makes an attention mask from an input mask.
 
     Args:
         from_tensor: a tensor [B, F] or [B, F, ...].
-        to_mask: int32[B, T], 1 for a token.
+        to_mask: int32[B, T], 1 for a token and 0 for padding.
 
     Returns:
-        float32[B, F, T]: entry (b, f, t) is to_mask[b, t]. The from-side is not masked: padded positions are
-        computed like real ones, and nobody looks at them.
+        float32[B, F, T]: entry (b, f, t) is to_mask[b, t]. Positions that attend are not masked: the model computes
+        padded positions like others, but no position attends to them.
     """
     batch, length = get_shape_list(from_tensor, expected_rank=[2, 3])[:2]
     to_length = get_shape_list(to_mask, expected_rank=2)[1]
@@ -46,11 +46,11 @@ def create_attention_mask_from_input_mask(from_tensor, to_mask):
 
 
 def gather_indexes(sequence_tensor, positions):
-    """The vectors at some positions of each sequence.
+    """Returns the vectors at the given positions of each sequence.
 
     Args:
         sequence_tensor: float[B, S, hidden].
-        positions: int32[B, P], each within [0, S).
+        positions: int32[B, P], each in [0, S).
 
     Returns:
         float[B*P, hidden], flattened as in the original.

@@ -1,6 +1,6 @@
-"""The encoder with a head for a task: classes or a score of a text, a choice, tags, the span of an answer.
+"""The fine-tuning models: the encoder with a head for classification or regression, choice, tagging or answer spans.
 
-Their dropout and initial weights are the original's constants, whatever the configuration says of the encoder's.
+The heads have the original's constants for dropout and initial weights; the configuration applies to the encoder only.
 
 B batch   S length   K outputs   N choices
 """
@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.bert import BertModel
 from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.heads import LinearHead
@@ -16,12 +17,11 @@ from official_bert.modeling.layers import create_initializer
 
 CLASSIFIER_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02
-ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
-_HEAD_DROPOUT_INDEX = 1 << 20  # beyond every index in the encoder
+_HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
 
 
 class _LinearModel(keras.Model):
-    """The encoder with a linear head whose weights have no scope, as in the original's classifier."""
+    """The encoder with a linear head whose variables have no scope, as in the original's classifier."""
 
     def __init__(self, config: BertConfig, num_outputs: int, use_one_hot_embeddings: bool, name: str):
         super().__init__(name=name)
@@ -36,9 +36,10 @@ class _LinearModel(keras.Model):
         self.output_bias = self.add_weight((self.num_outputs,), initializer="zeros", name="output_bias")
 
     def _logits(self, features, training, dropout_seed, output: str):
-        """Float[..., K] of one of the encoder's outputs, by its name."""
+        """Returns logits, float[..., K], for the encoder's output of this name in BertOutput."""
         seed = (draw_seed() if dropout_seed is None else dropout_seed) if training else None
-        # Not in training, where it would draw other dropout masks: a seed gives the same weights as ever.
+        # Training computes the last layer for all tokens, because a shorter layer would draw other dropout masks from
+        # the same seed.
         first_token_only = output == "pooled_output" and not training
         vectors = getattr(_encoded(self.bert, features, training, seed, first_token_only), output)
         vectors = dropout(vectors, CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
@@ -46,9 +47,9 @@ class _LinearModel(keras.Model):
 
 
 class BertClassifier(_LinearModel):
-    """K numbers for a text or a pair, from the first token's vector: logits of classes, or one score.
+    """A classifier or, with K = 1, a regression model of a text or a pair. Devlin et al. (2019), section 4.1.
 
-    Devlin et al. (2019), section 4.1.
+    It computes K outputs from the pooled output: the logits of K classes, or one score.
     """
 
     def __init__(
@@ -61,20 +62,20 @@ class BertClassifier(_LinearModel):
         """Builds the model and draws its weights.
 
         Args:
-            config: of the encoder.
-            num_outputs: K.
+            config: the configuration of the encoder.
+            num_outputs: K, the number of outputs.
             use_one_hot_embeddings: as in BertModel.
-            name: of the model.
+            name: the name of the model.
         """
         super().__init__(config, num_outputs, use_one_hot_embeddings, name)
 
     def call(self, features, training=False, dropout_seed=None):
-        """Logits of a batch.
+        """Computes the logits of a batch.
 
         Args:
-            features: a dict with `input_ids`, `input_mask`, `segment_ids`, int32[B, S].
+            features: a dict with `input_ids`, `input_mask` and `segment_ids`, each int32[B, S].
             training: whether dropout is applied.
-            dropout_seed: int32[2]; drawn when `training` without one.
+            dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
 
         Returns:
             float[B, K].
@@ -83,14 +84,14 @@ class BertClassifier(_LinearModel):
 
 
 class BertChoice(BertClassifier):
-    """A score for each of several texts or pairs, of which one is right. Devlin et al. (2019), section 4.4."""
+    """A multiple-choice model: one score for each of N texts or pairs. Devlin et al. (2019), section 4.4."""
 
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "choice"):
-        """Builds the model and draws its weights; arguments as BertModel's."""
+        """Builds the model and draws its weights; the arguments are those of BertModel."""
         super().__init__(config, 1, use_one_hot_embeddings, name)
 
     def call(self, features, training=False, dropout_seed=None):
-        """Logits of a batch: arguments as BertClassifier's, but for features int32[B, N, S].
+        """Computes the logits of a batch; the arguments are BertClassifier's, with features int32[B, N, S].
 
         Returns:
             float[B, N].
@@ -101,7 +102,7 @@ class BertChoice(BertClassifier):
 
 
 class BertTagger(_LinearModel):
-    """K logits for every token. Devlin et al. (2019), section 5.3."""
+    """A tagger: K logits for every token. Devlin et al. (2019), section 5.3."""
 
     def __init__(
         self,
@@ -110,11 +111,11 @@ class BertTagger(_LinearModel):
         use_one_hot_embeddings: bool = False,
         name: str = "tagger",
     ):
-        """Builds the model and draws its weights; arguments as BertClassifier's."""
+        """Builds the model and draws its weights; the arguments are those of BertClassifier."""
         super().__init__(config, num_outputs, use_one_hot_embeddings, name)
 
     def call(self, features, training=False, dropout_seed=None):
-        """Logits of a batch: arguments as BertClassifier's.
+        """Computes the logits of a batch; the arguments are those of BertClassifier.
 
         Returns:
             float[B, S, K].
@@ -123,7 +124,7 @@ class BertTagger(_LinearModel):
 
 
 class _SpanScope(keras.layers.Layer):
-    """The scope `cls` of a SQuAD checkpoint."""
+    """The head of a SQuAD model, whose variables are in the scope `cls` of a checkpoint."""
 
     def __init__(self, config):
         super().__init__(name="cls")
@@ -138,10 +139,10 @@ class _SpanScope(keras.layers.Layer):
 
 
 class BertSpans(keras.Model):
-    """Where an answer begins and ends: two logits for every token. Devlin et al. (2019), section 4.2."""
+    """A model of answer spans: a start and an end logit for every token. Devlin et al. (2019), section 4.2."""
 
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "spans"):
-        """Builds the model and draws its weights; arguments as BertModel's."""
+        """Builds the model and draws its weights; the arguments are those of BertModel."""
         super().__init__(name=name)
         self.bert = BertModel(config, use_one_hot_embeddings)
         self.config = self.bert.config
@@ -152,10 +153,10 @@ class BertSpans(keras.Model):
         self.cls.build()
 
     def call(self, features, training=False, dropout_seed=None):
-        """Logits of a batch: arguments as BertClassifier's.
+        """Computes the logits of a batch; the arguments are those of BertClassifier.
 
         Returns:
-            start and end logits, float[B, S] each; padding is not masked out.
+            The start logits and the end logits, float[B, S] each; padding is not masked out.
         """
         encoded = _encoded(self.bert, features, training, dropout_seed)
         logits = self.cls(encoded.sequence_output)  # [B, S, 2]
@@ -168,5 +169,5 @@ def _encoded(bert, features, training, dropout_seed, first_token_only=False):
 
 
 def _with_head_range(config: BertConfig) -> BertConfig:
-    """A copy of the configuration whose initial weights are those of the heads."""
+    """Returns a copy of the configuration with the heads' range of initial weights."""
     return BertConfig.from_dict(config.to_dict() | {"initializer_range": HEAD_INITIALIZER_RANGE})

@@ -1,4 +1,4 @@
-"""The optimizer, its learning rate and what happens to gradients before it."""
+"""The optimizer, its learning rate schedule, and the treatment of gradients before the update."""
 
 from official_bert.optimization.adam_weight_decay import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer
 from official_bert.optimization.gradients import clip_by_global_norm, dense_gradients

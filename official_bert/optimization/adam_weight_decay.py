@@ -1,7 +1,7 @@
-"""Adam with decoupled weight decay, as the original trains.
+"""Adam with decoupled weight decay, the optimizer of the original.
 
-It is a tf.Module of plain variables under the original's names, so that a checkpoint of it is one that a TF1
-program reads. It runs in replica context on gradients that are already reduced and clipped.
+The optimizer is a tf.Module of plain variables under the original's names, so that a TF1 program can read its
+checkpoints. It runs in replica context, on gradients that are already reduced and clipped.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ EXCLUDED_FROM_DECAY = ("LayerNorm", "layer_norm", "bias")
 
 
 class AdamWeightDecayOptimizer(tf.Module):
-    """The original's optimizer: Adam without bias correction, weight decay times the rate.
+    """The original's optimizer: Adam without bias correction, and weight decay that is multiplied by the rate.
 
         m' = b1 m + (1 - b1) g        v' = b2 v + (1 - b2) g^2
         w' = w - lr (m' / (sqrt(v') + epsilon) + decay w)
 
-    Without the correction the first steps are up to 3.2 times the rate, which is why warm-up matters.
+    Without bias correction the first steps are up to 3.2 times the rate, which is why warm-up matters.
 
     Attributes:
-        global_step: int64[], updates made; read before the update, it gives the update's rate.
-        slots: `<name>/adam_m` and `<name>/adam_v` for each variable, by that name.
+        global_step: int64[], the number of updates made. Its value before an update determines the update's rate.
+        slots: the optimizer slots by name: `<name>/adam_m` and `<name>/adam_v` for each variable.
     """
 
     def __init__(
@@ -37,16 +37,16 @@ class AdamWeightDecayOptimizer(tf.Module):
         exclude_from_weight_decay: Iterable[str] | None = None,
         name: str = "AdamWeightDecayOptimizer",
     ):
-        """Makes an optimizer; `build` gives it variables.
+        """Makes an optimizer without variables; `build` adds them.
 
         Args:
-            learning_rate: a number, or a function of the updates made so far.
-            weight_decay_rate: share of a variable that an update at rate 1 removes.
-            beta_1: decay of the first moment.
-            beta_2: decay of the second moment.
-            epsilon: added outside the square root.
-            exclude_from_weight_decay: patterns; a variable whose name one of them is found in is not decayed.
-            name: of the module.
+            learning_rate: a number, or a function of the number of updates made so far.
+            weight_decay_rate: the share of a variable that an update with learning rate 1 removes.
+            beta_1: the decay rate of the first moment.
+            beta_2: the decay rate of the second moment.
+            epsilon: a constant that is added outside the square root.
+            exclude_from_weight_decay: regular expressions; variables whose names contain a match are not decayed.
+            name: the name of the module.
         """
         super().__init__(name=name)
         self.learning_rate = learning_rate
@@ -59,10 +59,10 @@ class AdamWeightDecayOptimizer(tf.Module):
         self._weights: list[tf.Variable] = []
 
     def build(self, named_variables: Iterable[tuple[str, tf.Variable]]):
-        """Makes the slots, in the scope of the strategy that is current.
+        """Makes the slots, in the scope of the current strategy.
 
         Args:
-            named_variables: name in a TF1 checkpoint and variable, for each one that receives a gradient.
+            named_variables: TF1 name and variable, for each variable that receives a gradient.
         """
         for name, variable in named_variables:
             self._names.append(name)
@@ -73,18 +73,18 @@ class AdamWeightDecayOptimizer(tf.Module):
                 self.slots[full] = tf.Variable(zeros, trainable=False, name=full)
 
     def current_rate(self) -> tf.Tensor:
-        """float32[], the rate of the next update."""
+        """Returns the learning rate of the next update, float32[]."""
         rate = self.learning_rate
         return tf.convert_to_tensor(rate(self.global_step) if callable(rate) else rate, tf.float32)
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[tf.Tensor | None, tf.Variable]]):
-        """One update of every variable that has a gradient; the others are not touched, not even decayed.
+        """Updates every variable that has a gradient; a variable without one stays unchanged and is not decayed.
 
         Args:
             grads_and_vars: dense float32 gradients with their variables, in the order of `build`.
 
         Raises:
-            ValueError: other variables than those of `build`.
+            ValueError: the variables are not those of `build`.
         """
         pairs = list(grads_and_vars)
         if [id(variable) for _, variable in pairs] != [id(variable) for variable in self._weights]:
@@ -98,24 +98,24 @@ class AdamWeightDecayOptimizer(tf.Module):
     def _update(self, name, weight, gradient, rate):
         slots = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
         decay = tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
-        # Values go in and come out: a variable handed to a function is the first replica's on every replica.
+        # `_updated` takes values, because a mirrored variable as argument would be the first replica's on all replicas.
         values = [tf.convert_to_tensor(variable) for variable in (weight, *slots)]
-        for variable, moved in zip(
-            (weight, *slots), self._moved(*values, gradient, rate, decay), strict=True
+        for variable, updated in zip(
+            (weight, *slots), self._updated(*values, gradient, rate, decay), strict=True
         ):
-            variable.assign(moved)
+            variable.assign(updated)
 
-    # By XLA it is one pass over memory instead of a dozen. One compilation a shape.
+    # XLA makes one pass over memory out of a dozen. It compiles once for each shape.
     @tf.function(jit_compile=True, autograph=False)
-    def _moved(self, weight, first, second, gradient, rate, decay):
-        """The weight and its slots after the update."""
+    def _updated(self, weight, first, second, gradient, rate, decay):
+        """Returns the weight and its slots after the update."""
         m = self.beta_1 * first + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * second + (1.0 - self.beta_2) * tf.square(gradient)
         step = m / (tf.sqrt(v) + self.epsilon) + decay * weight
         return weight - rate * step, m, v
 
     def decays(self, name: str) -> bool:
-        """Whether weight decay applies to the variable of this name."""
+        """Tells whether weight decay applies to the variable with this name."""
         if not self.weight_decay_rate:
             return False
         return not any(re.search(pattern, name) for pattern in self.exclude_from_weight_decay)

@@ -1,4 +1,4 @@
-"""Gradients between the backward pass and the update."""
+"""Functions on gradients between the backward pass and the update."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ CLIP_NORM = 1.0
 
 
 def dense_gradients(gradients: list) -> list:
-    """Gradients as plain tensors, those of embedding lookups included.
+    """Converts gradients, including those of embedding lookups, to dense tensors; None stays None.
 
-    A lookup's gradient comes as one row for each occurrence of an id; the norm of those rows is not the norm of
-    the gradient. None stays None.
+    The gradient of a lookup has one row for each occurrence of an id. The norm of these rows is not the norm of the
+    gradient.
     """
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
@@ -20,8 +20,8 @@ def clip_by_global_norm(gradients: list, clip_norm: float = CLIP_NORM) -> list:
     """Scales all gradients so that their common norm is at most `clip_norm`.
 
     Args:
-        gradients: dense tensors, or None where a variable has no gradient.
-        clip_norm: the largest norm that passes unscaled.
+        gradients: dense tensors, or None for a variable without a gradient.
+        clip_norm: the largest norm that is not scaled.
     """
     clipped, _ = tf.clip_by_global_norm(gradients, clip_norm)
     return clipped

@@ -1,1 +1,1 @@
-"""What each script is told: one file a script, frozen dataclasses whose fields become flags."""
+"""The options of the scripts: one file a script, frozen dataclasses whose fields become flags."""

@@ -1,4 +1,4 @@
-"""What the learning of a vocabulary is told. Every field is a flag of build_vocab.py."""
+"""The options of learning a vocabulary. Every field is a flag of build_vocab.py."""
 
 import dataclasses
 
@@ -7,33 +7,39 @@ from official_bert.options.fields import POSITIVE, PROBABILITY, option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularyOptions:
-    input_file: list[str] = option(help="Input raw text (a comma separated list of files or globs).")
-    output_file: str = option(help="The vocabulary: one piece a line.")
+    input_file: list[str] = option(
+        help="The raw text to learn from: files or glob patterns, separated by commas."
+    )
+    output_file: str = option(help="The vocabulary file to write, with one piece a line.")
     vocab_size: int = option(
         30522,
         check=POSITIVE,
-        help="Lines of the vocabulary; [unusedN] fill those for which the text gives no piece.",
+        help="The number of lines of the vocabulary. If the text gives fewer pieces, [unusedN] fill the lines that "
+        "are left.",
     )
     do_lower_case: bool = option(
         True,
-        help="Whether to lower case the input text. Give the same value wherever the vocabulary is used.",
+        help="Lower-case the text before learning. Every script that uses the vocabulary needs the same value.",
     )
     strip_accents: bool | None = option(
         None,
-        help="Whether to strip accents (which takes Korean and other scripts apart); as --do_lower_case when not "
-        "given.",
+        help="Remove accents from the text, which also takes the syllables of Korean apart. Without this flag the "
+        "script removes accents when it lower-cases. Every script that uses the vocabulary needs the same value.",
     )
     character_coverage: float = option(
         0.9999,
         check=PROBABILITY,
-        help="Share of the text's characters that get pieces of their own, the commonest first; words with others "
-        "become [UNK]. 1 keeps every character.",
+        help="The proportion of the text's characters that the vocabulary covers, the most frequent ones first. A "
+        "word with another character becomes [UNK]. 1 covers every character.",
     )
     min_frequency: int = option(
-        2, check=POSITIVE, help="Occurrences below which no longer piece is learnt, even if lines are left."
+        2,
+        check=POSITIVE,
+        help="The lowest frequency of a piece of several characters. The script learns no rarer piece, even if lines "
+        "are left.",
     )
     max_words: int = option(
         500000,
         check=POSITIVE,
-        help="Distinct words to learn from, the commonest first: time and memory grow with them.",
+        help="The number of distinct words to learn from, the most frequent ones first. Time and memory grow with it.",
     )

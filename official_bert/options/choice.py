@@ -1,4 +1,4 @@
-"""What a run on SWAG or CODAH is told. Every field is a flag of run_swag.py."""
+"""The options of a run on SWAG or CODAH. Every field is a flag of run_swag.py."""
 
 import dataclasses
 
@@ -11,6 +11,6 @@ class ChoiceOptions(DataFilesOptions):
     task_name: str = option(
         "swag",
         choices=("swag", "codah"),
-        help="What the files are: swag (train.csv, val.csv, test.csv in --data_dir) or codah (train.tsv, dev.tsv, "
-        "test.tsv).",
+        help="The data set: swag reads train.csv, val.csv and test.csv of --data_dir; codah reads train.tsv, dev.tsv "
+        "and test.tsv.",
     )

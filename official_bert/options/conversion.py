@@ -1,4 +1,4 @@
-"""What a conversion of a checkpoint is told. Every field is a flag of convert_checkpoint.py."""
+"""The options of converting a checkpoint. Every field is a flag of convert_checkpoint.py."""
 
 import dataclasses
 
@@ -10,28 +10,31 @@ FORMATS = ("tf1", "huggingface")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConversionOptions:
     input_checkpoint: str = option(
-        help="The checkpoint to convert: a TF1 prefix or folder, an output_dir of a training script, or a "
-        "Hugging Face folder or model.safetensors file."
+        help="The checkpoint to convert: a TF1 checkpoint prefix or folder, the --output_dir of a training script, "
+        "or a Hugging Face folder or its model.safetensors file."
     )
-    output_dir: str = option(help="The folder where the converted checkpoint is written.")
+    output_dir: str = option(help="The folder where the script writes the converted checkpoint.")
     output_format: str = option(
         choices=FORMATS,
-        help="tf1 writes bert_model.ckpt, bert_config.json and vocab.txt; huggingface writes model.safetensors, "
-        "config.json and vocab.txt.",
+        help="The format to convert to: tf1 writes bert_model.ckpt, bert_config.json and vocab.txt; huggingface "
+        "writes model.safetensors, config.json and vocab.txt.",
     )
     strip_optimizer: bool = option(
         False,
-        help="Leave out Adam slots and global_step (two thirds of a training checkpoint); the huggingface format "
-        "never has them.",
+        help="Leave out the Adam slots and global_step, which are two thirds of a training checkpoint. The "
+        "huggingface format never has them.",
     )
     hidden_act: str | None = option(
         None,
-        help="Activation to write into the config instead of the checkpoint's own: gelu (the tanh form of the "
-        "original), gelu_erf (the exact form), relu, tanh or linear.",
+        help="The activation to write into the configuration instead of the checkpoint's own: gelu (the original's "
+        "tanh form), gelu_erf (the exact form), relu, tanh or linear.",
     )
     bert_config_file: str | None = option(
-        None, help="The model's config; bert_config.json or config.json beside the checkpoint when not given."
+        None,
+        help="The model's configuration. Without this flag the script reads bert_config.json or config.json beside "
+        "the checkpoint.",
     )
     vocab_file: str | None = option(
-        None, help="The model's vocabulary; vocab.txt beside the checkpoint when not given."
+        None,
+        help="The model's vocabulary. Without this flag the script reads vocab.txt beside the checkpoint.",
     )

@@ -1,4 +1,4 @@
-"""What a fine-tuning script is told of its three data files: a folder, or each by its name."""
+"""The options of a fine-tuning script that reads three data files: their folder, or the name of each."""
 
 import dataclasses
 
@@ -9,19 +9,20 @@ from official_bert.options.fine_tuning import FineTuningOptions
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFilesOptions(FineTuningOptions):
     data_dir: str | None = option(
-        None, help="The input data folder, with the task's files under their names."
+        None, help="The folder that holds the task's data files under their usual names."
     )
-    train_file: str | None = option(None, help="The training file, instead of that of --data_dir.")
-    dev_file: str | None = option(None, help="The development file, instead of that of --data_dir.")
-    test_file: str | None = option(None, help="The test file, instead of that of --data_dir.")
+    train_file: str | None = option(None, help="The training file to read instead of the one in --data_dir.")
+    dev_file: str | None = option(None, help="The development file to read instead of the one in --data_dir.")
+    test_file: str | None = option(None, help="The test file to read instead of the one in --data_dir.")
     max_seq_length: int = option(
         128,
         check=MIN_SEQ_LENGTH,
-        help="Maximum input length in WordPiece tokens; longer inputs are cut.",
+        help="The number of tokens, special ones included, of the longest input that the model is given. run_swag.py "
+        "truncates longer examples, run_ner.py splits them.",
     )
-    do_eval: bool = option(False, help="Whether to run evaluation on the dev set.")
-    eval_batch_size: int = option(8, check=POSITIVE, help="Examples in one evaluation batch.")
+    do_eval: bool = option(False, help="Evaluate the model on the development set.")
+    eval_batch_size: int = option(8, check=POSITIVE, help="The number of examples in an evaluation batch.")
 
     def file(self, set_name: str) -> str | None:
-        """What was given for the set train, dev or test."""
+        """The file that was given for the set train, dev or test; None for that in --data_dir."""
         return {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}[set_name]

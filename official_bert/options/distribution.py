@@ -1,4 +1,4 @@
-"""Where a trainer runs: the original's TPU flags and the strategies beside them."""
+"""The options of the devices that a trainer runs on: the original's TPU flags and the strategies beside them."""
 
 import dataclasses
 
@@ -11,39 +11,55 @@ STRATEGIES = ("one_device", "mirrored", "tpu")
 class DistributionOptions:
     """Flags that every trainer shares."""
 
-    use_tpu: bool = option(False, help="Whether to use TPU or GPU/CPU.")
+    use_tpu: bool = option(
+        False, help="Run on the TPU that --tpu_name names. It means the same as --distribution_strategy=tpu."
+    )
     tpu_name: str | None = option(
         None,
         alias="tpu",
-        help="The Cloud TPU to use for training: either the name given when it was created, or a "
-        "grpc://ip.address.of.tpu:8470 url.",
+        help="The TPU that --use_tpu runs on: its name in Google Cloud, its address such as grpc://10.0.0.2:8470, or "
+        "local on a TPU VM.",
     )
     tpu_zone: str | None = option(
-        None, help="Zone of the Cloud TPU; detected from metadata when not given. Only used with --use_tpu."
+        None,
+        help="The Google Cloud zone of the TPU. Without this flag TensorFlow asks the metadata server of the machine.",
     )
     gcp_project: str | None = option(
         None,
-        help="Project of the Cloud TPU; detected from metadata when not given. Only used with --use_tpu.",
+        help="The Google Cloud project of the TPU. Without this flag TensorFlow asks the metadata server of the "
+        "machine.",
     )
     master: str | None = option(
-        None, help="TensorFlow master URL, used for the TPU when --tpu_name is absent."
+        None, help="The address of the TPU. The script uses it when --tpu_name is not given."
     )
     num_tpu_cores: int = option(
-        8, check=POSITIVE, help="Total number of TPU cores to use. Only used with --use_tpu."
+        8,
+        check=POSITIVE,
+        help="The number of cores of the TPU. The script refuses a TPU that has another number.",
     )
     iterations_per_loop: int = option(
-        1000, check=POSITIVE, help="Steps in one device loop. Only used with --use_tpu."
+        1000,
+        check=POSITIVE,
+        help="The number of training steps that a TPU runs before it returns to the host. Other devices follow "
+        "--steps_per_loop.",
     )
     distribution_strategy: str | None = option(
         None,
         choices=STRATEGIES,
-        help="Devices that share a batch: one_device (default), mirrored (all GPUs of this machine, or the "
-        "logical CPUs), tpu (default with --use_tpu).",
+        help="The devices that share a batch: one_device (the default) is the first GPU or the CPU; mirrored is all "
+        "GPUs of this machine, or the logical CPUs if there is none; tpu (the default with --use_tpu) is all cores of "
+        "a TPU.",
     )
     steps_per_loop: int = option(
-        10, check=POSITIVE, help="Steps in one call into TensorFlow, elsewhere than on TPU."
+        10,
+        check=POSITIVE,
+        help="The number of training steps in one call into TensorFlow. A TPU follows --iterations_per_loop.",
     )
     num_logical_cpus: int = option(
-        1, check=POSITIVE, help="Testing aid: splits the CPU into this many logical devices for mirrored."
+        1,
+        check=POSITIVE,
+        help="The number of logical devices that --distribution_strategy=mirrored splits the CPU into, for tests.",
     )
-    jit_compile: bool = option(False, help="Compile the training step with XLA (on TPU it always is).")
+    jit_compile: bool = option(
+        False, help="Compile the training step with XLA. On a TPU it is always compiled."
+    )

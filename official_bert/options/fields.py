@@ -1,4 +1,4 @@
-"""How an option is written down: a dataclass field with its help and its check."""
+"""An option: a dataclass field with its help text and its check."""
 
 import dataclasses
 import math
@@ -19,6 +19,7 @@ def option(
     check: Check | None = None,
     choices: tuple[str, ...] | None = None,
     alias: str | None = None,
+    refused: str | None = None,
 ):
     """A field of an options class.
 
@@ -28,6 +29,8 @@ def option(
         check: a predicate and the sentence for when it fails.
         choices: the only values a string may take.
         alias: a second name of the flag.
+        refused: for a flag of the original that has no meaning here, the sentence for whoever gives it. The script
+            says it before it asks for required flags.
     """
-    metadata = {"help": help, "check": check, "choices": choices, "alias": alias}
+    metadata = {"help": help, "check": check, "choices": choices, "alias": alias, "refused": refused}
     return dataclasses.field(default=default, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Which runs a search makes of one command."""
+"""The options of a search: the values that it tries."""
 
 import dataclasses
 
@@ -11,18 +11,26 @@ class SearchOptions:
 
     search: bool = option(
         False,
-        help="Whether to train a model for each combination of the --search_... flags, in folders of output_dir; the "
-        "results go into search_results.tsv, the best run keeps its checkpoints.",
+        help="Train a model for each combination of the values of the --search_... flags, each in a folder of its "
+        "own in --output_dir. search_results.tsv lists the results, and the best run keeps its checkpoints.",
     )
     search_batch_sizes: list[str] | None = option(
-        None, help="Values of --train_batch_size to try; the paper's 16,32 when not given."
+        None,
+        help="The values of --train_batch_size that a search tries, separated by commas. Without this flag it tries "
+        "those of the paper: 16,32.",
     )
     search_learning_rates: list[str] | None = option(
-        None, help="Values of --learning_rate to try; the paper's 5e-5,3e-5,2e-5 when not given."
+        None,
+        help="The values of --learning_rate that a search tries, separated by commas. Without this flag it tries "
+        "those of the paper: 5e-5,3e-5,2e-5.",
     )
     search_epochs: list[str] | None = option(
-        None, help="Values of --num_train_epochs to try; the paper's 2,3,4 when not given."
+        None,
+        help="The values of --num_train_epochs that a search tries, separated by commas. Without this flag it tries "
+        "those of the paper: 2,3,4.",
     )
     search_restarts: int = option(
-        1, check=POSITIVE, help="Runs of each combination, from --random_seed (else 0) upwards."
+        1,
+        check=POSITIVE,
+        help="The number of runs of each combination. Their seeds count upwards from --random_seed, or from 0.",
     )

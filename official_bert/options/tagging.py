@@ -1,4 +1,4 @@
-"""What a run on named entities is told. Every field is a flag of run_ner.py."""
+"""The options of a run on named entities. Every field is a flag of run_ner.py."""
 
 import dataclasses
 
@@ -9,15 +9,15 @@ from official_bert.options.fields import option
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingOptions(DataFilesOptions):
     data_dir: str | None = option(
-        None, help="The input data folder: train, dev and test, each with .conll or .txt behind it."
+        None, help="The folder that holds the files train, dev and test, each with the suffix .conll or .txt."
     )
     do_lower_case: bool = option(
         True,
-        help="Whether to lower case the input text: True for uncased models, False for cased ones, which the paper "
-        "takes for names.",
+        help="Lower-case the text. Uncased models need this; cased models, which the paper uses for names, need "
+        "--nodo_lower_case.",
     )
     document_context: bool = option(
         False,
-        help="Whether to fill each window up with the text around the sentence in its document, as in the paper; "
-        "documents begin at -DOCSTART- lines.",
+        help="Fill each window with the text around the sentence in its document, as in the paper. The files need a "
+        "-DOCSTART- line before each document.",
     )

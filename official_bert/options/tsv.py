@@ -1,4 +1,4 @@
-"""What run_classifier.py is told of TSV files of the user's own."""
+"""The options of run_classifier.py for TSV files of the user's own."""
 
 import dataclasses
 
@@ -9,13 +9,23 @@ from official_bert.options.fields import option
 class TsvOptions:
     """Flags that only go with --task_name=tsv."""
 
-    text_a_column: str = option("0", help="tsv: column of the text, by name or number (from 0).")
-    text_b_column: str | None = option(None, help="tsv: column of the second text of a pair.")
-    label_column: str = option("-1", help="tsv: column of the label.")
-    labels: list[str] | None = option(
-        None, help="tsv: all labels, separated by commas; learnt from the training file when not given."
+    text_a_column: str = option(
+        "0", help="With tsv, the column of the text: its name, or its number counted from 0."
     )
-    has_header: bool = option(True, help="tsv: whether the first line names the columns.")
-    multi_label: bool = option(False, help="tsv: whether an example may have several labels.")
-    label_separator: str = option(",", help="tsv: what stands between the labels of an example.")
-    regression: bool = option(False, help="tsv: whether the label is a score.")
+    text_b_column: str | None = option(
+        None, help="With tsv, the column of the second text if the examples are pairs: its name or number."
+    )
+    label_column: str = option(
+        "-1", help="With tsv, the column of the label: its name or number; -1 is the last column."
+    )
+    labels: list[str] | None = option(
+        None,
+        help="With tsv, all labels, separated by commas. Without this flag the script takes them from the training "
+        "file.",
+    )
+    has_header: bool = option(True, help="With tsv, read the first line as the names of the columns.")
+    multi_label: bool = option(False, help="With tsv, let an example have several labels.")
+    label_separator: str = option(
+        ",", help="With tsv and --multi_label, the text that separates the labels of an example."
+    )
+    regression: bool = option(False, help="With tsv, read the label as a score to predict.")

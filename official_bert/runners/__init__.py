@@ -1,1 +1,1 @@
-"""What a script does once its flags are read: one file a script, wiring and no algorithms."""
+"""The runners: one module per script, which connects the parts that the script needs and contains no algorithms."""

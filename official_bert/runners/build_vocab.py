@@ -1,6 +1,6 @@
-"""Learns a vocabulary of raw text: what build_vocab.py does once its flags are read.
+"""Learns a vocabulary from raw text: the runner of build_vocab.py.
 
-In: text files. Out: a vocabulary file, which takes its name when it is complete.
+In: text files. Out: a vocabulary file, which gets its name when it is complete.
 """
 
 import collections
@@ -18,13 +18,13 @@ def run(options: VocabularyOptions):
     """Counts the words of all files, learns the pieces and writes the vocabulary.
 
     Raises:
-        InputError: no file matches, the files hold no word, the size does not hold the characters, the output
+        InputError: no file matches, the files contain no word, the size is too small for the characters, or the output
             cannot be written.
     """
     start_secs = time.monotonic()
     tokenizer = BasicTokenizer(options.do_lower_case, options.strip_accents)
     input_files = files.expand(options.input_file, "input_file")
-    # Opened first: what cannot be written should not cost minutes.
+    # The output is opened first, so that a path that cannot be written does not waste minutes.
     with files.replacing(options.output_file) as file:
         counts = _count_words(input_files, tokenizer)
         words = select_words(counts, options.character_coverage, options.max_words)

@@ -1,7 +1,7 @@
-"""Converts a checkpoint between its forms; no model is built.
+"""Converts a checkpoint between its formats without building a model: the runner of convert_checkpoint.py.
 
-In: a checkpoint of any form with its config and vocabulary. Out: a folder in the other form, the weights bit for
-bit the same.
+In: a checkpoint of any format with its config and vocabulary. Out: a folder in the other format, with bit-identical
+weights.
 """
 
 import os
@@ -24,7 +24,7 @@ def run(options: ConversionOptions):
     """Converts one checkpoint.
 
     Raises:
-        InputError: a checkpoint, config or vocabulary that is missing or does not fit the others.
+        InputError: the checkpoint, config or vocabulary is missing or does not fit the others.
     """
     checkpoint = open_checkpoint(options.input_checkpoint)
     config = _config(options, checkpoint)
@@ -70,7 +70,7 @@ def _config(options: ConversionOptions, checkpoint: Checkpoint) -> BertConfig:
 
 
 def _check_weights(checkpoint: Checkpoint, config: BertConfig):
-    """That the config is the one of this checkpoint: its tables and its number of layers."""
+    """Checks that the config belongs to this checkpoint: its tables and its number of layers."""
     tables = {
         "word_embeddings": config.vocab_size,
         "token_type_embeddings": config.type_vocab_size,
@@ -111,7 +111,7 @@ def _vocab_file(options: ConversionOptions, checkpoint: Checkpoint, config: Bert
 
 
 def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[str]:
-    """TF1 names of what is written; what the new form has no place for is logged by name."""
+    """Returns the TF1 names of the tensors to write; the log names those that the new format cannot hold."""
     converted = options.output_format == "huggingface" or isinstance(
         checkpoint, huggingface.HuggingFaceCheckpoint
     )

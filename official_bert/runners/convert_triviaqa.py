@@ -1,4 +1,4 @@
-"""TriviaQA-Wiki into SQuAD training data: what convert_triviaqa.py does once its flags are read.
+"""Converts TriviaQA-Wiki to SQuAD training data: the runner of convert_triviaqa.py.
 
 In: TriviaQA's JSON and the folder of its documents. Out: a SQuAD file.
 """
@@ -11,8 +11,8 @@ def run(options: TriviaqaOptions):
     """Writes the SQuAD file.
 
     Raises:
-        InputError: no such file, one that is no TriviaQA JSON, no document in the folder, or an output that cannot
-            be written.
+        InputError: there is no such file, it is no TriviaQA JSON, the folder has none of its documents, or the output
+            cannot be written.
     """
     triviaqa_to_squad(
         options.triviaqa_file, options.evidence_dir, options.output_file, options.max_document_words

@@ -1,10 +1,9 @@
-"""Makes pre-training records of raw text: what create_pretraining_data.py does once its flags are read.
+"""Makes pre-training records of raw text: the runner of create_pretraining_data.py.
 
-In: text files and a vocabulary. Out: TFRecord files, which take their names only when all of them are complete.
+In: text files and a vocabulary. Out: TFRecord files, which get their names only when all of them are complete.
 """
 
 import random
-import time
 
 from absl import logging
 
@@ -14,18 +13,17 @@ from official_bert.data.corpus.exact import create_instances
 from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.instance_files import log_files, write_features
+from official_bert.jobs.progress import Progress
 from official_bert.options.pretraining_data import PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
-
-_SECS_BETWEEN_LINES = 10.0
 
 
 def run(options: PretrainingDataOptions) -> random.Random:
     """Writes the records and returns the random generator as the creation left it.
 
     Raises:
-        InputError: no file matches, the files hold no text, the vocabulary lacks a special token, an output cannot
-            be written.
+        InputError: no file matches, the files contain no text, the vocabulary lacks a special token, or an output
+            cannot be written.
     """
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     vocabulary = InstanceVocabulary.of(tokenizer.vocab)
@@ -38,14 +36,14 @@ def run(options: PretrainingDataOptions) -> random.Random:
         do_whole_word_mask=options.do_whole_word_mask,
     )
     input_files = files.expand(options.input_file, "input_file")
-    # Opened first: what cannot be written should not cost hours.
+    # The outputs are opened first, so that a path that cannot be written does not waste hours.
     with open_example_files(options.output_file) as example_files:
         log_files("Reading from input files", input_files)
-        documents = read_documents(input_files, tokenizer, options.num_workers, _Progress("tokens read"))
+        documents = read_documents(input_files, tokenizer, options.num_workers, Progress("tokens read"))
         _log_corpus(documents)
         rng = random.Random(options.random_seed)
         visits = options.dupe_factor * len(documents)
-        progress = _Progress("documents visited", visits)
+        progress = Progress("documents visited", visits)
         instances, order = create_instances(documents, vocabulary, settings, rng, progress)
         log_files("Writing to output files", options.output_file)
         write_features(instances.batches(order), example_files, tokenizer.inv_vocab)
@@ -64,23 +62,3 @@ def _log_corpus(documents: Documents):
             "the text is one document, so random next sentences come from that document too; put a blank line "
             "between documents"
         )
-
-
-class _Progress:
-    """A line every ten seconds: what is done, of how much, and the time left."""
-
-    def __init__(self, what: str, total: int | None = None):
-        self._what = what
-        self._total = total
-        self._start_secs = self._last_secs = time.monotonic()
-
-    def __call__(self, done: int):
-        now_secs = time.monotonic()
-        if now_secs - self._last_secs < _SECS_BETWEEN_LINES:
-            return
-        self._last_secs = now_secs
-        if self._total is None:
-            logging.info("%d %s", done, self._what)
-        else:
-            left_secs = (now_secs - self._start_secs) / done * (self._total - done)
-            logging.info("%d of %d %s, %.0f s left", done, self._total, self._what, left_secs)

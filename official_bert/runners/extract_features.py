@@ -1,7 +1,7 @@
-"""The vectors of tokens, as JSON lines: the job of extract_features.py.
+"""Writes the vectors of tokens as JSON lines: the runner of extract_features.py.
 
-In: text, a vocabulary, a configuration and a checkpoint. Out: for each line its tokens with the output of the layers
-asked for. Lines are read, encoded and written batch by batch: memory does not grow with the text.
+In: text, a vocabulary, a configuration and a checkpoint. Out: for each line its tokens with the outputs of the chosen
+layers. Lines are read, encoded and written batch by batch, so memory does not grow with the text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from official_bert.data.text.model_inputs import ModelInput, check_vocabulary, m
 from official_bert.data.text.sentences import Sentence, read_sentences
 from official_bert.errors import InputError
 from official_bert.features import encoder_features
-from official_bert.jobs.progress import LineProgress
+from official_bert.jobs.progress import Progress
 from official_bert.modeling import BertModel
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
@@ -39,7 +39,7 @@ def run(options: ExtractionOptions):
     """Writes the features of every line of the input file.
 
     Raises:
-        InputError: options or files that cannot be used.
+        InputError: an option or a file cannot be used.
     """
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
@@ -48,11 +48,11 @@ def run(options: ExtractionOptions):
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
     batches = _batches(read_sentences(options.input_file), options.batch_size)
-    first = next(batches)  # an empty file is known before anything is built or written
+    first = next(batches)  # reports an empty file before anything is built or written
 
     with files.replacing(options.output_file) as file:
         encode = _encoder(options, config, strategy, layers)
-        progress = LineProgress()
+        progress = Progress("lines")
         for sentences in itertools.chain([first], batches):
             inputs = [
                 model_input(tokenizer, sentence.text_a, sentence.text_b, options.max_seq_length)
@@ -66,14 +66,14 @@ def run(options: ExtractionOptions):
 
 
 def layer_numbers(flag: str, num_hidden_layers: int) -> list[int]:
-    """The layers that --layers names, as given.
+    """Returns the layers that --layers names, unchanged.
 
     Args:
         flag: indices separated by commas, negative ones counted from the last layer.
         num_hidden_layers: of the model.
 
     Raises:
-        InputError: no number, or a layer that the model does not have.
+        InputError: a value is no number, or the model lacks the layer.
     """
     try:
         numbers = [int(word) for word in flag.split(",")]
@@ -105,7 +105,7 @@ def _make_strategy(options: ExtractionOptions) -> tf.distribute.Strategy:
 def _encoder(
     options: ExtractionOptions, config: BertConfig, strategy: tf.distribute.Strategy, layers: Sequence[int]
 ) -> Callable[[Features], np.ndarray]:
-    """Builds the model with the checkpoint's weights.
+    """Builds the model and loads the checkpoint's weights.
 
     Returns:
         A function from a batch of features, int32[B, S] each, to float32[B, S, layers, hidden].
@@ -116,11 +116,11 @@ def _encoder(
 
     def chosen_layers(features):
         outputs = model(features["input_ids"], features["input_mask"], features["segment_ids"])
-        # The layers above the last of them, and the pooler, are pruned from the graph.
+        # TensorFlow prunes the layers above the last chosen one, and the pooler, from the graph.
         return tf.stack([outputs.all_encoder_layers[layer] for layer in layers], axis=2)
 
     table = encoder_features(options.max_seq_length)
-    # One trace for every batch size; a TPU wants one size, and its replicas' values fit no signature.
+    # The signature gives one trace for all batch sizes; on TPU the size is constant, and no signature fits replicas.
     signature = [{feature.name: tf.TensorSpec([None, feature.length], feature.dtype) for feature in table}]
 
     @tf.function(input_signature=None if options.use_tpu else signature)
@@ -151,14 +151,14 @@ def _write(
     layers: Sequence[int],
     encoded: np.ndarray,
 ):
-    """Writes a line for each sentence; float32[B, S, layers, hidden] in `encoded`."""
+    """Writes a line for each sentence; `encoded` is float32[B, S, layers, hidden]."""
     for sentence, (tokens, _), vectors in zip(sentences, inputs, encoded, strict=True):
         texts = json_vectors(vectors[: len(tokens)].reshape(-1, vectors.shape[-1]))
         features = []
         for token in tokens:
             values = [f'{{"index": {layer}, "values": {next(texts)}}}' for layer in layers]
             features.append(f'{{"token": {json.dumps(token)}, "layers": [{", ".join(values)}]}}')
-        # The original's key is spelt so.
+        # The original spells the key this way.
         file.write(f'{{"linex_index": {sentence.line_index}, "features": [{", ".join(features)}]}}\n')
 
 

@@ -1,7 +1,7 @@
-"""Answers to lines of text: the job of predict.py.
+"""Answers lines of text: the runner of predict.py.
 
-In: an exported model and lines, from a file or a pipe. Out: a JSON object for each line, in their order, as soon as
-the lines are there: who types one gets its answer, a long file is answered in batches of like length.
+In: an exported model, and lines from a file or a pipe. Out: a JSON object for each line, in order. Available lines are
+answered at once: a line typed at a terminal gets its answer, a long file is answered in batches of similar length.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from absl import logging
 
 from official_bert import files
 from official_bert.errors import InputError
-from official_bert.jobs.progress import LineProgress
+from official_bert.jobs.progress import Progress
 from official_bert.options.predict import JSON, STOP, PredictOptions, PredictorOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
 
 STANDARD = "-"
-_BYTES_AT_ONCE = 1 << 16  # what a pipe holds
+_BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe
 
 
 def run(options: PredictOptions):
     """Answers every line of the input.
 
     Raises:
-        InputError: options, a model or an input that cannot be used; with --on_error=stop a line that is no request,
-            when the lines before it have been answered.
+        InputError: the options, the model or the input cannot be used; with --on_error=stop, a line is no request,
+            which is reported after the lines before it are answered.
     """
     settings = {field.name: getattr(options, field.name) for field in dataclasses.fields(PredictorOptions)}
     with contextlib.ExitStack() as stack:
@@ -49,11 +49,11 @@ def run(options: PredictOptions):
 
 
 def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
-    """The lines of a file without their ends: as many at a time as can be had without waiting for more.
+    """Yields the lines of a file without their ends, as many at a time as are available without waiting.
 
     Args:
-        file: binary; a pipe or a terminal must not have been read from before.
-        most: lines at a time.
+        file: a binary file; a pipe or a terminal must not have been read before.
+        most: the maximum number of lines at a time.
     """
     lines, unfinished = [], []
     for data in _reads(file):
@@ -76,7 +76,7 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
 
 
 def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor, options: PredictOptions):
-    progress, done, num_bad = LineProgress(), 0, 0
+    progress, done, num_bad = Progress("lines"), 0, 0
     to_texts = _json_reader(predictor) if options.input_format == JSON else _tsv_texts
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         requests, errors = [], {}
@@ -153,14 +153,14 @@ def _json_line(answer: dict) -> bytes:
 
 
 def _reads(file: BinaryIO) -> Iterator[bytes]:
-    """What `file` has, piece by piece; a piece of a pipe or a terminal is what is there."""
-    read = getattr(file, "read1", file.read)  # a remote file has no read1, and never waits for somebody
+    """Yields the data of `file` in chunks; a chunk of a pipe or a terminal is the data that is available."""
+    read = getattr(file, "read1", file.read)  # a remote file lacks read1, and never waits for input
     while data := read(_BYTES_AT_ONCE):
         yield data
 
 
 def _has_more(file: BinaryIO) -> bool:
-    """Whether the next read would not wait."""
+    """Tells whether the next read returns without waiting."""
     if not hasattr(file, "fileno"):
         return True
     return bool(select.select([file.fileno()], [], [], 0)[0])
@@ -168,12 +168,12 @@ def _has_more(file: BinaryIO) -> bool:
 
 @contextlib.contextmanager
 def _quiet_if_nobody_reads() -> Iterator[BinaryIO]:
-    """Standard output; the job ends when its reader has gone, as after `| head`."""
+    """Yields standard output; the job ends quietly when its reader closes the pipe, as after `| head`."""
     try:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # What is still to be flushed goes nowhere, without a complaint at the end of the process.
+        # Redirects data that is not yet flushed, so that Python reports no error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,7 +1,7 @@
-"""Pre-training and its evaluation: the job of run_pretraining.py.
+"""Pre-training and its evaluation: the runner of run_pretraining.py.
 
-In: TFRecords of create_pretraining_data.py, a configuration, maybe a checkpoint. Out, in output_dir: what every
-training job leaves, and eval_results.txt.
+In: TFRecords of create_pretraining_data.py, a configuration, optionally a checkpoint. Out, in output_dir: the files of
+a training job, and eval_results.txt.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def run(options: PretrainingOptions):
     """Trains, evaluates, or both.
 
     Raises:
-        InputError: options or files that cannot be used.
+        InputError: an option or a file cannot be used.
     """
     if not (options.do_train or options.do_eval):
-        raise InputError("at least one of --do_train and --do_eval must be True")
+        raise InputError("nothing to do: give --do_train or --do_eval")
     strategy = distribution.make_strategy(options)
-    # Both before anything is built: a wrong evaluation batch should not cost a training run.
+    # Both are checked first, so that a wrong evaluation batch size does not waste a training run.
     for batch_size, flag, is_used in (
         (options.train_batch_size, "train_batch_size", options.do_train),
         (options.eval_batch_size, "eval_batch_size", options.do_eval),
@@ -50,7 +50,7 @@ def run(options: PretrainingOptions):
     job = TrainingJob(
         options,
         strategy,
-        lambda: BertPretrainer(config, use_one_hot_embeddings=options.use_tpu),
+        lambda: BertPretrainer(config, use_one_hot_embeddings=distribution.is_tpu(strategy)),
         options.num_train_steps,
         options.num_warmup_steps,
     )
@@ -93,7 +93,7 @@ class Pretraining:
             job.train(self.config, objective, batches, metrics)
 
     def evaluate(self, eval_files: list[str]):
-        """Evaluates the weights as they are and writes eval_results.txt."""
+        """Evaluates the current weights and writes eval_results.txt."""
         options, strategy, batch_size = self.options, self.job.strategy, self.options.eval_batch_size
         logging.info("***** Running evaluation *****")
         logging.info("  Batch size = %d", batch_size)

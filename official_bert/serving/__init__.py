@@ -1,1 +1,1 @@
-"""Models as SavedModels that TensorFlow Serving loads: signatures, versions, warm-up requests."""
+"""Exports models as SavedModels for TensorFlow Serving, with signatures, versions and warm-up requests."""

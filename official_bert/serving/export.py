@@ -1,6 +1,6 @@
-"""Versions of a SavedModel in a folder that a server watches.
+"""Writes versions of a SavedModel into a folder that a server watches.
 
-In: weights, signatures, and files to go with them. Out: export_dir/<version>/, complete as soon as it is there.
+In: weights, signatures, and files to add. Out: export_dir/<version>/, which appears only when it is complete.
 """
 
 import os
@@ -17,9 +17,9 @@ _TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
 
 
 class ExportedModel(tf.Module):
-    """What an export holds beside its signatures: each weight that they read, once.
+    """The variables of an export: each weight that the signatures read, once, and their other resources.
 
-    A Keras model in its place would be a SavedModel that Python loads and TensorFlow Serving does not.
+    A Keras model would become a SavedModel that Python can load and TensorFlow Serving cannot.
     """
 
     def __init__(
@@ -30,8 +30,8 @@ class ExportedModel(tf.Module):
     ):
         """Args:
         signatures: tf.functions with input signatures, by name.
-        weights: of the model, by name.
-        resources: holds what they use beside, tables of a tokenizer say.
+        weights: the weights of the model, by name.
+        resources: holds the other resources of the signatures, such as the tables of a tokenizer.
         """
         super().__init__()
         self.resources = resources
@@ -43,27 +43,27 @@ class ExportedModel(tf.Module):
 def export_version(
     export_dir: str, model: tf.Module, signatures: Mapping[str, Callable], extra_files: Mapping[str, bytes]
 ) -> str:
-    """Adds a version to a folder: the number behind the highest that is there.
+    """Adds a version to a folder: its number follows the highest one there.
 
-    It is written under a name that no server takes for a version. Several exports at the same time get different
-    numbers; what a killed one leaves under that name harms nobody.
+    The version is written under a temporary name that servers ignore. Exports that run at the same time get different
+    numbers, and the files that a killed export leaves do no harm.
 
     Args:
-        export_dir: the folder, made if need be.
+        export_dir: the folder, created if it does not exist.
         model: holds the variables and other resources that the signatures use.
         signatures: tf.functions with input signatures, by name.
         extra_files: contents by path in the version's folder, such as "assets/vocab.txt".
 
     Returns:
-        The version's folder.
+        The folder of the version.
 
     Raises:
-        InputError: a folder where nothing can be written, or not all of it.
+        InputError: the folder or a file in it cannot be written.
     """
     files.make_folder(export_dir)
     temporary = os.path.join(export_dir, f"unfinished-{uuid.uuid4().hex}")
     try:
-        # As they were traced for ExportedModel; a tf.function would be traced once more.
+        # These traces exist since ExportedModel was made; a tf.function would be traced again.
         traced = {name: signature.get_concrete_function() for name, signature in signatures.items()}
         tf.saved_model.save(model, temporary, signatures=traced)
         for name, content in extra_files.items():
@@ -78,13 +78,13 @@ def export_version(
         if isinstance(error, (OSError, tf.errors.OpError)):
             reason = getattr(error, "strerror", None) or getattr(error, "message", error)
             raise InputError(
-                f"--export_dir={export_dir}: cannot be written ({reason}); make room or name another place"
+                f"--export_dir={export_dir}: cannot be written ({reason}); make room or name another folder"
             ) from error
         raise
 
 
 def versions(export_dir: str) -> list[int]:
-    """The versions in a folder, lowest first."""
+    """Returns the versions in a folder, lowest first."""
     names = (name.rstrip("/") for name in _gfile.listdir(export_dir))
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
@@ -96,5 +96,5 @@ def _published(temporary: str, export_dir: str) -> str:
         try:
             _gfile.rename(temporary, version)
             return version
-        except _TAKEN:  # by another export since the folder was read
+        except _TAKEN:  # another export took the number after the folder was read
             continue

@@ -1,4 +1,4 @@
-"""An exported model in this process: its signatures as functions of numpy arrays, and the files that it carries.
+"""Loads an exported model: its signatures as functions of numpy arrays, and the files that it contains.
 
 In: a version's folder, or the folder of versions. Out: `LoadedModel`.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,16 +18,36 @@ from absl import logging
 from official_bert import files
 from official_bert.errors import InputError
 from official_bert.serving.export import versions
+from official_bert.tasks.base import LABELS_FILE
+
+RECORD_FILE = "assets.extra/export.json"
+
+
+class Record(NamedTuple):
+    """The content of an export's record file.
+
+    Attributes:
+        task_name: the name of the task, as for export_saved_model.py.
+        family: key of the task's class in tasks/registry.py.
+        settings: the values by flag name that a client of the model needs.
+        flags: the flags of the script that made the export, to repeat it.
+        versions: the versions of the packages that made the export.
+    """
+
+    task_name: str
+    family: str
+    settings: dict[str, Any]
+    flags: dict[str, Any]
+    versions: dict[str, str]
 
 
 class LoadedModel:
-    """A SavedModel of export_saved_model.py.
+    """A loaded SavedModel of export_saved_model.py.
 
     Attributes:
         path: the version's folder.
-        task_name: what it does, as export_saved_model.py takes it.
-        flags: what it was exported with, by name.
-        labels: in the order of the outputs; None where there are none.
+        record: the record of the export.
+        labels: the labels in the order of the outputs; None if the task has none.
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
     """
@@ -37,17 +56,16 @@ class LoadedModel:
         """Loads a model.
 
         Args:
-            model_dir: a version's folder, or a folder of versions, of which the newest is taken.
+            model_dir: a version's folder, or a folder of versions, of which the newest is loaded.
 
         Raises:
-            InputError: no model there, or none of this package's exports.
+            InputError: the folder has no model, or one that this package did not export.
         """
         self.path = _version_folder(model_dir)
-        record = self._record()
-        self.task_name, self.flags = record["task_name"], record["flags"]
-        labels = os.path.join(self.path, "assets.extra", "labels.txt")
+        self.record = self._read_record()
+        labels = os.path.join(self.path, "assets.extra", LABELS_FILE)
         self.labels = list(files.read_lines(labels)) if files.exists(labels) else None
-        if self.flags.get("export_text"):
+        if self.record.settings["export_text"]:
             _register_text_ops(self.path)
         try:
             with _quiet():
@@ -64,27 +82,30 @@ class LoadedModel:
 
     @property
     def vocab_file(self) -> str:
-        """Path of the vocabulary."""
+        """The path of the vocabulary."""
         return os.path.join(self.path, "assets", "vocab.txt")
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs of a signature.
+        """Runs a signature and returns its outputs.
 
         Args:
             signature: its name.
-            inputs: by name; those that the signature does not take are left out.
+            inputs: arrays by name; those that the signature does not have are ignored.
         """
         tensors = {name: tf.constant(inputs[name]) for name in self.inputs[signature]}
         return {name: value.numpy() for name, value in self._signatures[signature](**tensors).items()}
 
-    def _record(self) -> dict[str, Any]:
-        path = os.path.join(self.path, "assets.extra", "export.json")
+    def _read_record(self) -> Record:
+        path = os.path.join(self.path, RECORD_FILE)
         if not files.exists(path):
             raise InputError(
                 f"{path}: is missing, and with it how text is read; export the model with export_saved_model.py"
             )
-        with files.open_file(path) as file:
-            return json.load(file)
+        content = files.read_json(path)
+        missing = [name for name in Record._fields if name not in content]
+        if missing:
+            raise InputError(f"{path}: lacks {', '.join(missing)}; export the model anew with this version")
+        return Record(**{name: content[name] for name in Record._fields})
 
 
 def _version_folder(model_dir: str) -> str:
@@ -110,7 +131,7 @@ def _register_text_ops(path: str):
 
 @contextlib.contextmanager
 def _quiet():
-    """Keeps back TensorFlow's warnings that an export has no gradients, which it is not meant to have."""
+    """Suppresses TensorFlow's warnings that an export has no gradients, which no export needs."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:

@@ -1,8 +1,7 @@
-"""A model with its weights as the next version in a folder that a server watches.
+"""Exports a model and its weights as the next version in a folder that a server watches.
 
-In: a task, its model, and options that say how text becomes ids. Out, in export_dir/<version>/: the SavedModel, of
-tensors or of raw text, in assets vocab.txt, in assets.extra bert_config.json, labels.txt, export.json and requests for
-the warm-up.
+In: a task, its model, and options for tokenizing text. Out, in export_dir/<version>/: a SavedModel of tensors or of raw
+text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json and warm-up requests in assets.extra.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from official_bert.options.export import ExportOptions
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.serving import warmup
 from official_bert.serving.export import ExportedModel, export_version
-from official_bert.serving.signatures import masked_signature, tensor_signatures
+from official_bert.serving.loaded import RECORD_FILE, Record
+from official_bert.serving.signatures import position_signature, tensor_signatures
 from official_bert.serving.text_signatures import text_request, text_signature
 from official_bert.tasks import registry
-from official_bert.tasks.base import Task, TextTask
-from official_bert.tasks.pretraining.task import MASK, PretrainingTask
+from official_bert.tasks.base import LABELS_FILE, ServedTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.reporting import package_versions
 
@@ -40,34 +39,35 @@ from official_bert.training.reporting import package_versions
 def export_model(
     options: ExportOptions | FineTuningOptions,
     task_name: str,
-    task: Task | PretrainingTask,
+    task: ServedTask,
     model: keras.Model,
     config: BertConfig,
 ) -> str:
-    """Exports a model that has its weights.
+    """Exports a model with its weights.
 
     Args:
-        options: with the export's folder, the vocabulary and how text is tokenized.
+        options: the options, which contain the folder of the export, the vocabulary and how text is tokenized.
         task_name: as in ExportOptions.
-        task: what the model does.
-        model: of `task.build_model`.
-        config: of the encoder.
+        task: the task of the model.
+        model: a model of `task.build_model`.
+        config: the configuration of the encoder.
 
     Returns:
-        The version's folder.
+        The folder of the version.
     """
-    with tempfile.TemporaryDirectory() as folder:  # of the assets, until they are saved
+    with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         if options.export_text:
             content = _text_content(options, task, model, folder)
         else:
             content = _tensor_content(options, task, model, config)
         extra_files = content.extra_files | {
             "assets.extra/bert_config.json": config.to_json_string().encode(),
-            "assets.extra/export.json": _record(options, task_name),
+            RECORD_FILE: _record(options, task_name, task),
             warmup.FILE: warmup.warmup_records(content.requests),
         }
         if task.labels:
-            extra_files["assets.extra/labels.txt"] = "".join(f"{label}\n" for label in task.labels).encode()
+            lines = "".join(f"{label}\n" for label in task.labels)
+            extra_files[f"assets.extra/{LABELS_FILE}"] = lines.encode()
         weights = {name: variable.value for name, variable in named_variables(model).items()}
         exported = ExportedModel(content.signatures, weights, content.resources)
         version = export_version(options.export_dir, exported, content.signatures, extra_files)
@@ -75,16 +75,16 @@ def export_model(
     return version
 
 
-def check_text_export(task: Task | PretrainingTask):
-    """Refuses what --export_text cannot export.
+def check_text_export(task: ServedTask):
+    """Refuses tasks that --export_text cannot export.
 
     Raises:
-        InputError: a task that answers no text, or no tensorflow_text.
+        InputError: the task does not answer text, or tensorflow_text is missing.
     """
-    if not isinstance(task, TextTask):
+    if not task.text_inputs:
         raise InputError(
-            "--export_text: the task does not say what it answers to text; give it the method serving_text of "
-            "tasks/base.py, or leave the flag off"
+            "--export_text: the task does not say what it answers to text; give it text_inputs and the method "
+            "serving_text of tasks/base.py, or leave the flag off"
         )
     try:
         importlib.import_module("official_bert.data.text.graph_tokenizer")
@@ -95,13 +95,13 @@ def check_text_export(task: Task | PretrainingTask):
 
 
 class _Content(NamedTuple):
-    """What tells one kind of export from the other.
+    """The part of an export that depends on its kind: tensors or text.
 
     Attributes:
-        signatures: by name.
-        requests: for the warm-up.
-        resources: what the signatures use beside weights.
-        extra_files: contents by path.
+        signatures: the signatures by name.
+        requests: the requests of the warm-up.
+        resources: the resources of the signatures other than weights.
+        extra_files: the contents of further files by path.
     """
 
     signatures: dict[str, Callable]
@@ -112,26 +112,26 @@ class _Content(NamedTuple):
 
 def _tensor_content(
     options: ExportOptions | FineTuningOptions,
-    task: Task | PretrainingTask,
+    task: ServedTask,
     model: keras.Model,
     config: BertConfig,
 ) -> _Content:
-    """Signatures of token ids and of records."""
+    """Makes the signatures of token ids and of records."""
     signatures = tensor_signatures(functools.partial(task.serving_outputs, model), config, task.num_choices)
     requests = warmup.tensor_requests(options.max_seq_length, task.num_choices)
-    if isinstance(task, PretrainingTask) and task.has_masked_lm:
-        signatures["serving_masked"] = masked_signature(functools.partial(task.masked_words, model), config)
-        requests.append(warmup.masked_request(options.max_seq_length))
+    for name, outputs in task.position_signatures(model).items():
+        signatures[name] = position_signature(outputs, config)
+        requests.append(warmup.position_request(name, options.max_seq_length))
     with files.open_file(options.vocab_file, "rb") as file:
         return _Content(signatures, requests, None, {"assets/vocab.txt": file.read()})
 
 
 def _text_content(
-    options: ExportOptions | FineTuningOptions, task: TextTask, model: keras.Model, folder: str
+    options: ExportOptions | FineTuningOptions, task: ServedTask, model: keras.Model, folder: str
 ) -> _Content:
-    """Signatures of strings; the vocabulary is an asset of theirs, which is written into a folder."""
+    """Makes the signatures of strings; their vocabulary is an asset, which is written into `folder`."""
     check_text_export(task)
-    # Only here: the other exports need no tensorflow_text.
+    # Imported here because exports of tensors do not need tensorflow_text.
     from official_bert.data.text.graph_tokenizer import TextTokenizer
 
     full = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
@@ -139,18 +139,20 @@ def _text_content(
     reader = TextReader(tokenizer, full.vocab, options.max_seq_length)
     answer = functools.partial(task.serving_text, model, reader=reader)
     signatures = dict.fromkeys(("serving_default", "serving_text"), text_signature(task.text_inputs, answer))
-    if isinstance(task, PretrainingTask) and task.has_masked_lm and MASK in full.vocab:
-        fill = functools.partial(task.fill_masks, model, reader=reader)
-        signatures["serving_fill_mask"] = text_signature(task.text_inputs, fill)
+    for name, function in task.text_signatures(model, reader).items():
+        signatures[name] = text_signature(task.text_inputs, function)
     request = text_request(task.text_inputs, options.max_seq_length)
     return _Content(signatures, [(name, request) for name in signatures], tokenizer, {})
 
 
-def _record(options: ExportOptions | FineTuningOptions, task_name: str) -> bytes:
-    """What reads text for this model must know, and the run must be repeated with."""
-    record = {
-        "task_name": task_name if registry.is_outside(task_name) else task_name.lower(),
-        "flags": dataclasses.asdict(options),
-        "versions": package_versions(),
-    }
-    return json.dumps(record, indent=2).encode()
+def _record(options: ExportOptions | FineTuningOptions, task_name: str, task: ServedTask) -> bytes:
+    """Returns the content of export.json: the settings for clients, and the flags to repeat the export with."""
+    reading = ("max_seq_length", "do_lower_case", "strip_accents", "export_text")
+    record = Record(
+        task_name=registry.canonical_name(task_name),
+        family=registry.family_of(task_name),
+        settings={name: getattr(options, name) for name in reading} | task.settings(),
+        flags=dataclasses.asdict(options),
+        versions=package_versions(),
+    )
+    return json.dumps(record._asdict(), indent=2).encode()

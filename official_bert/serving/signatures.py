@@ -1,7 +1,7 @@
 """The signatures of a SavedModel of tensors: ids or serialized tf.Examples in, a task's outputs out.
 
-Only ops of TensorFlow itself, so that every server loads them. What would give wrong numbers is refused in the graph: a
-server hands the sentence to its client.
+They use only ops of TensorFlow itself, so every server can load them. The graph refuses inputs that would give wrong
+outputs, and a server passes its error message to the client.
 """
 
 from collections.abc import Callable
@@ -9,10 +9,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from official_bert.config import BertConfig
-from official_bert.modeling.task_models import ENCODER_INPUTS
+from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 
 PADDING_ID = 0
-POSITIONS = "masked_lm_positions"
 
 Features = dict[str, tf.Tensor]
 Outputs = Callable[[Features], dict[str, tf.Tensor]]
@@ -21,21 +20,21 @@ Outputs = Callable[[Features], dict[str, tf.Tensor]]
 def tensor_signatures(
     outputs: Outputs, config: BertConfig, num_choices: int | None = None
 ) -> dict[str, Callable]:
-    """The signatures that every exported model has, all with the same outputs.
+    """Returns the signatures that every export of tensors has, all with the same outputs.
 
     - `serving_default`: `input_ids`, `input_mask`, `segment_ids`, int32[batch, length].
-    - `serving_ids`: `input_ids` alone; id 0 is padding, and all of it is one segment.
-    - `serving_examples`: `examples`, string[batch], records as the training files have them, of any length each; other
-      features than the three are not read.
+    - `serving_ids`: `input_ids` alone; id 0 is padding, and all tokens are in segment 0.
+    - `serving_examples`: `examples`, string[batch], records in the form of the training files, of any length; only the
+      three encoder features are read.
 
     Args:
-        outputs: the three encoder features to a dict of [batch, ...].
-        config: of the encoder, whose limits are checked.
-        num_choices: of every example of a task of choices, whose features are [batch, choices, length] and whose
-            records hold the choices one after the other; None for other tasks.
+        outputs: a function from the three encoder features to a dict of [batch, ...].
+        config: the configuration of the encoder, whose limits are checked.
+        num_choices: number of choices of every example of a multiple-choice task, whose features are [batch, choices,
+            length] and whose records contain the choices one after another; None for other tasks.
 
     Returns:
-        A tf.function by name of the signature.
+        The tf.functions by name of the signature.
     """
     shape = [None, None] if num_choices is None else [None, None, None]
     specs = {name: tf.TensorSpec(shape, tf.int32, name) for name in ENCODER_INPUTS}
@@ -64,33 +63,35 @@ def tensor_signatures(
     }
 
 
-def masked_signature(outputs: Outputs, config: BertConfig) -> Callable:
-    """A signature on the three encoder features and `masked_lm_positions`, int32[batch, predictions].
+def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
+    """Returns a signature of the three encoder features and `masked_lm_positions`, int32[batch, predictions].
 
     Args:
-        outputs: the four features to a dict of [batch, ...].
-        config: of the encoder.
+        outputs: a function from the four features to a dict of [batch, ...].
+        config: the configuration of the encoder.
     """
-    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in (*ENCODER_INPUTS, POSITIONS)]
+    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)]
 
     @tf.function(input_signature=specs)
-    def serving_masked(input_ids, input_mask, segment_ids, masked_lm_positions):
+    def with_positions(input_ids, input_mask, segment_ids, masked_lm_positions):
         features = checked(
             {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}, config
         )
-        inside = _within(POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1], "the length of input_ids")
+        inside = _within(
+            MASKED_LM_POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1], "the length of input_ids"
+        )
         with tf.control_dependencies([inside]):
-            return outputs(features | {POSITIONS: tf.identity(masked_lm_positions)})
+            return outputs(features | {MASKED_LM_POSITIONS: tf.identity(masked_lm_positions)})
 
-    return serving_masked
+    return with_positions
 
 
 def checked(features: Features, config: BertConfig) -> Features:
-    """The encoder's features, of which nothing is computed unless all of them are within the model's limits.
+    """Returns the encoder features with assertions that all of them are within the model's limits.
 
     Args:
-        features: the three of them, int32[..., length] each.
-        config: of the encoder.
+        features: the three encoder features, int32[..., length] each.
+        config: the configuration of the encoder.
     """
     shape = tf.shape(features["input_ids"])
     length, longest = shape[-1], config.max_position_embeddings
@@ -111,7 +112,7 @@ def checked(features: Features, config: BertConfig) -> Features:
 
 
 def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
-    """The encoder's features of serialized tf.Examples, padded with 0 to the longest.
+    """Parses serialized tf.Examples to the encoder features, padded with 0 to the longest example.
 
     Args:
         examples: string[batch].
@@ -141,7 +142,7 @@ def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
     features = {}
     with tf.control_dependencies(fits):
         for name, rows in ragged.items():
-            values = tf.saturate_cast(rows.flat_values, tf.int32)  # what does not fit is out of range
+            values = tf.saturate_cast(rows.flat_values, tf.int32)  # larger values stay outside the limits
             dense = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False).to_tensor()
             if num_choices is not None:
                 dense = tf.reshape(dense, [tf.shape(examples)[0], num_choices, tf.shape(dense)[1]])
@@ -150,7 +151,7 @@ def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
 
 
 def _within(name: str, values: tf.Tensor, limit: int | tf.Tensor, limit_name: str = "") -> tf.Operation:
-    """An assertion that all of int32 values lie in [0, limit)."""
+    """Returns an assertion that all int32 values lie in [0, limit)."""
     lowest, highest = tf.reduce_min(values), tf.reduce_max(values)
     sentence = f"{name} must be at least 0 and below {limit_name or limit}, the lowest and the highest are"
     return tf.debugging.Assert((lowest >= 0) & (highest < limit), [sentence, lowest, highest])

@@ -1,6 +1,6 @@
 """The signatures of a SavedModel that reads raw text: strings in, a task's answers out.
 
-Such a model needs tensorflow_text's ops wherever it is loaded, so it is a SavedModel of its own.
+Such a model can only be loaded with the ops of tensorflow_text, so it is a separate SavedModel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +14,11 @@ Answer = Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
 
 
 def text_signature(inputs: TextInputs, answer: Answer) -> Callable:
-    """A tf.function of strings.
+    """Returns a tf.function of strings.
 
     Args:
-        inputs: what it takes; the first dimension is the batch.
-        answer: strings by name to a dict of [batch, ...].
+        inputs: the names and shapes of its inputs; the first dimension is the batch.
+        answer: a function from strings by name to a dict of [batch, ...].
     """
     specs = {name: tf.TensorSpec(shape, tf.string, name) for name, shape in inputs.items()}
 
@@ -37,6 +37,6 @@ def text_signature(inputs: TextInputs, answer: Answer) -> Callable:
 
 
 def text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
-    """Strings for the warm-up: one example with texts of `length` words, one of which is masked."""
+    """Makes the strings for the warm-up: one example whose texts have `length` words, of which one is [MASK]."""
     text = b"[MASK]" + b" a" * (length - 1)
     return {name: np.full((1, *shape[1:]), text, object) for name, shape in inputs.items()}

@@ -1,7 +1,7 @@
-"""Requests that a server answers for itself before it takes any: the first ones are slow.
+"""Writes warm-up requests, which a server runs before it accepts requests, because the first ones are slow.
 
-In: signatures with inputs. Out: the file assets.extra/tf_serving_warmup_requests, records of TensorFlow Serving's
-PredictionLog, written without its package.
+In: signatures with inputs. Out: the file assets.extra/tf_serving_warmup_requests of TensorFlow Serving's PredictionLog
+records, encoded without its package.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,34 +11,34 @@ import tensorflow as tf
 
 from official_bert.data.records.examples import encode_examples, varint
 from official_bert.data.records.framing import frame
-from official_bert.modeling.task_models import ENCODER_INPUTS
+from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 
 FILE = "assets.extra/tf_serving_warmup_requests"
 Request = tuple[str, Mapping[str, np.ndarray]]
 
-# Numbers of the fields: PredictionLog.predict_log, PredictLog.request, PredictRequest.model_spec and .inputs,
+# Field numbers: PredictionLog.predict_log, PredictLog.request, PredictRequest.model_spec and .inputs,
 # ModelSpec.signature_name, key and value of a map's entry.
 _PREDICT_LOG, _REQUEST, _MODEL_SPEC, _INPUTS, _SIGNATURE_NAME, _KEY, _VALUE = 6, 1, 1, 2, 3, 1, 2
 
 
 def warmup_records(requests: Iterable[Request]) -> bytes:
-    """The content of the file.
+    """Returns the content of the file.
 
     Args:
-        requests: name of a signature, and its inputs by name.
+        requests: pairs of the name of a signature and its inputs by name.
     """
     return b"".join(frame(_prediction_log(signature, inputs)) for signature, inputs in requests)
 
 
-def masked_request(length: int) -> Request:
-    """A request for the signature of masked words: one example of `length` tokens, one of which is masked."""
+def position_request(signature: str, length: int) -> Request:
+    """Makes a request for a signature that reads positions: one example of `length` tokens, with one position."""
     ones, zeros = np.ones((1, length), np.int32), np.zeros((1, length), np.int32)
     features = dict(zip(ENCODER_INPUTS, (ones, ones, zeros), strict=True))
-    return "serving_masked", features | {"masked_lm_positions": zeros[:, :1]}
+    return signature, features | {MASKED_LM_POSITIONS: zeros[:, :1]}
 
 
 def tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:
-    """One request for each signature of `tensor_signatures`: a single example of `length` tokens."""
+    """Makes a request for each signature of `tensor_signatures`: a single example of `length` tokens."""
     shape = (1, length) if num_choices is None else (1, num_choices, length)
     ones, zeros = np.ones(shape, np.int32), np.zeros(shape, np.int32)
     features = dict(zip(ENCODER_INPUTS, (ones, ones, zeros), strict=True))
@@ -59,5 +59,5 @@ def _prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of protobuf's type 2: a message or a string."""
+    """Encodes a field of protobuf's wire type 2: a message or a string."""
     return bytes((number << 3 | 2,)) + varint(len(content)) + content

@@ -1,1 +1,1 @@
-"""What models are trained for: objectives, metrics and files of each task."""
+"""The tasks that models are trained for: the objective, metrics and files of each task."""

@@ -1,88 +1,264 @@
-"""The contract of a fine-tuning task: what the runner asks of it, and nothing else.
+"""The contract of a task over its whole life. Code outside a task's own folder or file uses only this contract.
 
-A task is one class like this. It hands the runner data sets (as numbers, without padding), a model, the loss of a
-batch, what to keep of each prediction, metrics, and what an export answers. docs/adding_a_task.md makes one.
+    files of a set --read--> examples --encode--> EncodedSet          the input of training, evaluation and prediction
+    build_model, losses, weights, outputs, metrics                    the computations
+    write_predictions                                                 the files of predictions
+    serving_outputs, serving_text, settings                           the answers and the record of an export
+    client                                                            the requests of predict.py and Predictor
+
+`fine_tune` trains a `Task`. A `ServedTask`, such as a pre-trained model, can only be exported.
+docs/adding_a_task.md shows how to write a task outside this package.
 """
 
 from __future__ import annotations
 
+import abc
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from official_bert import files
+from official_bert.errors import InputError
+from official_bert.features import EncodedSet
+from official_bert.tasks.clients import Client, ServedModel, TextClient
+from official_bert.tokenization import FullTokenizer
 
-class EncodedSet(Protocol):
-    """A data set as a model reads it.
+if TYPE_CHECKING:
+    from official_bert.config import BertConfig
+
+ORIGINAL_BUFFER_SIZE = 100  # the size of the original's shuffle buffer, in examples
+LABELS_FILE = "labels.txt"  # in the order of the outputs; beside a checkpoint and in an export
+
+# Values by flag name: the flags of a script, or the settings that an export has recorded. The extra key
+# `checkpoint_labels` holds the labels of the checkpoint that a run starts from, None if they are unknown.
+Settings = Mapping[str, Any]
+
+
+class DataFiles(NamedTuple):
+    """The location of a run's files: a folder in which the task knows the file names, or a path for each file.
 
     Attributes:
-        lengths: int[n], tokens of each example.
+        data_dir: the folder; None if each file has a path of its own.
+        named: set (train, dev, test) -> path of its file; None or absent for the file in the folder.
     """
 
-    lengths: np.ndarray
+    data_dir: str | None = None
+    named: Mapping[str, str | None] = MappingProxyType({})
 
-    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """A batch: the examples `rows`, int[b], padded to `length`; values [b, ...]."""
+    def path(self, set_name: str, names: Sequence[str]) -> str:
+        """Returns the path of a set's file.
+
+        Args:
+            set_name: train, dev or test.
+            names: the names that the file may have in the folder; the first existing one is taken.
+
+        Raises:
+            InputError: neither a file nor a folder was given, or the folder has none of several possible files.
+        """
+        if given := self.named.get(set_name):
+            return given
+        if not self.data_dir:
+            raise InputError(f"--{set_name}_file: must be given, or --data_dir")
+        paths = [os.path.join(self.data_dir, name) for name in names]
+        found = next(filter(files.exists, paths), None)
+        if found is None and len(names) > 1:
+            raise InputError(f"{self.data_dir}: has neither {' nor '.join(names)}; check --data_dir")
+        return found or paths[0]
 
 
-@runtime_checkable
-class Task(Protocol):
-    """A task.
+class ServedTask(abc.ABC):
+    """A task whose model can be exported: the methods that export_saved_model.py, Predictor and predict.py use.
 
     Attributes:
-        main_metric: key of `metrics` by which checkpoints are compared; higher is better.
-        untrained: what names of weights that no output reads begin with: they receive no gradient.
-        labels: in the order of the model's outputs; None where there are none.
-        num_choices: texts or pairs of an example, whose features are [B, choices, S]; None where they are [B, S].
+        labels: the labels in the order of the model's outputs; None if the task has none, or while they are unknown.
+        num_choices: number of texts or pairs of each example, whose features are [B, choices, S]; None for tasks whose
+            features are [B, S].
+        unused_weights: name prefixes of the weights that no output reads; they receive no gradient.
+        text_inputs: names of the strings of a request -> their shapes, such as [None] or [None, choices]; empty if the
+            task has no export that reads text.
+    """
+
+    labels: Sequence[str] | None = None
+    num_choices: int | None = None
+    unused_weights: Sequence[str] = ()
+    text_inputs: Mapping[str, Sequence[int | None]] = MappingProxyType({})
+
+    @classmethod
+    def from_settings(cls, variant: Any, settings: Settings) -> Self:
+        """Makes the task of a run or of an export.
+
+        Args:
+            variant: the entry of the registry's table that distinguishes this task from others of its class; None for
+                `module:Class`.
+            settings: the flags of the script by name; flags that the script does not have are absent.
+
+        Raises:
+            InputError: the settings contradict each other.
+        """
+        return cls()
+
+    def for_checkpoint(
+        self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
+    ) -> ServedTask:
+        """Returns the part of the task that a checkpoint can serve: the checkpoint may lack a head, for example.
+
+        Args:
+            names: TF1 names of the checkpoint's variables.
+            tokenizer: the tokenizer with the vocabulary.
+            config: the configuration of the encoder.
+        """
+        return self
+
+    @abc.abstractmethod
+    def build_model(self, config: BertConfig, use_one_hot_embeddings: bool):
+        """Returns a Keras model with initial weights: model(features, training, dropout_seed) -> its outputs."""
+
+    @abc.abstractmethod
+    def serving_outputs(self, model, features: dict) -> dict:
+        """Returns the outputs of an export of tensors: a dict of tensors [B, ...], which may contain strings.
+
+        Args:
+            model: the model of the task.
+            features: the three encoder features, int32[B, S] each, without labels.
+        """
+
+    def position_signatures(self, model) -> dict[str, Callable[[dict], dict]]:
+        """Returns further signatures of an export of tensors, which also read `masked_lm_positions`, int32[B, P].
+
+        By name; each signature is a function from the encoder's features and the positions to a dict of [B, ...].
+        """
+        return {}
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        """Returns the outputs of an export of text: a dict of tensors [B, ...].
+
+        Args:
+            model: the model of the task.
+            texts: string tensors by name, as in `text_inputs`.
+            reader: a data.text.graph_inputs.TextReader, which makes encoder features of the strings.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has text_inputs, but no method serving_text")
+
+    def text_signatures(self, model, reader) -> dict[str, Callable[[dict], dict]]:
+        """Returns further signatures of an export of text, by name: functions of `texts` as in `serving_text`."""
+        return {}
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings that an export records for its client, as JSON values by flag name.
+
+        They are the values that the model was built with, after defaults and tuning.
+        """
+        return {}
+
+    @classmethod
+    def client(cls, model: ServedModel, settings: Settings) -> Client:
+        """Returns the client with which predict.py and Predictor send requests to an export of this task.
+
+        Args:
+            model: the export.
+            settings: the settings that the export has recorded, updated with the flags of predict.py; they include
+                `labels`.
+
+        Raises:
+            InputError: the export cannot be used with these settings.
+        """
+        return TextClient(model, tuple(cls.text_inputs))
+
+
+class Task(ServedTask):
+    """A task that can be fine-tuned.
+
+    Attributes:
+        main_metric: key of `metrics` by which checkpoints and runs are compared; higher is better.
+        shuffle_buffer_size: size of the buffer from which training examples are drawn; 0 shuffles the whole set for
+            each epoch. ORIGINAL_BUFFER_SIZE for the original's tasks.
+        loss_reads_padding: whether the length to which a training batch is padded changes the loss.
+        record_files: set -> stem of the record file that a run writes for it, as the original's scripts did.
     """
 
     main_metric: str
-    untrained: tuple[str, ...]
-    labels: Sequence[str] | None
-    num_choices: int | None
+    shuffle_buffer_size: int = 0
+    loss_reads_padding: ClassVar[bool] = False
+    record_files: ClassVar[Mapping[str, str]] = {}
 
-    def build_model(self, config, use_one_hot_embeddings: bool):
-        """A Keras model with fresh weights: model(features, training, dropout_seed) -> its outputs."""
+    @abc.abstractmethod
+    def read(self, data_files: DataFiles, set_name: str) -> dict[str, Any]:
+        """Reads all sets of a name: suffix of the result files -> examples, where "" is the suffix of the first set.
 
-    def losses(self, model, features: dict):
-        """The loss of each example or token, float32[N]; the calls of `model` have dropout in training."""
-
-    def weights(self, features: dict):
-        """How much each of those losses counts, float32[N]; known before the model runs."""
-
-    def outputs(self, model, features: dict) -> dict:
-        """What prediction keeps of each example, its loss included: a dict of [B, ...]."""
-
-    def serving_outputs(self, model, features: dict) -> dict:
-        """What a server answers: a dict of tensors [B, ...], strings among them; `features` are the encoder's alone."""
-
-    def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """The official metrics of a set from the outputs of all its examples, in its order."""
-
-
-@runtime_checkable
-class TextTask(Protocol):
-    """What a task has besides if an export of it can read raw text.
-
-    Attributes:
-        text_inputs: names of the strings of a request -> their shapes, such as [None] or [None, choices].
-    """
-
-    text_inputs: Mapping[str, Sequence[int | None]]
-
-    def serving_text(self, model, texts: dict, reader) -> dict:
-        """What a server answers to text: a dict of tensors [B, ...].
+        Reading the training set may define the labels of the task. Test sets are read without labels.
 
         Args:
-            model: of the task.
-            texts: string tensors by name, as in `text_inputs`.
-            reader: a data.text_inputs.TextReader.
+            data_files: the files of the run.
+            set_name: train, dev or test.
+
+        Raises:
+            InputError: a file is missing or malformed.
+        """
+
+    @abc.abstractmethod
+    def encode(
+        self, examples: Any, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
+    ) -> EncodedSet:
+        """Encodes a set from `read` for the model; each example is tokenized once.
+
+        Raises:
+            InputError: an example cannot be encoded because its label is unknown, for example.
+        """
+
+    def counts(self, examples: Any, encoded: EncodedSet) -> dict[str, int]:
+        """Counts a training set by kind of example, as the log names it; the first kind defines an epoch."""
+        return {"": len(encoded.lengths)}
+
+    def record(self, encoded: EncodedSet, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Returns the features of the given examples for a record file."""
+        return encoded.features(rows, length)
+
+    @abc.abstractmethod
+    def losses(self, model, features: dict):
+        """Returns the loss of each example or token, float32[N]; calls of `model` apply dropout in training."""
+
+    @abc.abstractmethod
+    def weights(self, features: dict):
+        """Returns the weight of each of these losses, float32[N]; it must not depend on the model."""
+
+    @abc.abstractmethod
+    def outputs(self, model, features: dict) -> dict:
+        """Returns the outputs that an evaluation or a prediction keeps of each example: a dict of [B, ...].
+
+        If they include `loss`, float32[B], evaluations report the mean loss; `loss_weight`, float32[B], holds the
+        weights of this mean if they differ.
+        """
+
+    @abc.abstractmethod
+    def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+        """Computes the official metrics of a set from the outputs of all its examples, in its order."""
+
+    @abc.abstractmethod
+    def write_predictions(
+        self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""
+    ) -> dict[str, float] | None:
+        """Writes the prediction files of a test set.
+
+        Args:
+            output_dir: the folder of the files.
+            encoded: the set.
+            outputs: the outputs of all its examples, in its order.
+            suffix: the suffix of the set, for the names of the files.
+
+        Returns:
+            The metrics of a test set whose file has the true answers; None for other sets.
+
+        Raises:
+            InputError: a file cannot be written.
         """
 
 
 class TaskObjective:
-    """The weighted mean of a task's losses over a whole update, on every replica's share of it."""
+    """The weighted mean of a task's losses over a whole update, of which each replica computes its share."""
 
     sum_names = ("loss", "weighted_loss", "weight")
 
@@ -90,13 +266,13 @@ class TaskObjective:
         self.task, self.model = task, model
 
     def totals(self, features: dict) -> dict:
-        """The weights that the loss divides by."""
+        """Returns the sum of the weights, the denominator of the loss."""
         from keras import ops
 
         return {"weight": ops.sum(self.task.weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """This replica's share of the loss, float32[], and sums for the progress line."""
+        """Returns this replica's share of the loss, float32[], and the sums for the progress line."""
         from keras import ops
 
         model = functools.partial(self.model, training=dropout_seed is not None, dropout_seed=dropout_seed)
@@ -106,5 +282,5 @@ class TaskObjective:
         return loss, {"loss": loss, "weighted_loss": weighted, "weight": ops.sum(weights)}
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """The mean loss of some steps."""
+        """Returns the mean loss of several steps."""
         return {"loss": sums["loss"] / num_steps}

@@ -1,77 +1,106 @@
-"""Tasks by name: those of run_classifier.py, and whatever a module outside this package defines."""
+"""Finds every task of every script by its name, and tasks outside this package by `module:Class`.
+
+No other file knows the names of tasks. The classes of the families import Keras, so a class is imported only when a
+task of its family is made.
+"""
 
 import importlib
-from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from official_bert.errors import InputError
-from official_bert.options.classification import ClassificationOptions
-from official_bert.tasks.base import Task
+from official_bert.tasks.base import ServedTask, Settings
+from official_bert.tasks.choice import examples as choice
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.tasks.classification.xnli import XnliProcessor
 
-ORIGINAL_TASKS = ("cola", "mnli", "mrpc", "xnli")
+CLASSIFICATION = "classification"
 
-
-def _tsv(options: ClassificationOptions) -> DataProcessor:
-    return TsvProcessor(
-        options.text_a_column,
-        options.text_b_column,
-        options.label_column,
-        has_header=options.has_header,
-        labels=options.labels,
-        is_multi_label=options.multi_label,
-        label_separator=options.label_separator,
-        is_regression=options.regression,
-    )
-
-
-# By name in lower case, without hyphens and underscores; GLUE's tasks stand in glue.py.
-_PROCESSORS: dict[str, Callable[[ClassificationOptions], DataProcessor]] = {
-    "xnli": lambda options: XnliProcessor(options.xnli_language),
-    "tsv": _tsv,
+_FAMILIES = {
+    CLASSIFICATION: "official_bert.tasks.classification.task:ClassificationTask",
+    "choice": "official_bert.tasks.choice.task:ChoiceTask",
+    "tagging": "official_bert.tasks.tagging.task:TaggingTask",
+    "squad": "official_bert.tasks.squad.task:SquadTask",
+    "pretraining": "official_bert.tasks.pretraining.task:PretrainingTask",
 }
 
 
-def make_processor(options: ClassificationOptions) -> DataProcessor:
-    """The processor of --task_name.
+class _Entry(NamedTuple):
+    """A task in the table.
+
+    Attributes:
+        family: key of `_FAMILIES`.
+        variant: the value that distinguishes the task within its family; see ServedTask.from_settings.
+    """
+
+    family: str
+    variant: Any = None
+
+
+_TASKS = {
+    **{name: _Entry(CLASSIFICATION, processor) for name, processor in glue.PROCESSORS.items()},
+    "XNLI": _Entry(CLASSIFICATION, XnliProcessor),
+    "tsv": _Entry(CLASSIFICATION, TsvProcessor),
+    "swag": _Entry("choice", choice.SWAG),
+    "codah": _Entry("choice", choice.CODAH),
+    "ner": _Entry("tagging"),
+    "squad": _Entry("squad"),
+    "pretraining": _Entry("pretraining"),
+}
+
+
+def make_task(task_name: str, settings: Settings, family: str | None = None) -> ServedTask:
+    """Makes the task with a name.
+
+    Args:
+        task_name: the value of --task_name: a name of the table, in which case, hyphens and underscores are ignored, or
+            `module:Class`, the module as in an import statement.
+        settings: the flags of the script, by name.
+        family: the only family whose names are accepted; `module:Class` may belong to any family.
 
     Raises:
-        InputError: no such task, or one that is no processor.
+        InputError: there is no such task, or the settings do not fit it.
     """
-    if is_outside(options.task_name):
-        found = load(options.task_name)
-        if not isinstance(found, DataProcessor):
-            raise InputError(
-                f"--task_name={options.task_name}: is no DataProcessor; run the task's own script"
-            )
-        return found
-    name = glue.plain_name(options.task_name)
-    if name in _PROCESSORS:
-        return _PROCESSORS[name](options)
-    found = glue.find(name)
-    if found is None:
-        raise InputError(
-            f"Task not found: {options.task_name}; it is one of {', '.join((*glue.NAMES, *_PROCESSORS))}, or "
-            "module:Class"
-        )
-    return found()
+    if is_outside(task_name):
+        entry = _outside_entry(task_name)
+    else:
+        entry = _found(task_name)
+        if entry is None or family not in (None, entry.family):
+            names = [name for name, one in _TASKS.items() if family in (None, one.family)]
+            raise InputError(f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class")
+    return task_class(entry.family).from_settings(entry.variant, settings)
+
+
+def family_of(task_name: str) -> str:
+    """Returns the family of a task for `task_class`; for a task class outside this package it is `module:Class`."""
+    return (_outside_entry(task_name) if is_outside(task_name) else _found(task_name)).family
+
+
+def task_class(family: str) -> type[ServedTask]:
+    """Returns the class of a family's tasks.
+
+    Raises:
+        InputError: a `module:Class` cannot be loaded.
+    """
+    return load(_FAMILIES.get(family, family))
+
+
+def canonical_name(task_name: str) -> str:
+    """Returns the name of a task for the record of an export: `module:Class` unchanged, other names in lower case."""
+    return task_name if is_outside(task_name) else task_name.lower()
 
 
 def is_outside(task_name: str) -> bool:
-    """Whether a name is `module:Class`: a task that stands in no table here."""
+    """Tells whether a name is `module:Class`, a task outside this package."""
     return ":" in task_name
 
 
-def load(task_name: str) -> DataProcessor | Task:
-    """What a class makes that is defined outside this package.
-
-    Args:
-        task_name: `module:Class`, the module as in an import statement; the class is called without arguments.
+def load(task_name: str) -> type:
+    """Imports the class that `module:Class` names.
 
     Raises:
-        InputError: no such module or class, or one whose objects are no tasks.
+        InputError: there is no such module or class, or the class is no task.
     """
     module_name, _, class_name = task_name.partition(":")
     try:
@@ -79,18 +108,41 @@ def load(task_name: str) -> DataProcessor | Task:
     except (ModuleNotFoundError, ValueError) as error:  # ValueError: an empty name
         absent = getattr(error, "name", None) or module_name
         if not f"{module_name}.".startswith(f"{absent}."):
-            raise  # what the module imports is missing
+            raise  # a module that this module imports is missing
         raise InputError(
             f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
         ) from error
-    made_by, place = getattr(module, class_name, None), module.__spec__.origin or module_name
-    if not isinstance(made_by, type):
+    outside_class, location = getattr(module, class_name, None), module.__spec__.origin or module_name
+    if not isinstance(outside_class, type):
         raise InputError(
-            f"--task_name={task_name}: {place} defines no class {class_name!r}; correct the name"
+            f"--task_name={task_name}: {location} defines no class {class_name!r}; correct the name"
         )
-    found = made_by()
-    if not isinstance(found, DataProcessor | Task):
+    if not issubclass(outside_class, DataProcessor | ServedTask):
         raise InputError(
-            f"--task_name={task_name}: is neither a DataProcessor nor has it all that tasks/base.py asks of a task"
+            f"--task_name={task_name}: is neither a DataProcessor nor a Task of official_bert/tasks/base.py; inherit "
+            "from one of them"
         )
-    return found
+    missing = sorted(getattr(outside_class, "__abstractmethods__", ()))
+    if missing:
+        raise InputError(f"--task_name={task_name}: lacks {', '.join(missing)}; define what Task asks for")
+    return outside_class
+
+
+def _outside_entry(task_name: str) -> _Entry:
+    """Makes the entry of `module:Class`: a DataProcessor is a variant of classification, a Task a family of its own."""
+    outside_class = load(task_name)
+    return (
+        _Entry(CLASSIFICATION, outside_class)
+        if issubclass(outside_class, DataProcessor)
+        else _Entry(task_name)
+    )
+
+
+def _found(task_name: str) -> _Entry | None:
+    wanted = _plain(task_name)
+    return next((entry for name, entry in _TASKS.items() if _plain(name) == wanted), None)
+
+
+def _plain(task_name: str) -> str:
+    """Removes case, hyphens and underscores from a name."""
+    return task_name.lower().replace("-", "").replace("_", "")

@@ -1,1 +1,4 @@
-"""Strategies, the step and its loop, seeds, batches, prediction and reporting: handed functions, it knows no task."""
+"""Training for any task: distribution strategies, step and loop, seeds, batches, prediction and reporting.
+
+The modules receive functions and know no task.
+"""

@@ -1,4 +1,4 @@
-"""The batches of a training run: drawn on the host, handed out to the replicas, their position kept for resuming.
+"""The batches of a pre-training run: drawn on the host, split over the replicas, with a position to resume from.
 
 A plain host iterator can be saved and restored; an iterator of a distributed dataset cannot.
 """
@@ -14,21 +14,21 @@ class TrainingBatches:
     """An endless dataset, read some steps at a time.
 
     Attributes:
-        state: what a checkpoint keeps: the position, the run's `seed`, and the `key`.
-        key: of the dataset; a saved position fits a dataset of the same key only.
+        state: the state for a checkpoint: the position, the run's `seed`, and the `key`.
+        key: identifies the dataset; a saved position is valid only for the same key.
     """
 
     def __init__(
         self, dataset: tf.data.Dataset, strategy: tf.distribute.Strategy, most_steps: int, seed: int, key: int
     ):
-        """Starts at the dataset's beginning; restoring `state` goes to where it was saved.
+        """Starts at the first batch of the dataset; restoring `state` returns to the saved position.
 
         Args:
             dataset: batches of {name: [batch, ...]}, all of one shape.
-            strategy: whose replicas share each batch.
-            most_steps: the most that `draw` is asked for.
-            seed: of the run.
-            key: of the dataset.
+            strategy: the strategy whose replicas share each batch.
+            most_steps: the maximum of `draw`'s `num_steps`.
+            seed: the seed of the run.
+            key: the key of the dataset.
         """
         self.key = key
         self._iterator, self._strategy, self._most_steps = iter(dataset), strategy, most_steps
@@ -39,10 +39,10 @@ class TrainingBatches:
         )
 
     def draw(self, num_steps: int) -> dict:
-        """The next batches, one on the other.
+        """Draws the next batches and stacks them.
 
         Returns:
-            Per-replica values [most_steps, batch / replicas, ...], of which the first `num_steps` count.
+            Per-replica values [most_steps, batch / replicas, ...], of which the first `num_steps` are valid.
         """
         host = [next(self._iterator) for _ in range(num_steps)]
         host += host[-1:] * (self._most_steps - num_steps)  # never read: one shape means one trace

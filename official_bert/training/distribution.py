@@ -1,6 +1,6 @@
-"""The devices of a run: strategies from the flags, and host batches cut into the replicas' parts.
+"""Sets up the devices of a run: makes the strategy that the flags name, and splits batches over its replicas.
 
-A strategy is one function in `_STRATEGIES`, under its name in `options.distribution.STRATEGIES`.
+Each strategy is made by one function in `_STRATEGIES`, under its name in `options.distribution.STRATEGIES`.
 """
 
 from __future__ import annotations
@@ -17,34 +17,45 @@ from official_bert.options.distribution import DistributionOptions
 
 
 def strategy_name(options: DistributionOptions) -> str:
-    """The strategy that was asked for: by name, else tpu with --use_tpu, else one_device."""
+    """Returns the name of the strategy: --distribution_strategy, else tpu with --use_tpu, else one_device."""
     return options.distribution_strategy or ("tpu" if options.use_tpu else "one_device")
 
 
-def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Sets up the devices; the same flags give the same strategy again, since two in one process clash.
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Whether a strategy runs on TPU: batches then have one shape, and words are looked up by one-hot products."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
 
-    Call it before anything else in TensorFlow: the CPU cannot be split, and a TPU not initialised, later on.
+
+def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
+    """Sets up the devices and returns the strategy.
+
+    Equal flags give the same object again, because two strategies in one process conflict. Call this function before
+    any other use of TensorFlow: later, the CPU cannot be split, nor a TPU initialised.
 
     Raises:
-        InputError: the TPU cannot be found or reached, or has another number of cores.
+        InputError: the TPU cannot be found or reached, or it has another number of cores.
     """
     fields = dataclasses.fields(DistributionOptions)
-    return _made(DistributionOptions(**{field.name: getattr(options, field.name) for field in fields}))
+    return _cached_strategy(
+        DistributionOptions(**{field.name: getattr(options, field.name) for field in fields})
+    )
 
 
 @functools.cache
-def _made(options: DistributionOptions) -> tf.distribute.Strategy:
+def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     return _STRATEGIES[strategy_name(options)](options)
 
 
 def check_divides(batch_size: int, num_replicas: int, flag: str):
-    """Refuses a batch that the replicas cannot share evenly.
+    """Checks that the replicas can share a batch evenly.
 
     Args:
-        batch_size: examples of all replicas together.
-        num_replicas: that share them.
-        flag: where the batch size came from.
+        batch_size: the number of examples of all replicas together.
+        num_replicas: the number of replicas.
+        flag: the flag with the batch size, for the error message.
+
+    Raises:
+        InputError: num_replicas does not divide batch_size.
     """
     if batch_size % num_replicas:
         raise InputError(
@@ -59,13 +70,13 @@ def split_over_replicas(
     """Gives replica r the r-th part of every value.
 
     Args:
-        strategy: whose replicas share the batch.
+        strategy: the strategy of the replicas.
         batch: values whose dimension `axis` is the whole batch; [steps, batch, ...] when `axis` is 1.
-        axis: the dimension that is cut; its size is a multiple of the number of replicas.
+        axis: the dimension to split; its size is a multiple of the number of replicas.
 
     Returns:
-        The same keys with what `strategy.run` hands out, [steps, batch / replicas, ...] on each replica; the
-        values themselves when there is one replica.
+        The same keys with distributed values for `strategy.run`, [steps, batch / replicas, ...] on each replica. If
+        there is one replica, the values themselves.
     """
     num_replicas = strategy.num_replicas_in_sync
     if num_replicas == 1:
@@ -84,12 +95,12 @@ def split_over_replicas(
 
 
 def _one_device(_: DistributionOptions) -> tf.distribute.Strategy:
-    """The default strategy: the first GPU where there is one."""
+    """Returns the default strategy, which uses the first GPU if there is one."""
     return tf.distribute.get_strategy()
 
 
 def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
-    """All GPUs of this machine; logical CPUs where there is none, or where the CPU is split on purpose."""
+    """Returns a mirrored strategy of all GPUs; of logical CPUs if there is no GPU or --num_logical_cpus exceeds 1."""
     num_cpus = options.num_logical_cpus
     if num_cpus == 1 and tf.config.list_physical_devices("GPU"):
         return tf.distribute.MirroredStrategy()
@@ -100,7 +111,7 @@ def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
 
 
 def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
-    """The TPU that the original's flags name."""
+    """Returns the strategy of the TPU that the original's flags name."""
     address = options.tpu_name or options.master
     if not address:
         raise InputError(

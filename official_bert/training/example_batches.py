@@ -1,30 +1,32 @@
-"""Training batches of a data set that is in memory, in an order that follows from the seed.
+"""Makes training batches of a data set in memory, in an order that the seed determines.
 
-The position is a number of examples, so resuming is exact and costs no saved buffers.
+The position is the number of examples drawn so far, so a run resumes exactly, and a checkpoint stores no buffer.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
+from official_bert.features import EncodedSet
 from official_bert.training.distribution import split_over_replicas
 
 LENGTH_MULTIPLE = 8
 
 
 def example_order(num_examples: int, seed: int, buffer_size: int) -> Iterator[int]:
-    """Numbers of examples, without end.
+    """Yields indices of examples, without end.
 
     Args:
-        num_examples: of the set.
-        seed: of the run.
-        buffer_size: as in the original, where 100 examples are held back and the next is drawn among them, over and
-            over the set, so that passes blend at their borders; 0 shuffles the whole set anew for each pass.
+        num_examples: size of the set.
+        seed: the seed of the run.
+        buffer_size: size of the original's shuffle buffer: it holds this many examples, 100 in the original, and the
+            next example is drawn from it. The set is repeated without a break, so passes overlap; 0 shuffles the whole
+            set anew for each pass.
     """
     if not buffer_size:
         for epoch in itertools.count():
@@ -33,13 +35,13 @@ def example_order(num_examples: int, seed: int, buffer_size: int) -> Iterator[in
     upcoming = itertools.cycle(range(num_examples))
     held = list(itertools.islice(upcoming, buffer_size))
     while True:
-        for place in draws.integers(buffer_size, size=4096).tolist():
-            yield held[place]
-            held[place] = next(upcoming)
+        for slot in draws.integers(buffer_size, size=4096).tolist():
+            yield held[slot]
+            held[slot] = next(upcoming)
 
 
 def padded_length(longest: int, max_length: int) -> int:
-    """What a batch is padded to: the next multiple of 8, at most `max_length`."""
+    """Returns the length to which a batch is padded: the next multiple of 8, at most `max_length`."""
     return min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, max_length)
 
 
@@ -47,14 +49,13 @@ class ExampleBatches:
     """Batches of an encoded set.
 
     Attributes:
-        state: what a checkpoint keeps: the position, the run's seed and the key.
-        key: of the set and its reading; a saved position fits the same key only.
+        state: the state for a checkpoint: the position, the run's seed and the key.
+        key: identifies the set and how it is read; a saved position is valid only for the same key.
     """
 
     def __init__(
         self,
-        features: Callable[[np.ndarray, int], dict[str, np.ndarray]],
-        lengths: np.ndarray,
+        encoded: EncodedSet,
         strategy: tf.distribute.Strategy,
         batch_size: int,
         seed: int,
@@ -64,23 +65,24 @@ class ExampleBatches:
         most_steps: int,
         pad_to_longest: bool,
     ):
-        """Starts at the beginning.
+        """Starts at the first example.
 
         Args:
-            features: (rows, length) to a batch.
-            lengths: int[n], tokens of each example.
-            strategy: whose replicas share each batch.
+            encoded: the set.
+            strategy: the strategy whose replicas share each batch.
             batch_size: examples of an update, over all replicas.
-            seed: of the run.
+            seed: the seed of the run.
             buffer_size: as in `example_order`.
-            max_length: tokens that a batch is padded to at most.
-            most_steps: the most that `draw` is asked for.
-            pad_to_longest: pad to the longest example drawn instead.
+            max_length: the padded length in tokens, or its maximum with `pad_to_longest`.
+            most_steps: the maximum of `draw`'s `num_steps`.
+            pad_to_longest: pad each batch to its longest example.
         """
-        self._features, self._lengths, self._strategy = features, lengths, strategy
+        self._encoded, self._lengths, self._strategy = encoded, encoded.lengths, strategy
         self._batch_size, self._seed, self._buffer_size = batch_size, seed, buffer_size
         self._max_length, self._most_steps, self._pad_to_longest = max_length, most_steps, pad_to_longest
-        digest = hashlib.sha256(lengths.tobytes() + f"{batch_size} {buffer_size}".encode()).hexdigest()
+        digest = hashlib.sha256(
+            encoded.lengths.tobytes() + f"{batch_size} {buffer_size}".encode()
+        ).hexdigest()
         self.key = int(digest[:15], 16)
         self._position = tf.Variable(0, dtype=tf.int64)
         self.state = tf.train.Checkpoint(
@@ -94,14 +96,14 @@ class ExampleBatches:
         return example_order(len(self._lengths), self._seed, self._buffer_size)
 
     def draw(self, num_steps: int) -> dict | list[dict]:
-        """The next batches, one on the other; where each is padded to its longest example, one by one.
+        """Draws the next batches: stacked or, if each is padded to its longest example, as a list.
 
         Returns:
-            Per-replica values [most_steps, batch / replicas, ...], of which the first `num_steps` count, or
+            Per-replica values [most_steps, batch / replicas, ...], of which the first `num_steps` are valid, or
             `num_steps` batches of [1, batch / replicas, ...].
         """
         position = int(self._position.numpy())
-        if position != self._drawn:  # restored: go there
+        if position != self._drawn:  # a checkpoint was restored
             self._order = itertools.islice(self._fresh_order(), position, None)
         count = num_steps * self._batch_size
         rows = np.fromiter(itertools.islice(self._order, count), np.int64, count)
@@ -111,13 +113,13 @@ class ExampleBatches:
         rows = rows.reshape(num_steps, self._batch_size)
         if self._pad_to_longest:
             return [self._stacked(batch[None], int(self._lengths[batch].max())) for batch in rows]
-        # Steps beyond those asked for are never read: one shape means one trace.
+        # The steps beyond `num_steps` are never read; they keep the shape constant, so the loop is traced once.
         unread = np.repeat(rows[-1:], self._most_steps - num_steps, axis=0)
         return self._stacked(np.concatenate([rows, unread]), self._max_length)
 
     def _stacked(self, rows: np.ndarray, longest: int) -> dict:
-        """The batches of int[steps, batch] as per-replica values."""
-        features = self._features(rows.ravel(), padded_length(longest, self._max_length))
+        """Returns the batches of int[steps, batch] as per-replica values."""
+        features = self._encoded.features(rows.ravel(), padded_length(longest, self._max_length))
         stacked = {
             name: tf.convert_to_tensor(values.reshape(*rows.shape, *values.shape[1:]))
             for name, values in features.items()

@@ -1,4 +1,4 @@
-"""The training loop and the evaluation loop around a step."""
+"""The loops around a step for training and for evaluation."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ Sums = dict[str, float]
 
 
 class Evaluation(Protocol):
-    """Looks at the model in the middle of training.
+    """An evaluation of the model in the middle of training.
 
     Attributes:
-        every_steps: updates between two looks.
+        every_steps: updates between two evaluations.
     """
 
     every_steps: int
 
     def __call__(self, step: int) -> bool:
-        """Whether to stop here."""
+        """Evaluates the model at this step; returns whether training stops here."""
 
 
 def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[dict, int], Sums]:
-    """A function that makes several updates in one call into TensorFlow.
+    """Returns a function that makes several updates in one call into TensorFlow.
 
     Args:
-        strategy: whose replicas share each batch.
-        step: what every replica does with its part.
+        strategy: the strategy whose replicas share each batch.
+        step: the step that every replica runs on its part of a batch.
 
     Returns:
-        A function of what `ExampleBatches.draw` gives and how many steps that is; it returns the objective's sums over
-        them and all replicas.
+        A function of the result of `ExampleBatches.draw` and the number of its steps; it returns the objective's sums
+        over these steps and all replicas.
     """
 
-    # AutoGraph has nothing to convert in a model and takes a third of the time of a trace.
+    # A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of a trace.
     @tf.autograph.experimental.do_not_convert
     def one_step(batches, index):
         def replica_step(batches, index):
@@ -70,12 +70,12 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
 def traced_once(
     strategy: tf.distribute.Strategy, function: Callable[[dict], dict], num_fixed_axes: int
 ) -> Callable[[dict], dict]:
-    """A tf.function of a batch that is traced once whatever the length of the batches; on several replicas twice.
+    """Returns a tf.function that is traced once for batches of any length, or twice with several replicas.
 
     Args:
-        strategy: whose replicas share each batch.
-        function: of {name: tensor}; a loop in it is unrolled.
-        num_fixed_axes: of the tensors, from the left, whose sizes never change.
+        strategy: the strategy whose replicas share each batch.
+        function: a function of a batch {name: tensor}; tracing unrolls its loops.
+        num_fixed_axes: number of leading axes of the tensors whose sizes never change.
     """
     traced = None
 
@@ -83,7 +83,7 @@ def traced_once(
         nonlocal traced
         if traced is None:
             signature = None
-            if strategy.num_replicas_in_sync == 1:  # other values fit no signature
+            if strategy.num_replicas_in_sync == 1:  # per-replica values cannot be described by a signature
                 signature = [{name: _spec(tensor, num_fixed_axes) for name, tensor in batch.items()}]
             traced = tf.function(function, signature, autograph=False, reduce_retracing=signature is None)
         return traced(batch)
@@ -109,23 +109,23 @@ def train(
     save: Callable[[int], None],
     evaluation: Evaluation | None = None,
 ):
-    """Updates until `num_train_steps`; a loop on the device never crosses a log point, checkpoint or evaluation.
+    """Trains until `num_train_steps`; no device loop crosses a log point, a checkpoint or an evaluation.
 
     Args:
-        run_steps: what `compiled_steps` gives.
-        draw: the next n batches, as `run_steps` takes them.
+        run_steps: a function from `compiled_steps`.
+        draw: returns the next n batches in the form that `run_steps` expects.
         first_step: updates made by earlier runs.
         num_train_steps: updates in total.
-        steps_per_loop: the most updates in one call into TensorFlow.
-        log_every_steps: `report` is called at its multiples and at the end.
-        save_every_steps: `save` is called at its multiples and at the end.
+        steps_per_loop: the maximum number of updates in one call into TensorFlow.
+        log_every_steps: `report` is called at the multiples of this number and at the end.
+        save_every_steps: `save` is called at the multiples of this number and at the end.
         report: receives the step, the steps since the last report and their sums.
         save: receives the step.
-        evaluation: called at multiples of its `every_steps` and at the end, each time after `save`; and for the
-            step that an earlier run ended with, which may have been killed before it was evaluated.
+        evaluation: called at multiples of its `every_steps` and at the end, each time after `save`; also at
+            `first_step`, because an earlier run may have been killed before it evaluated that step.
 
     Raises:
-        Diverged: the loss is no longer finite. Nothing is saved after that.
+        Diverged: the loss is not finite. Nothing is saved after that.
     """
 
     def is_due(step: int, every_steps: int) -> bool:
@@ -163,13 +163,13 @@ def train(
 def evaluate(
     strategy: tf.distribute.Strategy, objective: Objective, batches: Iterator[dict], num_batches: int
 ) -> Sums:
-    """Sums of the objective over `num_batches` batches of per-replica features.
+    """Sums the objective's values over `num_batches` batches of per-replica features.
 
     Args:
-        strategy: whose replicas share each batch.
-        objective: what is measured.
+        strategy: the strategy whose replicas share each batch.
+        objective: the objective that computes the values.
         batches: per-replica features [batch / replicas, ...].
-        num_batches: how many of them are read.
+        num_batches: number of batches that are read.
     """
 
     @tf.function

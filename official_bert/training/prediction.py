@@ -1,4 +1,4 @@
-"""What a model gives for every example of a set, gathered on the host in the order of the set."""
+"""Computes the outputs of a model for every example of a set, gathered on the host in the order of the set."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from official_bert.features import EncodedSet
 from official_bert.training.distribution import split_over_replicas
 from official_bert.training.example_batches import padded_length
 from official_bert.training.loop import traced_once
@@ -15,11 +16,11 @@ from official_bert.training.loop import traced_once
 def compiled_outputs(
     strategy: tf.distribute.Strategy, outputs: Callable[[dict], dict]
 ) -> Callable[[dict], dict]:
-    """A function from a batch, split over the replicas, to its outputs on all of them together.
+    """Returns a function from a batch, split over the replicas, to the gathered outputs of all replicas.
 
     Args:
-        strategy: whose replicas share each batch.
-        outputs: a batch to a dict of [batch, ...]; run in replica context.
+        strategy: the strategy whose replicas share each batch.
+        outputs: a function from a batch to a dict of [batch, ...], which runs in replica context.
     """
 
     def gathered(batch):
@@ -32,37 +33,38 @@ def compiled_outputs(
 def predict(
     run: Callable[[dict], dict],
     strategy: tf.distribute.Strategy,
-    features: Callable[[np.ndarray, int], dict[str, np.ndarray]],
-    lengths: np.ndarray,
+    encoded: EncodedSet,
     batch_size: int,
     max_length: int,
     pad_to_longest: bool,
 ) -> dict[str, np.ndarray]:
-    """Runs a model over a set, the last batch included.
+    """Runs a model over a set, including the incomplete last batch.
 
     Args:
-        run: what `compiled_outputs` gives.
-        strategy: whose replicas share each batch.
-        features: (rows, length) to a batch.
-        lengths: int[n], tokens of each example; n > 0.
+        run: a function from `compiled_outputs`.
+        strategy: the strategy whose replicas share each batch.
+        encoded: the set, with at least one example.
         batch_size: examples of a batch, over all replicas.
-        max_length: tokens that a batch is padded to at most.
-        pad_to_longest: put examples of like length together and pad to the longest of them.
+        max_length: the maximum padded length of a batch, in tokens.
+        pad_to_longest: group examples by length and pad each batch to its longest example.
 
     Returns:
-        A dict of arrays [n, ...]; an output [batch, length, ...] becomes as long as the longest batch, the rest is 0.
+        A dict of arrays [n, ...]; an output [batch, length, ...] has the length of the longest batch, filled with 0.
     """
 
-    # The longest first: the arrays are made as long as they must be.
+    lengths = encoded.lengths
+    # The longest come first, so the first batch determines the length of the output arrays.
     order = np.argsort(-lengths, kind="stable") if pad_to_longest else np.arange(len(lengths))
     found: dict[str, np.ndarray] = {}
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         length = padded_length(int(lengths[rows].max()), max_length) if pad_to_longest else max_length
-        # Replicas share every batch evenly: the last one is filled up, and what fills it is cut off again.
+        # Every batch is split evenly, so repeated rows complete the last batch, and their outputs are cut off again.
         missing = -len(rows) % strategy.num_replicas_in_sync
         filled = np.concatenate([rows, np.repeat(rows[-1:], missing)])
-        batch = {name: tf.convert_to_tensor(values) for name, values in features(filled, length).items()}
+        batch = {
+            name: tf.convert_to_tensor(values) for name, values in encoded.features(filled, length).items()
+        }
         for name, value in run(split_over_replicas(strategy, batch, axis=0)).items():
             value = np.asarray(value)[: len(rows)]
             if name not in found:

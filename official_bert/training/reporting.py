@@ -1,6 +1,6 @@
-"""What a run tells people: progress lines, TensorBoard scalars, eval_results.txt and the record of the run.
+"""Reports of a run: progress lines, TensorBoard scalars, eval_results.txt and the record of the run.
 
-Everything goes into `output_dir`; metrics come in as {name: number}, whatever the task.
+In: the metrics of any task as {name: number}. Out: log lines, and files in `output_dir`.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from absl import logging
 
 from official_bert import __version__, files
 
-_THRESHOLDS = ("_thresh", "_threshold")  # the ends of their names
+_THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
 
 class ProgressReporter:
-    """One log line and one set of TensorBoard scalars a report.
+    """Writes one log line and one set of TensorBoard scalars for each report.
 
         step 200/1000  loss 6.51  mlm_accuracy 0.08  ...  120.3 examples/s  00:12:33 left
 
-    Speed and time left are those since the last report, pauses for checkpoints included. The first call into
-    TensorFlow, which compiles, does not count where `watching` sees it; a report with nothing else to go by leaves
-    both out.
+    The speed and the time left are computed from the interval since the last report, pauses for checkpoints included.
+    The first call into TensorFlow, which compiles, does not count if `watching` wraps it; a report after that call
+    alone contains neither speed nor time left.
     """
 
     def __init__(self, output_dir: str, num_train_steps: int, batch_size: int, first_step: int):
         """Starts the clock.
 
         Args:
-            output_dir: where TensorBoard's events go.
-            num_train_steps: updates in total.
-            batch_size: examples in an update.
-            first_step: updates made by earlier runs.
+            output_dir: the folder of TensorBoard's event files.
+            num_train_steps: the total number of updates.
+            batch_size: the number of examples of an update.
+            first_step: the number of updates that earlier runs made.
         """
         self._num_train_steps, self._batch_size = num_train_steps, batch_size
         self._writer = tf.summary.create_file_writer(output_dir)
@@ -49,7 +49,7 @@ class ProgressReporter:
         self._start_interval(first_step)
 
     def watching(self, run_steps: Callable) -> Callable:
-        """Wraps `run_steps(batches, num_steps)`: the clock starts anew when its first call is over."""
+        """Wraps `run_steps(batches, num_steps)` so that the clock starts anew after its first call."""
 
         def watched(batches, num_steps):
             results = run_steps(batches, num_steps)
@@ -64,8 +64,8 @@ class ProgressReporter:
         """Logs a line and writes the scalars.
 
         Args:
-            step: updates made so far.
-            metrics: over the steps since the last report, in the order of the line.
+            step: the number of updates made so far.
+            metrics: the metrics of the steps since the last report, in the order of the line.
         """
         fields = [f"step {step}/{self._num_train_steps}"]
         fields += [f"{name} {value:.4g}" for name, value in metrics.items()]
@@ -84,16 +84,16 @@ class ProgressReporter:
 
 
 def write_eval_results(output_dir: str, results: Mapping[str, float], step: int, suffix: str = ""):
-    """Writes eval_results.txt as the original does, logs it, and gives TensorBoard the scalars under eval/.
+    """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars under eval/.
 
     Args:
-        output_dir: of the run.
-        results: metrics by name; `global_step` is added.
-        step: updates made so far.
-        suffix: of a second set's names: "_mm" gives eval_results_mm.txt and eval_mm/.
+        output_dir: the output folder of the run.
+        results: the metrics by name; `global_step` is added.
+        step: the number of updates made so far.
+        suffix: a suffix of the names for a second set: "_mm" gives eval_results_mm.txt and eval_mm/.
     """
     numbers_by_name = sorted({**results, "global_step": step}.items())
-    lines = [f"{name} = {_as_printed(name, value)}" for name, value in numbers_by_name]
+    lines = [f"{name} = {_format_number(name, value)}" for name, value in numbers_by_name]
     logging.info("***** Eval results *****")
     for line in lines:
         logging.info("  %s", line)
@@ -103,19 +103,19 @@ def write_eval_results(output_dir: str, results: Mapping[str, float], step: int,
 
 
 def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
-    """Writes TensorBoard scalars of a step into a folder."""
+    """Writes the TensorBoard scalars of a step to a folder."""
     _write_scalars(tf.summary.create_file_writer(folder), scalars, step)
 
 
 def write_run_record(output_dir: str, script: str, options, seed: int, strategy: tf.distribute.Strategy):
-    """Adds what is needed to repeat the run to output_dir/runs.jsonl, one line a run.
+    """Appends a line to output_dir/runs.jsonl that contains everything needed to repeat the run.
 
     Args:
-        output_dir: of the run.
-        script: name of the script.
-        options: dataclass of its flags.
-        seed: of the run, given or drawn.
-        strategy: that it runs on.
+        output_dir: the output folder of the run.
+        script: the name of the script.
+        options: the dataclass of its flags.
+        seed: the seed of the run, given or drawn.
+        strategy: the distribution strategy of the run.
     """
     record = {
         "script": script,
@@ -132,7 +132,7 @@ def write_run_record(output_dir: str, script: str, options, seed: int, strategy:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of what computes."""
+    """Returns the versions of Python and of the packages that affect the numbers."""
     return {
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
@@ -154,12 +154,12 @@ def _hours(secs: int) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}:{secs:02}"
 
 
-def _as_printed(name: str, value) -> str:
-    """Integers as they are, other numbers as float32, the original's metric type; but thresholds whole.
+def _format_number(name: str, value) -> str:
+    """Writes a number of eval_results.txt: as float32, the original's metric type, but integers and thresholds exactly.
 
-    A threshold is given back to a script, and is one of the odds that are compared with it: rounded, it would change
-    sides.
+    Users pass a threshold back to a script, which compares it with scores. The threshold is itself one of these
+    scores, so a rounded one could change the result of that comparison.
     """
     if isinstance(value, numbers.Integral):
         return str(int(value))
-    return repr(float(value)) if name.endswith(_THRESHOLDS) else str(np.float32(value))
+    return repr(float(value)) if name.endswith(_THRESHOLD_SUFFIXES) else str(np.float32(value))

@@ -1,4 +1,4 @@
-"""The seeds of a run: one number from which every draw of every step follows."""
+"""The seeds of a run: one number determines all random draws of all steps."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import tensorflow as tf
 
 
 def choose_seed(given: int | None) -> int:
-    """The run's seed: the one that was given, else one drawn from the system."""
+    """Returns the seed of the run: the given one, or one that is drawn from the operating system."""
     return random.SystemRandom().randrange(2**31) if given is None else given
 
 
 def seed_initial_weights(seed: int):
-    """Makes the weights drawn from here on follow from `seed`, the same under every strategy."""
+    """Sets the seed of the initial weights, which are then the same under every strategy."""
     keras.utils.set_random_seed(seed % 2**32)
 
 
 def step_seed(run_seed, step: tf.Tensor, replica) -> tf.Tensor:
-    """The dropout seed of one step on one replica.
+    """Computes the dropout seed of one step on one replica.
 
     Args:
-        run_seed: int32[].
-        step: int64[], updates made so far.
-        replica: int32[], its id in the sync group.
+        run_seed: int32[], the seed of the run.
+        step: int64[], the number of updates made so far.
+        replica: int32[], the id of the replica in the sync group.
 
     Returns:
-        int32[2]; no state is involved, so a resumed run goes on as if it had never stopped.
+        int32[2]. It depends only on the arguments, so a resumed run draws the same masks as an uninterrupted one.
     """
     seed = tf.stack([tf.cast(run_seed, tf.int32), tf.cast(step, tf.int32)])
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(replica, tf.int32), alg="philox")

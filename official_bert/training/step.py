@@ -1,13 +1,14 @@
-"""One update on every replica, and one evaluation batch.
+"""Runs one update on every replica, and evaluates one batch.
 
-Both run in replica context, inside `strategy.run`. What the model computes comes in as an objective:
+Both functions run in replica context, inside `strategy.run`. An objective defines what the model computes:
 
-    sum_names                                      keys of the sums that `loss` gives
-    totals(features) -> {name: float32[]}          sums that the loss divides by, before they are reduced
+    sum_names                                      the keys of the sums that `loss` returns
+    totals(features) -> {name: float32[]}          this replica's part of the sums that the loss is divided by
     loss(features, totals, dropout_seed) -> (float32[], {name: float32[]})
-                                                   this replica's share of the loss, and sums for the metrics
+                                                   this replica's part of the loss, and sums for the metrics; `totals`
+                                                   are the sums over all replicas
 
-The shares of all replicas add up to the loss of one device on the whole batch, so N replicas equal one.
+The losses of all replicas add up to the loss of one device on the whole batch, so N replicas equal one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from official_bert.training.rng import step_seed
 
 
 class Objective(Protocol):
-    """What a model is trained for; see the module's docstring."""
+    """The training objective of a model; the module's docstring describes it."""
 
     sum_names: tuple[str, ...]
 
@@ -31,7 +32,7 @@ class Objective(Protocol):
 
 
 class TrainingStep:
-    """Forward, backward, reduce, clip, update."""
+    """One training step: forward pass, backward pass, all-reduce, clipping, update."""
 
     def __init__(
         self,
@@ -44,12 +45,12 @@ class TrainingStep:
         """Prepares a step.
 
         Args:
-            objective: what is minimised.
-            variables: those that `optimizer` was built with, in that order.
-            optimizer: holds the slots and the step count.
-            run_seed: of the run; the dropout masks follow from it and the step.
-            jit_compile: compile with XLA: the whole step on one device, forward and backward on several (XLA
-                cannot hold the collectives there).
+            objective: the objective to minimise.
+            variables: the variables that `optimizer` was built with, in the same order.
+            optimizer: the optimizer, which holds the slots and the number of updates.
+            run_seed: the seed of the run, which determines the dropout masks together with the step.
+            jit_compile: whether XLA compiles the step: the whole step on one device, forward and backward pass on
+                several devices, where XLA cannot compile the collective operations.
         """
         self.objective, self.variables, self.optimizer = objective, variables, optimizer
         self.run_seed = run_seed
@@ -61,7 +62,7 @@ class TrainingStep:
             self._differentiate = tf.function(self._gradients, jit_compile=True)
 
     def __call__(self, features: dict) -> dict:
-        """One update.
+        """Makes one update.
 
         Args:
             features: this replica's part of the batch.
@@ -87,13 +88,13 @@ class TrainingStep:
 
 
 def evaluation_step(objective: Objective, features: dict) -> dict:
-    """The objective's sums of one batch on this replica, without dropout."""
+    """Returns the objective's sums of one batch on this replica, without dropout."""
     _, sums = objective.loss(features, all_reduced(objective.totals(features)), None)
     return sums
 
 
 def all_reduced(values):
-    """Sums a structure of tensors over the replicas, all in one call; None stays None."""
+    """Sums the tensors of a structure over the replicas in one all-reduce; None stays None."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return values

@@ -1,4 +1,4 @@
-"""Random weights of a small pre-training model, by the names and shapes of original-behaviour 4.3."""
+"""Random weights of a small pre-training model, with the names and shapes of the original's checkpoints."""
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[st
 
 
 def with_training_state(weights: dict[str, np.ndarray], step: int) -> dict[str, np.ndarray]:
-    """Adds Adam slots, different from each other, and the step."""
+    """Adds Adam slots with different values, and the step."""
     slots = {f"{name}/adam_m": value + 1 for name, value in weights.items()}
     slots |= {f"{name}/adam_v": value * value for name, value in weights.items()}
     return weights | slots | {"global_step": np.int64(step)}

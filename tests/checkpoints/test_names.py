@@ -1,4 +1,4 @@
-"""Names of original-behaviour 4.3 beside those of transformers' BertForPreTraining, written out by hand."""
+"""The original's names and those of transformers' BertForPreTraining, both written by hand."""
 
 import pytest
 

@@ -1,17 +1,17 @@
-"""What is written is read back by TensorFlow 1's own Saver, and what the original wrote by ours."""
+"""TensorFlow 1's Saver reads the checkpoints written here, and this project reads checkpoints of the original."""
 
 import os
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import tf1
 from official_bert.errors import InputError
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
-from tests.shared import shared
+from tests.shared import GOLDEN
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_names_shapes_and_values_of_a_training_checkpoint(tmp_path, weights):
 
 def test_a_tf1_program_restores_it(tmp_path, weights):
     tf1.write(str(tmp_path / "model.ckpt-7"), weights)
-    tf1.write_state(str(tmp_path), ["model.ckpt-7"])
+    checkpoint_folder.write_state(str(tmp_path), ["model.ckpt-7"])
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variables = {
@@ -58,7 +58,7 @@ def test_a_tf1_program_writes_it(tmp_path, weights):
                 v1.get_variable(name, initializer=value)
             session.run(v1.global_variables_initializer())
             prefix = v1.train.Saver(write_version=version).save(session, str(tmp_path / f"m{version}.ckpt"))
-        checkpoint = tf1.Tf1Checkpoint(tf1.find_prefix(prefix))
+        checkpoint = tf1.Tf1Checkpoint(checkpoint_folder.find_prefix(prefix))
         assert set(checkpoint.shapes) == set(weights)
         for name, value in weights.items():
             np.testing.assert_array_equal(checkpoint.read(name), value)
@@ -72,38 +72,9 @@ def test_variables_are_written_by_value(tmp_path):
     assert (checkpoint.read("b"), checkpoint.read("c")) == (3, 4.0)
 
 
-def test_a_checkpoint_is_found_by_prefix_folder_and_state_file(tmp_path):
-    folder = str(tmp_path)
-    assert tf1.find_prefix(folder) is None
-    assert tf1.find_prefix(str(tmp_path / "bert_model.ckpt")) is None
-    tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
-    tf1.write(str(tmp_path / "input.ckpt-5-0"), {"a": np.float32(1)})
-    assert tf1.find_prefix(str(tmp_path / "bert_model.ckpt")) == str(tmp_path / "bert_model.ckpt")
-    assert tf1.find_prefix(folder) == str(tmp_path / "bert_model.ckpt")
-    tf1.write(str(tmp_path / "model.ckpt-5"), {"a": np.float32(2)})
-    with pytest.raises(InputError, match=r"bert_model\.ckpt, model\.ckpt-5"):
-        tf1.find_prefix(folder)
-    tf1.write_state(folder, ["bert_model.ckpt", "model.ckpt-5"])
-    assert tf1.find_prefix(folder) == str(tmp_path / "model.ckpt-5")
-    assert tf.train.latest_checkpoint(folder) == str(tmp_path / "model.ckpt-5")
-
-
-def test_a_folder_can_be_moved_even_with_absolute_paths_in_its_state(tmp_path):
-    old = tmp_path / "old"
-    tf1.write(str(old / "model.ckpt-1"), {"a": np.float32(1)})
-    tf1.write(str(old / "model.ckpt-2"), {"a": np.float32(2)})
-    tf.compat.v1.train.update_checkpoint_state(
-        str(old), str(old / "model.ckpt-2"), [str(old / "model.ckpt-1"), str(old / "model.ckpt-2")]
-    )
-    new = tmp_path / "new"
-    shutil.move(old, new)
-    assert tf1.checkpoint_paths(str(new)) == [str(new / "model.ckpt-1"), str(new / "model.ckpt-2")]
-    assert tf1.latest_checkpoint(str(new)) == str(new / "model.ckpt-2")
-
-
 @pytest.mark.parametrize("fails_at", ["write", "first rename", "second rename"])
 def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
-    """The process is killed at that point: nothing after it runs, not even the clean-up."""
+    """The test simulates a killed process: nothing runs after this point, not even the clean-up."""
 
     class Killed(BaseException):
         pass
@@ -117,8 +88,8 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
         os.replace(source, target)
 
     def write():
-        with tf1.written_aside(prefix) as aside:
-            tf.raw_ops.SaveV2(prefix=aside, tensor_names=["a"], shape_and_slices=[""], tensors=[1.0])
+        with tf1.replacing(prefix) as temporary:
+            tf.raw_ops.SaveV2(prefix=temporary, tensor_names=["a"], shape_and_slices=[""], tensors=[1.0])
             if fails_at == "write":
                 raise Killed
 
@@ -130,8 +101,8 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
         with pytest.raises(Killed):
             write()
     assert not os.path.exists(f"{prefix}.index")
-    assert tf1.find_prefix(prefix) is None
-    assert tf1.find_prefix(str(tmp_path)) is None
+    assert checkpoint_folder.find_prefix(prefix) is None
+    assert checkpoint_folder.find_prefix(str(tmp_path)) is None
 
     tf1.write(prefix, {"a": np.float32(5)})  # the next run clears what was left
     assert tf1.Tf1Checkpoint(prefix).read("a") == 5
@@ -140,8 +111,8 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
 
 def test_an_error_in_writing_cleans_up(tmp_path):
     def write():
-        with tf1.written_aside(str(tmp_path / "a.ckpt")) as aside:
-            pathlib.Path(aside).write_text("half")
+        with tf1.replacing(str(tmp_path / "a.ckpt")) as temporary:
+            pathlib.Path(temporary).write_text("half")
             raise ValueError("in the middle")
 
     with pytest.raises(ValueError, match="in the middle"):
@@ -194,7 +165,7 @@ def test_removing_touches_no_other_file(tmp_path):
 )
 def test_checkpoints_of_the_original_are_read(prefix, count):
     folder, name = prefix.split("/")
-    checkpoint = tf1.Tf1Checkpoint(tf1.find_prefix(str(shared("golden", folder) / name)))
+    checkpoint = tf1.Tf1Checkpoint(checkpoint_folder.find_prefix(str(GOLDEN / folder / name)))
     if count:
         assert len(checkpoint.shapes) == count
     for name, shape in checkpoint.shapes.items():

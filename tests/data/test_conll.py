@@ -141,6 +141,7 @@ def test_files_that_cannot_be_used(write, text, message):
     # counted by awk: lines with two columns, and those whose second begins with B-
     [("train", 3394, 62730, 1975), ("dev", 1009, 15733, 836), ("test", 1287, 23394, 1079)],
 )
+@pytest.mark.needs_shared("data/wnut17")
 def test_wnut17(name, num_sentences, num_tokens, num_chunks):
     read = read_conll(str(shared("data", "wnut17", f"{name}.conll")))
     assert (len(read.sentences), read.scheme, read.has_documents) == (num_sentences, IOB2, False)

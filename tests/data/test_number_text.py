@@ -1,4 +1,4 @@
-"""Python's own rounding and json are the oracle."""
+"""The expected texts come from Python's round and json."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The example server as a process, and both examples as modules."""
+"""Runs the example server as a process, and loads the examples as modules."""
 
 import contextlib
 import http.client
@@ -42,7 +42,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def load_example(name: str):
-    """A script of examples/ as a module."""
+    """Loads a script of examples/ as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -53,10 +53,10 @@ class Server(NamedTuple):
     """A running server.
 
     Attributes:
-        process: of it.
-        rest_port: for HTTP.
-        grpc_port: for gRPC.
-        model_name: of its model.
+        process: the process of the server.
+        rest_port: the port for HTTP.
+        grpc_port: the port for gRPC.
+        model_name: the name of its model.
     """
 
     process: subprocess.Popen
@@ -73,7 +73,7 @@ class Server(NamedTuple):
         return f"/v1/models/{self.model_name}:predict"
 
     def post(self, body: bytes, url: str | None = None, **headers: str) -> tuple[int, dict]:
-        """Status and content of the answer."""
+        """Posts a request, and returns the status and content of the answer."""
         return self.call("POST", url or self.url, body, headers)
 
     def call(self, method: str, url: str, body=None, headers=None) -> tuple[int, dict]:
@@ -89,14 +89,14 @@ class Server(NamedTuple):
         return int(self.process.stdout.readline())
 
     def resident_mib(self) -> float:
-        """Memory of the process."""
+        """Returns the resident memory of the process in MiB."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) / 1024
 
 
 @contextlib.contextmanager
 def running_server(model_dir: pathlib.Path, model_name: str) -> Iterator[Server]:
-    """A server on free ports; killed at the end, when it must still be up."""
+    """Runs a server on free ports; at the end it must still be running, and is killed."""
     command = [
         sys.executable,
         "-c",

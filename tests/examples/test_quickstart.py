@@ -1,4 +1,4 @@
-"""The quickstart's arithmetic; the whole of it is run by `make quickstart`."""
+"""Tests of the quickstart's arithmetic; `make quickstart` runs the whole script."""
 
 import importlib.util
 
@@ -31,9 +31,16 @@ def test_baselines_are_counted_over_real_predictions(quickstart, tmp_path, monke
     assert quickstart.baselines(tmp_path / "records") == quickstart.Baselines(
         num_records=3,
         word="of",
-        masked_lm_accuracy=3 / 5,  # "of" three times, "the" twice; three places are padding
+        masked_lm_accuracy=3 / 5,  # "of" three times, "the" twice; three positions are padding
         next_sentence_accuracy=2 / 3,
     )
+
+
+def test_a_model_must_have_twice_the_accuracy_of_the_baseline(quickstart):
+    baseline = quickstart.Baselines(10, "the", masked_lm_accuracy=0.0625, next_sentence_accuracy=0.5)
+    quickstart.demand_learning({"masked_lm_accuracy": 0.125}, baseline)
+    with pytest.raises(SystemExit, match="does not reach 2 times the accuracy of guessing 'the'"):
+        quickstart.demand_learning({"masked_lm_accuracy": 0.1249}, baseline)
 
 
 def test_a_command_that_fails_ends_the_quickstart_with_its_status(quickstart, capsys):
@@ -43,5 +50,5 @@ def test_a_command_that_fails_ends_the_quickstart_with_its_status(quickstart, ca
     assert "$ python build_vocab.py \\\n    '--vocab_size=none of it'\n" in capsys.readouterr().out
 
 
-def test_the_gaps_have_one_gap_each(quickstart):
-    assert [sentence.count("[MASK]") for sentence in quickstart.GAPS] == [1, 1, 1]
+def test_every_sentence_has_one_masked_word(quickstart):
+    assert [sentence.count("[MASK]") for sentence in quickstart.SENTENCES] == [1, 1, 1]

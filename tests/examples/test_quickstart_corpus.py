@@ -1,4 +1,4 @@
-"""What the quickstart's corpus maker keeps of a manual page, and that its parts share no sentence."""
+"""The quickstart's corpus keeps only the prose of manual pages, and its two parts have no common sentence."""
 
 import importlib.util
 import subprocess

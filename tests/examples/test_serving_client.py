@@ -1,4 +1,4 @@
-"""The example client, over REST and gRPC, against the example server: every signature, equal to a direct call."""
+"""For every signature, the example client gets the outputs of a direct call from the example server."""
 
 import ast
 import dataclasses
@@ -14,7 +14,8 @@ from official_bert.runners import export_saved_model
 from tests.examples.serving import load_example, running_server
 from tests.scripts import run_script
 from tests.serving import exported
-from tests.shared import extra
+
+pytestmark = pytest.mark.needs_extra("grpc", "tensorflow_serving", "tornado")
 
 CHOICE = ("the cat", "sat on the mat", "was", "a sunny day .", "here")
 TEXTS = {
@@ -32,15 +33,12 @@ SIGNATURES = [
 
 @pytest.fixture(scope="module")
 def client():
-    extra("grpc")
-    extra("tornado")
-    extra("tensorflow_serving.apis")
     return load_example("serving_client")
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, client) -> dict:
-    """The version's folder of an export of each kind."""
+    """Makes an export of each kind, and returns the folders of their versions."""
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in TEXTS}
     found = {kind: exported.make_export(folder, kind).path for kind, folder in folders.items()}
     options = exported.export_options(folders["mrpc"], "mrpc", export_text=True)
@@ -51,7 +49,7 @@ def made(tmp_path_factory, client) -> dict:
 
 @pytest.fixture(scope="module")
 def servers(made) -> dict:
-    """A server of each kind: one in a process of its own, the others within this one."""
+    """Starts a server for each kind: one in a process of its own, the others in this process."""
     server = load_example("serving_server")
     with running_server(made["pretraining"].parent, "pretraining") as other:
         found = {"pretraining": (other.rest, other.grpc_port)}
@@ -67,7 +65,7 @@ def servers(made) -> dict:
 
 
 def by_hand(kind: str, signature_name: str) -> dict[str, np.ndarray]:
-    """The inputs, from the pieces on."""
+    """Makes the inputs of a signature from WordPieces that are written by hand."""
     if kind == TEXT_KIND:
         return {"text_a": np.array([b"the cat sat"], object), "text_b": np.array([b"a cat"], object)}
     pieces = {

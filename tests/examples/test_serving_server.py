@@ -1,4 +1,4 @@
-"""The example server as a process: TensorFlow Serving's forms, bad requests, and load."""
+"""The example server as a process: TensorFlow Serving's request formats, bad requests, and load."""
 
 import base64
 import concurrent.futures
@@ -20,7 +20,9 @@ from official_bert.data.records.examples import encode_examples
 from tests import toy
 from tests.examples.serving import MAX_REQUEST_BYTES, Server, load_example, running_server
 from tests.serving import exported
-from tests.shared import ROOT, extra
+from tests.shared import ROOT
+
+pytestmark = pytest.mark.needs_extra("grpc", "tensorflow_serving", "tornado")
 
 NUM_CLIENTS = 8
 NUM_WARM_UP, NUM_MEASURED = 800, 3200  # requests; in all of them a leak shows more than once
@@ -31,8 +33,6 @@ ROW = {IDS: [2, 5, 3], MASK: [1, 1, 1], "segment_ids": [0, 0, 0]}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> exported.Exported:
-    for module in ("grpc", "tornado", "tensorflow_serving.apis"):
-        extra(module)
     return exported.make_export(tmp_path_factory.mktemp("mrpc"), "mrpc")
 
 
@@ -52,7 +52,7 @@ def encoded(request) -> bytes:
 
 
 def plain(outputs: dict) -> dict:
-    """Outputs of a signature as JSON has them."""
+    """Converts the outputs of a signature to JSON values."""
     found = {name: value.numpy().tolist() for name, value in outputs.items()}
     found["label"] = [label.decode() for label in found["label"]]
     return found
@@ -185,7 +185,7 @@ def test_a_body_that_is_too_large_is_refused(server, num_bytes, is_chunked):
 
 
 def test_a_body_that_is_too_large_is_not_read(server):
-    """The answer comes before the body, which is never sent."""
+    """The server answers although the client never sends the body."""
     with socket.create_connection(("127.0.0.1", server.rest_port), timeout=30) as connection:
         length = 1 << 40
         connection.sendall(
@@ -195,7 +195,7 @@ def test_a_body_that_is_too_large_is_not_read(server):
 
 
 def good_requests(signatures) -> list[tuple[bytes, dict]]:
-    """Bodies with what a direct call answers."""
+    """Returns request bodies with the outputs of direct calls."""
     draws = np.random.default_rng(1)
     found = []
     for _ in range(20):
@@ -207,7 +207,7 @@ def good_requests(signatures) -> list[tuple[bytes, dict]]:
 
 
 def bother(server: Server, draws: random.Random):
-    """Bytes that are no request, or a part of one, from a client that leaves."""
+    """Sends bytes that are not a request, or part of a request, and closes the connection."""
     parts = [
         b"\x16\x03\x01\x00\xff",
         b"GET",
@@ -218,7 +218,7 @@ def bother(server: Server, draws: random.Random):
 
 
 def one_client(server: Server, good: list, number: int, end_secs: float) -> int:
-    """Good and bad requests in turn until the time is over; gives how many good ones were answered."""
+    """Sends good and bad requests until the time is over, and returns the number of answered good requests."""
     draws = random.Random(number)
     connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=60)
     for count in itertools.count():
@@ -280,4 +280,4 @@ def test_what_production_uses_is_said(tmp_path):
         server.Model("any", str(tmp_path))
     command = [sys.executable, str(ROOT / "examples" / "serving_server.py"), "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "TensorFlow Serving, which is what production uses" in " ".join(shown.split())
+    assert "for production use TensorFlow Serving" in " ".join(shown.split())

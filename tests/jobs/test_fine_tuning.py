@@ -1,4 +1,4 @@
-"""What every fine-tuning script can do in training, on a small task: evaluations, the best checkpoint, early stopping,
+"""Tests training features of all fine-tuning scripts on a small task: evaluations, the best checkpoint, early stopping,
 frozen layers."""
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What a model's outputs stand for: labels lie beside its checkpoints and go with them."""
+"""Tests that labels are kept beside a model's checkpoints and loaded with them."""
 
 import dataclasses
 import re
@@ -67,6 +67,6 @@ def test_a_training_may_begin_from_a_model_of_other_labels(options, tmp_path):
 def test_the_best_checkpoint_has_the_labels_too(options, tmp_path):
     write_labels(options, ["a", "b"])
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["labels.txt"]
-    write_labels(dataclasses.replace(options, eval_every_steps=5), [0, 1])
+    write_labels(dataclasses.replace(options, do_train=True, eval_every_steps=5), [0, 1])
     for folder in (tmp_path / "out", tmp_path / "out" / "best"):
         assert (folder / "labels.txt").read_text() == "0\n1\n"

@@ -1,4 +1,4 @@
-"""Which evaluation is the best and when training stops, on made-up metrics."""
+"""Tests the choice of the best evaluation, and early stopping, on invented metrics."""
 
 import json
 import math

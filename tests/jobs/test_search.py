@@ -1,4 +1,4 @@
-"""A search: which runs it makes, its table, what it resumes, what it leaves."""
+"""Tests a search: its runs, its table, how it resumes, and the files that it keeps."""
 
 import csv
 import dataclasses

@@ -2,26 +2,34 @@
 
 import json
 import shutil
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints import CheckpointManager
+from official_bert.config import BertConfig
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.pretraining_input import training_dataset
 from official_bert.features import pretraining_features
+from official_bert.jobs.fine_tuning import FineTuning
+from official_bert.jobs.training_job import TrainingJob
+from official_bert.options.classification import ClassificationOptions
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.runners import run_pretraining
+from official_bert.tasks.classification.glue import ColaProcessor
+from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.training import distribution
 from official_bert.training.rng import seed_initial_weights
-from tests import training_state
+from tests import toy, training_state
 from tests.fine_tuning_runs import noted_batches, prepared, run
 from tests.golden_model import FINAL_WEIGHTS, SLOTS, TRAINING_LOSSES, load_batch
 from tests.runners.pretraining_run import checkpoint_values, scalars
-from tests.shared import ROOT
+from tests.shared import GOLDEN
 from tests.training.test_step import prepare
 
-GELU = ROOT / "tests" / "golden" / "model_gelu"
+GELU = GOLDEN / "model_gelu"
 PEAK = 1e-3
 
 
@@ -156,3 +164,49 @@ def test_a_run_of_the_original_goes_on_from_its_half(tmp_path):
     training_state.assert_input_is_at(
         out / f"input.ckpt-{total}-0", [records], features, rows, seed=7, num_read=total - half
     )
+
+
+@pytest.mark.parametrize(
+    ("is_tpu", "flags", "steps_per_loop", "log_every_steps"),
+    [
+        (False, {"steps_per_loop": 10, "log_every_steps": 100}, 10, 100),
+        (False, {"steps_per_loop": 300, "log_every_steps": 100}, 100, 100),  # a loop ends at a log point
+        (False, {"steps_per_loop": 300, "log_every_steps": 500}, 250, 500),  # and at a checkpoint
+        # On TPU it is the other way round.
+        (True, {"iterations_per_loop": 200, "log_every_steps": 100}, 200, 200),
+        (True, {"iterations_per_loop": 200, "log_every_steps": 300}, 200, 400),
+        (True, {"iterations_per_loop": 1000, "log_every_steps": 100}, 250, 1000),
+    ],
+)
+def test_loops(monkeypatch, is_tpu, flags, steps_per_loop, log_every_steps):
+    monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
+    options = ClassificationOptions(
+        task_name="", data_dir="", output_dir="", vocab_file="", bert_config_file="",
+        save_checkpoints_steps=250, **flags,
+    )  # fmt: skip
+    job = types.SimpleNamespace(options=options, strategy=None, num_train_steps=5000)
+    job.log_every_steps = TrainingJob.log_every_steps.fget(job)
+    assert job.log_every_steps == log_every_steps
+    assert TrainingJob.steps_per_loop.fget(job) == steps_per_loop
+
+
+@pytest.mark.parametrize("is_tpu", [True, False])
+def test_words_are_looked_up_as_the_strategy_wants(monkeypatch, tmp_path, is_tpu):
+    """--use_tpu with another strategy changes nothing, and --distribution_strategy=tpu needs no --use_tpu."""
+
+    class Built(Exception):
+        pass
+
+    class Task(ClassificationTask):
+        def build_model(self, config, use_one_hot_embeddings):
+            assert use_one_hot_embeddings is is_tpu
+            raise Built
+
+    monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
+    options = ClassificationOptions(
+        task_name="CoLA", data_dir="", output_dir=str(tmp_path), vocab_file="", bert_config_file="",
+        use_tpu=not is_tpu, do_eval=True,
+    )  # fmt: skip
+    strategy = distribution.tf.distribute.get_strategy()
+    with pytest.raises(Built):
+        FineTuning(options, BertConfig.from_dict(toy.BERT_CONFIG), strategy, Task(ColaProcessor()), {}, "")

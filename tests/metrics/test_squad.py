@@ -13,7 +13,7 @@ from official_bert.metrics.squad import (
     normalize_answer,
 )
 from official_bert.tasks.squad.examples import read_gold_answers
-from tests.shared import shared
+from tests.shared import recording
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_version_2_takes_the_last_of_repeated_ids():
 
 
 def test_oddities_of_the_scripts_best_threshold():
-    """Which `best_null_odds_threshold` does not share."""
-    # Where nothing should be answered, it says 0.0.
+    """`best_null_odds_threshold` does not have these oddities."""
+    # If no question should be answered, the script's threshold is 0.0.
     unanswerable = [Question("a", [])], {"a": "cat"}, {"a": -5.0}
     assert evaluate_v2(*unanswerable)["best_f1_thresh"] == 0.0
     assert best_null_odds_threshold(*unanswerable) == -math.inf
-    # "the" is right for a question without an answer, but not in its search: keeping both is 0 + 1 - 1.
+    # "the" is correct for a question without an answer, but not in the script's search: both kept give 0 + 1 - 1.
     article = [Question("a", ["cat"]), Question("b", [])], {"a": "cat", "b": "the"}, {"a": 2.0, "b": 1.0}
     assert evaluate_v2(*article, 2.0)["exact"] == 100.0
     assert (evaluate_v2(*article)["best_exact"], evaluate_v2(*article)["best_exact_thresh"]) == (50.0, 0.0)
@@ -178,11 +178,11 @@ def test_no_threshold_is_better_than_the_best(rows, metric):
 
 
 def recorded(name: str):
-    return json.loads(shared("golden", "squad_eval", name).read_text(encoding="utf-8"))
+    return json.loads(recording("squad_eval", name).read_text(encoding="utf-8"))
 
 
 def gold(version: int) -> list[Question]:
-    return read_gold_answers(str(shared("golden", "squad_eval", f"dev_v{version}.json")))
+    return read_gold_answers(str(recording("squad_eval", f"dev_v{version}.json")))
 
 
 def test_equals_evaluate_v1():
@@ -204,7 +204,7 @@ def test_equals_evaluate_v2(run, threshold):
 
 @pytest.mark.parametrize("metric", ["exact", "f1"])
 def test_the_best_threshold_of_real_questions(metric):
-    """The script finds the same one here, whatever it says of its value."""
+    """On these data the script finds the same threshold, although it may report another score for it."""
     questions, predictions, odds = gold(2), recorded("predictions_v2.json"), recorded("null_odds_v2.json")
     best = best_null_odds_threshold(questions, predictions, odds, metric)
     assert best == recorded("official_v2.json")["threshold 0.0"][f"best_{metric}_thresh"]

@@ -1,4 +1,4 @@
-"""The encoder's public face: names, defaults, shapes that vary, and refusals."""
+"""The encoder's public interface: names, defaults, variable shapes, and refused inputs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The fine-tuning heads against the original's: logits, loss, six updates, and a pooler that must not move."""
+"""The fine-tuning models equal the original's: logits, loss, six updates, and a pooler that must not change."""
 
 import json
 
@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from official_bert import BertConfig
 from official_bert.checkpoints import load_checkpoint, named_variables, open_checkpoint
+from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger, task_models
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.tasks.base import TaskObjective
@@ -23,13 +24,13 @@ from tests.golden_model import (
     assert_state_as_recorded,
     largest_difference,
 )
-from tests.shared import ROOT, shared
+from tests.shared import GOLDEN
 
-CONFIG = BertConfig.from_json_file(str(ROOT / "tests" / "golden" / "model_gelu" / "bert_config.json"))
+CONFIG = BertConfig.from_json_file(str(GOLDEN / "model_gelu" / "bert_config.json"))
 
 
 def classifier():
-    folder = shared("golden", "head_classifier")
+    folder = GOLDEN / "head_classifier"
     task = ClassificationTask(MnliProcessor(), MnliProcessor().get_labels())
     model = BertClassifier(CONFIG, 3)
     load_checkpoint(model, str(folder / "model.ckpt"))
@@ -38,7 +39,7 @@ def classifier():
 
 
 def train(task, model, batch, settings):
-    """Losses before each update, and all variables by name afterwards."""
+    """Trains a model, and returns the loss before each update and all variables by name after the last one."""
     weights = {
         name: variable.value
         for name, variable in named_variables(model).items()
@@ -81,7 +82,7 @@ def test_the_classifier_is_the_originals(monkeypatch):
 
 
 def test_the_classifiers_dropout_is_its_own():
-    """The configuration's rates are 0, the head's is not: a tenth of the pooled vector is dropped in training."""
+    """The configuration's rates are 0, but the head's is 0.1: training drops a tenth of the pooled vector."""
     model = BertClassifier(CONFIG, 3)
     features = {
         "input_ids": np.ones((4, 8), np.int32),
@@ -98,7 +99,7 @@ def test_the_classifiers_dropout_is_its_own():
 
 
 def test_spans_are_the_originals():
-    folder = shared("golden", "head_squad")
+    folder = GOLDEN / "head_squad"
     task, model = SquadTask(), BertSpans(CONFIG)
     report = load_checkpoint(model, str(folder / "model.ckpt"))
     assert not report.missing
@@ -134,7 +135,7 @@ def test_weights_have_the_originals_names(outputs, kind):
 
 
 def random_batch(*shape):
-    """Token ids without padding, in two segments."""
+    """Returns random token ids in two segments, without padding."""
     ids = np.random.default_rng(1).integers(1, CONFIG.vocab_size, shape).astype(np.int32)
     segments = (np.arange(shape[-1]) > shape[-1] // 2).astype(np.int32)
     return {
@@ -153,7 +154,7 @@ def test_a_choice_is_scored_by_one_vector_on_its_own():
     logits = model(batch).numpy()
     assert logits.shape == (2, 4)
     for row in range(2):
-        pooled = model.bert(*(batch[name][row] for name in task_models.ENCODER_INPUTS)).pooled_output.numpy()
+        pooled = model.bert(*(batch[name][row] for name in ENCODER_INPUTS)).pooled_output.numpy()
         np.testing.assert_allclose(logits[row], pooled @ vector[0] + 0.25, rtol=1e-4, atol=1e-5)
 
 

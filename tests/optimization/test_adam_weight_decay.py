@@ -1,4 +1,4 @@
-"""The update against numbers worked out by hand, and the corners: names, missing gradients, repeated ids."""
+"""The update equals numbers computed by hand; special cases are names, missing gradients and repeated ids."""
 
 import numpy as np
 import pytest

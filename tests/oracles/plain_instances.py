@@ -1,10 +1,10 @@
-"""The original's rules for instances, written down plainly on strings: what the fast generator is compared with."""
+"""A plain implementation, on strings, of the original's rules for instances; the tests of the fast generator use it."""
 
 
 def plain_instances(
     documents, max_seq_length, dupe_factor, short_seq_prob, max_predictions, vocab_words, rng, whole_word
 ):
-    """(tokens, segment ids, positions, labels, is random next) of every instance, in the order of the records."""
+    """Returns (tokens, segment ids, positions, labels, is random next) of every instance, in record order."""
     documents = list(documents)
     rng.shuffle(documents)
     instances = []

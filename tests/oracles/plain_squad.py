@@ -75,12 +75,12 @@ def final_text(pred_text: str, orig_text: str, tokenizer) -> str:
     start = tok_text.find(pred_text)
     if start == -1:
         return orig_text
-    orig_places = [place for place, char in enumerate(orig_text) if char != " "]
-    tok_places = [place for place, char in enumerate(tok_text) if char != " "]
+    orig_offsets = [offset for offset, char in enumerate(orig_text) if char != " "]
+    tok_offsets = [offset for offset, char in enumerate(tok_text) if char != " "]
     end = start + len(pred_text) - 1
-    if len(orig_places) != len(tok_places) or start not in tok_places or end not in tok_places:
+    if len(orig_offsets) != len(tok_offsets) or start not in tok_offsets or end not in tok_offsets:
         return orig_text
-    return orig_text[orig_places[tok_places.index(start)] : orig_places[tok_places.index(end)] + 1]
+    return orig_text[orig_offsets[tok_offsets.index(start)] : orig_offsets[tok_offsets.index(end)] + 1]
 
 
 def spans(windows, n_best_size, max_answer_length):

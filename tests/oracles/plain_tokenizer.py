@@ -1,140 +1,122 @@
-"""The tokenization rules written out character by character, as slow and plain as they are stated.
+"""The original's rules of tokenization as plain Python, with nothing cached.
 
-The tests hold official_bert.tokenization against this, benchmarks/tokenizer.py times it.
+Generators turn a text, character by character, into words. A tree of letters finds the pieces of a word. The tests
+compare official_bert.tokenization with this module, and benchmarks/tokenizer.py times it.
 """
 
+import itertools
+import string
 import unicodedata
+from collections.abc import Collection, Iterable, Iterator
 
-_CJK_RANGES = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
+IDEOGRAPHS = (
+    ("\u3400", "\u4dbf"),
+    ("\u4e00", "\u9fff"),
+    ("\uf900", "\ufaff"),
+    ("\U00020000", "\U0002a6df"),
+    ("\U0002a700", "\U0002b73f"),
+    ("\U0002b740", "\U0002b81f"),
+    ("\U0002b820", "\U0002ceaf"),
+    ("\U0002f800", "\U0002fa1f"),
 )
+LONGEST_WORD = 200  # characters
 
 
 class PlainTokenizer:
-    """FullTokenizer without any haste.
+    """Splits a text into words, and words into WordPieces.
 
     Args:
-        vocab: piece -> id.
-        do_lower_case: lower-case the text.
-        strip_accents: drop accents; None does what do_lower_case says.
+        vocab: the pieces, or a dictionary whose keys they are.
+        do_lower_case: whether to lower-case each word.
+        strip_accents: whether to remove the accents of each word; None does as do_lower_case says.
     """
 
-    def __init__(self, vocab, do_lower_case=True, strip_accents=None):
-        self.vocab = vocab
-        self.do_lower_case = do_lower_case
-        self.strip_accents = do_lower_case if strip_accents is None else strip_accents
+    def __init__(self, vocab: Collection[str], do_lower_case: bool = True, strip_accents: bool | None = None):
+        self._lower = do_lower_case
+        self._strip = do_lower_case if strip_accents is None else strip_accents
+        self._first = letter_tree(vocab)
+        self._later = letter_tree(piece[2:] for piece in vocab if piece.startswith("##"))
 
-    def tokenize(self, text):
-        return [piece for word in self.words(text) for piece in self.pieces(word)]
+    def words(self, text: str) -> list[str]:
+        found = (
+            part for word in "".join(spaced(text)).split() for part in punctuation_apart(self._folded(word))
+        )
+        return " ".join(found).split()  # the original splits at whitespace once more, too
 
-    def words(self, text):
-        """Basic tokens of a text."""
-        text = _space_ideographs(_clean(text))
-        words = []
-        for word in text.strip().split():
-            if self.do_lower_case:
-                word = word.lower()
-            if self.strip_accents:
-                word = _strip_accents(word)
-            words.extend(_split_on_punctuation(word))
-        return " ".join(words).strip().split()
+    def tokenize(self, text: str) -> list[str]:
+        return [piece for word in self.words(text) for piece in self._pieces(word)]
 
-    def pieces(self, word):
-        """Longest pieces of a word from the left, or [UNK] for all of it."""
-        characters = list(word)
-        if len(characters) > 200:
+    def _folded(self, word: str) -> str:
+        if self._lower:
+            word = word.lower()
+        return "".join(without_accents(word)) if self._strip else word
+
+    def _pieces(self, word: str) -> list[str]:
+        if len(word) > LONGEST_WORD:
             return ["[UNK]"]
-        pieces = []
-        start = 0
-        while start < len(characters):
-            end = len(characters)
-            found = None
-            while start < end:
-                candidate = "".join(characters[start:end])
-                if start > 0:
-                    candidate = "##" + candidate
-                if candidate in self.vocab:
-                    found = candidate
-                    break
-                end -= 1
-            if found is None:
+        pieces, start = [], 0
+        while start < len(word):
+            end = longest_match(self._later if start else self._first, word, start)
+            if end is None:
                 return ["[UNK]"]
-            pieces.append(found)
+            pieces.append(("##" if start else "") + word[start:end])
             start = end
         return pieces
 
 
-def _clean(text):
-    output = []
-    for char in text:
-        code = ord(char)
-        if code == 0 or code == 0xFFFD or _is_control(char):
-            continue
-        if _is_whitespace(char):
-            output.append(" ")
+def spaced(text: str) -> Iterator[str]:
+    """The text without control characters, with spaces for whitespace and around ideographs."""
+    for character in text:
+        category = unicodedata.category(character)
+        if character in "\t\n\r" or category == "Zs":
+            yield " "
+        elif category in ("Cc", "Cf") or character == "\ufffd":
+            continue  # U+0000 has the category Cc
+        elif any(low <= character <= high for low, high in IDEOGRAPHS):
+            yield f" {character} "
         else:
-            output.append(char)
-    return "".join(output)
+            yield character
 
 
-def _space_ideographs(text):
-    output = []
-    for char in text:
-        code = ord(char)
-        if any(first <= code <= last for first, last in _CJK_RANGES):
-            output.append(" ")
-            output.append(char)
-            output.append(" ")
+def without_accents(word: str) -> Iterator[str]:
+    """The characters of the decomposed word except non-spacing marks; the rest stays decomposed."""
+    for character in unicodedata.normalize("NFD", word):
+        if unicodedata.category(character) != "Mn":
+            yield character
+
+
+def is_punctuation(character: str) -> bool:
+    # string.punctuation is ASCII 33-47, 58-64, 91-96 and 123-126, so symbols such as $ and ^ count as well.
+    return character in string.punctuation or unicodedata.category(character).startswith("P")
+
+
+def punctuation_apart(word: str) -> Iterator[str]:
+    """Each punctuation character by itself, and the runs of other characters between them."""
+    for apart, characters in itertools.groupby(word, key=is_punctuation):
+        if apart:
+            yield from characters
         else:
-            output.append(char)
-    return "".join(output)
+            yield "".join(characters)
 
 
-def _strip_accents(text):
-    output = []
-    for char in unicodedata.normalize("NFD", text):
-        if unicodedata.category(char) == "Mn":
-            continue
-        output.append(char)
-    return "".join(output)
+def letter_tree(pieces: Iterable[str]) -> dict:
+    """Maps a first letter to the tree of the letters that may follow it; the key "" marks the end of a piece."""
+    root = {}
+    for piece in pieces:
+        node = root
+        for letter in piece:
+            node = node.setdefault(letter, {})
+        node[""] = {}
+    return root
 
 
-def _split_on_punctuation(word):
-    words = []
-    at_start = True
-    for char in word:
-        if _is_punctuation(char):
-            words.append([char])
-            at_start = True
-        else:
-            if at_start:
-                words.append([])
-            at_start = False
-            words[-1].append(char)
-    return ["".join(characters) for characters in words]
-
-
-def _is_whitespace(char):
-    if char == " " or char == "\t" or char == "\n" or char == "\r":
-        return True
-    return unicodedata.category(char) == "Zs"
-
-
-def _is_control(char):
-    if char == "\t" or char == "\n" or char == "\r":
-        return False
-    return unicodedata.category(char) in ("Cc", "Cf")
-
-
-def _is_punctuation(char):
-    code = ord(char)
-    if 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126:
-        return True
-    return unicodedata.category(char).startswith("P")
+def longest_match(tree: dict, word: str, start: int) -> int | None:
+    """The end of the longest piece in the tree that begins at `start`, or None if no piece begins there."""
+    longest = None
+    for end, letter in enumerate(word[start:], start + 1):
+        if letter not in tree:
+            break
+        tree = tree[letter]
+        if "" in tree:
+            longest = end
+    return longest

@@ -1,4 +1,4 @@
-"""A small pre-training run for the tests: records of the toy text, and what a run left behind."""
+"""A small pre-training run for the tests: records of the toy text, and readers of the run's files."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""build_vocab.py as a process: the vocabulary that it writes fits the text that it read."""
+"""Runs build_vocab.py as a process: the vocabulary fits the text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""convert_checkpoint.py as a process: files of both forms, and the sentence for what cannot be converted."""
+"""Runs convert_checkpoint.py as a process: files of both formats, and errors for what cannot be converted."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import open_checkpoint, tf1
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
@@ -23,7 +24,7 @@ def trained(tmp_path):
     folder = tmp_path / "trained"
     weights = random_weights(pretraining_shapes(CONFIG))
     tf1.write(str(folder / "model.ckpt-30"), with_training_state(weights, step=30))
-    tf1.write_state(str(folder), ["model.ckpt-30"])
+    checkpoint_folder.write_state(str(folder), ["model.ckpt-30"])
     (folder / "bert_config.json").write_text(CONFIG.to_json_string())
     (folder / "vocab.txt").write_text(VOCAB)
     return folder, weights

@@ -1,4 +1,4 @@
-"""convert_triviaqa.py as a process: what it writes, run_squad.py's reader takes."""
+"""Runs convert_triviaqa.py as a process: run_squad.py's reader accepts the output."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Exports of every kind of task answer what the scripts predict: from Python, and from a C program."""
+"""Tests that exports of every kind of task give the scripts' predictions, from Python and from a C program."""
 
 import json
 import pathlib
@@ -107,15 +107,10 @@ def test_masked_words_are_those_of_the_pretraining_model(tmp_path, c_program):
     signature = tf.saved_model.load(str(made.path)).signatures["serving_masked"]
     inputs = features | {"masked_lm_positions": positions}
     found = call(signature, inputs)
-    labels = {
-        "masked_lm_ids": np.zeros_like(positions),
-        "masked_lm_weights": np.ones(positions.shape, np.float32),
-        "next_sentence_labels": np.zeros((3, 1), np.int32),
-    }
-    chances = np.exp(np.asarray(made.model(inputs | labels).masked_lm_log_probs)).reshape(3, 2, -1)
-    order = np.argsort(-chances, axis=-1)[..., :10]
+    probabilities = np.exp(np.asarray(made.model(inputs).masked_lm_log_probs)).reshape(3, 2, -1)
+    order = np.argsort(-probabilities, axis=-1)[..., :10]
     np.testing.assert_array_equal(found["top_k_ids"], order)
-    wanted = np.take_along_axis(chances, order, axis=-1)
+    wanted = np.take_along_axis(probabilities, order, axis=-1)
     np.testing.assert_allclose(found["top_k_probabilities"], wanted, rtol=1e-4)
     pieces = np.array([piece.encode() for piece in toy.VOCABULARY], object)
     np.testing.assert_array_equal(found["top_k_tokens"], pieces[order])
@@ -136,7 +131,7 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
     }
     tf1.write(str(tmp_path / "model.ckpt"), weights)
     export_saved_model.run(export_options(tmp_path, "pretraining"))
-    assert "no bert/pooler: pooled_output is left out" in caplog.text
+    assert "no bert/pooler: pooled_output is left out of the export" in caplog.text
     assert "no cls/predictions: serving_masked is left out" in caplog.text
     signatures = tf.saved_model.load(str(tmp_path / "exports" / "1")).signatures
     assert set(signatures) == {"serving_default", "serving_ids", "serving_examples"}

@@ -75,7 +75,7 @@ def with_numbers_apart(value) -> tuple[str, list[float]]:
 def test_the_originals_file(tmp_path):
     _, recorded = run_recorded("extract_features", tmp_path)
     actual = read_output(tmp_path / "features.jsonl")
-    expected = read_output(recorded / "features.jsonl")
+    expected = read_output(recorded("features.jsonl"))
     text, numbers = with_numbers_apart(actual)
     expected_text, expected_numbers = with_numbers_apart(expected)
     assert text == expected_text

@@ -1,4 +1,4 @@
-"""Lines in, JSON lines out: order, what is there at once, and lines that are no requests."""
+"""Tests predict.py's answers to lines: their order, immediate answers, and lines that are no requests."""
 
 import json
 import os
@@ -116,7 +116,7 @@ def test_a_bad_line_stops_the_job_behind_the_answers_before_it(tmp_path, squad_d
 
 
 def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
-    """What `available_lines` gives of a pipe; each write waits until the lines before it were handed on."""
+    """Returns the lines that `available_lines` yields from a pipe; each write waits for the lines before it."""
     reading, writing = os.pipe()
     handed_on = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What a run on tags refuses before it trains; its results are tested with the script."""
+"""Tests what run_ner refuses before training; its results are tested with the script."""
 
 import dataclasses
 

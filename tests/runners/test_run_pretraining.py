@@ -1,4 +1,4 @@
-"""What a pre-training run does with its flags, files and folders, in one process."""
+"""Tests a pre-training run with its flags, files and folders, in one process."""
 
 import json
 import math
@@ -11,6 +11,7 @@ from official_bert.checkpoints import load_checkpoint
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.runners import run_pretraining
 from tests import toy
+from tests.golden_model import losses_of
 from tests.runners.pretraining_run import checkpoint_values, flags_of, scalars, write_records
 from tests.scripts import flag_list, run_script
 
@@ -52,13 +53,13 @@ def test_evaluation_without_training_takes_the_initial_checkpoint(base, tmp_path
     run(base, tmp_path / "given", do_train=False, do_eval=True, max_eval_steps=3)
     model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG))
     load_checkpoint(model, str(base / "bert_model.ckpt"))
-    batches = [model(batch) for batch in first_batches(base / "records.tfrecord", 3, 8)]
+    batches = [losses_of(model, batch) for batch in first_batches(base / "records.tfrecord", 3, 8)]
 
     found = results(tmp_path / "given")
     assert found["global_step"] == 0
-    np.testing.assert_allclose(found["loss"], np.mean([out.loss for out in batches]), rtol=1e-5)
-    next_losses = np.concatenate([out.next_sentence_example_loss for out in batches])
-    np.testing.assert_allclose(found["next_sentence_loss"], next_losses.mean(), rtol=1e-5)
+    np.testing.assert_allclose(found["loss"], np.mean([batch.total for batch in batches]), rtol=1e-5)
+    next_losses = [batch.next_sentence for batch in batches]
+    np.testing.assert_allclose(found["next_sentence_loss"], np.mean(next_losses), rtol=1e-5)
     assert not (tmp_path / "given" / "checkpoint").exists()
 
 

@@ -1,4 +1,4 @@
-"""What a SQuAD run refuses before it begins; its results are tested with the script."""
+"""Tests what run_squad refuses before training or prediction; its results are tested with the script."""
 
 import json
 
@@ -38,13 +38,13 @@ def run(base, **given):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "at least one of --do_train and --do_predict"),
+        ({}, "nothing to do: give --do_train or --do_predict"),
         ({"do_train": True}, "--train_file: must be given"),
         ({"do_predict": True}, "--predict_file: must be given"),
         ({"do_predict": True, "predict_file": "f", "max_seq_length": 513}, "max_position_embeddings=512"),
         (
             {"do_predict": True, "predict_file": "f", "max_seq_length": 11},
-            "greater than --max_query_length=8",
+            "leaves no room for a document beside --max_query_length=8 question tokens",
         ),
         (
             {"do_predict": True, "predict_file": "f", "null_score_diff_threshold": "auto"},
@@ -154,7 +154,7 @@ def test_files_are_read_before_the_training(base, tmp_path, flag, given, faults)
         arguments = {"predict_file": train_file, flag: str(path), "output_dir": str(tmp_path / "out")}
         with pytest.raises(InputError, match=f"^{path}: {message}"):
             run(base, do_train=True, train_file=train_file, train_batch_size=2, **given | arguments)
-        assert list((tmp_path / "out").iterdir()) == []
+        assert not list(tmp_path.glob("out/*"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What exported models answer."""
+"""Runs the signatures of exported models."""
 
 import pathlib
 from collections.abc import Mapping

@@ -1,20 +1,17 @@
-"""Signatures of a SavedModel run by a C program: tests/serving/saved_model_runner.c, built with the system's compiler.
+"""Runs signatures of a SavedModel with a C program: tests/serving/saved_model_runner.c, built by the system's compiler.
 
-In: requests, inputs by name. Out: what the signature's outputs are, by name, or the error. The program is linked with
-the TensorFlow library inside the pip package; it has no Python in it.
+In: requests, inputs by name. Out: the signature's outputs by name, or the error. The program is linked with the
+TensorFlow library inside the pip package and contains no Python.
 """
 
 import os
 import pathlib
-import shutil
 import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 import numpy as np
-
-from tests import shared
 
 SOURCE = pathlib.Path(__file__).with_name("saved_model_runner.c")
 TENSORFLOW = pathlib.Path(find_spec("tensorflow").origin).parent
@@ -30,14 +27,11 @@ class RunError(Exception):
 
 
 def build(folder: pathlib.Path) -> pathlib.Path:
-    """The program, compiled into a folder; a skip where there is no C compiler (a failure under REQUIRE_EXTRAS=1)."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        shared.absent("there is no C compiler `cc`", "REQUIRE_EXTRAS")
+    """The program, compiled into a folder, in a test that bears the marker `needs_program("cc")`."""
     program = folder / "saved_model_runner"
     libraries = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
     subprocess.run(
-        [compiler, "-O1", "-Wall", "-Werror", str(SOURCE), f"-I{TENSORFLOW / 'include'}", f"-L{TENSORFLOW}",
+        ["cc", "-O1", "-Wall", "-Werror", str(SOURCE), f"-I{TENSORFLOW / 'include'}", f"-L{TENSORFLOW}",
          *(f"-l:{name}" for name in libraries), f"-Wl,-rpath,{TENSORFLOW}", "-o", str(program)],
         check=True,
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Small exported models, one of each kind of task, and what they must answer.
+"""Small exported models, one of each kind of task, and their expected outputs.
 
-The checkpoints hold weights of a size at which answers differ; a model that read them in its own way gives the
-expected values.
+The checkpoints hold weights that are large enough to give different answers; a model that loads them independently
+gives the expected values.
 """
 
 import functools
@@ -50,9 +50,9 @@ def make_task(kind: str):
     """A task of this kind, made without the export's runner."""
     multi_label = TsvProcessor("0", labels=LABELS, is_multi_label=True)
     return {
-        "mrpc": lambda: ClassificationTask(MrpcProcessor(), ["0", "1"]),
-        "sts-b": lambda: ClassificationTask(StsbProcessor(), None),
-        "tsv": lambda: ClassificationTask(multi_label, LABELS),
+        "mrpc": lambda: ClassificationTask(MrpcProcessor()),
+        "sts-b": lambda: ClassificationTask(StsbProcessor()),
+        "tsv": lambda: ClassificationTask(multi_label),
         "swag": ChoiceTask,
         "squad": SquadTask,
         "ner": lambda: TaggingTask(TAGS),
@@ -132,7 +132,7 @@ def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:
 
 
 def expected(exported: Exported, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the task's scripts make of a batch, under the names of the signatures' outputs."""
+    """Computes the outputs of the task's scripts for a batch, under the names of the signatures' outputs."""
     task, model = exported.task, exported.model
     if isinstance(task, PretrainingTask):
         encoded = model.bert(*features.values())
@@ -151,6 +151,8 @@ def expected(exported: Exported, features: dict[str, np.ndarray]) -> dict[str, n
     }
     found = {name: np.asarray(value) for name, value in task.outputs(model, features | unlabelled).items()}
     found = {name: value for name, value in found.items() if "loss" not in name}
+    if isinstance(task, SquadTask):  # its logits are filled up to the length of the script's windows
+        found = {name: logits[:, : features["input_ids"].shape[1]] for name, logits in found.items()}
     return found | _strings(task, model, features, found)
 
 

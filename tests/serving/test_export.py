@@ -1,4 +1,4 @@
-"""Versions of a SavedModel in a watched folder: numbered, complete, whatever happens meanwhile."""
+"""Tests the versions of a SavedModel in a watched folder: numbered and complete, also after kills and races."""
 
 import concurrent.futures
 import errno

@@ -1,4 +1,4 @@
-"""Exports of every kind of task in ONNX and LiteRT answer as the SavedModel does; the page of docs as it stands."""
+"""Tests that exports of every kind of task give the same answers in ONNX and LiteRT, with the documented commands."""
 
 import os
 import pathlib
@@ -13,7 +13,9 @@ import tensorflow as tf
 
 from tests.serving import exported
 from tests.serving.exported import KINDS, Exported, batch
-from tests.shared import ROOT, extra
+from tests.shared import ROOT
+
+pytestmark = pytest.mark.needs_extra("ai_edge_litert", "onnxruntime", "tf2onnx")
 
 TOLERANCE = 1e-5
 SHAPES = [(1, 9), (7, 9), (1, 128), (7, 128)]
@@ -27,14 +29,18 @@ def made(request, tmp_path_factory) -> Exported:
 
 def onnx_runner(path: pathlib.Path):
     """A function of features to outputs by name."""
-    session = extra("onnxruntime").InferenceSession(path)
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
     names = [output.name for output in session.get_outputs()]
     return lambda features: dict(zip(names, session.run(names, features), strict=True))
 
 
 def litert_runner(path: pathlib.Path):
     """A function of features to outputs by name."""
-    interpreter = extra("ai_edge_litert.interpreter").Interpreter(str(path))
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(path))
     run = interpreter.get_signature_runner("serving_default")
     return lambda features: run(**features)
 
@@ -66,15 +72,17 @@ def texts(values: np.ndarray) -> np.ndarray:
 
 
 def to_onnx(monkeypatch, saved_model: pathlib.Path, output: pathlib.Path, signature: str):
-    """What the documented command does, in this process."""
+    """Runs the documented command in this process."""
     flags = ["--saved-model", saved_model, "--signature_def", signature, "--opset", "17", "--output", output]
     monkeypatch.setattr(sys, "argv", ["convert", *map(str, flags)])
     with mock.patch.dict(os.environ):  # the converter sets TensorFlow's log level for whatever comes after it
-        extra("tf2onnx.convert").main()
+        from tf2onnx import convert
+
+        convert.main()
 
 
 def to_litert(saved_model: pathlib.Path, output: pathlib.Path):
-    """What the documented command does, in this process."""
+    """Runs the documented command in this process."""
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=["serving_default"])
     output.write_bytes(converter.convert())
 
@@ -85,7 +93,6 @@ def test_onnx_answers_as_the_export(made, tmp_path, monkeypatch):
 
 
 def test_litert_answers_as_the_export(made, tmp_path):
-    extra("ai_edge_litert.interpreter")
     to_litert(made.path, tmp_path / "model.tflite")
     assert_answers_as_the_export(litert_runner(tmp_path / "model.tflite"), made)
 
@@ -97,8 +104,6 @@ def test_masked_words_in_onnx(tmp_path, monkeypatch):
 
 
 def test_the_documented_commands(tmp_path):
-    for module in ("tf2onnx", "onnxruntime", "ai_edge_litert.interpreter"):
-        extra(module)
     made = exported.make_export(tmp_path, "tsv")
     page = (ROOT / "docs" / "other_runtimes.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```(bash|python)\n(.*?)```", page, re.DOTALL)

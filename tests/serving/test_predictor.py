@@ -1,4 +1,4 @@
-"""`Predictor` answers what the scripts predict: the same checkpoint, the same texts, the export between them."""
+"""Tests that `Predictor` gives the scripts' predictions for the same texts, with an export of the same checkpoint."""
 
 import csv
 import json
@@ -203,7 +203,7 @@ def test_a_pretrained_model_fills_masks_and_gives_vectors(tmp_path, make):
 
 
 def assert_alike(found, wanted):
-    """The same JSON, numbers within the tolerance."""
+    """Asserts that two JSON values are equal, numbers within the tolerance."""
     if isinstance(wanted, dict):
         assert found.keys() == wanted.keys()
         for name in wanted:

@@ -1,10 +1,11 @@
-"""Exports that read raw text answer what the scripts predict: from Python, and from a C program."""
+"""Tests that exports of raw text give the scripts' predictions, from Python and from a C program."""
 
 import functools
 import json
 import pathlib
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from importlib.util import find_spec
 
@@ -19,10 +20,11 @@ from official_bert.errors import InputError
 from official_bert.runners import export_saved_model
 from official_bert.serving.saved_model import check_text_export
 from official_bert.tasks.choice.examples import NUM_CHOICES
-from official_bert.tasks.squad.answers import choose_answers, extract_candidates
+from official_bert.tasks.squad.answers import choose_answers, extract_candidates, raw_results
+from official_bert.tasks.squad.encoded import encode_questions
 from official_bert.tasks.squad.examples import SquadExample, find_words
-from official_bert.tasks.squad.task import EncodedWindows, WindowCollector, raw_results
-from official_bert.tasks.squad.windows import convert_examples_to_features
+from official_bert.tasks.squad.rules import SquadRules
+from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.windows import encoded_words
 from official_bert.tokenization import FullTokenizer
 from tests import toy
@@ -30,7 +32,6 @@ from tests.serving import c_runner, exported
 from tests.serving.answers import TOLERANCE, answers, assert_same, call
 from tests.serving.exported import KINDS, TAGS, Exported, export_options, make_checkpoint
 from tests.serving.test_warmup import requests_of
-from tests.shared import shared
 
 LENGTH, STRIDE, QUERY = 24, 5, 6
 THRESHOLD = -0.4
@@ -97,14 +98,14 @@ def request_of(kind: str, rows: slice) -> dict[str, np.ndarray]:
         endings = [[second, "park", "", LONG] for second in SECOND[rows]]
         return {"context": strings(FIRST[rows]), "endings": strings(endings)}
     if kind == "squad":
-        # Where a piece is unknown the script does not cut words, which tests/tasks/test_squad_text.py shows.
+        # Where a piece is unknown the script does not cut words, which tests/tasks/squad/test_in_graph.py shows.
         contexts = [text.removesuffix(" \u5317\u4eac!") for text in FIRST]
         return {"question": strings(SECOND[rows]), "context": strings(contexts[rows])}
     return {"text_a": strings(FIRST[rows]), "text_b": strings(SECOND[rows])}
 
 
 def of_script(made: Exported, request: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the task's script makes of a request, under the names of the signature's outputs."""
+    """Computes the answer of the task's script to a request, under the names of the signature's outputs."""
     kind = made.options.task_name
     tokenizer = FullTokenizer(made.options.vocab_file)
     texts = {name: np.vectorize(bytes.decode, otypes=[object])(values) for name, values in request.items()}
@@ -162,25 +163,20 @@ def tagged(made: Exported, tokenizer, texts) -> dict[str, np.ndarray]:
 
 
 def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.ndarray]:
-    """The places in pieces are those of the answers' words here: see tests/tasks/test_squad_text.py."""
+    """The places in pieces are those of the answers' words here: see tests/tasks/squad/test_in_graph.py."""
     examples = [
         SquadExample(str(number), question, [word.group() for word in find_words(context)])
         for number, (question, context) in enumerate(zip(questions, contexts, strict=True))
     ]
-    collector, windows = WindowCollector(), []
-
-    def take(window):
-        collector.add(window)
-        windows.append(window)
-
-    convert_examples_to_features(examples, tokenizer, LENGTH, STRIDE, QUERY, False, take)
+    rules = SquadRules.from_settings(vars(made.options))
+    encoded = encode_questions(examples, tokenizer, rules)
     results = []
-    if windows:
-        features = EncodedWindows(**collector.arrays()).features(np.arange(len(windows)), LENGTH)
-        outputs = made.task.outputs(made.model, features)
-        results = raw_results(windows, {name: np.asarray(logits) for name, logits in outputs.items()})
-    rules = vars(made.task.rules) | {"version_2_with_negative": made.options.version_2_with_negative}
-    candidates = extract_candidates(examples, windows, results, **rules)
+    if encoded.windows:
+        features = encoded.features(np.arange(len(encoded.windows)), LENGTH)
+        outputs = SquadTask(rules).outputs(made.model, features)
+        outputs = {name: np.asarray(logits) for name, logits in outputs.items()}
+        results = raw_results(encoded.windows, outputs)
+    candidates = extract_candidates(examples, encoded.windows, results, rules)
     chosen = choose_answers(*candidates, made.options.null_score_diff_threshold)
     entries = [
         next(entry for entry in candidates.nbest[name] if entry["text"] == text)
@@ -198,6 +194,7 @@ def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.nda
 # --- the tests
 
 
+@pytest.mark.needs_program("cc")
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
     made = made_of(kind)
@@ -219,6 +216,7 @@ def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
         assert python.keys() - answer.keys() == others
 
 
+@pytest.mark.needs_extra("tensorflow_serving")
 def test_what_lies_beside_the_model(made_of):
     made = made_of("pretraining")
     vocabulary = (made.path / "assets" / "vocab.txt").read_text().splitlines()
@@ -263,12 +261,12 @@ def test_masks_are_filled_with_the_words_of_the_model(made_of):
 
 
 def unusual_vocabulary(name: str) -> list[str]:
-    if name == "chinese":  # Google's; it has a line that is a bare U+2028
-        return shared("data", "vocab", "chinese_vocab.txt").read_text().split("\n")[:-1]
+    if name == "a line separator":  # as Google's Chinese one has
+        return [*toy.VOCABULARY, "\u2028", "\u5317", "\u4eac", "\u8fce"]
     return [*toy.VOCABULARY, "cat", "", "", "zoo"]
 
 
-@pytest.mark.parametrize("name", ["repeated and blank lines", "chinese"])
+@pytest.mark.parametrize("name", ["repeated and blank lines", "a line separator"])
 def test_unusual_vocabularies_answer(tmp_path, name):
     task, model = make_checkpoint(tmp_path, "mrpc", unusual_vocabulary(name))
     options = export_options(tmp_path, "mrpc", export_text=True)
@@ -301,8 +299,8 @@ def test_a_clean_process_answers(made_of, tmp_path):
 
 def test_what_cannot_be_exported_is_said(tmp_path):
     with pytest.raises(InputError, match="--export_text: the task does not say what it answers to text"):
-        check_text_export(object())
+        check_text_export(types.SimpleNamespace(text_inputs={}))
     make_checkpoint(tmp_path, "squad")
     options = export_options(tmp_path, "squad", export_text=True, max_query_length=21)
-    with pytest.raises(InputError, match="--max_seq_length=24: must be greater than --max_query_length=21"):
+    with pytest.raises(InputError, match="--max_seq_length=24: leaves no room for a document"):
         export_saved_model.run(options)

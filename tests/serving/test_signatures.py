@@ -1,4 +1,4 @@
-"""What signatures make of their inputs, and what they refuse."""
+"""Tests how signatures parse their inputs, and which inputs they refuse."""
 
 import numpy as np
 import pytest

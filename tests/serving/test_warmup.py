@@ -1,16 +1,19 @@
-"""The warm-up file, read with TensorFlow Serving's own definitions, and its requests put to their signatures."""
+"""Reads the warm-up file with TensorFlow Serving's own definitions, and sends its requests to their signatures."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from official_bert.serving import warmup
 from tests.serving import exported
-from tests.shared import extra
+
+pytestmark = pytest.mark.needs_extra("tensorflow_serving")
 
 
 def requests_of(path) -> list[tuple[str, dict[str, np.ndarray]]]:
     """Signature and inputs of every record, by TensorFlow's reader and TensorFlow Serving's protos."""
-    logs = extra("tensorflow_serving.apis.prediction_log_pb2")
+    from tensorflow_serving.apis import prediction_log_pb2 as logs
+
     found = []
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         log = logs.PredictionLog.FromString(record)

@@ -1,6 +1,6 @@
-"""Files as the world has them, through the reader of every task: dirt that is taken off, and errors with their place.
+"""Imperfect files, through the reader of every task: faults that the reader repairs, and errors with their location.
 
-SQuAD's files are JSON; theirs is in test_squad.py.
+SQuAD's files are JSON; tests/tasks/squad/test_examples.py tests them.
 """
 
 import pytest

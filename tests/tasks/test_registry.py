@@ -1,17 +1,19 @@
-"""Tasks by name: those of the tables, and those of modules outside the package."""
+"""Tests finding tasks by name: those of the tables, and those of modules outside the package."""
 
 import sys
 
 import pytest
 
 from official_bert.errors import InputError
-from official_bert.options.classification import ClassificationOptions
 from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.tasks.classification.xnli import XnliProcessor
-from official_bert.tasks.registry import load, make_processor
+from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.tasks.registry import family_of, load, make_task
+from official_bert.tasks.squad.task import SquadTask
+from official_bert.tasks.tagging.task import TaggingTask
 
 # One in the package's own way, and one as people have written them for the original.
 MODULE = """
@@ -21,11 +23,16 @@ from run_classifier import DataProcessor, InputExample
 
 from official_bert import tokenization
 from official_bert.tasks.classification.glue import RteProcessor
+from official_bert.tasks.base import Task
 from official_bert.tasks.choice.task import ChoiceTask
 
 class Mine(RteProcessor):
     def get_labels(self):
         return ["yes", "no"]
+
+class Unfinished(Task):
+    def build_model(self, config, use_one_hot_embeddings):
+        pass
 
 class Theirs(DataProcessor):
     def get_train_examples(self, data_dir):
@@ -55,17 +62,8 @@ def modules(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def named(task_name):
-    return make_processor(
-        ClassificationOptions(
-            task_name=task_name,
-            data_dir="",
-            output_dir="",
-            bert_config_file="",
-            vocab_file="",
-            text_a_column="t",
-        )
-    )
+def processor_of(task_name):
+    return make_task(task_name, {"task_name": task_name, "labels": None}, "classification").processor
 
 
 @pytest.mark.parametrize(
@@ -79,24 +77,41 @@ def named(task_name):
     ],
 )
 def test_case_hyphens_and_underscores_do_not_count(task_name, kind):
-    assert type(named(task_name)) is kind
+    assert type(processor_of(task_name)) is kind
+
+
+@pytest.mark.parametrize(
+    ("task_name", "kind", "family"),
+    [
+        ("swag", ChoiceTask, "choice"),
+        ("CODAH", ChoiceTask, "choice"),
+        ("ner", TaggingTask, "tagging"),
+        ("squad", SquadTask, "squad"),
+        ("pretraining", PretrainingTask, "pretraining"),
+    ],
+)
+def test_every_family_is_there(task_name, kind, family):
+    assert type(make_task(task_name, {})) is kind
+    assert family_of(task_name) == family
 
 
 def test_a_class_outside_the_package_goes_by_its_module(modules):
-    assert named("made_up_package.tasks:Mine").get_labels() == ["yes", "no"]
-    assert isinstance(load("made_up_package.tasks:ChoiceTask"), ChoiceTask)
+    assert processor_of("made_up_package.tasks:Mine").get_labels() == ["yes", "no"]
+    assert family_of("made_up_package.tasks:Mine") == "classification"
+    assert isinstance(make_task("made_up_package.tasks:ChoiceTask", {}, "classification"), ChoiceTask)
+    assert family_of("made_up_package.tasks:ChoiceTask") == "made_up_package.tasks:ChoiceTask"
 
 
 def test_a_processor_written_for_the_original_works(modules, tmp_path):
     (tmp_path / "train.tsv").write_text('un "chat"\tyes\n')
-    examples = named("made_up_package.tasks:Theirs").get_train_examples(str(tmp_path))
+    examples = processor_of("made_up_package.tasks:Theirs").get_train_examples(str(tmp_path))
     assert examples == [InputExample("train-0", 'un "chat"', None, "yes")]
 
 
 @pytest.mark.parametrize(
     ("task_name", "sentence"),
     [
-        ("quora", "Task not found: quora; it is one of CoLA, .*, xnli, tsv, or module:Class"),
+        ("quora", "Task not found: quora; it is one of CoLA, .*, XNLI, tsv, or module:Class"),
         ("made_up_absent:Mine", "there is no module 'made_up_absent'; put its folder on PYTHONPATH"),
         ("made_up_package.absent:Mine", "there is no module 'made_up_package.absent'"),
         ("made_up_absent.tasks:Mine", "there is no module 'made_up_absent.tasks'"),
@@ -105,13 +120,17 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
         ("made_up_package.tasks:", "tasks.py defines no class ''"),
         ("made_up_package.tasks:__name__", "tasks.py defines no class '__name__'"),
         ("sys:Mine", "built-in defines no class 'Mine'"),
-        ("made_up_package.tasks:ChoiceTask", "is no DataProcessor; run the task's own script"),
-        ("collections:OrderedDict", "is neither a DataProcessor nor has it all that tasks/base.py asks"),
+        ("swag", "Task not found: swag; it is one of CoLA, .*, XNLI, tsv, or module:Class"),
+        ("collections:OrderedDict", "is neither a DataProcessor nor a Task of official_bert/tasks/base.py"),
+        (
+            "made_up_package.tasks:Unfinished",
+            "lacks encode, losses, metrics, outputs, read, serving_outputs, wei",
+        ),
     ],
 )
 def test_what_names_no_task_is_said(modules, task_name, sentence):
     with pytest.raises(InputError, match=sentence):
-        named(task_name)
+        processor_of(task_name)
 
 
 def test_what_a_module_lacks_is_no_fault_of_the_name(modules):

@@ -1,4 +1,4 @@
-"""Strategies run one to a process: two in the same process clash."""
+"""Each strategy is tested in a process of its own, because two strategies in one process conflict."""
 
 import dataclasses
 import json
@@ -94,7 +94,7 @@ def test_the_strategy_asked_for(options, name):
 
 
 class FakeTpu:
-    """Stands for TensorFlow's resolver, connection and strategy; notes the order of the calls."""
+    """A fake of TensorFlow's resolver, connection and strategy that records the order of the calls."""
 
     def __init__(self, monkeypatch, num_cores):
         self.calls = []

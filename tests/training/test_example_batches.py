@@ -41,15 +41,21 @@ def test_lengths_are_multiples_of_eight_up_to_the_maximum():
     assert [padded_length(n, 20) for n in (1, 8, 9, 16, 17, 20)] == [8, 8, 16, 16, 20, 20]
 
 
-LENGTHS = np.arange(1, 41)
+class Rows:
+    """A set whose features are the numbers of the examples, and as many zeros as they are padded to."""
+
+    lengths = np.arange(1, 41)
+
+    def features(self, rows, length):
+        return {"row": rows, "padded": np.zeros((len(rows), length))}
+
+
+LENGTHS = Rows.lengths
 
 
 def batches(**changes):
     settings = {"buffer_size": 0, "max_length": 40, "most_steps": 3, "pad_to_longest": True} | changes
-    return ExampleBatches(
-        lambda rows, length: {"row": rows, "padded": np.zeros((len(rows), length))},
-        LENGTHS, tf.distribute.get_strategy(), 4, 7, **settings,
-    )  # fmt: skip
+    return ExampleBatches(Rows(), tf.distribute.get_strategy(), 4, 7, **settings)
 
 
 def rows_of(drawn):

@@ -14,23 +14,26 @@ LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
 def test_every_example_gets_its_own_answer(pad_to_longest, batch_size):
     seen = []
 
-    def features(rows, length):
-        seen.append(length)
-        return {"row": rows, "mask": (np.arange(length) < LENGTHS[rows][:, None]).astype(np.float32)}
+    class Encoded:
+        lengths = LENGTHS
+
+        def features(self, rows, length):
+            seen.append(length)
+            return {"row": rows, "mask": (np.arange(length) < LENGTHS[rows][:, None]).astype(np.float32)}
 
     def outputs(batch):
         return {
             "sum": tf.reduce_sum(batch["mask"], axis=1),
             "pair": tf.stack([batch["row"], batch["row"] * 2], axis=1),
-            "places": batch["mask"],
+            "mask": batch["mask"],
         }
 
     strategy = tf.distribute.get_strategy()
     run = compiled_outputs(strategy, outputs)
-    found = predict(run, strategy, features, LENGTHS, batch_size, 32, pad_to_longest)
+    found = predict(run, strategy, Encoded(), batch_size, 32, pad_to_longest)
     np.testing.assert_array_equal(found["sum"], LENGTHS)
     np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])
-    np.testing.assert_array_equal(found["places"], np.arange(32) < LENGTHS[:, None])
+    np.testing.assert_array_equal(found["mask"], np.arange(32) < LENGTHS[:, None])
     if pad_to_longest:
         assert seen == sorted(seen, reverse=True)
         assert all(length % 8 == 0 for length in seen)

@@ -1,4 +1,4 @@
-"""Log lines, eval_results.txt and the run record by their text; TensorBoard's events read back."""
+"""The texts of log lines, eval_results.txt and the run record, and the content of TensorBoard's event files."""
 
 import datetime
 import json
@@ -25,7 +25,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def lines(monkeypatch):
-    """What is logged at level info."""
+    """The lines that are logged at level INFO."""
     logged = []
     monkeypatch.setattr(
         reporting.logging, "info", lambda text, *values: logged.append(text % values if values else text)
@@ -34,7 +34,7 @@ def lines(monkeypatch):
 
 
 def scalars_in(folder) -> dict:
-    """{(tag, step): value} of the only event file in `folder`."""
+    """Reads {(tag, step): value} from the only event file in `folder`."""
     (path,) = pathlib.Path(folder).glob("events.out.tfevents.*")
     found = {}
     for serialized in tf.data.TFRecordDataset(str(path)):

@@ -1,4 +1,4 @@
-"""Twelve updates against the original's: losses, final weights, slots, and going on from the recorded half."""
+"""Twelve updates equal the original's in losses, final weights and slots, also when resumed from its checkpoint."""
 
 import functools
 import json
@@ -24,19 +24,19 @@ from tests.golden_model import (
     load_pretrainer,
     named_weights,
 )
-from tests.shared import ROOT
+from tests.shared import GOLDEN
 
-GELU = ROOT / "tests" / "golden" / "model_gelu"
+GELU = GOLDEN / "model_gelu"
 
 
 class Run(NamedTuple):
     """A recorded training run that can be repeated.
 
     Attributes:
-        updates: (batches stacked [steps, B, ...], number of steps) to the objective's sums.
-        batches: those that are cycled through.
-        settings: of the recording.
-        variables: weights, slots and the step count, by name.
+        updates: a function from (batches stacked [steps, B, ...], number of steps) to the objective's sums.
+        batches: the batches, which the run cycles through.
+        settings: the settings of the recording.
+        variables: weights, optimizer slots and the step count, by name.
     """
 
     updates: Callable
@@ -45,11 +45,11 @@ class Run(NamedTuple):
     variables: dict
 
     def losses(self, count: int) -> list[float]:
-        """The losses before each of the next `count` updates."""
+        """Makes `count` updates, and returns the loss before each of them."""
         return [self.several(1) for _ in range(count)]
 
     def several(self, count: int) -> float:
-        """The sum of the losses of `count` updates, made in one call into TensorFlow."""
+        """Makes `count` updates in one call into TensorFlow, and returns the sum of their losses."""
         first = int(self.variables["global_step"])
         drawn = [self.batches[(first + k) % len(self.batches)] for k in range(count)]
         stacked = {name: tf.constant(np.stack([batch[name] for batch in drawn])) for name in drawn[0]}

@@ -1,1 +1,1 @@
-"""From raw text to pre-training instances: documents, sentence pairs, masking, generators, vocabularies."""
+"""Makes pre-training instances from raw text: documents, sentence pairs, masking, generators, vocabularies."""

@@ -1,7 +1,8 @@
-"""Reading a corpus into compact arrays of vocabulary ids.
+"""Reads a corpus into compact arrays of vocabulary ids.
 
-In: text files, one sentence a line, a blank line between documents. Out: `Documents`: one flat array of ids and the
-offsets of segments and documents in it. Tokenization may run in other processes; they never import TensorFlow.
+In: text files with one sentence on each line and a blank line between documents. Out: `Documents`, one flat array of
+ids with the offsets of its segments and documents. Tokenization may run in worker processes, which never import
+TensorFlow.
 """
 
 import collections
@@ -28,9 +29,9 @@ class Documents:
     """Documents of token ids, in the order of the files.
 
     Attributes:
-        ids: unsigned[tokens], all tokens one after the other, in the smallest type that holds the vocabulary.
-        segment_starts: int64[segments + 1], where in `ids` each segment ("sentence") starts, and the end.
-        document_starts: int64[documents + 1], which segment each document starts with, and the end.
+        ids: unsigned[tokens], the ids of all tokens in order, in the smallest type that holds the vocabulary.
+        segment_starts: int64[segments + 1], the offset in `ids` of each segment ("sentence"), then the length of `ids`.
+        document_starts: int64[documents + 1], the index of each document's first segment, then the number of segments.
     """
 
     ids: np.ndarray
@@ -41,13 +42,13 @@ class Documents:
         return len(self.document_starts) - 1
 
     def bounds_of(self, document: int) -> Sequence[int]:
-        """int64[segments + 1]: offsets in `ids` at which the segments of `document` begin and end."""
+        """Returns int64[segments + 1]: the offsets in `ids` at which the segments of `document` begin and end."""
         first, end = self.document_starts[document : document + 2]
         return memoryview(self.segment_starts)[first : end + 1]  # its items are Python integers
 
 
 def id_type(vocab: dict[str, int]) -> np.dtype:
-    """The smallest unsigned type that holds every id of a vocabulary."""
+    """Returns the smallest unsigned type that holds every id of the vocabulary."""
     return np.min_scalar_type(max(vocab.values(), default=0))
 
 
@@ -59,16 +60,17 @@ def read_documents(
 ) -> Documents:
     """Reads and tokenizes a corpus.
 
-    The end of a file ends no document, as in the original. Lines without tokens are left out.
+    As in the original, a document goes on across the end of a file: only a blank line ends it. Lines without tokens
+    are left out.
 
     Args:
-        input_files: text files.
-        tokenizer: gives each line its ids.
-        num_workers: processes that tokenize; 1 tokenizes in this one. The result is the same.
-        on_progress: called now and then with the number of tokens read.
+        input_files: the text files.
+        tokenizer: encodes each line.
+        num_workers: the number of processes that tokenize; 1 tokenizes in this process. The result is the same.
+        on_progress: called from time to time with the number of tokens read so far.
 
     Raises:
-        InputError: a file that does not exist, or no document in all of them.
+        InputError: a file does not exist, or no file holds a document.
     """
     ids = array(id_type(tokenizer.vocab).char)
     segment_starts = array("q", [0])
@@ -97,7 +99,7 @@ def read_documents(
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Lines in lists of some hundred thousand characters: the unit of work of a process."""
+    """Groups lines into blocks of about `_BLOCK_CHARACTERS` characters: the unit of work of one process."""
     block, num_characters = [], 0
     for line in lines:
         block.append(line)
@@ -111,7 +113,7 @@ def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
 def _encode_blocks(
     blocks: Iterable[list[str]], tokenizer: FullTokenizer, num_workers: int
 ) -> Iterator[EncodedLines]:
-    """Ids and line lengths of every block, in order, with a bounded number of blocks in flight."""
+    """Yields the ids and line lengths of every block in order, with a bounded number of blocks in progress."""
     if num_workers == 1:
         for block in blocks:
             yield _encode_lines(tokenizer, block)
@@ -132,7 +134,7 @@ def _encode_blocks(
 
 
 def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLines:
-    """Ids of all lines, and the number of ids of each line (_BLANK_LINE for a blank one)."""
+    """Returns the ids of all lines, and the number of ids of each line (_BLANK_LINE for a blank one)."""
     ids = array(id_type(tokenizer.vocab).char)
     lengths = array("q")
     for line in lines:

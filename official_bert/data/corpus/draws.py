@@ -1,14 +1,15 @@
-"""Random draws exactly as the standard library makes them, without its call overhead.
+"""Random draws that equal those of the standard library, without its call overhead.
 
 `random.Random` spends most of a shuffle in its own Python code. These functions take the generator's `getrandbits`
-and consume it as `randint` and `shuffle` of CPython 3.11 to 3.13 do, so they may be mixed freely with its methods.
+and call it exactly as `randint` and `shuffle` of CPython 3.11 to 3.13 do. Calls of these functions and of the
+generator's own methods can therefore be mixed freely.
 """
 
 from collections.abc import Callable, MutableSequence
 
 
 def randbelow(n: int, getrandbits: Callable[[int], int]) -> int:
-    """An integer in [0, n), n >= 1: `randint(a, b)` is `a + randbelow(b - a + 1, ...)`."""
+    """Draws an integer in [0, n) for n >= 1; `randint(a, b)` is `a + randbelow(b - a + 1, ...)`."""
     bits = n.bit_length()
     drawn = getrandbits(bits)
     while drawn >= n:
@@ -17,7 +18,7 @@ def randbelow(n: int, getrandbits: Callable[[int], int]) -> int:
 
 
 def shuffle(items: MutableSequence, getrandbits: Callable[[int], int]):
-    """Shuffles in place, as `random.Random.shuffle`."""
+    """Shuffles `items` in place, with the draws of `random.Random.shuffle`."""
     last = len(items) - 1
     while last > 0:
         bits = (last + 1).bit_length()

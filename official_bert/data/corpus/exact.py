@@ -1,7 +1,7 @@
 """The generator `exact`: the original's instances in the original's order.
 
-In: documents and one `random.Random`, from which every draw is made where the original makes it. Out: the same
-instances, and a generator in the same state.
+In: documents and one `random.Random`. Out: the instances that the original makes of them. Every draw is made in the
+original's order, so the random generator also ends in the same state.
 """
 
 import random
@@ -27,13 +27,13 @@ def create_instances(
     """Makes `settings.dupe_factor` passes over the documents.
 
     Args:
-        on_progress: called after every document with the number of documents visited, over all passes.
+        on_progress: called after every document with the number of documents visited so far, over all passes.
 
     Returns:
-        The instances as they were made, and int64[instances]: their numbers in the order of the records.
+        The instances in the order of their creation, and int64[instances]: their indices in the order of the records.
 
     Raises:
-        InputError: a max_seq_length below 5.
+        InputError: max_seq_length is below 5.
     """
     shuffled = list(range(len(documents)))
     shuffle(shuffled, rng.getrandbits)
@@ -68,7 +68,7 @@ def _mask(
     settings: InstanceSettings,
     rng: random.Random,
 ) -> tuple[list[int], list[int]]:
-    """Positions to predict and the ids that stand there, in the order of the draws."""
+    """Draws the masked positions and the input ids that replace their tokens, both in the order of the draws."""
     tokens = [vocabulary.cls_id, *a_ids, vocabulary.sep_id, *b_ids, vocabulary.sep_id]
     count = masking.num_predictions(len(tokens), settings.masked_lm_prob, settings.max_predictions_per_seq)
     candidates = [*range(1, len(a_ids) + 1), *range(len(a_ids) + 2, len(tokens) - 1)]

@@ -1,7 +1,7 @@
-"""Pre-training instances, kept compactly until they are written.
+"""Keeps pre-training instances compactly until they are written.
 
-An instance is two spans of the corpus and what its masked positions hold: about a hundred bytes. Out come batches of
-the seven record features.
+In: instances, each stored as two spans of the corpus with its masked positions and the ids that replace their tokens:
+about a hundred bytes. Out: batches of the seven record features.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ Features = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InstanceSettings:
-    """How instances are made; the fields are the flags of create_pretraining_data.py, which explain them."""
+    """Settings of the instances; the fields are flags of create_pretraining_data.py, whose help explains them."""
 
     max_seq_length: int
     dupe_factor: int
@@ -32,12 +32,13 @@ class InstanceSettings:
 
 @dataclasses.dataclass(frozen=True)
 class InstanceVocabulary:
-    """What making instances needs to know of a vocabulary.
+    """The part of a vocabulary that the making of instances needs.
 
     Attributes:
-        cls_id, sep_id, mask_id: the special tokens.
-        word_ids: what random words are drawn from: all pieces in the order of the file, specials included.
-        continues: for every id, whether its piece starts with "##".
+        cls_id, sep_id, mask_id: the ids of [CLS], [SEP] and [MASK].
+        word_ids: the ids that random words are drawn from: the whole vocabulary in the order of the file, special
+            tokens included.
+        continues: for every id, whether its WordPiece starts with "##".
     """
 
     cls_id: int
@@ -48,7 +49,8 @@ class InstanceVocabulary:
 
     @classmethod
     def of(cls, vocab: Mapping[str, int]) -> "InstanceVocabulary":
-        """
+        """Takes what is needed from a vocabulary.
+
         Raises:
             InputError: [CLS], [SEP], [MASK] or [UNK] is missing.
         """
@@ -83,9 +85,9 @@ class Instances:
         """Adds an instance.
 
         Args:
-            pair: its segments, as offsets in the documents' ids.
+            pair: the two segments, as offsets in `documents.ids`.
             positions: the masked positions, in any order.
-            replacements: the id that stands at each of them.
+            replacements: the input id at each of these positions: [MASK], the token itself or a random word.
         """
         self._spans.extend((pair.a_begin, pair.a_end, pair.b_begin, pair.b_end))
         self._is_random_next.append(pair.is_random_next)
@@ -94,15 +96,15 @@ class Instances:
         self._prediction_starts.append(len(self._positions))
 
     def batches(self, order: np.ndarray, batch_size: int = 1024) -> Iterator[Features]:
-        """Record features of the instances in `order` (int[instances]), at most `batch_size` at a time."""
+        """Yields the record features of the instances in `order` (int[instances]), `batch_size` at a time."""
         for start in range(0, len(order), batch_size):
             yield self.features(order[start : start + batch_size])
 
     def features(self, indices: np.ndarray) -> Features:
-        """Record features of some instances.
+        """Returns the record features of the chosen instances.
 
         Args:
-            indices: int[batch], numbers of instances.
+            indices: int[batch], the indices of the instances, from 0.
 
         Returns:
             name -> int32 or float32[batch, length], as `features.pretraining_features` lists them.
@@ -138,11 +140,11 @@ class Instances:
         }
 
     def _predictions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The predictions of some instances, sorted by position.
+        """Returns the masked positions of the chosen instances in increasing order.
 
         Returns:
-            bool[batch, max_predictions_per_seq]: which of them are real; int64 of that shape: the positions, 0 where
-            not real; unsigned[real ones]: the ids that stand there.
+            bool[batch, max_predictions_per_seq]: true for a masked position, false for padding; int64 of that shape:
+            the positions, 0 for padding; unsigned[masked positions of all]: the input ids at them.
         """
         starts = _as_numpy(self._prediction_starts)
         begin, end = starts[indices][:, None], starts[indices + 1][:, None]
@@ -150,7 +152,7 @@ class Instances:
         masked = prediction < end - begin
         kept_at = np.zeros(masked.shape, np.int64)
         kept_at[masked] = (begin + prediction)[masked]
-        positions = np.full(masked.shape, self._settings.max_seq_length)  # what is not real sorts last
+        positions = np.full(masked.shape, self._settings.max_seq_length)  # padding sorts last
         positions[masked] = _as_numpy(self._positions)[kept_at[masked]]
         by_position = np.argsort(positions, axis=1)
         kept_at = np.take_along_axis(kept_at, by_position, axis=1)[masked]

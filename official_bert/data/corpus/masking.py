@@ -1,6 +1,7 @@
-"""Masked LM predictions of one sequence, draw for draw as the original.
+"""Chooses the masked LM predictions of one sequence, draw for draw as the original.
 
-Works on tokens of any kind: vocabulary ids in the generators, strings in the functions that people import.
+The functions work on tokens of any kind: on vocabulary ids in the generators, and on strings in the functions that
+users import from create_pretraining_data.py.
 """
 
 import random
@@ -13,12 +14,15 @@ Token = TypeVar("Token", int, str)
 
 
 def num_predictions(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
-    """Predictions in a sequence of `length` tokens, specials included; halves round to even, as in Python 3."""
+    """Returns the number of predictions in a sequence of `length` tokens, special tokens included.
+
+    A half rounds to the even number, as `round` does in Python 3.
+    """
     return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
 
 
 def draw_positions(positions: list[int], count: int, rng: random.Random) -> list[int]:
-    """Draws `count` of the positions, or all there are. Shuffles `positions` in place."""
+    """Draws `count` of the positions, or all if there are fewer; shuffles `positions` in place."""
     shuffle(positions, rng.getrandbits)
     return positions[:count]
 
@@ -26,12 +30,14 @@ def draw_positions(positions: list[int], count: int, rng: random.Random) -> list
 def draw_whole_words(
     positions: list[int], continues: Sequence[bool], count: int, rng: random.Random
 ) -> list[int]:
-    """Draws whole words with `count` positions at most; a word that would exceed it is passed over.
+    """Draws whole words with at most `count` positions in all; a word that would exceed `count` is skipped.
 
     Args:
-        positions: increasing positions of the tokens that may be masked.
+        positions: the positions of the tokens that may be masked, in increasing order.
         continues: for every position of the sequence, whether its token starts with "##". Such a token joins the
             word before it, even across the [SEP] between the segments.
+        count: the largest number of positions.
+        rng: the source of the draws.
     """
     words: list[list[int]] = []
     for position in positions:
@@ -52,13 +58,15 @@ def draw_whole_words(
 def replacements(
     tokens: Sequence[Token], positions: list[int], mask: Token, words: Sequence[Token], rng: random.Random
 ) -> list[Token]:
-    """What stands at each position to be predicted: 80 % the mask, 10 % the token itself, 10 % a random word.
+    """Draws the input token at each predicted position: 80 % [MASK], 10 % the token itself, 10 % a random word.
 
     Args:
-        tokens: the sequence.
-        positions: in the order in which they were drawn; pieces of one word draw independently.
+        tokens: the sequence before masking.
+        positions: the predicted positions in the order in which they were drawn. The WordPieces of one word draw
+            independently.
         mask: the [MASK] token.
-        words: what random words are drawn from: the whole vocabulary, special tokens included.
+        words: the tokens that random words are drawn from: the whole vocabulary, special tokens included.
+        rng: the source of the draws.
     """
     draw, getrandbits, num_words = rng.random, rng.getrandbits, len(words)
     replaced = []

@@ -1,7 +1,7 @@
-"""Next-sentence pairs of one document, draw for draw as the original.
+"""Makes the next-sentence pairs of one document, draw for draw as the original.
 
-In: how many tokens each segment ("sentence") of the documents has. Out: pairs as token spans. No token is looked at,
-so the same walk serves documents of ids and documents of strings.
+In: the token offsets of each document's segments ("sentences"). Out: pairs as token spans. The tokens themselves are
+not needed, so the same function serves documents of ids and documents of strings.
 """
 
 import random
@@ -16,10 +16,10 @@ NUM_SPECIAL_TOKENS = 3  # [CLS] a [SEP] b [SEP]
 
 
 class SentencePair(NamedTuple):
-    """Tokens [a_begin, a_end) of the walked document and [b_begin, b_end) of document `b_document`.
+    """Tokens [a_begin, a_end) of one document and tokens [b_begin, b_end) of document `b_document`.
 
-    Offsets count as the bounds that the walk was given. `is_random_next` is True where B was drawn at random, even
-    if the draw fell on the walked document itself.
+    The offsets are those of `bounds_of`, an argument of `sentence_pairs`. `is_random_next` is True where segment B was
+    drawn at random, even if the draw gave the document of segment A.
     """
 
     a_begin: int
@@ -38,19 +38,21 @@ def sentence_pairs(
     short_seq_prob: float,
     rng: random.Random,
 ) -> Iterator[SentencePair]:
-    """Pairs of one pass over `document`, in order.
+    """Yields the pairs of one pass over `document`, in order.
 
-    The masking of a pair must draw from `rng` before the next pair is asked for: that is the original's order.
+    The caller must mask each pair, which draws from `rng`, before it asks for the next pair: the original draws in
+    this order.
 
     Args:
-        document: index of the document to walk.
-        num_documents: how many there are; random second segments are drawn from all of them.
+        document: the index of the document.
+        num_documents: the number of documents; random second segments are drawn from all of them.
         bounds_of: index of a document -> int[segments + 1], the token offsets at which its segments begin and end.
-        max_seq_length: tokens of a pair with its special tokens.
-        short_seq_prob: probability that this pass aims at a shorter length, for all its pairs.
+        max_seq_length: the largest number of tokens of a pair, special tokens included.
+        short_seq_prob: the probability that all pairs of this pass aim at a shorter random length.
+        rng: the source of the draws.
 
     Raises:
-        InputError: a max_seq_length that leaves no token for one of the sides.
+        InputError: max_seq_length leaves no token for one of the two segments.
     """
     max_num_tokens = max_seq_length - NUM_SPECIAL_TOKENS
     if max_num_tokens < 2:
@@ -74,7 +76,7 @@ def sentence_pairs(
             b_begin = b_bounds[b_first]
             b_end = b_bounds[_segments_until(b_bounds, b_first, target - (a_end - a_begin))]
             is_random_next = True
-            first = middle  # the segments that B did not take are visited again
+            first = middle  # the segments that A left over start the next pair, as in the original
         else:
             b_document, b_begin, b_end, is_random_next = document, a_end, bounds[end], False
             first = end
@@ -85,7 +87,7 @@ def sentence_pairs(
 def truncated(
     a_begin: int, a_end: int, b_begin: int, b_end: int, max_num_tokens: int, draw: Callable[[], float]
 ) -> tuple[int, int, int, int]:
-    """Spans cut to `max_num_tokens` in all: one token at a time off a random end of the longer (B on a tie)."""
+    """Cuts two spans to `max_num_tokens` in all: the longer span (B on a tie) loses a token at a random end."""
     a_length, b_length = a_end - a_begin, b_end - b_begin
     while a_length + b_length > max_num_tokens:
         from_front = draw() < 0.5
@@ -99,12 +101,15 @@ def truncated(
 
 
 def _segments_until(bounds: Sequence[int], first: int, num_tokens: int) -> int:
-    """End of the fewest segments from `first` on (one at least) with `num_tokens` tokens, or of all there are."""
+    """Returns the end of the shortest run of segments from `first` on that has `num_tokens` tokens.
+
+    The run has at least one segment; it ends with the document if the tokens do not suffice.
+    """
     return min(bisect_left(bounds, bounds[first] + num_tokens, first + 1), len(bounds) - 1)
 
 
 def _another_document(document: int, num_documents: int, getrandbits: Callable[[int], int]) -> int:
-    """Ten draws at a document other than `document`; the tenth is taken as it falls."""
+    """Draws a document other than `document`; after ten draws the last one counts, even if it is `document`."""
     for _ in range(10):
         drawn = randbelow(num_documents, getrandbits)
         if drawn != document:

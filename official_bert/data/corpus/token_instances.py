@@ -1,7 +1,7 @@
-"""The functions of the original create_pretraining_data.py that people import: instances of token strings.
+"""The functions that users import from create_pretraining_data.py; their instances consist of token strings.
 
-They are thin faces of the generator `exact`: same arguments, same draws, same results as the original. What the
-original read from its flags is a keyword argument with the flag's name and default.
+They wrap the generator `exact` and have the original's arguments, draws and results. Where a function of the original
+reads a flag, its counterpart here takes a keyword argument with the flag's name and default.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ class TrainingInstance:
     Attributes:
         tokens: `[CLS] a [SEP] b [SEP]` after masking.
         segment_ids: 0 for [CLS], a and the first [SEP], 1 for b and the last [SEP].
-        masked_lm_positions: increasing positions of the predictions.
-        masked_lm_labels: the tokens that stood there.
+        masked_lm_positions: the positions of the predictions, in increasing order.
+        masked_lm_labels: the tokens at these positions before masking.
         is_random_next: whether b was drawn at random.
     """
 
@@ -55,7 +55,7 @@ def create_training_instances(
     rng: random.Random,
     do_whole_word_mask: bool = False,
 ) -> list[TrainingInstance]:
-    """Instances of raw text files, in the order of the records."""
+    """Makes the instances of raw text files, in the order of the records."""
     settings = InstanceSettings(
         max_seq_length=max_seq_length,
         dupe_factor=dupe_factor,
@@ -84,7 +84,10 @@ def create_instances_from_document(
     rng: random.Random,
     do_whole_word_mask: bool = False,
 ) -> list[TrainingInstance]:
-    """Instances of one pass over a document, each document a list of segments, each segment a list of tokens."""
+    """Makes the instances of one pass over the document `all_documents[document_index]`.
+
+    A document is a list of segments, and a segment is a list of tokens.
+    """
 
     def bounds_of(document: int) -> list[int]:
         return list(accumulate(map(len, all_documents[document]), initial=0))
@@ -119,7 +122,12 @@ def create_masked_lm_predictions(
     rng: random.Random,
     do_whole_word_mask: bool = False,
 ) -> tuple[list[str], list[int], list[str]]:
-    """The tokens after masking, the increasing positions to predict, and the tokens that stood there."""
+    """Masks a sequence.
+
+    Returns:
+        The tokens after masking, the predicted positions in increasing order, and the tokens at these positions before
+        masking.
+    """
     count = masking.num_predictions(len(tokens), masked_lm_prob, max_predictions_per_seq)
     candidates = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     if do_whole_word_mask:
@@ -137,7 +145,10 @@ def create_masked_lm_predictions(
 
 
 def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_num_tokens: int, rng: random.Random):
-    """Shortens two token lists in place to `max_num_tokens` in all, a token at a time off a random end."""
+    """Shortens two token lists in place to `max_num_tokens` in all.
+
+    The longer list (`tokens_b` on a tie) loses one token at a time, at its front or its end at random.
+    """
     a_begin, a_end, b_begin, b_end = truncated(0, len(tokens_a), 0, len(tokens_b), max_num_tokens, rng.random)
     tokens_a[:] = tokens_a[a_begin:a_end]
     tokens_b[:] = tokens_b[b_begin:b_end]
@@ -153,8 +164,8 @@ def write_instance_to_example_files(
     """Writes instances as TFRecords, instance k into file k mod n.
 
     Raises:
-        InputError: an instance that is longer than `max_seq_length` or has more predictions than allowed, or a file
-            that cannot be written.
+        InputError: an instance is longer than `max_seq_length` or has more than `max_predictions_per_seq` predictions,
+            or a file cannot be written.
     """
     log_files("Writing to output files", output_files)
     with open_example_files(output_files) as example_files:

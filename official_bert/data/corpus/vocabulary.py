@@ -1,4 +1,7 @@
-"""Learning a WordPiece vocabulary: word counts in, the lines of a vocabulary file out."""
+"""Learns a WordPiece vocabulary.
+
+In: the words of a corpus with their counts. Out: the lines of a vocabulary file.
+"""
 
 import collections
 import dataclasses
@@ -9,17 +12,18 @@ from official_bert.errors import InputError
 from official_bert.tokenization import BasicTokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_LONGEST_WORD = 50  # in characters: what is longer is no word, and the learner's time grows with the square
+# In characters. A longer string is hardly a word, and the learner's time grows with the square of the length.
+_LONGEST_WORD = 50
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """What a vocabulary is learnt from.
+    """The words that a vocabulary is learnt from.
 
     Attributes:
-        counts: words and how often they occur, the commonest first, equal ones by name.
-        characters: the characters that they are made of.
-        share: share of the text's words that these are.
+        counts: the words with their counts, in decreasing order of counts; words of equal counts are sorted by name.
+        characters: the characters of these words.
+        share: the share of the text's words that these words cover, by their counts.
     """
 
     counts: list[tuple[str, int]]
@@ -32,9 +36,9 @@ class Vocabulary:
     """A learnt vocabulary.
 
     Attributes:
-        lines: pieces in the order of their ids, filled with [unusedN] to the size asked for.
-        num_learnt: pieces that are neither special tokens nor [unusedN].
-        num_cut: rare pieces that were learnt and left out, for want of lines.
+        lines: the WordPieces in the order of their ids, filled up with [unusedN] to the requested size.
+        num_learnt: the number of WordPieces that are neither special tokens nor [unusedN].
+        num_cut: the number of learnt WordPieces, the rarest ones, that the requested size has no line for.
     """
 
     lines: list[str]
@@ -43,12 +47,13 @@ class Vocabulary:
 
 
 def select_words(counts: Mapping[str, int], character_coverage: float, max_words: int) -> Words:
-    """Leaves out rare characters with the words that hold them, overlong words, and all beyond `max_words`.
+    """Selects the words to learn from: the commonest `max_words` without overlong words and rare characters.
 
     Args:
-        counts: word -> occurrences.
-        character_coverage: share of all characters that is kept, the commonest first.
-        max_words: distinct words to keep.
+        counts: word -> number of occurrences.
+        character_coverage: the share of all character occurrences to keep. The commonest characters are kept; a word
+            with any other character is left out.
+        max_words: the largest number of distinct words.
 
     Raises:
         InputError: no word is left.
@@ -68,16 +73,16 @@ def select_words(counts: Mapping[str, int], character_coverage: float, max_words
 def learn_vocabulary(
     words: Words, vocab_size: int, min_frequency: int, tokenizer: BasicTokenizer
 ) -> Vocabulary:
-    """Learns the pieces of a vocabulary: special tokens, characters, then the commonest pieces.
+    """Learns a vocabulary of the special tokens, the single characters and the commonest longer WordPieces.
 
     Args:
-        words: what to learn from.
-        vocab_size: lines of the vocabulary.
-        min_frequency: occurrences below which no piece is learnt but the characters.
-        tokenizer: the rules by which the words were found.
+        words: the words to learn from.
+        vocab_size: the number of lines of the vocabulary.
+        min_frequency: the smallest number of occurrences of a learnt WordPiece; single characters are exempt.
+        tokenizer: the tokenizer that split the text into these words.
 
     Raises:
-        InputError: a size that does not hold the special tokens and the characters.
+        InputError: vocab_size has no room for the special tokens and the single characters.
     """
     # Punctuation and ideographs are words of their own and never continue one.
     alone = {char for char in words.characters if tokenizer.tokenize(f"a{char}a") == ["a", char, "a"]}
@@ -115,10 +120,11 @@ def _commonest_characters(word_counts: list[tuple[str, int]], coverage: float) -
 
 
 def _thresholds(words: Words, num_pieces: int, min_frequency: int) -> tuple[int, int]:
-    """Bounds of the threshold that gives `num_pieces` longer pieces: every step of the learner's search takes long.
+    """Returns bounds of the threshold that gives `num_pieces` WordPieces longer than one character.
 
-    Every word as common as the threshold is a piece, so at most `num_pieces` words are. That they are fewer than
-    an eighth of the pieces is not to be expected.
+    Narrow bounds save time, because every step of the learner's search takes long. Every word that occurs as often as
+    the threshold becomes a WordPiece, so at most `num_pieces` words may. In practice at least an eighth of the
+    WordPieces are whole words.
     """
     counts = [count for word, count in words.counts if len(word) > 1] or [1]
     lowest = counts[num_pieces] if num_pieces < len(counts) else 1

@@ -1,1 +1,1 @@
-"""Instances and examples to TFRecord files and back."""
+"""Writes instances and examples to TFRecord files and reads them back."""

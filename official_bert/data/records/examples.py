@@ -1,14 +1,14 @@
-"""tf.Example without TensorFlow: many at a time into bytes, one at a time back into arrays.
+"""Serialises and parses tf.Example messages without TensorFlow.
 
-An Example is a protobuf map from feature name to a list of integers, floats or byte strings. Keys are written sorted
-and lists packed, which is what TensorFlow's `SerializeToString(deterministic=True)` gives.
+An Example is a protobuf map from feature name to a list of integers, floats or byte strings. `encode_examples` writes
+sorted keys and packed lists, so its bytes equal those of TensorFlow's `SerializeToString(deterministic=True)`.
 """
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-# Wire format: a field is a varint (number << 3 | type), then for type 2 its length as a varint and its bytes.
+# Wire format: a field is a varint (number << 3 | type) and its content; for type 2, a length as a varint and the bytes.
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIRST = 1 << 3 | _BYTES  # field 1: Example.features, Features.feature, a map entry's key, a list's values
 _SECOND = 2 << 3 | _BYTES  # field 2: a map entry's value; Feature.float_list
@@ -17,14 +17,14 @@ _KIND_OF_LIST = {1: "bytes", 2: "float", 3: "int64"}
 
 
 class MalformedExample(ValueError):
-    """Bytes that are no tf.Example."""
+    """The bytes are not a tf.Example."""
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
     """Serialises one Example for each row.
 
     Args:
-        features: name -> integer or float[batch, length]; integers become int64 lists, floats float32 lists.
+        features: name -> integer or float[batch, length]; integers become int64 lists, floats become float32 lists.
     """
     columns = [_encode_column(name, features[name]) for name in sorted(features)]
     encoded = []
@@ -41,7 +41,7 @@ def decode_example(data: bytes) -> dict[str, np.ndarray]:
         name -> int64, float32 or object (bytes)[length].
 
     Raises:
-        MalformedExample: `data` is no Example.
+        MalformedExample: `data` is not an Example.
     """
     features = {}
     for number, entries in _fields(data):
@@ -58,12 +58,12 @@ def decode_example(data: bytes) -> dict[str, np.ndarray]:
 
 
 def _encode_column(name: str, values: np.ndarray) -> list[bytes]:
-    """Map entries of one feature, one for each row of `values`."""
+    """Returns the map entries of one feature, one for each row of `values`."""
     is_float = np.issubdtype(values.dtype, np.floating)
     rows = _float_rows(values) if is_float else _varint_rows(values)
     kind = _SECOND if is_float else _THIRD
     key = bytes((_FIRST,)) + varint(len(name.encode())) + name.encode()
-    heads: dict[int, bytes] = {}  # by the length of the values: few lengths occur
+    heads: dict[int, bytes] = {}  # number of value bytes -> head; few numbers occur
     entries = []
     for row in rows:
         head = heads.get(len(row))
@@ -74,7 +74,7 @@ def _encode_column(name: str, values: np.ndarray) -> list[bytes]:
 
 
 def _entry_head(key: bytes, kind: int, num_bytes: int) -> bytes:
-    """What precedes the packed values in a map entry, with its own header."""
+    """Returns the bytes of a map entry before its packed values: tags, lengths and the key."""
     values = bytes((_FIRST,)) + varint(num_bytes) if num_bytes else b""
     in_list = len(values) + num_bytes
     feature = bytes((kind,)) + varint(in_list) + values
@@ -84,7 +84,7 @@ def _entry_head(key: bytes, kind: int, num_bytes: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """A number that is not negative in protobuf's encoding of variable length."""
+    """Encodes a non-negative integer as a protobuf varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -100,8 +100,8 @@ def _float_rows(values: np.ndarray) -> list[bytes]:
 
 
 def _varint_rows(values: np.ndarray) -> list[bytes]:
-    """Varints of each row of integers, one after the other."""
-    values = values.astype(np.int64, copy=False).view(np.uint64)  # negative ones take ten bytes
+    """Returns the concatenated varints of each row of integers."""
+    values = values.astype(np.int64, copy=False).view(np.uint64)  # a negative number takes ten bytes
     largest = int(values.max(initial=0))
     num_bytes = max(1, -(-largest.bit_length() // 7))
     if num_bytes == 1:
@@ -121,7 +121,7 @@ def _varint_rows(values: np.ndarray) -> list[bytes]:
 
 
 def _decode_feature(data: bytes) -> np.ndarray:
-    """The values of a Feature message; one without a list has none."""
+    """Returns the values of a Feature message, which has none if it has no list."""
     values = np.zeros(0, np.int64)
     for number, content in _fields(data):
         kind = _KIND_OF_LIST.get(number)
@@ -144,7 +144,7 @@ def _unpack_floats(packed) -> np.ndarray:
 
 
 def _unpack_varints(packed) -> np.ndarray:
-    """int64 values of packed varints, or of the single one that an unpacked list holds."""
+    """Returns the int64 values of packed varints, or of the single varint of an unpacked list."""
     if isinstance(packed, int):
         return np.array([packed], np.uint64).view(np.int64)
     data = np.frombuffer(packed, np.uint8)
@@ -154,15 +154,15 @@ def _unpack_varints(packed) -> np.ndarray:
     if not len(ends) or ends[-1] != len(data) - 1:
         raise MalformedExample("an integer list that ends within a number")
     starts = np.concatenate([[0], ends[:-1] + 1])
-    place = np.arange(len(data)) - np.repeat(starts, ends - starts + 1)
-    if place.max() > 9:
+    byte_index = np.arange(len(data)) - np.repeat(starts, ends - starts + 1)
+    if byte_index.max() > 9:
         raise MalformedExample("an integer of more than 64 bits")
-    groups = (data & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+    groups = (data & 0x7F).astype(np.uint64) << (7 * byte_index).astype(np.uint64)
     return np.bitwise_or.reduceat(groups, starts).view(np.int64)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """(field number, content) of a message: bytes, or an integer for a varint."""
+    """Yields (field number, content) of a message; the content is an integer for a varint, else bytes."""
     position = 0
     while position < len(data):
         tag, position = _read_varint(data, position)
@@ -184,7 +184,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The varint at `position` and the position behind it."""
+    """Returns the varint at `position`, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(data):

@@ -1,7 +1,7 @@
-"""TFRecord files without TensorFlow: writing examples in bulk, reading them back with their number.
+"""Writes and reads TFRecord files without TensorFlow.
 
-A record is its length, a checksum of the length, its bytes and a checksum of the bytes. Worker processes write with
-this module; tests and error messages read with it.
+A record consists of its length, a checksum of the length, its bytes and a checksum of the bytes. Data creation writes
+its files with this module. The checks of input files read with it, because they name the number of a bad record.
 """
 
 import contextlib
@@ -22,19 +22,22 @@ from official_bert.errors import InputError
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
-_LARGEST_RECORD_BYTES = 1 << 30  # a longer length is a damaged one
+_LARGEST_RECORD_BYTES = 1 << 30  # a larger length must be damaged
 
 
 def frame(data: bytes) -> bytes:
-    """A record as it stands in a TFRecord file."""
+    """Returns a record as TFRecord files hold it: with its length and checksums."""
     length = _LENGTH.pack(len(data))
     return b"".join((length, _checksum(length), data, _checksum(data)))
 
 
 class ExampleFiles:
-    """TFRecord files that take examples in turn: example k goes into file k mod n.
+    """TFRecord files that receive examples in turn: example k goes into file k mod n.
 
-    Made by `open_example_files`.
+    `open_example_files` creates it.
+
+    Attributes:
+        num_written: the number of examples written so far.
     """
 
     def __init__(self, opened: Sequence[BinaryIO]):
@@ -56,12 +59,13 @@ class ExampleFiles:
 
 @contextlib.contextmanager
 def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
-    """Opens TFRecord files for writing; they take their names when the block ends well, and vanish otherwise.
+    """Opens TFRecord files for writing, as a context manager.
 
-    A name that ends in .gz is compressed.
+    The files get their names when the block ends; if it raises an exception, they are deleted. A file whose name ends
+    in .gz is compressed.
 
     Raises:
-        InputError: no file, one that cannot be written, or one that is named twice.
+        InputError: `paths` is empty or names a file twice, or a file cannot be written.
     """
     if not paths:
         raise InputError("--output_file: names no file")
@@ -71,17 +75,17 @@ def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
         opened = []
         for path in paths:
             file = stack.enter_context(files.replacing(path, "wb"))
-            if path.endswith(".gz"):  # without name and time, the same records are the same bytes
+            if path.endswith(".gz"):  # without name and time, equal records give equal bytes
                 file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
             opened.append(file)
         yield ExampleFiles(opened)
 
 
 def read_records(path: str) -> Iterator[tuple[int, bytes]]:
-    """Numbers (from 0) and bytes of the records of a file; a name that ends in .gz is decompressed.
+    """Yields the number (from 0) and bytes of every record of a file, which is decompressed if its name ends in .gz.
 
     Raises:
-        InputError: no such file, or a damaged record, which is named.
+        InputError: the file does not exist, or a record is damaged; the message names the record.
     """
     with files.open_file(path, "rb") as raw, _decompressed(path, raw) as file:
         number = 0
@@ -97,10 +101,10 @@ def read_records(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Numbers (from 0) and features of the examples of a file: name -> int64, float32 or object[length].
+    """Yields the number (from 0) and features of every example: name -> int64, float32 or object[length].
 
     Raises:
-        InputError: no such file, or a damaged record or one that is no tf.Example, which is named.
+        InputError: the file does not exist, or a record is damaged or not a tf.Example; the message names the record.
     """
     for number, data in read_records(path):
         try:
@@ -110,7 +114,7 @@ def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Masked CRC-32C, little-endian: checksums stored beside their data are rotated and offset."""
+    """Returns the masked (rotated and offset) CRC-32C that TFRecord files store, little-endian."""
     crc = google_crc32c.value(data)
     return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
@@ -120,7 +124,7 @@ def _decompressed(path: str, file: BinaryIO):
 
 
 def _read(file: BinaryIO, size: int, path: str, number: int, may_end: bool = False) -> bytes:
-    """`size` bytes, or none at the end of the file where it may end."""
+    """Reads `size` bytes; returns none at the end of the file if `may_end` allows it."""
     try:
         data = file.read(size)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""Writes pre-training instances into their files and logs the first ones, as the original."""
+"""Writes pre-training instances to their files and logs the first ones, as the original does."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,7 +14,8 @@ def write_features(batches: Iterable[Features], example_files: ExampleFiles, inv
     """Writes batches of record features; instance k goes to file k mod n.
 
     Args:
-        batches: the seven features, name -> int or float32[batch, length].
+        batches: batches of the seven features, name -> int or float32[batch, length].
+        example_files: the files.
         inv_vocab: id -> token, for the log.
     """
     for features in batches:
@@ -25,7 +26,7 @@ def write_features(batches: Iterable[Features], example_files: ExampleFiles, inv
 
 
 def log_files(title: str, paths: Iterable[str]):
-    """Logs a heading and the files below it."""
+    """Logs a heading and the paths below it."""
     logging.info("*** %s ***", title)
     for path in paths:
         logging.info("  %s", path)

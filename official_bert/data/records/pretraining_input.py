@@ -1,11 +1,11 @@
 """Reads pre-training records into batches.
 
 In: TFRecord files (gzip where the name ends in .gz) and the table of their features. Out: endless tf.data
-pipelines of {name: int32 or float32 [batch, length]}, the same batches for the same seed, whose iterators
-tf.train.Checkpoint saves and restores; and, when a record cannot be used, one sentence that names it.
+pipelines of {name: int32 or float32 [batch, length]}. The same seed gives the same batches, and tf.train.Checkpoint
+can save and restore the iterators. An error about a record names the record in one sentence.
 
-The order of reading is the original's (files repeated, shuffled, four of them interleaved, 100 records shuffled)
-but deterministic. Records are batched first and parsed together, several times faster than one by one.
+The records are read as in the original (files repeated and shuffled, four of them interleaved, 100 records shuffled),
+but in a deterministic order. The pipeline batches the records before it parses them, which is several times faster.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ from official_bert.files import is_remote
 
 FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
-BATCHES_AHEAD = 2  # few: they are part of every saved iterator
+BATCHES_AHEAD = 2  # few, because every saved iterator contains them
 
 
 class Limit(NamedTuple):
-    """Values of a feature lie in 0 .. below - 1.
+    """The range of a feature's values, 0 to `below` - 1.
 
     Attributes:
-        below: the first value that is too high.
-        named: what `below` is, for the error.
+        below: the smallest value that is too large.
+        named: the name of this limit in error messages.
     """
 
     below: int
@@ -40,7 +40,7 @@ class Limit(NamedTuple):
 
 
 def pretraining_limits(vocab_size: int, type_vocab_size: int, max_seq_length: int) -> dict[str, Limit]:
-    """The limits of the features of `official_bert.features.pretraining_features`."""
+    """Returns the limits of the features in `official_bert.features.pretraining_features`, by feature name."""
     vocabulary = Limit(vocab_size, "vocab_size of the config")
     return {
         "input_ids": vocabulary,
@@ -58,32 +58,32 @@ def training_dataset(
     seed: int,
     limits: Mapping[str, Limit],
 ) -> tf.data.Dataset:
-    """Endless shuffled batches.
+    """Returns an endless dataset of shuffled batches.
 
-    The order follows from `seed` and, as always in tf.data, from the global seed of tf.random.set_seed. An
-    iterator that tf.train.Checkpoint restores goes on with the batch after the last one delivered; its state holds
-    the shuffle buffer and the batches made ahead, some hundred kilobytes at usual sizes. It fits a
-    pipeline of the same `reading_key` only.
+    The order depends on `seed` and, as always in tf.data, on the global seed of tf.random.set_seed. An iterator that
+    tf.train.Checkpoint restores goes on with the batch after the last one delivered. Its state contains the shuffle
+    buffer and the prefetched batches, some hundred kilobytes at usual sizes. It can be restored only into a pipeline
+    with the same `reading_key`.
 
     Args:
-        files: names of the record files, in an order that does not change between runs.
-        features: what every record holds.
-        batch_size: records in a batch.
-        seed: of both shuffles.
-        limits: of the values, by feature name.
+        files: the names of the record files, in an order that does not change between runs.
+        features: the features of every record.
+        batch_size: the number of records in a batch.
+        seed: the seed of both shuffles.
+        limits: the limits of the values, by feature name.
 
     Returns:
         Dataset of {name: int32 or float32 [batch_size, length]}.
 
     Raises:
-        InputError: there is no record at all, or the first one does not fit.
+        InputError: no file holds a record, or the first record does not have these features.
     """
     check_first_record(files, features, limits)
     together = min(FILES_READ_TOGETHER, len(files))
-    # Reading ahead pays for the latency of remote files only: on local ones its threads cost a quarter of the speed.
+    # Parallel reads hide the latency of remote files; for local files their threads cost a quarter of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
     dataset = tf.data.Dataset.from_tensor_slices(list(files))
-    # Repeated before it is shuffled, as in the original: passes over the files overlap at their edges.
+    # `repeat` comes before `shuffle`, as in the original: the end of one pass mixes with the start of the next.
     dataset = dataset.repeat().shuffle(len(files), seed=seed)
     dataset = dataset.interleave(
         _records_of, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
@@ -95,9 +95,9 @@ def training_dataset(
 def evaluation_dataset(
     files: Sequence[str], features: Sequence[Feature], batch_size: int, limits: Mapping[str, Limit]
 ) -> tf.data.Dataset:
-    """Endless batches of all records in the order of the files; a small set comes round again.
+    """Returns an endless dataset of batches in the order of the files; after the last record it starts anew.
 
-    Arguments, result and errors are those of `training_dataset`.
+    The arguments, result and errors are those of `training_dataset`.
     """
     check_first_record(files, features, limits)
     dataset = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(_records_of).repeat()
@@ -105,16 +105,17 @@ def evaluation_dataset(
 
 
 def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: int) -> int:
-    """What must be equal for a saved iterator to be restored, as a number of 60 bits.
+    """Returns a hash of 60 bits of the arguments that determine a pipeline's structure.
 
-    Restored into another pipeline it would fail later, or go on with records that are no longer asked for.
+    A saved iterator can be restored only into a pipeline with the same key. In any other pipeline it would fail
+    later, or go on with the records of other files.
     """
     digest = hashlib.sha256(repr((list(files), list(features), batch_size)).encode()).hexdigest()
     return int(digest[:15], 16)
 
 
 def _records_of(file: tf.Tensor) -> tf.data.Dataset:
-    """Serialized records, string[], of one file."""
+    """Returns a dataset of the serialized records, string[], of one file."""
     gzip = tf.strings.regex_full_match(file, r".*\.gz")
     return tf.data.TFRecordDataset(file, compression_type=tf.where(gzip, "GZIP", ""))
 
@@ -142,12 +143,12 @@ def _stored_dtype(feature: Feature) -> tf.DType:
 
 
 def check_first_record(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
-    """Refuses input without any record, on which an endless pipeline would spin, and warns of empty files.
+    """Refuses input without any record, on which an endless pipeline would hang, and warns of empty files.
 
-    Reads one record and the sizes of the files.
+    The function reads the sizes of the files and one record.
 
     Raises:
-        InputError: no file holds a record, or the first one does not fit.
+        InputError: no file holds a record, or the first record does not have these features.
     """
     found = False
     for file in files:
@@ -167,10 +168,10 @@ def check_first_record(files: Sequence[str], features: Sequence[Feature], limits
 def diagnose(
     files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]
 ) -> InputError | None:
-    """Reads every record in plain Python until one cannot be used.
+    """Reads the records in plain Python until it finds one that the pipeline cannot use.
 
     Returns:
-        The error that names file, record (from 0), field and remedy; None when all records are good.
+        An error that names the file, the record (from 0), the feature and a remedy; None if all records are valid.
     """
     try:
         for file in files:
@@ -183,10 +184,11 @@ def diagnose(
 
 @contextlib.contextmanager
 def explaining_input_errors(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
-    """Round code that consumes a pipeline: TensorFlow's errors about a record become `diagnose`'s.
+    """Replaces TensorFlow's errors about a record by those of `diagnose`: a context around the use of a pipeline.
 
     Raises:
-        InputError: a record or file cannot be used. Errors with another cause pass unchanged, after the scan.
+        InputError: a record or file cannot be used. An error with another cause is raised unchanged after all records
+            have been checked.
     """
     try:
         yield
@@ -201,30 +203,30 @@ def explaining_input_errors(files: Sequence[str], features: Sequence[Feature], l
 def _check_record(
     file: str, index: int, values: Mapping[str, np.ndarray], features: Sequence[Feature], limits
 ):
-    place = f"{file}: record {index} (from 0)"
+    record = f"{file}: record {index} (from 0)"
     for feature in features:
         name = feature.name
         if name not in values:
-            raise InputError(f"{place} has no {name}; make the records with create_pretraining_data.py")
+            raise InputError(f"{record} has no {name}; make the records with create_pretraining_data.py")
         stored = values[name]
         if stored.dtype != _stored_dtype(feature).as_numpy_dtype:
             raise InputError(
-                f"{place}: {name} holds {stored.dtype} where {_stored_dtype(feature).name} is expected; "
+                f"{record}: {name} holds {stored.dtype} where {_stored_dtype(feature).name} is expected; "
                 "make the records with create_pretraining_data.py"
             )
         if len(stored) != feature.length:
             raise InputError(
-                f"{place}: {name} has {len(stored)} values where {feature.length} are expected; give "
+                f"{record}: {name} has {len(stored)} values where {feature.length} are expected; give "
                 "--max_seq_length and --max_predictions_per_seq as when the records were made"
             )
         if name in limits:
-            _check_values(place, name, stored, limits[name])
+            _check_values(record, name, stored, limits[name])
 
 
-def _check_values(place: str, name: str, stored: np.ndarray, limit: Limit):
+def _check_values(record: str, name: str, stored: np.ndarray, limit: Limit):
     wrong = stored[(stored < 0) | (stored >= limit.below)]
     if len(wrong):
         raise InputError(
-            f"{place}: {name} holds {wrong[0]}, and {limit.named} is {limit.below}; make the records for "
+            f"{record}: {name} holds {wrong[0]}, and {limit.named} is {limit.below}; make the records for "
             "this model, or give the config and the lengths that they were made for"
         )

@@ -1,1 +1,1 @@
-"""From text to model inputs, in Python and in a graph."""
+"""Makes model inputs from text, in Python and in a TensorFlow graph."""

@@ -1,7 +1,8 @@
-"""Which characters a tokenizer's basic rules treat alike, as classes of regular expressions (RE2).
+"""Describes how a BasicTokenizer treats each character, as character classes of regular expressions (RE2).
 
-In: a BasicTokenizer. Out: text such as `[\\x{21}-\\x{2f}]`. The classes are read off the tokenizer itself, so that
-whoever runs the expressions needs no tables of Unicode, which differ from version to version.
+In: a BasicTokenizer. Out: text such as `[\\x{21}-\\x{2f}]`. The classes list the code points that this tokenizer
+treats alike, so the expressions do not depend on the Unicode tables of the program that runs them; these tables
+differ between versions.
 """
 
 import unicodedata
@@ -10,20 +11,23 @@ from typing import NamedTuple
 
 from official_bert.tokenization import BasicTokenizer
 
-# All code points but those that are unassigned or private in every plane; nothing is special about these.
+# All code points except surrogates and the planes that are unassigned or private, which need no special treatment.
 _CODES = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 
 
 class CharacterClasses(NamedTuple):
-    """Classes of characters; together they are all that are not simply letters of words.
+    """Classes of characters that the tokenizer does not simply keep as letters of words.
+
+    The last two serve to lower-case a capital sigma, which becomes a final sigma at the end of a word.
 
     Attributes:
-        blank: separate words.
-        punctuation: are words of their own, as is what loses an accent and becomes punctuation.
-        ideographs: are words of their own, too.
-        dropped: leave nothing behind.
-        cased: letters that make a capital sigma after them a final one.
-        passed_over: between such a letter and a sigma, or after the sigma, count as absent.
+        blank: characters that separate words.
+        punctuation: characters that are words of their own; one that becomes punctuation when it loses its accent is
+            among them.
+        ideographs: CJK ideographs, which are words of their own, too.
+        dropped: characters that the tokenizer removes.
+        cased: letters; a capital sigma after such a letter is a final sigma if no such letter follows.
+        case_ignorable: characters that do not count in this rule where they stand next to the sigma.
     """
 
     blank: str
@@ -31,11 +35,11 @@ class CharacterClasses(NamedTuple):
     ideographs: str
     dropped: str
     cased: str
-    passed_over: str
+    case_ignorable: str
 
 
 def character_classes(basic_tokenizer: BasicTokenizer) -> CharacterClasses:
-    """The classes of a tokenizer; takes a second."""
+    """Returns the character classes of a tokenizer, which takes about a second."""
     members = {name: [] for name in CharacterClasses._fields}
     for code in _CODES:
         char = chr(code)
@@ -48,7 +52,7 @@ def character_classes(basic_tokenizer: BasicTokenizer) -> CharacterClasses:
         elif words == ["aa"]:
             members["dropped"].append(code)
         if words == ["aa"] or _ends_in_final_sigma(f"a{char}Σ") != _ends_in_final_sigma(f"1{char}Σ"):
-            members["passed_over"].append(code)
+            members["case_ignorable"].append(code)
         elif _ends_in_final_sigma(f"1{char}Σ"):
             members["cased"].append(code)
     return CharacterClasses(**{name: _class_of(codes) for name, codes in members.items()})
@@ -63,7 +67,7 @@ def _class_of(codes: Iterable[int]) -> str:
 
 
 def _runs(codes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of consecutive numbers, which come in rising order."""
+    """Yields the first and last number of each run of consecutive numbers in an increasing sequence."""
     first = last = None
     for code in codes:
         if first is None:

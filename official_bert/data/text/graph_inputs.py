@@ -1,7 +1,7 @@
-"""Pieces of raw text into what a model reads, inside a graph: the arrays that the scripts make in Python.
+"""Makes model inputs from tokenized text inside a graph: the same arrays that the scripts make in Python.
 
-In: ragged ids, as data/text/graph_tokenizer.py gives them, and a vocabulary for the special tokens. Out: the
-encoder features, padded to the longest row. Core ops of TensorFlow only.
+In: ragged WordPiece ids from data/text/graph_tokenizer.py, and a vocabulary for the special tokens. Out: the encoder
+features, padded to the longest row. The functions use only core ops of TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ _WINDOWS_AT_ONCE = 32
 
 
 class Windows(NamedTuple):
-    """What a model reads of texts that may be too long for it.
+    """The windows of texts that may be longer than the model's input.
 
     Attributes:
         features: `input_ids`, `input_mask` and `segment_ids`, each int32[windows, length].
-        texts: int32[windows], number of the text that each is of.
-        pieces: int32[windows, length], which of the text's pieces stands where; -1 where none does.
-        is_own: bool[windows, length]: where the window, and no other one, speaks for the piece.
+        texts: int32[windows], the index of each window's text in the batch.
+        pieces: int32[windows, length], the index in its text of the WordPiece at each position; -1 at positions of
+            other tokens.
+        is_own: bool[windows, length], true where this window, and no other, gives the prediction for the WordPiece.
     """
 
     features: dict[str, tf.Tensor]
@@ -38,12 +39,12 @@ class Windows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TextReader:
-    """How an exported model reads text; tasks are handed one.
+    """Makes the inputs of an exported model from text; a task receives it for its text signatures.
 
     Attributes:
-        tokenizer: makes pieces of strings.
-        vocab: piece -> id.
-        max_seq_length: tokens that texts are cut to, or windows, special ones included.
+        tokenizer: the in-graph tokenizer.
+        vocab: WordPiece -> id.
+        max_seq_length: the largest number of tokens of an input or a window, special tokens included.
     """
 
     tokenizer: TextTokenizer
@@ -51,7 +52,7 @@ class TextReader:
     max_seq_length: int
 
     def inputs(self, first: tf.Tensor, second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """`model_inputs` of string[batch], or of pairs; a second text without a piece counts as absent."""
+        """Returns the `model_inputs` of string[batch] or of pairs; a second text without tokens counts as absent."""
         encode = self.tokenizer.encode
         pair = encode(first), None if second is None else encode(second)
         return model_inputs(*pair, self.max_seq_length, self.vocab)
@@ -60,13 +61,14 @@ class TextReader:
 def model_inputs(
     first: tf.RaggedTensor, second: tf.RaggedTensor | None, max_seq_length: int, vocab: Mapping[str, int]
 ) -> dict[str, tf.Tensor]:
-    """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, cut and joined as in data/text/model_inputs.py.
+    """Makes `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, truncated as in data/text/model_inputs.py.
 
     Args:
-        first: int32[batch, (pieces)].
-        second: the same of the second texts; one without a piece counts as absent. None if there are none.
-        max_seq_length: tokens, special ones included.
-        vocab: with [CLS] and [SEP].
+        first: int32[batch, (pieces)], the ids of the first texts.
+        second: int32[batch, (pieces)], the ids of the second texts, or None if there are none. A second text without
+            tokens counts as absent.
+        max_seq_length: the largest number of tokens, special tokens included.
+        vocab: a vocabulary with [CLS] and [SEP].
 
     Returns:
         `input_ids`, `input_mask` and `segment_ids`, each int32[batch, length].
@@ -75,7 +77,7 @@ def model_inputs(
         return _packed([first[:, : max_seq_length - 2]], vocab)
     room, a, b = max_seq_length - 3, first.row_lengths(), second.row_lengths()
     is_pair = b > 0
-    # The longer loses its last token until both fit, the second one on a tie.
+    # The longer text, or the second one on a tie, loses its last token until both fit.
     num_first = tf.where(is_pair, tf.maximum(room - b, room - room // 2), max_seq_length - 2)
     num_second = tf.maximum(room - a, room // 2)
     return _packed([_first(first, num_first), _first(second, num_second)], vocab, is_pair)
@@ -89,20 +91,21 @@ def document_windows(
     max_query_length: int,
     vocab: Mapping[str, int],
 ) -> Windows:
-    """The windows of tasks/squad/windows.py: `[CLS] question [SEP] window [SEP]`; none over an empty document.
+    """Makes the windows of tasks/squad/windows.py, `[CLS] question [SEP] window [SEP]`.
 
-    A window owns the pieces that no other one shows more of the surroundings of ("max context").
+    A WordPiece belongs to the window that shows most of the text around it ("max context"). An empty document has no
+    window.
 
     Args:
-        questions: int32[batch, (pieces)].
-        documents: int32[batch, (pieces)].
-        max_seq_length: tokens of a window with its question and the special tokens.
-        doc_stride: tokens from the start of a window to that of the next.
-        max_query_length: where a question is cut off, in tokens.
-        vocab: with [CLS] and [SEP].
+        questions: int32[batch, (pieces)], the ids of the questions.
+        documents: int32[batch, (pieces)], the ids of the documents.
+        max_seq_length: the largest number of tokens of a window, question and special tokens included.
+        doc_stride: the number of tokens from the start of a window to the start of the next one.
+        max_query_length: the number of tokens that a question is truncated to.
+        vocab: a vocabulary with [CLS] and [SEP].
 
     Raises:
-        InputError: lengths that leave no room for a document beside the longest question, or a stride below 1.
+        InputError: the lengths leave no room for a document beside the longest question, or doc_stride is below 1.
     """
     if doc_stride < 1:
         raise InputError(f"--doc_stride={doc_stride}: windows must move on; give a number of at least 1")
@@ -121,7 +124,7 @@ def document_windows(
     starts = numbers.values * tf.gather(stride, texts)
     ends = tf.minimum(starts + tf.gather(room, texts), tf.gather(num_pieces, texts))
     pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
-    flat = _flat_places(documents, texts, pieces)
+    flat = _flat_indices(documents, texts, pieces)
     questions = tf.gather(questions, texts)
     segments = [questions, pieces.with_values(tf.gather(documents.values, flat))]
     is_own = _has_most_context(starts, ends, pieces, flat, tf.size(documents.values))
@@ -131,65 +134,66 @@ def document_windows(
 def word_windows(
     ids: tf.RaggedTensor, words: tf.RaggedTensor, max_seq_length: int, vocab: Mapping[str, int]
 ) -> Windows:
-    """The windows of tasks/tagging/windows.py over texts of one sentence each: `[CLS] window [SEP]`.
+    """Makes the windows of tasks/tagging/windows.py, `[CLS] window [SEP]`, over texts of one sentence each.
 
-    An empty text has no window.
-
-    A window owns the first pieces of the words that it tags.
+    A window tags a run of words, and the first WordPieces of these words belong to it. An empty text has no window.
 
     Args:
-        ids: int32[batch, (pieces)], at least one of every word.
-        words: int32[batch, (pieces)], number of the word that each is of, from 0.
-        max_seq_length: tokens of a window with the special tokens, at least 3.
-        vocab: with [CLS] and [SEP].
+        ids: int32[batch, (pieces)], the ids of at least one WordPiece of every word.
+        words: int32[batch, (pieces)], the index (from 0) of each WordPiece's word in its text.
+        max_seq_length: the largest number of tokens of a window, special tokens included; at least 3.
+        vocab: a vocabulary with [CLS] and [SEP].
     """
     room = max_seq_length - 2
-    places = _range_rows(ids)  # [batch, (pieces)]
+    positions = _range_rows(ids)  # [batch, (pieces)]
     is_first = tf.concat([[-1], words.values], axis=0)[:-1] != words.values
-    is_first |= places.values == 0
-    word_starts = tf.boolean_mask(places.values, is_first)
-    # A word that is too long for any window loses its last pieces.
-    in_word = places.values - tf.gather(word_starts, tf.cumsum(tf.cast(is_first, tf.int32)) - 1)
+    is_first |= positions.values == 0
+    word_starts = tf.boolean_mask(positions.values, is_first)
+    # A word that is longer than a window loses its last WordPieces.
+    in_word = positions.values - tf.gather(word_starts, tf.cumsum(tf.cast(is_first, tf.int32)) - 1)
     is_first = tf.boolean_mask(is_first, in_word < room)
-    pieces = tf.ragged.boolean_mask(places, places.with_values(in_word < room))
+    pieces = tf.ragged.boolean_mask(positions, positions.with_values(in_word < room))
 
-    places = _range_rows(pieces)
+    positions = _range_rows(pieces)
     is_last = tf.concat([is_first, [True]], axis=0)[1:]
-    starts = tf.ragged.boolean_mask(places, places.with_values(is_first))  # [batch, (words)]
+    starts = tf.ragged.boolean_mask(positions, positions.with_values(is_first))  # [batch, (words)]
     num_words = tf.cast(starts.row_lengths(), tf.int32)  # [batch]
     starts = starts.to_tensor()  # [batch, words]
-    ends = 1 + tf.ragged.boolean_mask(places, places.with_values(is_last)).to_tensor(tf.int32.max - 1)
-    # Where a window begins with a word, the next one begins with the first word that is not whole in it.
+    ends = 1 + tf.ragged.boolean_mask(positions, positions.with_values(is_last)).to_tensor(tf.int32.max - 1)
+    # If a window begins with word w, the next window begins with the first word that does not fit whole in it.
     following = tf.searchsorted(ends, starts + room, side="right")  # [batch, words]
     rows = _chains(following, num_words)  # [windows, 2]: text, first word
     texts = rows[:, 0]
     first, last = tf.gather_nd(starts, rows), tf.gather_nd(following, rows) - 1
     end = tf.gather_nd(ends, tf.stack([texts, last], axis=1))
     length = tf.gather(tf.cast(pieces.row_lengths(), tf.int32), texts)
-    # Around them as much of the text as there is room for, as much on the left as on the right if it can.
+    # The window is filled up with the text around its words, if possible equally on the left and on the right.
     spare = room - (end - first)
     left = tf.minimum(first, tf.maximum(spare // 2, spare - (length - end)))
     right = tf.minimum(length - end, spare - left)
     spans = tf.ragged.range(first - left, end + right)  # [windows, (pieces)]
 
     window = spans.value_rowids()
-    flat = _flat_places(pieces, texts, spans)
+    flat = _flat_indices(pieces, texts, spans)
     is_own = tf.gather(is_first, flat)
     is_own &= (spans.values >= tf.gather(first, window)) & (spans.values < tf.gather(end, window))
     numbers = spans.with_values(tf.gather(pieces.values, flat))
-    segments = [spans.with_values(tf.gather(ids.values, _flat_places(ids, texts, numbers)))]
+    segments = [spans.with_values(tf.gather(ids.values, _flat_indices(ids, texts, numbers)))]
     return _windows(segments, texts, numbers, spans.with_values(is_own), tf.ones_like(texts, tf.int64), vocab)
 
 
 def in_batches(
     outputs: Callable[[dict[str, tf.Tensor]], tf.Tensor], features: dict[str, tf.Tensor], dtype: tf.DType
 ) -> tf.Tensor:
-    """What a model says of windows, a few at a time: of a long text there may be any number.
+    """Runs a model on windows in batches, because a long text may have any number of windows.
 
     Args:
-        outputs: features of some windows to a tensor[windows, ...].
-        features: of all windows, none of which there may be.
-        dtype: of the tensor.
+        outputs: a function from the features of some windows to a tensor[windows, ...].
+        features: the features of all windows; there may be none.
+        dtype: the type of the tensor.
+
+    Returns:
+        `dtype`[windows, ...], the outputs of all windows.
     """
     num_windows = tf.shape(features["input_ids"])[0]
     num_batches = tf.maximum(1, (num_windows + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE)
@@ -208,13 +212,16 @@ def in_batches(
 def _has_most_context(
     starts: tf.Tensor, ends: tf.Tensor, pieces: tf.RaggedTensor, flat: tf.Tensor, num_pieces: tf.Tensor
 ) -> tf.Tensor:
-    """Whether no other window shows more of what surrounds a piece: bool[all pieces of all windows].
+    """Tells which window shows most of the text around a WordPiece.
 
     Args:
-        starts, ends: int32[windows].
-        pieces: int32[windows, (pieces)], numbers in the document.
-        flat: int[all pieces of all windows], numbers in all documents.
-        num_pieces: of all documents.
+        starts, ends: int32[windows], the bounds of each window in its document.
+        pieces: int32[windows, (pieces)], the indices of the WordPieces in the document.
+        flat: int[all pieces of all windows], their indices in all documents, one document after the other.
+        num_pieces: the number of WordPieces of all documents.
+
+    Returns:
+        bool[all pieces of all windows], true for the window with the most context, the first one on a tie.
     """
     window = tf.cast(pieces.value_rowids(), tf.int32)
     starts, ends = tf.gather(starts, window), tf.gather(ends, window)
@@ -226,14 +233,14 @@ def _has_most_context(
 
 
 def _chains(following: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """The columns that are visited in each row when column c leads to column following[row, c], from the first on.
+    """Follows a chain of columns in each row: from column 0, and from column c to column following[row, c].
 
     Args:
-        following: int32[batch, columns], larger than c.
-        lengths: int32[batch], columns of a row that count.
+        following: int32[batch, columns], each value larger than its column c.
+        lengths: int32[batch], the number of columns of each row; the chain ends there.
 
     Returns:
-        int32[visits, 2], row and column.
+        int32[visits, 2], row and column of every visited column.
     """
     num_columns = tf.shape(following)[1]
 
@@ -259,24 +266,24 @@ def _windows(
     offsets: tf.Tensor,
     vocab: Mapping[str, int],
 ) -> Windows:
-    """Windows whose pieces, the last segment, stand from position `offsets`, int64[windows], on."""
+    """Makes windows; their WordPieces, the last of `segments`, begin at the positions `offsets`, int64[windows]."""
 
-    def placed(values, filler):
+    def at_offsets(values, filler):
         before = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(offsets)], filler), offsets)
         return tf.concat([before, values, tf.fill([values.nrows(), 1], filler)], axis=1).to_tensor(filler)
 
-    return Windows(_packed(segments, vocab), texts, placed(pieces, -1), placed(is_own, False))
+    return Windows(_packed(segments, vocab), texts, at_offsets(pieces, -1), at_offsets(is_own, False))
 
 
 def _packed(
     segments: list[tf.RaggedTensor], vocab: Mapping[str, int], is_pair: tf.Tensor | None = None
 ) -> dict[str, tf.Tensor]:
-    """Segments between [CLS] and [SEP], as a batch.
+    """Joins one or two segments with [CLS] and [SEP] into a padded batch of encoder features.
 
     Args:
-        segments: one or two, int32[batch, (pieces)].
-        vocab: with [CLS] and [SEP].
-        is_pair: bool[batch], whether the second segment is there; None where it always is.
+        segments: one or two segments, int32[batch, (pieces)].
+        vocab: a vocabulary with [CLS] and [SEP].
+        is_pair: bool[batch], whether the row has a second segment; None if every row has one.
     """
     sep = tf.fill([segments[0].nrows(), 1], vocab["[SEP]"])
     parts = [tf.fill(tf.shape(sep), vocab["[CLS]"]), segments[0], sep]
@@ -295,18 +302,18 @@ def _packed(
 
 
 def _first(rows: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
-    """The first counts[row] values of each row."""
-    places = tf.ragged.range(rows.row_lengths())
-    return tf.ragged.boolean_mask(rows, places < counts[:, None])
+    """Returns the first counts[row] values of each row."""
+    columns = tf.ragged.range(rows.row_lengths())
+    return tf.ragged.boolean_mask(rows, columns < counts[:, None])
 
 
 def _range_rows(rows: tf.RaggedTensor) -> tf.RaggedTensor:
-    """0, 1, ... in every row."""
+    """Returns rows of the same lengths with the values 0, 1, ..."""
     return tf.cast(tf.ragged.range(rows.row_lengths()), tf.int32)
 
 
-def _flat_places(rows: tf.RaggedTensor, texts: tf.Tensor, numbers: tf.RaggedTensor) -> tf.Tensor:
-    """Where the values `numbers[window]` of row `texts[window]` stand among all values: int64[all numbers]."""
+def _flat_indices(rows: tf.RaggedTensor, texts: tf.Tensor, numbers: tf.RaggedTensor) -> tf.Tensor:
+    """Returns the index in `rows.values` of the values `numbers[window]` of row `texts[window]`: int64[all numbers]."""
     return tf.gather(rows.row_starts(), tf.gather(texts, numbers.value_rowids())) + tf.cast(
         numbers.values, tf.int64
     )

@@ -1,7 +1,7 @@
-"""The one importer of tensorflow_text, which the TPU wheel of TensorFlow has no room for.
+"""The in-graph tokenizer, and the learner of WordPiece vocabularies.
 
-Two things are made of it: the pieces of a vocabulary, and a tokenizer that runs inside a graph, for models that
-read raw text wherever TensorFlow runs.
+Both use tensorflow_text. No other module imports it, because it cannot be installed beside the TPU wheel of
+TensorFlow. Models with the in-graph tokenizer read raw text wherever TensorFlow runs.
 """
 
 import os
@@ -17,7 +17,7 @@ from official_bert.data.text.character_classes import character_classes
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
-_WHITE_SPACE = r"[ \t\r\n\x{202f}]+"  # what separates the words of a document in tasks/squad/examples.py
+_WHITE_SPACE = r"[ \t\r\n\x{202f}]+"  # separates the words of a document, as in tasks/squad/examples.py
 
 
 def learn_pieces(
@@ -27,20 +27,21 @@ def learn_pieces(
     lowest_threshold: int,
     highest_threshold: int,
 ) -> list[str]:
-    """Learns WordPieces top-down: what occurs often enough, long pieces before their parts.
+    """Learns WordPieces top-down: substrings that occur often enough, longer ones before their parts.
 
-    The learner looks for the threshold of occurrences that gives a vocabulary of the size asked for. It ends up to
-    5 % below, further below where the lowest threshold gives no more, and above where the highest gives no fewer.
+    The learner searches for the threshold of occurrences that gives a vocabulary of size `vocab_size`. The result may
+    be up to 5 % smaller. It is smaller still if the lowest threshold gives too few WordPieces, and larger if the
+    highest threshold gives too many.
 
     Args:
-        word_counts: words and how often they occur.
-        vocab_size: pieces to aim at, reserved and single characters included.
-        reserved_tokens: come first.
-        lowest_threshold, highest_threshold: bounds of the search.
+        word_counts: the words with their counts.
+        vocab_size: the number of WordPieces to aim at, reserved tokens and single characters included.
+        reserved_tokens: tokens that come first in the vocabulary.
+        lowest_threshold, highest_threshold: the bounds of the search.
 
     Returns:
-        The reserved tokens, the characters in order, then pieces by how often they occur; every character also
-        has its "##" piece.
+        The reserved tokens, the characters in order, then WordPieces by decreasing counts. Every character is there
+        with and without "##".
     """
     return wordpiece_tokenizer_learner_lib.learn(
         word_counts,
@@ -55,12 +56,12 @@ def learn_pieces(
 
 
 class Spans(NamedTuple):
-    """Parts of texts.
+    """Parts of texts with their offsets, which count the characters (code points) of the text.
 
     Attributes:
-        strings: string[texts, (parts)].
-        starts: int32[texts, (parts)], characters (code points) of the text before each part.
-        ends: int32[texts, (parts)], the same with the part.
+        strings: string[texts, (parts)], the parts.
+        starts: int32[texts, (parts)], the offset of each part's first character.
+        ends: int32[texts, (parts)], the offset after each part's last character.
     """
 
     strings: tf.RaggedTensor
@@ -69,20 +70,21 @@ class Spans(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Pieces of texts, and where they stand in them.
+    """The WordPieces of texts with their offsets.
 
-    Places are counted in characters (code points) of `readable(text)`, as Python counts them, and
-    `tf.strings.substr` with unit="UTF8_CHAR". White space separates words, as in the documents of
-    tasks/squad/examples.py; basic tokens are what BasicTokenizer cuts them into.
+    Offsets count the characters (code points) of `readable(text)`, as Python does, and as `tf.strings.substr` does
+    with unit="UTF8_CHAR". White space separates words, as in the documents of tasks/squad/examples.py. BasicTokenizer
+    splits a word into basic tokens.
 
     Attributes:
-        ids: int32[texts, (pieces)].
-        starts: int32[texts, (pieces)], where the piece begins. Where the basic token has another number of characters
-            in the text, with a combining accent say, where that begins.
-        ends: int32[texts, (pieces)], where the piece ends, or its basic token, likewise.
-        words: int32[texts, (pieces)], number of the word that the piece is of.
-        word_starts: int32[texts, (words)].
-        word_ends: int32[texts, (words)].
+        ids: int32[texts, (pieces)], the ids of the WordPieces.
+        starts: int32[texts, (pieces)], the offset at which the WordPiece begins. If its basic token has another number
+            of characters than the text it comes from (because of a combining accent, for example), the offset at
+            which the basic token begins.
+        ends: int32[texts, (pieces)], the offset at which the WordPiece, or in the same case its basic token, ends.
+        words: int32[texts, (pieces)], the index of the WordPiece's word in the text.
+        word_starts: int32[texts, (words)], the offsets at which the words begin.
+        word_ends: int32[texts, (words)], the offsets at which the words end.
     """
 
     ids: tf.RaggedTensor
@@ -94,14 +96,14 @@ class Pieces(NamedTuple):
 
 
 class TextTokenizer(tf.Module):
-    """FullTokenizer as a graph: the same ids.
+    """An in-graph tokenizer that gives the same ids as FullTokenizer.
 
-    Of tensorflow_text it needs three ops that its old versions have, too: NormalizeUTF8, RegexSplitWithOffsets and
-    WordpieceTokenizeWithOffsets. The vocabulary is an asset of the SavedModel.
+    It needs three ops of tensorflow_text, which old versions of the package have, too: NormalizeUTF8,
+    RegexSplitWithOffsets and WordpieceTokenizeWithOffsets. The vocabulary becomes an asset of the SavedModel.
 
     Args:
-        tokenizer: whose rules and vocabulary, which must have [UNK], are taken over.
-        folder: where vocab.txt is written; it must stay until the model is saved.
+        tokenizer: the tokenizer whose rules and vocabulary are used; the vocabulary must have [UNK].
+        folder: the folder in which vocab.txt is written; the file must exist until the model is saved.
     """
 
     def __init__(self, tokenizer: FullTokenizer, folder: str):
@@ -130,19 +132,19 @@ class TextTokenizer(tf.Module):
         )
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids of string[texts]: int32[texts, (pieces)], what FullTokenizer.encode gives of each."""
+        """Encodes string[texts] as int32[texts, (pieces)]: the ids that FullTokenizer.encode gives for each text."""
         tokens = self._basic_tokens(self._prepared(texts))
-        return self._wordpiece.tokenize(self._known_length(tokens.strings)).merge_dims(1, 2)
+        return self._wordpiece.tokenize(self._without_long_words(tokens.strings)).merge_dims(1, 2)
 
     def encode_with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """The same, but that `[MASK]` in a text is the token; elsewhere it is text like any other.
+        """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token.
 
         Raises:
-            InputError: a vocabulary without [MASK].
+            InputError: the vocabulary lacks [MASK].
         """
         if self._mask_id is None:
             raise InputError(
-                "the vocabulary lacks [MASK], so no text can have it; use the model's own vocabulary"
+                "the vocabulary lacks [MASK], so no text can contain it; use the model's own vocabulary"
             )
         parts = _split(self._prepared(texts), r"\[MASK\]").strings  # string[texts, (parts)]
         is_mask = parts.values == "[MASK]"
@@ -155,15 +157,15 @@ class TextTokenizer(tf.Module):
     def pieces(
         self, texts: tf.Tensor, split_punctuation: bool = False, unknown_words: bool = False
     ) -> Pieces:
-        """The pieces of string[texts] with their places.
+        """Splits texts into WordPieces with their offsets.
 
         Args:
             texts: string[texts].
             split_punctuation: whether punctuation at either end of a word, and every ideograph, is a word of its own.
-            unknown_words: whether a word without pieces, such as a lone accent, counts as [UNK].
+            unknown_words: whether a word without WordPieces, such as a lone accent, becomes [UNK].
         """
         words = _split(self._prepared(texts), _WHITE_SPACE)
-        words = _chosen(words, ~tf.strings.regex_full_match(words.strings.values, _WHITE_SPACE))
+        words = _select(words, ~tf.strings.regex_full_match(words.strings.values, _WHITE_SPACE))
         if split_punctuation:
             words = self._split_punctuation(words)
         flat_words = words.strings.values
@@ -190,49 +192,52 @@ class TextTokenizer(tf.Module):
         )
 
     def _prepared(self, texts: tf.Tensor) -> tf.Tensor:
-        """Texts that can be split, each with as many characters as it has.
+        """Prepares texts for splitting without a change of their numbers of characters.
 
-        A capital sigma becomes small here: which of the two small ones may depend on letters beyond the word's end.
+        Lower-casing of the capital sigma happens here: which of the two small sigmas it becomes may depend on letters
+        beyond the end of the word.
         """
-        texts = tf.strings.regex_replace(readable(texts), r"\x00", "\x01")  # a NUL ends a text for some ops
+        texts = tf.strings.regex_replace(
+            readable(texts), r"\x00", "\x01"
+        )  # some ops treat NUL as the end of a text
         if not self._do_lower_case:
             return texts
-        cased, passed_over = self._classes.cased, self._classes.passed_over
-        for _ in range(2):  # of neighbours, the first pass changes every second
-            texts = tf.strings.regex_replace(texts, f"Σ({passed_over}*{cased})", r"σ\1")
-        return tf.strings.regex_replace(texts, f"({cased}{passed_over}*)Σ", r"\1ς")
+        cased, case_ignorable = self._classes.cased, self._classes.case_ignorable
+        for _ in range(2):  # of adjacent sigmas, the first pass changes only every second one
+            texts = tf.strings.regex_replace(texts, f"Σ({case_ignorable}*{cased})", r"σ\1")
+        return tf.strings.regex_replace(texts, f"({cased}{case_ignorable}*)Σ", r"\1ς")
 
     def _basic_tokens(self, texts: tf.Tensor) -> Spans:
-        """What BasicTokenizer makes of texts, and what of them it is made of."""
+        """Splits texts into the tokens of BasicTokenizer, with the offsets of the characters that they come from."""
         blank, punctuation, ideographs, dropped, *_ = self._classes
         parts = _split(texts, f"{blank}+|{punctuation}|{ideographs}")
         strings = tf.strings.regex_replace(parts.strings.values, f"{blank}+|{dropped}+", "")
         if self._do_lower_case:
-            # ASCII first, and the dotted I by itself: a server in a Turkish locale would lower-case them otherwise.
+            # ASCII and the dotted I come first: in a Turkish locale, the lower-casing of UTF-8 treats them differently.
             strings = tf.strings.regex_replace(tf.strings.lower(strings), "İ", "i\u0307")
             strings = tf.strings.lower(strings, encoding="utf-8")
         if self._strip_accents:
             strings = tensorflow_text.normalize_utf8(strings, "NFD")
             strings = tf.strings.regex_replace(strings, f"{dropped}+", "")
         parts = parts._replace(strings=parts.strings.with_values(strings))
-        return _chosen(parts, strings != "")
+        return _select(parts, strings != "")
 
-    def _known_length(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Words, with [UNK] in the place of those that are too long."""
+    def _without_long_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Replaces words that are too long by [UNK]."""
         is_long = tf.strings.length(words.values, unit="UTF8_CHAR") > self._max_word_chars
         return words.with_values(tf.where(is_long, self._unknown, words.values))
 
     def _wordpieces(self, tokens: Spans) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, starts and ends of the pieces of [texts, (tokens)], each int32[texts, (pieces)]."""
-        words = self._known_length(tokens.strings)
-        # [texts, (tokens), (pieces)], the places in bytes of the token
+        """Returns the ids, starts and ends of the WordPieces of [texts, (tokens)], each int32[texts, (pieces)]."""
+        words = self._without_long_words(tokens.strings)
+        # [texts, (tokens), (pieces)]; the offsets count bytes of the token
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(words)
         token_of_piece = ids.values.value_rowids()
         word, first, last = (
             tf.gather(values, token_of_piece)
             for values in (words.values, tokens.starts.values, tokens.ends.values)
         )
-        # Characters of a token that keeps their number stand for those of the text one by one.
+        # If a token has as many characters as its part of the text, the characters correspond one to one.
         is_same_length = tf.strings.length(word, unit="UTF8_CHAR") == last - first
         starts, ends = (first + _num_chars(word, num_bytes.flat_values) for num_bytes in (starts, ends))
         starts, ends = tf.where(is_same_length, starts, first), tf.where(is_same_length, ends, last)
@@ -241,7 +246,7 @@ class TextTokenizer(tf.Module):
         )
 
     def _split_punctuation(self, words: Spans) -> Spans:
-        """Words cut at ideographs and at the punctuation round them."""
+        """Splits words at ideographs, and separates the punctuation at both ends of a word."""
         _, punctuation, ideographs, *_ = self._classes
         parts = _split(words.strings.values, f"{ideographs}|^{punctuation}+|{punctuation}+$")
         before = tf.gather(words.starts.values, parts.strings.value_rowids())
@@ -254,20 +259,20 @@ class TextTokenizer(tf.Module):
 
 
 def readable(texts: tf.Tensor) -> tf.Tensor:
-    """Texts without the bytes that are not UTF-8."""
+    """Removes the bytes that are not UTF-8 from texts."""
     return tf.strings.unicode_transcode(
         texts, "UTF-8", "UTF-8", errors="ignore", replace_control_characters=False
     )
 
 
 def write_vocabulary(vocab: Mapping[str, int], path: str):
-    """Writes a vocabulary so that a lookup table can be made of it: every line is another.
+    """Writes a vocabulary file for a lookup table, which requires that all lines differ.
 
-    The lines that a repeated piece leaves over, and those of pieces that no word can hold, are filled with text that
-    no word can hold.
+    A line whose WordPiece a later line repeats, or whose WordPiece contains white space and so occurs in no word, is
+    replaced by a text that occurs in no word.
 
     Args:
-        vocab: piece -> number of its line.
+        vocab: WordPiece -> index of its line.
         path: the new file.
     """
     lines = [f"[line {number}]" for number in range(1 + max(vocab.values()))]
@@ -279,7 +284,7 @@ def write_vocabulary(vocab: Mapping[str, int], path: str):
 
 
 def _split(texts: tf.Tensor, delimiter: str) -> Spans:
-    """Texts cut before and after what matches; the parts, those that match among them, are the whole text."""
+    """Splits texts before and after each match; the parts, matches included, make up the whole text."""
     parts = tensorflow_text.regex_split(texts, delimiter, delimiter)
     bounds = tf.concat([[0], tf.cumsum(tf.strings.length(parts.values, unit="UTF8_CHAR"))], axis=0)
     before = tf.gather(tf.gather(bounds, parts.row_starts()), parts.value_rowids())
@@ -287,16 +292,16 @@ def _split(texts: tf.Tensor, delimiter: str) -> Spans:
 
 
 def _num_chars(texts: tf.Tensor, num_bytes: tf.Tensor) -> tf.Tensor:
-    """How many characters the first bytes of each text are: int32[texts]."""
+    """Returns the number of characters in the first `num_bytes` bytes of each text: int32[texts]."""
     return tf.strings.length(tf.strings.substr(texts, tf.zeros_like(num_bytes), num_bytes), unit="UTF8_CHAR")
 
 
-def _chosen(parts: Spans, is_chosen: tf.Tensor) -> Spans:
-    """Some of the parts: bool[all parts]."""
+def _select(parts: Spans, is_chosen: tf.Tensor) -> Spans:
+    """Keeps the parts for which `is_chosen`, bool[all parts], is true."""
     mask = parts.strings.with_values(is_chosen)
     return Spans(*(tf.ragged.boolean_mask(values, mask) for values in parts))
 
 
 def _numbers(rows: tf.RaggedTensor) -> tf.Tensor:
-    """int32[all values]: 0, 1, ... anew in every row."""
+    """Returns the index of each value in its row: int32[all values]."""
     return tf.cast(tf.ragged.range(rows.row_lengths()).values, tf.int32)

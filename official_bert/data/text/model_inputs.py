@@ -1,6 +1,6 @@
-"""One text or two as a model reads them: cut to length, special tokens, segments, padding.
+"""Makes model inputs from one text or two: truncation, special tokens, segments, padding.
 
-In: texts and a tokenizer. Out: tokens with their segments, and batches of the three encoder features.
+In: texts and a tokenizer. Out: tokens with their segment ids, and batches of the three encoder features.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ class ModelInput(NamedTuple):
     """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, without padding.
 
     Attributes:
-        tokens: pieces, special tokens included.
-        segment_ids: 0 up to and with the first [SEP], 1 for what follows.
+        tokens: the WordPieces, special tokens included.
+        segment_ids: 0 for the tokens up to and including the first [SEP], 1 for the tokens after it.
     """
 
     tokens: list[str]
@@ -28,9 +28,9 @@ class ModelInput(NamedTuple):
 
 
 def model_input(tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int) -> ModelInput:
-    """Tokenizes a text or a pair and cuts it to `max_seq_length` tokens, special tokens included.
+    """Tokenizes a text or a pair and truncates it to `max_seq_length` tokens, special tokens included.
 
-    A second text without a token counts as absent.
+    A second text without tokens counts as absent.
     """
     tokens_b = tokenizer.tokenize(text_b) if text_b else []
     tokens, num_first = _joined(tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]")
@@ -40,14 +40,14 @@ def model_input(tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_s
 def model_input_ids(
     tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
 ) -> tuple[list[int], int]:
-    """The ids of what `model_input` gives, and how many of them are of segment 0: made without token strings."""
+    """Returns the ids of `model_input`'s tokens and the number of tokens in segment 0, without making token strings."""
     ids_b = tokenizer.encode(text_b) if text_b else []
     cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
     return _joined(tokenizer.encode(text_a), ids_b, max_seq_length, cls, sep)
 
 
 def _joined(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[list, int]:
-    """`cls first sep second sep`, cut to length, and how much of it is of segment 0; the lists may be shortened."""
+    """Returns `cls first sep second sep`, truncated, and the length of segment 0; it may shorten the lists."""
     if not second:
         single = [cls, *first[: max_seq_length - 2], sep]
         return single, len(single)
@@ -56,9 +56,9 @@ def _joined(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[l
 
 
 def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int):
-    """Shortens two token lists in place to `max_length` in all: the last token of the longer one goes, b's on a tie.
+    """Shortens two token lists in place to `max_length` in all; the longer one (b on a tie) loses its last token.
 
-    Fine-tuning and feature extraction cut this way; the pairs of pre-training lose tokens at random ends instead
+    Fine-tuning and feature extraction truncate this way. The pairs of pre-training lose tokens at random ends instead
     (`sentence_pairs.truncated`).
     """
     while len(tokens_a) + len(tokens_b) > max_length:
@@ -68,7 +68,7 @@ def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int)
 def padded_features(
     inputs: Sequence[ModelInput], tokenizer: FullTokenizer, max_seq_length: int
 ) -> dict[str, np.ndarray]:
-    """A batch of `input_ids`, `input_mask` and `segment_ids`, each int32[batch, max_seq_length], padded with 0."""
+    """Returns `input_ids`, `input_mask` and `segment_ids`, each int32[batch, max_seq_length], padded with 0."""
     table = encoder_features(max_seq_length)
     batch = {feature.name: np.zeros((len(inputs), feature.length), feature.dtype) for feature in table}
     for row, (tokens, segment_ids) in enumerate(inputs):
@@ -79,15 +79,15 @@ def padded_features(
 
 
 def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str):
-    """Refuses a vocabulary from which no input of the model can be made.
+    """Refuses a vocabulary that does not fit the model.
 
     Args:
-        tokenizer: with the vocabulary.
-        vocab_size: rows of the model's embedding table.
-        vocab_file: what the error names.
+        tokenizer: a tokenizer with the vocabulary.
+        vocab_size: the number of rows of the model's embedding table.
+        vocab_file: the path of the vocabulary, for the error message.
 
     Raises:
-        InputError: a missing special token, or an id that the table does not have.
+        InputError: a special token is missing, or an id lies outside the embedding table.
     """
     missing = [piece for piece in _NEEDED_PIECES if piece not in tokenizer.vocab]
     if missing:

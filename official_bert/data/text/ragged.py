@@ -1,6 +1,6 @@
-"""Many model inputs without their padding: what a task keeps in memory, padded batch by batch.
+"""Stores many model inputs without padding; a task keeps them in memory and pads them batch by batch.
 
-In: ids of each input. Out: the three encoder features of any choice of inputs, at any length.
+In: the ids of each input. Out: the three encoder features of any selection of inputs, padded to any length.
 """
 
 import array
@@ -12,15 +12,15 @@ from official_bert.features import encoder_features
 
 
 class RaggedRows:
-    """Rows of different lengths, end to end in one array.
+    """Rows of different lengths, concatenated in one array.
 
     Args:
-        rows: of whole numbers.
+        rows: the rows, each of integers.
 
     Attributes:
-        values: int32[sum of lengths].
-        starts: int64[rows + 1], where each row begins and the last one ends.
-        lengths: int64[rows].
+        values: int32[sum of lengths], the values of all rows.
+        starts: int64[rows + 1], the offset in `values` at which each row begins, then the end of the last row.
+        lengths: int64[rows], the number of values in each row.
     """
 
     def __init__(self, rows: Iterable[Iterable[int]]):
@@ -38,10 +38,10 @@ class RaggedRows:
         return self.values[self.starts[row] : self.starts[row + 1]]
 
     def padded(self, rows: np.ndarray, length: int) -> np.ndarray:
-        """Some rows, each filled up with zeros: int32[len(rows), length]; none may be longer."""
+        """Returns the chosen rows padded with zeros, int32[len(rows), length]; no row may be longer."""
         batch = np.zeros((len(rows), length), self.values.dtype)
         if len(rows):
-            batch[_filled(self.lengths[rows], length)] = np.concatenate([self[row] for row in rows])
+            batch[_length_mask(self.lengths[rows], length)] = np.concatenate([self[row] for row in rows])
         return batch
 
 
@@ -49,11 +49,11 @@ class ModelInputs:
     """The inputs of a data set.
 
     Args:
-        inputs: ids of each, special tokens included, and how many of them are of segment 0.
+        inputs: the ids of each input, special tokens included, and the number of its tokens in segment 0.
 
     Attributes:
-        ids: the ids, row by row.
-        num_first: int32[inputs], tokens of segment 0.
+        ids: the ids, one row for each input.
+        num_first: int32[inputs], the number of tokens in segment 0.
     """
 
     def __init__(self, inputs: Iterable[tuple[Sequence[int], int]]):
@@ -72,24 +72,24 @@ class ModelInputs:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64[inputs], special tokens included."""
+        """The number of tokens of each input, special tokens included: int64[inputs]."""
         return self.ids.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """`input_ids`, `input_mask` and `segment_ids` of some inputs, each int32[len(rows), length].
+        """Returns `input_ids`, `input_mask` and `segment_ids` of the chosen inputs, each int32[len(rows), length].
 
         Args:
-            rows: int[n], which inputs, in order.
-            length: that they are padded to; none may be longer.
+            rows: int[n], the indices of the inputs.
+            length: the length to pad to; no input may be longer.
         """
-        mask = _filled(self.lengths[rows], length)
-        values = (self.ids.padded(rows, length), mask, mask & ~_filled(self.num_first[rows], length))
+        mask = _length_mask(self.lengths[rows], length)
+        values = (self.ids.padded(rows, length), mask, mask & ~_length_mask(self.num_first[rows], length))
         table = encoder_features(length)
         return {
             feature.name: value.astype(feature.dtype) for feature, value in zip(table, values, strict=True)
         }
 
 
-def _filled(lengths: np.ndarray, width: int) -> np.ndarray:
-    """bool[rows, width]: true in the first `lengths[row]` places of a row."""
+def _length_mask(lengths: np.ndarray, width: int) -> np.ndarray:
+    """Returns bool[rows, width], true in the first `lengths[row]` columns of a row."""
     return np.arange(width) < lengths[:, None]

@@ -1,4 +1,4 @@
-"""Examples of feature extraction: lines of a text file, each one text or a pair."""
+"""Reads the examples of feature extraction: each line of a text file is one text or a pair of texts."""
 
 import re
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ from typing import NamedTuple
 from official_bert import files
 from official_bert.errors import InputError
 
-_match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: at the last bars
+_match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator
 
 
 class Sentence(NamedTuple):
     """A line of the file.
 
     Attributes:
-        line_index: number of the line, from 0.
-        text_a: the text, or the first of a pair.
-        text_b: the second, or None.
+        line_index: the index of the line, from 0.
+        text_a: the text, or the first text of a pair.
+        text_b: the second text of a pair, or None.
     """
 
     line_index: int
@@ -25,10 +25,10 @@ class Sentence(NamedTuple):
 
 
 def read_sentences(path: str) -> Iterator[Sentence]:
-    """Reads the lines one by one; a blank line is a text without words.
+    """Yields the examples of a file; a blank line is a text without words.
 
     Raises:
-        InputError: no such file, or a file without a line.
+        InputError: the file does not exist or is empty.
     """
     line_index = -1
     for line_index, line in enumerate(files.read_lines(path)):

@@ -1,1 +1,1 @@
-"""Multiple choice: run_swag.py, SWAG and CODAH."""
+"""Multiple choice: the tasks of run_swag.py, SWAG and CODAH."""

@@ -1,10 +1,9 @@
-"""Choosing one of several continuations: SWAG's CSV files and CODAH's TSV files.
+"""Examples of multiple choice, read from the CSV files of SWAG and the TSV files of CODAH.
 
 In: a file. Out: examples of n choices, and their features, int32[batch, choices, length].
 """
 
 import dataclasses
-import os
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -29,9 +28,9 @@ class ChoiceExample(NamedTuple):
 
     Attributes:
         guid: name of the example, for the log.
-        context: first text of every pair.
+        context: the first text of every pair.
         choices: the second texts.
-        label: number of the right one; None where it is not known.
+        label: id of the correct choice; None if it is unknown.
     """
 
     guid: str
@@ -41,30 +40,24 @@ class ChoiceExample(NamedTuple):
 
 
 class ChoiceFiles(NamedTuple):
-    """A task of this kind.
+    """The file layout of a task.
 
     Attributes:
-        name: for --task_name.
-        files: of a data folder: training, development and test file.
-        read: a function from a path, what guids begin with, and whether the labels are read, to examples.
+        names: set -> name of its file in a data folder.
+        read: a function from a path, the prefix of the guids and a flag for reading the labels to the examples.
     """
 
-    name: str
-    files: dict[str, str]
+    names: dict[str, str]
     read: Callable[[str, str, bool], list[ChoiceExample]]
-
-    def path(self, data_dir: str, set_name: str) -> str:
-        """Path of a file in a data folder; `set_name` is train, dev or test."""
-        return os.path.join(data_dir, self.files[set_name])
 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedChoices:
-    """A data set as a model reads it, without padding.
+    """An encoded data set without padding.
 
     Attributes:
-        inputs: of every choice of every example, one after the other.
-        label_ids: int32[n], 0 where a label is not known.
+        inputs: the inputs of all choices of all examples, one after another.
+        label_ids: int32[n], 0 for unknown labels.
     """
 
     inputs: ModelInputs
@@ -75,15 +68,15 @@ class EncodedChoices:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64[n], of the longest choice, special tokens included."""
+        """int64[n], tokens of the longest choice, including the special tokens."""
         return self.inputs.lengths.reshape(-1, NUM_CHOICES).max(axis=1)
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """A batch: the three encoder features, int32[len(rows), choices, length], and `label_ids`, int32[len(rows)].
+        """Returns a batch: the encoder features, int32[len(rows), choices, length], and `label_ids`, int32[len(rows)].
 
         Args:
-            rows: int[n], which examples, in order.
-            length: that they are padded to; none may be longer.
+            rows: int[n], indices of the examples, in order.
+            length: the padded length in tokens; no example may be longer.
         """
         inputs = (np.asarray(rows)[:, None] * NUM_CHOICES + np.arange(NUM_CHOICES)).ravel()
         features = self.inputs.features(inputs, length)
@@ -94,9 +87,9 @@ class EncodedChoices:
 def encoded_choices(
     examples: Sequence[ChoiceExample], max_seq_length: int, tokenizer: FullTokenizer
 ) -> EncodedChoices:
-    """Tokenizes every choice behind its context and cuts the pair to `max_seq_length` tokens.
+    """Tokenizes every pair of context and choice and cuts it to `max_seq_length` tokens.
 
-    Each pair is cut on its own, the longer text first, so the context may be shorter in one choice than in another.
+    Each pair is cut separately, the longer text first, so the context may be shorter in one choice than in another.
     """
     return EncodedChoices(
         inputs=ModelInputs(
@@ -109,16 +102,16 @@ def encoded_choices(
 
 
 def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
-    """Examples of one of SWAG's files: the context is the first sentence, a choice the start of the second + an ending.
+    """Reads a file of SWAG: the context is the first sentence, a choice is the start of the second plus an ending.
 
     Args:
         path: a CSV file whose header names the columns.
-        guid: what the examples' names begin with.
+        guid: the prefix of the examples' names.
         labelled: whether the column `label` is read.
 
     Raises:
-        InputError: no such file, nothing in it, a header that lacks a column, names one twice or has more endings, a
-            row that is longer or shorter, or a label that is no choice.
+        InputError: there is no such file, it is empty, its header lacks a column, repeats one or has more endings, a
+            row has another number of columns, or a label is no choice.
     """
     rows = iter(read_csv(path))
     header = next(rows, None)
@@ -141,15 +134,15 @@ def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample
 
 
 def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
-    """Examples of a file of CODAH: category, stem, four endings and the number of the right one.
+    """Reads a file of CODAH: category, stem, four endings and the id of the correct one.
 
     Args:
         path: a TSV file without a header.
-        guid: what the examples' names begin with.
+        guid: the prefix of the examples' names.
         labelled: whether the last column is read; otherwise the file may lack it.
 
     Raises:
-        InputError: no such file, nothing in it, a row that is longer or shorter, or a label that is no choice.
+        InputError: there is no such file, it is empty, a row has another number of columns, or a label is no choice.
     """
     rows = list(read_tsv(path))
     names = _CODAH_COLUMNS
@@ -164,7 +157,7 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
             )
         if names[-1] != "answer" and row.fields[-1] in _LABELS:
             raise row.error(
-                f"has the answer {row.fields[-1]} in the place of an ending; give it {NUM_CHOICES} endings"
+                f"has the answer {row.fields[-1]} instead of an ending; give it {NUM_CHOICES} endings"
             )
         _, context, *choices = row.fields[: 2 + NUM_CHOICES]
         label = _label(row, row.fields[-1]) if labelled else None
@@ -172,13 +165,8 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
     return not_empty(examples, path)
 
 
-TASKS = {
-    task.name: task
-    for task in (
-        ChoiceFiles("swag", {"train": "train.csv", "dev": "val.csv", "test": "test.csv"}, read_swag),
-        ChoiceFiles("codah", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}, read_codah),
-    )
-}
+SWAG = ChoiceFiles({"train": "train.csv", "dev": "val.csv", "test": "test.csv"}, read_swag)
+CODAH = ChoiceFiles({"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}, read_codah)
 
 
 def _check_swag_header(path: str, names: Sequence[str], wanted: Sequence[str]):

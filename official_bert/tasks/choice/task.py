@@ -1,65 +1,97 @@
-"""Choosing one of several continuations as a task: a softmax over their scores. Devlin et al. (2019), section 4.4.
+"""Multiple choice as a task: a softmax over the scores of the choices. Devlin et al. (2019), section 4.4.
 
-In: the sets of tasks/choice/examples.py. Out: what tasks/base.py asks for, and a file of probabilities.
+In: the sets of tasks/choice/examples.py. Out: the methods of Task in tasks/base.py, and a file of probabilities.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import os
+from typing import ClassVar, Self
 
 import numpy as np
+import tensorflow as tf
+from keras import ops
 
 from official_bert import files
 from official_bert.metrics import classification
-from official_bert.tasks.choice.examples import NUM_CHOICES, EncodedChoices
+from official_bert.modeling import BertChoice
+from official_bert.modeling.losses import cross_entropy
+from official_bert.tasks.base import DataFiles, Settings, Task
+from official_bert.tasks.choice.client import ChoiceClient
+from official_bert.tasks.choice.examples import (
+    NUM_CHOICES,
+    SWAG,
+    ChoiceExample,
+    ChoiceFiles,
+    EncodedChoices,
+    encoded_choices,
+)
+from official_bert.tasks.clients import ServedModel
 
 
-class ChoiceTask:
+class ChoiceTask(Task):
     """A task of run_swag.py."""
 
     main_metric = "eval_accuracy"
-    untrained = ()
-    labels = None
     num_choices = NUM_CHOICES
     text_inputs: ClassVar = {"context": [None], "endings": [None, NUM_CHOICES]}
 
-    def build_model(self, config, use_one_hot_embeddings: bool):
-        """A BertChoice."""
-        from official_bert.modeling import BertChoice
+    def __init__(self, layout: ChoiceFiles = SWAG):
+        """Args: layout: the file layout."""
+        self._layout = layout
 
+    @classmethod
+    def from_settings(cls, variant: ChoiceFiles | None, settings: Settings) -> Self:
+        """Makes the task with a file layout."""
+        return cls(variant or SWAG)
+
+    def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[ChoiceExample]]:
+        """Reads the examples of the set's file."""
+        path = data_files.path(set_name, [self._layout.names[set_name]])
+        return {"": self._layout.read(path, set_name, set_name != "test")}
+
+    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedChoices:
+        """Encodes every pair of context and choice."""
+        return encoded_choices(examples, max_seq_length, tokenizer)
+
+    def build_model(self, config, use_one_hot_embeddings: bool) -> BertChoice:
+        """Returns a BertChoice."""
         return BertChoice(config, use_one_hot_embeddings)
 
     def losses(self, model, features: dict):
-        """Float32[B]: cross-entropy of the right choice."""
-        from official_bert.modeling.losses import cross_entropy
-
-        logits = model(features)
-        return cross_entropy(logits, features["label_ids"])
+        """Float32[B]: the cross-entropy of the correct choice."""
+        return cross_entropy(model(features), features["label_ids"])
 
     def weights(self, features: dict):
-        """Float32[B]: every example counts as much."""
-        from keras import ops
-
+        """Float32[B]: 1 for every example."""
         return ops.ones_like(features["label_ids"], dtype="float32")
 
     def outputs(self, model, features: dict) -> dict:
-        """`logits` and `probabilities`, float32[B, choices], and `loss`, float32[B]."""
-        from official_bert.modeling.losses import cross_entropy
+        """Returns `logits` and `probabilities`, float32[B, choices], and `loss`, float32[B]."""
+        outputs = self._logits_and_probabilities(model, features)
+        return outputs | {"loss": cross_entropy(outputs["logits"], features["label_ids"])}
 
-        numbers = self._numbers(model, features)
-        return numbers | {"loss": cross_entropy(numbers["logits"], features["label_ids"])}
+    def _logits_and_probabilities(self, model, features: dict) -> dict:
+        logits = ops.cast(model(features), "float32")
+        return {"logits": logits, "probabilities": ops.softmax(logits)}
+
+    def metrics(self, encoded: EncodedChoices, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+        """Returns the accuracy, as `eval_accuracy`."""
+        scores = classification.accuracy(encoded.label_ids, outputs["probabilities"].argmax(-1))
+        return {"eval_accuracy": scores["accuracy"]}
+
+    def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
+        """Writes test_results.tsv: one line per example with the probability of each choice."""
+        with files.replacing(os.path.join(output_dir, f"test_results{suffix}.tsv")) as file:
+            file.writelines("\t".join(map(str, row)) + "\n" for row in outputs["probabilities"])
 
     def serving_outputs(self, model, features: dict) -> dict:
-        """`logits` and `probabilities`, float32[B, choices], and `choice`, int32[B], the most probable one."""
-        import tensorflow as tf
-
-        numbers = self._numbers(model, features)
-        return numbers | {"choice": tf.argmax(numbers["logits"], axis=-1, output_type=tf.int32)}
+        """Returns `logits` and `probabilities`, float32[B, choices], and the most probable `choice`, int32[B]."""
+        outputs = self._logits_and_probabilities(model, features)
+        return outputs | {"choice": tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)}
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """The same for a context, string[B], and what may follow it, `endings`, string[B, choices]."""
-        import tensorflow as tf
-
+        """Returns `serving_outputs` for a context, string[B], and its possible continuations, string[B, choices]."""
         endings = tf.reshape(texts["endings"], [-1])
         features = reader.inputs(tf.repeat(texts["context"], NUM_CHOICES), endings)
         length = tf.shape(features["input_ids"])[1]
@@ -68,18 +100,7 @@ class ChoiceTask:
             model, {name: tf.reshape(values, shape) for name, values in features.items()}
         )
 
-    def _numbers(self, model, features: dict) -> dict:
-        from keras import ops
-
-        logits = ops.cast(model(features), "float32")
-        return {"logits": logits, "probabilities": ops.softmax(logits)}
-
-    def metrics(self, encoded: EncodedChoices, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """The accuracy, as `eval_accuracy`."""
-        found = classification.accuracy(encoded.label_ids, outputs["probabilities"].argmax(-1))
-        return {"eval_accuracy": found["accuracy"]}
-
-    def write_predictions(self, path: str, outputs: dict[str, np.ndarray]):
-        """Writes test_results.tsv: a line an example, a probability for each choice."""
-        with files.replacing(path) as file:
-            file.writelines("\t".join(map(str, row)) + "\n" for row in outputs["probabilities"])
+    @classmethod
+    def client(cls, model: ServedModel, settings: Settings) -> ChoiceClient:
+        """Returns a client that asks for the most probable continuation."""
+        return ChoiceClient(model)

@@ -1,24 +1,24 @@
-"""Examples of text classification and regression, and the features that a model reads of them.
+"""Examples of text classification and regression, and their features.
 
-`convert_single_example` and its companions are the original's; `encoded_examples` gives the same numbers for a whole
-data set, without padding and without token strings.
+`convert_single_example` and its companions belong to the original's API; `encoded_examples` computes the same ids for
+a whole data set, without padding and without token strings.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
 
-from official_bert.data.records import framing
+from official_bert.data.records.encoded_sets import log_progress, write_encoded_set
 from official_bert.data.text.model_inputs import model_input, model_input_ids
 from official_bert.data.text.ragged import ModelInputs
 from official_bert.errors import InputError
+from official_bert.features import ENCODER_INPUTS
 from official_bert.tokenization import FullTokenizer
 
 _LOGGED_EXAMPLES = 5
-_EXAMPLES_BETWEEN_LINES = 10_000
-_EXAMPLES_AT_ONCE = 1_000
 
 
 @dataclasses.dataclass
@@ -29,8 +29,8 @@ class InputExample:
         guid: name of the example, for the log.
         text_a: the text, or the first of a pair.
         text_b: the second, or None.
-        label: the label; in regression the score, as text; with several labels at once a tuple of those that hold.
-            None where it is not known.
+        label: the label; in regression the score, as text; in multi-label classification the tuple of the example's
+            labels. None if it is unknown.
     """
 
     guid: str
@@ -40,18 +40,18 @@ class InputExample:
 
 
 class PaddingInputExample:
-    """Fills up the last batch where every batch must have the same size; counts in no metric."""
+    """Fills the last batch where all batches must have the same size; the metrics ignore it."""
 
 
 @dataclasses.dataclass
 class InputFeatures:
-    """What a model reads of an example.
+    """The features of an example.
 
     Attributes:
         input_ids: ids, padded with 0 to the maximum length, as are the next two.
         input_mask: 1 for tokens, 0 for padding.
         segment_ids: 1 for tokens of the second text.
-        label_id: number of the label; a float in regression, a list of 0 and 1 with several labels at once.
+        label_id: id of the label; a float in regression, a list of 0 and 1 in multi-label classification.
         is_real_example: False for padding examples.
     """
 
@@ -64,11 +64,11 @@ class InputFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedExamples:
-    """A data set as a model reads it, without padding.
+    """An encoded data set without padding.
 
     Attributes:
         inputs: ids and segments of every example.
-        label_ids: int32[n]; float32[n] in regression; int32[n, labels] with several labels at once.
+        label_ids: int32[n]; float32[n] in regression; int32[n, labels] in multi-label classification.
         is_real_example: int32[n], 0 for padding examples.
     """
 
@@ -81,15 +81,15 @@ class EncodedExamples:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64[n], special tokens included."""
+        """int64[n], tokens of each example, including the special tokens."""
         return self.inputs.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """A batch: the three encoder features, int32[len(rows), length], `label_ids` and `is_real_example`.
+        """Returns a batch: the encoder features, int32[len(rows), length], `label_ids` and `is_real_example`.
 
         Args:
-            rows: int[n], which examples, in order.
-            length: that they are padded to; none may be longer.
+            rows: int[n], indices of the examples, in order.
+            length: the padded length in tokens; no example may be longer.
         """
         return {
             **self.inputs.features(rows, length),
@@ -105,17 +105,17 @@ def convert_single_example(
     max_seq_length: int,
     tokenizer: FullTokenizer,
 ) -> InputFeatures:
-    """Tokenizes an example, cuts and pads it to `max_seq_length`; the first five are logged.
+    """Tokenizes an example and cuts or pads it to `max_seq_length`; the first five examples are logged.
 
     Args:
-        ex_index: number of the example, from 0.
+        ex_index: index of the example, from 0.
         example: the example.
         label_list: all labels in order, or None in regression.
-        max_seq_length: tokens, special ones included.
-        tokenizer: with the vocabulary.
+        max_seq_length: length in tokens, including the special tokens.
+        tokenizer: the tokenizer with the vocabulary.
 
     Raises:
-        InputError: a label that is not in the list.
+        InputError: the label is not in the list.
     """
     if isinstance(example, PaddingInputExample):
         return InputFeatures(*([0] * max_seq_length for _ in range(3)), label_id=0, is_real_example=False)
@@ -129,12 +129,7 @@ def convert_single_example(
         label_id=0 if target is None else target,
     )
     if ex_index < _LOGGED_EXAMPLES:
-        logging.info("*** Example ***")
-        logging.info("guid: %s", example.guid)
-        logging.info("tokens: %s", " ".join(tokens))
-        for name in ("input_ids", "input_mask", "segment_ids"):
-            logging.info("%s: %s", name, " ".join(map(str, getattr(features, name))))
-        logging.info("label: %s (id = %s)", example.label, features.label_id)
+        _log_example(example, tokens, vars(features), features.label_id)
     return features
 
 
@@ -144,10 +139,10 @@ def convert_examples_to_features(
     max_seq_length: int,
     tokenizer: FullTokenizer,
 ) -> list[InputFeatures]:
-    """`convert_single_example` of each."""
+    """Applies `convert_single_example` to each example."""
     features = []
     for index, example in enumerate(examples):
-        _log_progress(index, len(examples))
+        log_progress(index, len(examples))
         features.append(convert_single_example(index, example, label_list, max_seq_length, tokenizer))
     return features
 
@@ -157,13 +152,21 @@ def encoded_examples(
     label_list: Sequence[str] | None,
     max_seq_length: int,
     tokenizer: FullTokenizer,
+    logs_first: bool = False,
 ) -> EncodedExamples:
-    """The numbers of `convert_examples_to_features`, in arrays, faster; logs nothing.
+    """Computes the values of `convert_examples_to_features` in arrays, faster.
 
-    An example without a label, like a padding example, gets zeros in its place.
+    Examples without a label and padding examples get the label 0.
+
+    Args:
+        examples: the examples of the set.
+        label_list: all labels in order, or None in regression.
+        max_seq_length: length in tokens, including the special tokens.
+        tokenizer: the tokenizer with the vocabulary.
+        logs_first: whether the first five examples are logged as `convert_single_example` logs them.
 
     Raises:
-        InputError: a label that is not in the list.
+        InputError: a label is not in the list.
     """
 
     def encoded(example):
@@ -175,7 +178,7 @@ def encoded_examples(
     target_of = _target_maker(label_list)
     targets = [target_of(example) if real else None for example, real in zip(examples, is_real, strict=True)]
     no_target = np.zeros_like(next((target for target in targets if target is not None), 0))
-    return EncodedExamples(
+    encoded_set = EncodedExamples(
         inputs=ModelInputs(map(encoded, examples)),
         label_ids=np.array(
             [no_target if target is None else target for target in targets],
@@ -183,6 +186,9 @@ def encoded_examples(
         ),
         is_real_example=np.array(is_real, np.int32),
     )
+    if logs_first:
+        _log_first(examples, encoded_set, max_seq_length, tokenizer)
+    return encoded_set
 
 
 def file_based_convert_examples_to_features(
@@ -195,33 +201,16 @@ def file_based_convert_examples_to_features(
     """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file.
 
     Raises:
-        InputError: a label that is not in the list, or a file that cannot be written.
+        InputError: a label is not in the list, or the file cannot be written.
     """
-    log_first_examples(examples, label_list, max_seq_length, tokenizer)
-    encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer)
-    with framing.open_example_files([output_file]) as file:
-        for start in range(0, len(encoded), _EXAMPLES_AT_ONCE):
-            _log_progress(start, len(encoded))
-            rows = np.arange(start, min(start + _EXAMPLES_AT_ONCE, len(encoded)))
-            batch = encoded.features(rows, max_seq_length)
-            file.write({name: values.reshape(len(rows), -1) for name, values in batch.items()})
-
-
-def log_first_examples(
-    examples: Sequence[InputExample | PaddingInputExample],
-    label_list: Sequence[str] | None,
-    max_seq_length: int,
-    tokenizer: FullTokenizer,
-):
-    """Logs the first five examples as `convert_single_example` does, for those who take `encoded_examples`."""
-    for index, example in enumerate(examples[:_LOGGED_EXAMPLES]):
-        convert_single_example(index, example, label_list, max_seq_length, tokenizer)
+    encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer, logs_first=True)
+    write_encoded_set(output_file, len(encoded), lambda rows: encoded.features(rows, max_seq_length))
 
 
 def _target_maker(
     label_list: Sequence[str] | None,
 ) -> Callable[[InputExample], int | float | list[int] | None]:
-    """A function from an example to what stands for its label, None for none."""
+    """Returns a function from an example to its target: a label id, a score, a list of 0 and 1, or None."""
     numbers = {label: number for number, label in enumerate(label_list or ())}
 
     def target_of(example):
@@ -242,6 +231,27 @@ def _target_maker(
     return target_of
 
 
-def _log_progress(index: int, count: int):
-    if index % _EXAMPLES_BETWEEN_LINES == 0:
-        logging.info("Writing example %d of %d", index, count)
+def _log_first(
+    examples: Sequence[InputExample | PaddingInputExample],
+    encoded: EncodedExamples,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+):
+    """Logs the first five examples from their ids, without tokenizing them again."""
+    rows = np.arange(min(_LOGGED_EXAMPLES, len(encoded)))
+    batch = encoded.features(rows, max_seq_length)
+    for row in rows:
+        if encoded.is_real_example[row]:
+            ids = encoded.inputs.ids[row].tolist()
+            features = {name: values[row] for name, values in batch.items()}
+            label_id = features["label_ids"].tolist()
+            _log_example(examples[row], tokenizer.convert_ids_to_tokens(ids), features, label_id)
+
+
+def _log_example(example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id):
+    logging.info("*** Example ***")
+    logging.info("guid: %s", example.guid)
+    logging.info("tokens: %s", " ".join(tokens))
+    for name in ENCODER_INPUTS:
+        logging.info("%s: %s", name, " ".join(map(str, features[name])))
+    logging.info("label: %s (id = %s)", example.label, label_id)

@@ -1,6 +1,6 @@
-"""The tasks of the GLUE benchmark in the file layout of its own site, with their labels, metrics and submissions.
+"""The tasks of the GLUE benchmark: file layouts as on GLUE's site, labels, metrics and submissions.
 
-CoLA, MRPC and MNLI (matched) read as the original did.
+CoLA, MRPC and MNLI (matched) are read as in the original.
 """
 
 import os
@@ -12,6 +12,7 @@ from absl import logging
 from official_bert import files
 from official_bert.data.tables import read_tsv
 from official_bert.errors import InputError
+from official_bert.tasks.base import ORIGINAL_BUFFER_SIZE
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, Layout, read_layout
 
@@ -24,13 +25,13 @@ class GlueProcessor(DataProcessor):
     """A GLUE task.
 
     Attributes:
-        name: as GLUE writes it.
-        labels: in the order of the model's outputs; None in regression.
-        train: layout of the training file.
-        dev: layouts of the files to evaluate on, by what the results files' names end with.
-        test: layouts of the files to predict, likewise; their first column is GLUE's index.
-        submissions: names of GLUE's files, likewise.
-        skip_short_rows: whether the labelled files are known to hold rows that lack columns.
+            name: GLUE's name of the task.
+            labels: in the order of the model's outputs; None in regression.
+            train: layout of the training file.
+            dev: layouts of the files for evaluation, by the suffix of their result files.
+            test: layouts of the files for prediction, by the same suffix; their first column is GLUE's index.
+            submissions: names of GLUE's submission files, by the same suffix.
+            skip_short_rows: whether the labelled files are known to contain rows that lack columns.
     """
 
     name: ClassVar[str]
@@ -40,6 +41,11 @@ class GlueProcessor(DataProcessor):
     test: ClassVar[dict[str, Layout]]
     submissions: ClassVar[dict[str, str]]
     skip_short_rows = False
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Every task of GLUE has either single texts or pairs."""
+        return self.has_pairs
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         return read_layout(data_dir, self.train, self.labels, self.skip_short_rows)
@@ -66,27 +72,27 @@ class GlueProcessor(DataProcessor):
         }
 
     def dev_layouts(self, data_dir: str) -> dict[str, Layout]:
-        """The attribute `dev`; AX looks into the folder."""
+        """Returns the attribute `dev`; AX derives the layouts from the files in the folder."""
         return self.dev
 
     def test_layouts(self, data_dir: str) -> dict[str, Layout]:
-        """The attribute `test`; AX looks into the folder."""
+        """Returns the attribute `test`; AX derives the layouts from the files in the folder."""
         return self.test
 
     def write_submission(self, folder: str, data_dir: str, predictions: np.ndarray, suffix: str = "") -> str:
-        """Writes the predictions of a test set as GLUE's site takes them.
+        """Writes the predictions of a test set in the format of GLUE's site.
 
         Args:
-            folder: created if need be.
-            data_dir: of the test file, whose index column is copied.
-            predictions: int[n], numbers of labels, or float[n], scores, in the order of the file.
-            suffix: which of `test_sets`.
+            folder: the folder of the file, created if it does not exist.
+            data_dir: the folder of the test file, whose index column is copied.
+            predictions: int[n], label ids, or float[n], scores, in the order of the file.
+            suffix: the key of the set in `test_sets`.
 
         Returns:
-            The file's path.
+            The path of the file.
 
         Raises:
-            InputError: a file that cannot be read or written.
+            InputError: a file cannot be read or written.
         """
         ids = [row.field(0, "the index") for row in self.test_layouts(data_dir)[suffix].rows(data_dir)]
         files.make_folder(folder)
@@ -104,7 +110,7 @@ class GlueProcessor(DataProcessor):
 
 
 def _present(data_dir: str, layouts: dict[str, Layout]) -> dict[str, Layout]:
-    """The first layout, which must be there, and those of the others whose file exists."""
+    """Returns the first layout, whose file must exist, and those other layouts whose file exists."""
     present = {}
     for suffix, layout in layouts.items():
         if suffix and not files.exists(os.path.join(data_dir, layout.file)):
@@ -115,9 +121,10 @@ def _present(data_dir: str, layouts: dict[str, Layout]) -> dict[str, Layout]:
 
 
 class ColaProcessor(GlueProcessor):
-    """CoLA: is a sentence English?"""
+    """CoLA: is a sentence acceptable English?"""
 
     name = "CoLA"
+    shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
     has_pairs = False
     metrics, main_metric = ("accuracy", "matthews"), "matthews"
     train = Layout("train.tsv", "train", text_a=3, label=1, has_header=False)
@@ -138,9 +145,10 @@ class Sst2Processor(GlueProcessor):
 
 
 class MrpcProcessor(GlueProcessor):
-    """MRPC: do two sentences say the same?"""
+    """MRPC: do two sentences have the same meaning?"""
 
     name = "MRPC"
+    shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
     metrics, main_metric = ("accuracy", "f1"), "f1"
     train = Layout("train.tsv", "train", text_a=3, text_b=4, label=0)
     dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=3, text_b=4, label=0)}
@@ -149,7 +157,7 @@ class MrpcProcessor(GlueProcessor):
 
 
 class StsbProcessor(GlueProcessor):
-    """STS-B: how near are two sentences in meaning, from 0 to 5?"""
+    """STS-B: how similar in meaning are two sentences, from 0 to 5?"""
 
     name = "STS-B"
     metrics, main_metric = ("pearson", "spearman"), "spearman"
@@ -174,9 +182,10 @@ class QqpProcessor(GlueProcessor):
 
 
 class MnliProcessor(GlueProcessor):
-    """MNLI: does a sentence follow from another? "_mm" are the sets from genres that training has not seen."""
+    """MNLI: does a sentence follow from another? The suffix "_mm" marks the sets from genres absent in training."""
 
     name = "MNLI"
+    shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
     labels = ("contradiction", "entailment", "neutral")
     train = Layout("train.tsv", "train", text_a=8, text_b=9, label=-1, id_column=0)
     dev: ClassVar = {
@@ -191,7 +200,7 @@ class MnliProcessor(GlueProcessor):
 
 
 class _SentencePairProcessor(GlueProcessor):
-    """The layout that some tasks share."""
+    """The file layout that several tasks share."""
 
     train = Layout("train.tsv", "train", text_a=1, text_b=2, label=3)
     dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=1, text_b=2, label=3)}
@@ -215,14 +224,14 @@ class RteProcessor(_SentencePairProcessor):
 
 
 class WnliProcessor(_SentencePairProcessor):
-    """WNLI: does a sentence with its pronoun replaced follow?"""
+    """WNLI: does a sentence follow from the sentence whose pronoun it replaces?"""
 
     name = "WNLI"
     submissions: ClassVar = {"": "WNLI.tsv"}
 
 
 class AxProcessor(GlueProcessor):
-    """AX, GLUE's diagnostic set: predicted by a model trained on MNLI, evaluated when its file has labels."""
+    """AX, GLUE's diagnostic set: a model trained on MNLI predicts it, and is evaluated if the file has labels."""
 
     name = "AX"
     metrics, main_metric = ("accuracy", "matthews"), "matthews"
@@ -260,7 +269,8 @@ class AxProcessor(GlueProcessor):
         raise InputError(f"{data_dir}: has none of {', '.join(_AX_FILES)}; check --data_dir")
 
 
-_PROCESSORS = {
+# Keyed by GLUE's own names.
+PROCESSORS = {
     processor.name: processor
     for processor in (
         ColaProcessor,
@@ -275,15 +285,3 @@ _PROCESSORS = {
         AxProcessor,
     )
 }
-NAMES = tuple(_PROCESSORS)
-
-
-def find(task_name: str) -> type[GlueProcessor] | None:
-    """The processor of a task, whatever the case and hyphens of its name; None if GLUE has no such task."""
-    wanted = plain_name(task_name)
-    return next((found for name, found in _PROCESSORS.items() if plain_name(name) == wanted), None)
-
-
-def plain_name(task_name: str) -> str:
-    """A task's name without case, hyphens and underscores."""
-    return task_name.lower().replace("-", "").replace("_", "")

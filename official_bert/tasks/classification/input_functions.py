@@ -1,25 +1,18 @@
-"""The original's input functions: features in memory, or in record files, into tf.data.
+"""The original's input functions: tf.data pipelines from features in memory or in record files.
 
-Each builder gives a function of `params`, whose "batch_size" it reads, that returns a Dataset: what an Estimator was
-handed. Our own training reads examples by number instead (`training/example_batches.py`).
+Each builder returns a function of `params` that reads "batch_size" from it and returns a Dataset, as an Estimator
+expects. Our own training accesses examples by index instead (`training/example_batches.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from official_bert.features import Feature, classifier_features
+from official_bert.data.records.input_functions import InputFn, in_original_order, record_input_fn
+from official_bert.features import ENCODER_INPUTS, classifier_features
 from official_bert.tasks.classification.examples import InputFeatures
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-InputFn = Callable[[Mapping[str, int]], "tf.data.Dataset"]
-
-_SHUFFLED = 100  # examples held back; passes over the set blend at their borders
 
 
 def file_based_input_fn_builder(
@@ -31,14 +24,14 @@ def file_based_input_fn_builder(
     num_targets: int = 1,
     target_dtype: str = "int32",
 ) -> InputFn:
-    """Reads what `file_based_convert_examples_to_features` wrote.
+    """Builds an input function for a file of `file_based_convert_examples_to_features`.
 
     Args:
-        input_file: the record file; gzip where its name ends in .gz.
-        seq_length: that the examples were padded to.
-        is_training: whether the examples come round again and again, shuffled; otherwise once, in order.
-        drop_remainder: whether a last batch that is not full is left out.
-        num_targets: labels of an example, where several hold at once.
+        input_file: the record file; compressed with gzip if its name ends in .gz.
+        seq_length: the padded length of the examples.
+        is_training: whether the examples are shuffled and repeated without end; otherwise they are read once, in order.
+        drop_remainder: whether an incomplete last batch is dropped.
+        num_targets: number of labels in multi-label classification, else 1.
         target_dtype: "float32" in regression.
 
     Returns:
@@ -52,13 +45,13 @@ def file_based_input_fn_builder(
 def input_fn_builder(
     features: Sequence[InputFeatures], seq_length: int, is_training: bool, drop_remainder: bool
 ) -> InputFn:
-    """Reads what `convert_examples_to_features` gave.
+    """Builds an input function for the results of `convert_examples_to_features`.
 
     Args:
-        features: of the examples.
-        seq_length: that they were padded to.
+        features: the features of the examples.
+        seq_length: their padded length.
         is_training: as in `file_based_input_fn_builder`.
-        drop_remainder: likewise.
+        drop_remainder: as in `file_based_input_fn_builder`.
 
     Returns:
         A function of `params` to a Dataset of `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length],
@@ -66,7 +59,7 @@ def input_fn_builder(
     """
     columns = {
         name: np.array([getattr(feature, name) for feature in features], np.int32).reshape(-1, seq_length)
-        for name in ("input_ids", "input_mask", "segment_ids")
+        for name in ENCODER_INPUTS
     }
     targets = np.array([feature.label_id for feature in features])
     columns["label_ids"] = targets.astype(np.float32 if targets.dtype.kind == "f" else np.int32)
@@ -75,41 +68,6 @@ def input_fn_builder(
         import tensorflow as tf
 
         dataset = tf.data.Dataset.from_tensor_slices(columns)
-        return _in_order(dataset, is_training).batch(params["batch_size"], drop_remainder)
+        return in_original_order(dataset, is_training).batch(params["batch_size"], drop_remainder)
 
     return input_fn
-
-
-def record_input_fn(
-    input_file: str, features: Sequence[Feature], is_training: bool, drop_remainder: bool
-) -> InputFn:
-    """Reads a record file by the table of its features; arguments and order are those of the builders.
-
-    Returns:
-        A function of `params` to a Dataset of {name: [B, length] in the table's type, [B] where the length is 1}.
-    """
-
-    def input_fn(params):
-        import tensorflow as tf
-
-        spec = {
-            name: tf.io.FixedLenFeature(
-                [] if length == 1 else [length], tf.float32 if dtype == "float32" else tf.int64
-            )
-            for name, length, dtype in features
-        }
-
-        def parse(serialized):
-            parsed = tf.io.parse_example(serialized, spec)
-            return {name: tf.cast(parsed[name], dtype) for name, _, dtype in features}
-
-        compression = "GZIP" if input_file.endswith(".gz") else ""
-        records = _in_order(tf.data.TFRecordDataset(input_file, compression), is_training)
-        # Batched first and parsed together: several times faster than one by one.
-        return records.batch(params["batch_size"], drop_remainder).map(parse)
-
-    return input_fn
-
-
-def _in_order(dataset: tf.data.Dataset, is_training: bool) -> tf.data.Dataset:
-    return dataset.repeat().shuffle(_SHUFFLED) if is_training else dataset

@@ -1,4 +1,4 @@
-"""What a task of text classification or regression knows of its files: the base of every processor.
+"""The base class of processors, which read the files of a text classification or regression task.
 
 In: a data folder. Out: examples, checked against the labels.
 """
@@ -6,7 +6,7 @@ In: a data folder. Out: examples, checked against the labels.
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from absl import logging
 
@@ -15,14 +15,16 @@ from official_bert.tasks.classification.examples import InputExample
 
 
 class DataProcessor:
-    """Examples of a task, and how it is scored.
+    """Reads the examples of a task and names its metrics.
 
     Attributes:
         metrics: names of the metrics, in the order of the results file.
-        main_metric: the one by which checkpoints are chosen.
-        is_regression: whether a label is a score; then `get_labels` gives None.
-        is_multi_label: whether an example has any number of labels; they are a tuple in the example.
+        main_metric: the metric by which checkpoints are chosen.
+        is_regression: whether labels are scores; then `get_labels` returns None.
+        is_multi_label: whether an example has a tuple of any number of labels.
         has_pairs: whether an example may have a second text.
+        needs_pairs: whether every example has a second text.
+        shuffle_buffer_size: as in tasks/base.py.
     """
 
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
@@ -30,48 +32,55 @@ class DataProcessor:
     is_regression = False
     is_multi_label = False
     has_pairs = True
+    needs_pairs = False
+    shuffle_buffer_size: ClassVar[int] = 0
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Makes the processor of a run; `settings` are its flags by name."""
+        return cls()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        """Examples to learn from."""
+        """Reads the training examples."""
         raise NotImplementedError
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        """Examples to evaluate on."""
+        """Reads the examples for evaluation."""
         raise NotImplementedError
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        """Examples to predict; their labels mean nothing."""
+        """Reads the examples for prediction; their labels are ignored."""
         raise NotImplementedError
 
     def get_labels(self) -> list[str] | None:
-        """All labels, in the order of the model's outputs; None in regression."""
+        """Returns all labels, in the order of the model's outputs; None in regression."""
         raise NotImplementedError
 
     def dev_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
-        """Every set to evaluate on, by what its files' names end with; "" is the first."""
+        """Reads every set for evaluation, by the suffix of its result files; the first suffix is ""."""
         return {"": self.get_dev_examples(data_dir)}
 
     def test_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
-        """Every set to predict, by what its files' names end with; "" is the first."""
+        """Reads every set for prediction, by the suffix of its result files; the first suffix is ""."""
         return {"": self.get_test_examples(data_dir)}
 
     @classmethod
     def _read_tsv(cls, input_file: str, quotechar: str | None = None) -> list[list[str]]:
-        """Columns of every row; without `quotechar` a double quote is a character."""
+        """Returns the fields of every row; without `quotechar` a double quote is an ordinary character."""
         rows = read_tsv(input_file) if quotechar is None else read_csv(input_file, "\t", quotechar)
         return [row.fields for row in rows]
 
 
 class Layout(NamedTuple):
-    """Where the examples of a TSV file stand; columns count from 0, or from the end if negative.
+    """The layout of a TSV file; columns count from 0, or from the end if negative.
 
     Attributes:
-        file: its name in the data folder.
-        guid: what the examples' names begin with.
-        text_a: column of the text, or the first of a pair.
-        text_b: column of the second.
+        file: name of the file in the data folder.
+        guid: the prefix of the examples' names.
+        text_a: column of the text, or of the first text of a pair.
+        text_b: column of the second text; None for single texts.
         label: column of the label; None in a test set.
-        id_column: column that the examples' names end with; None for the number of the row, counting the header.
+        id_column: column whose value completes an example's name; None for the number of the row, counting the header.
         has_header: whether the first row names the columns.
     """
 
@@ -84,13 +93,13 @@ class Layout(NamedTuple):
     has_header: bool = True
 
     def rows(self, data_dir: str) -> list[Row]:
-        """The rows below the header."""
+        """Reads the rows below the header."""
         rows = list(read_tsv(os.path.join(data_dir, self.file)))
         return rows[1:] if self.has_header else rows
 
     @property
     def num_columns(self) -> int:
-        """How many columns a row must have."""
+        """The number of columns that a row must have."""
         columns = [column for column in (self.text_a, self.text_b, self.id_column) if column is not None]
         num_columns = max(columns) + 1
         if self.label is None:
@@ -105,17 +114,17 @@ def read_layout(
     skip_short_rows: bool = False,
     other_names: Mapping[str, str] | None = None,
 ) -> list[InputExample]:
-    """The examples of a file.
+    """Reads the examples of a file.
 
     Args:
-        data_dir: its folder.
-        layout: where things stand in it.
+        data_dir: the folder of the file.
+        layout: the layout of the file.
         labels: all labels, or None in regression; a test set's examples get the first one, or "0.0".
-        skip_short_rows: leave out rows that lack a column, and log how many, instead of refusing them.
-        other_names: label in the file -> label, where they differ.
+        skip_short_rows: skip rows that lack a column and log their number, instead of refusing the file.
+        other_names: label in the file -> label of the task, for labels that differ.
 
     Raises:
-        InputError: no such file, nothing in it, a short row, an unknown label or a score that is no number.
+        InputError: there is no such file, it is empty, a row lacks columns, a label is unknown or a score is no number.
     """
     path = os.path.join(data_dir, layout.file)
     num_columns = layout.num_columns
@@ -144,15 +153,15 @@ def read_layout(
 
 
 def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
-    """The label of a row, if it is one.
+    """Returns the label of a row after checking it.
 
     Args:
-        row: for the error.
-        label: as it stands there.
+        row: the row, for the error.
+        label: the text of the label.
         labels: all labels, or None in regression.
 
     Raises:
-        InputError: an unknown label, or a score that is no number.
+        InputError: the label is unknown, or a score is no number.
     """
     if labels is None:
         try:

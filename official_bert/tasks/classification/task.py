@@ -1,19 +1,34 @@
-"""Text classification and regression as a task: one label, several labels at once, or a score.
+"""Text classification and regression as a task: one label, several labels or a score for each example.
 
-In: a processor, which reads the files. Out: what tasks/base.py asks for, and the original's prediction file.
+In: a processor, which reads the files. Out: the methods of Task in tasks/base.py, and the original's prediction file.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import os
 from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import tensorflow as tf
+from absl import logging
+from keras import ops
 
 from official_bert import files
 from official_bert.errors import InputError
 from official_bert.metrics import classification, regression
-from official_bert.tasks.classification.examples import EncodedExamples
+from official_bert.modeling import BertClassifier
+from official_bert.modeling.losses import cross_entropy
+from official_bert.options.tsv import TsvOptions
+from official_bert.tasks.base import DataFiles, Settings, Task
+from official_bert.tasks.classification.client import ClassificationClient
+from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
+from official_bert.tasks.classification.glue import GlueProcessor
 from official_bert.tasks.classification.processor import DataProcessor
+from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.clients import ServedModel
 
 _SINGLE_LABEL = {
     "accuracy": classification.accuracy,
@@ -21,58 +36,108 @@ _SINGLE_LABEL = {
     "matthews": classification.matthews,
 }
 _SCORES = {"pearson": regression.pearson, "spearman": regression.spearman}
-LIKELY = 0.5  # probability above which one of several labels holds
-_PER_LABEL = "precision"  # a processor that names it wants figures for each label
+LIKELY = 0.5  # the model predicts those of several labels whose probability exceeds this
+_PER_LABEL = "precision"  # a processor with this metric gets the scores of each label
 
 
-class ClassificationTask:
-    """A task of run_classifier.py."""
+class ClassificationTask(Task):
+    """A task of run_classifier.py. Devlin et al. (2019), section 4.1."""
 
-    untrained = ()
-    num_choices = None
+    record_files: ClassVar = {"train": "train", "dev": "eval", "test": "predict"}
 
     def __init__(
         self,
         processor: DataProcessor,
-        labels: Sequence[str] | None,
         class_weights: Sequence[float] | None = None,
+        glue_submission_dir: str | None = None,
     ):
-        """Wraps a processor.
+        """Makes the task of a processor.
 
         Args:
-            processor: reads the examples and names the metrics.
-            labels: all labels in the order of the outputs; None in regression.
-            class_weights: how much an example of each label counts in the training loss; all the same if None.
+            processor: reads the examples, knows the labels and names the metrics.
+            class_weights: weight of each label's examples in the training loss; None for equal weights.
+            glue_submission_dir: folder for predictions in the format of GLUE's site; None for none.
 
         Raises:
-            InputError: weights that do not go with the labels.
+            InputError: the weights or the submission do not fit the task.
         """
-        self.processor, self.labels = processor, labels
+        self.processor, self._submission_dir = processor, glue_submission_dir
+        self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
+        self.shuffle_buffer_size = processor.shuffle_buffer_size
         if class_weights and (processor.is_regression or processor.is_multi_label):
             raise InputError("--class_weights: only for tasks with one label an example")
-        if class_weights and len(class_weights) != len(labels):
-            raise InputError(
-                f"--class_weights: {len(class_weights)} weights for {len(labels)} labels "
-                f"({', '.join(map(str, labels))}); give one for each, in this order"
-            )
         self.class_weights = class_weights
 
-    def build_model(self, config, use_one_hot_embeddings: bool):
-        """A BertClassifier with an output for each label, or one."""
-        from official_bert.modeling import BertClassifier
+    @classmethod
+    def from_settings(cls, variant: type[DataProcessor], settings: Settings) -> Self:
+        """Makes the task of a processor class.
 
-        return BertClassifier(config, len(self.labels or "1"), use_one_hot_embeddings)
+        Raises:
+            InputError: a flag does not fit the task.
+        """
+        if not issubclass(variant, TsvProcessor):
+            for field in dataclasses.fields(TsvOptions):
+                if settings.get(field.name, field.default) != field.default:
+                    raise InputError(
+                        f"--{field.name}: only goes with --task_name=tsv, not {settings['task_name']}; leave it out"
+                    )
+        submission_dir = settings.get("glue_submission_dir")
+        if submission_dir and not issubclass(variant, GlueProcessor):
+            raise InputError(
+                f"--glue_submission_dir: {settings['task_name']} is no task of GLUE; leave the flag out"
+            )
+        weights = _class_weights(settings.get("class_weights"))
+        return cls(variant.from_settings(settings), weights, submission_dir)
+
+    @property
+    def labels(self) -> list[str] | None:
+        """All labels, in the order of the outputs; None in regression.
+
+        Raises:
+            InputError: the labels are taken from the training file, which has not been read.
+        """
+        return self.processor.get_labels()
+
+    def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[InputExample]]:
+        """Reads the processor's examples; a task without labels for evaluation has no dev set."""
+        data_dir, processor = data_files.data_dir, self.processor
+        if set_name == "train":
+            sets, kind = {"": processor.get_train_examples(data_dir)}, "training"
+            self._check_class_weights()
+        elif set_name == "dev":
+            sets, kind = processor.dev_sets(data_dir), "development"
+        else:
+            sets, kind = processor.test_sets(data_dir), "test"
+            self._data_dir = data_dir
+        for examples in sets.values():
+            _check_examples(examples, data_dir, kind, is_labelled=set_name != "test")
+        return sets
+
+    def _check_class_weights(self):
+        """Refuses weights that are more or fewer than the labels, which are known when the training set is read."""
+        labels, weights = self.labels, self.class_weights
+        if weights and len(weights) != len(labels):
+            raise InputError(
+                f"--class_weights: {len(weights)} weights for {len(labels)} labels "
+                f"({', '.join(map(str, labels))}); give one for each, in this order"
+            )
+
+    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
+        """Encodes the examples and logs the first five."""
+        return encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)
+
+    def build_model(self, config, use_one_hot_embeddings: bool) -> BertClassifier:
+        """Returns a BertClassifier with an output for each label, or with one output in regression."""
+        num_outputs = 1 if self.labels is None else len(self.labels)
+        return BertClassifier(config, num_outputs, use_one_hot_embeddings)
 
     def losses(self, model, features: dict):
-        """Float32[B]: cross-entropy of the label, mean cross-entropy of all labels, or squared error."""
-        logits = model(features)
-        return self._losses(logits, features["label_ids"])
+        """Float32[B]: the cross-entropy of the label, the mean cross-entropy of all labels, or the squared error."""
+        return self._losses(model(features), features["label_ids"])
 
     def weights(self, features: dict):
-        """Float32[B]: 0 for padding examples, else 1 or the label's weight."""
-        from keras import ops
-
+        """Float32[B]: 0 for padding examples, else 1 or the weight of the label."""
         real = ops.cast(features["is_real_example"], "float32")
         if self.class_weights is None:
             return real
@@ -80,53 +145,17 @@ class ClassificationTask:
         return real * ops.take(weights, features["label_ids"])
 
     def outputs(self, model, features: dict) -> dict:
-        """`logits` and `probabilities`, float32[B, labels], or `score`, float32[B]; and `loss`, float32[B]."""
-        from keras import ops
-
+        """Returns `logits` and `probabilities`, float32[B, labels], or `score`, float32[B]; and `loss`, float32[B]."""
         logits = ops.cast(model(features), "float32")
-        return self._numbers(logits) | {"loss": self._losses(logits, features["label_ids"])}
+        return self._with_probabilities(logits) | {"loss": self._losses(logits, features["label_ids"])}
 
-    def serving_outputs(self, model, features: dict) -> dict:
-        """`score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with strings:
-
-        `label`, string[B], the most probable one; or, with several at once, `labels`, string[B, labels], those that
-        are more probable than not, with "" in the places of the others.
-        """
-        import tensorflow as tf
-
-        numbers = self._numbers(tf.cast(model(features), tf.float32))
-        if self.processor.is_regression:
-            return numbers
-        if self.processor.is_multi_label:
-            # Not tf.where of strings, which LiteRT lacks.
-            chosen = tf.where(numbers["probabilities"] > LIKELY, tf.range(1, len(self.labels) + 1), 0)
-            return numbers | {"labels": tf.gather(tf.constant(["", *self.labels]), chosen)}
-        best = tf.argmax(numbers["logits"], axis=-1)
-        return numbers | {"label": tf.gather(tf.constant(self.labels), best)}
-
-    @property
-    def text_inputs(self) -> dict[str, list]:
-        """The text, or the pair; a second text without a piece counts as absent."""
-        names = ("text_a", "text_b") if self.processor.has_pairs else ("text_a",)
-        return {name: [None] for name in names}
-
-    def serving_text(self, model, texts: dict, reader) -> dict:
-        """The same for texts."""
-        return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
-
-    def _numbers(self, logits) -> dict:
-        from keras import ops
-
+    def _with_probabilities(self, logits) -> dict:
         if self.processor.is_regression:
             return {"score": logits[:, 0]}
-        chances = ops.sigmoid(logits) if self.processor.is_multi_label else ops.softmax(logits)
-        return {"logits": logits, "probabilities": chances}
+        probabilities = ops.sigmoid(logits) if self.processor.is_multi_label else ops.softmax(logits)
+        return {"logits": logits, "probabilities": probabilities}
 
     def _losses(self, logits, targets):
-        from keras import ops
-
-        from official_bert.modeling.losses import cross_entropy
-
         if self.processor.is_regression:
             return ops.square(logits[:, 0] - targets)
         if self.processor.is_multi_label:
@@ -136,7 +165,7 @@ class ClassificationTask:
         return cross_entropy(logits, targets)
 
     def predictions(self, outputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Int[n], the most probable label; 0 or 1 int[n, labels] with several at once; float[n] scores."""
+        """Returns label ids, int[n]; in multi-label classification 0 or 1, int[n, labels]; in regression float[n]."""
         if self.processor.is_regression:
             return outputs["score"]
         if self.processor.is_multi_label:
@@ -144,19 +173,91 @@ class ClassificationTask:
         return outputs["probabilities"].argmax(-1)
 
     def metrics(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """The processor's metrics under the original's kind of key: `eval_accuracy`."""
+        """Returns the processor's metrics under keys of the original's form, such as `eval_accuracy`."""
         processor, targets, predictions = self.processor, encoded.label_ids, self.predictions(outputs)
-        found = {}
+        scores = {}
         if _PER_LABEL in processor.metrics:
-            found |= classification.per_label(targets, predictions, self.labels)
+            scores |= classification.per_label(targets, predictions, self.labels)
         table = _SCORES if processor.is_regression else _SINGLE_LABEL
         for name in processor.metrics:
-            if name not in found:
-                found |= table[name](targets, predictions)
-        return {f"eval_{name}": value for name, value in found.items()}
+            if name not in scores:
+                scores |= table[name](targets, predictions)
+        return {f"eval_{name}": value for name, value in scores.items()}
 
-    def write_predictions(self, path: str, outputs: dict[str, np.ndarray]):
-        """Writes test_results.tsv: a line an example, probabilities in the order of the labels, or the score."""
+    def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
+        """Writes test_results.tsv: one line per example with the probability of each label, in order, or the score.
+
+        If a folder for GLUE's submission was given, it writes that file, too.
+        """
+        logging.info("***** Predict results *****")
         values = outputs["score"][:, None] if self.processor.is_regression else outputs["probabilities"]
-        with files.replacing(path) as file:
+        with files.replacing(os.path.join(output_dir, f"test_results{suffix}.tsv")) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in values.astype(np.float32))
+        if self._submission_dir:
+            path = self.processor.write_submission(
+                self._submission_dir, self._data_dir, self.predictions(outputs), suffix
+            )
+            logging.info("Wrote %s", path)
+
+    def serving_outputs(self, model, features: dict) -> dict:
+        """Returns `score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with the labels as strings.
+
+        With one label per example, `label`, string[B], is the most probable label. In multi-label classification,
+        `labels`, string[B, labels], holds the labels with a probability above 0.5, and "" in the positions of the
+        others.
+        """
+        outputs = self._with_probabilities(tf.cast(model(features), tf.float32))
+        if self.processor.is_regression:
+            return outputs
+        if self.processor.is_multi_label:
+            # LiteRT lacks tf.where for strings.
+            chosen = tf.where(outputs["probabilities"] > LIKELY, tf.range(1, len(self.labels) + 1), 0)
+            return outputs | {"labels": tf.gather(tf.constant(["", *self.labels]), chosen)}
+        best = tf.argmax(outputs["logits"], axis=-1)
+        return outputs | {"label": tf.gather(tf.constant(self.labels), best)}
+
+    @property
+    def text_inputs(self) -> dict[str, list]:
+        """The text or the pair; a second text without a token counts as absent."""
+        names = ("text_a", "text_b") if self.processor.has_pairs else ("text_a",)
+        return {name: [None] for name in names}
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        """Returns `serving_outputs` for texts."""
+        return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
+
+    def settings(self) -> dict[str, Any]:
+        """Returns `num_texts`: 1 or 2 for tasks of single texts or pairs; None if an example may be either."""
+        processor = self.processor
+        return {"num_texts": (2 if processor.needs_pairs else None) if processor.has_pairs else 1}
+
+    @classmethod
+    def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:
+        """Returns a client that asks for the label, the labels or the score of a text or a pair."""
+        return ClassificationClient(model, settings["labels"], settings["num_texts"])
+
+
+def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, is_labelled: bool):
+    """Refuses sets that a user's processor may return: sets without examples, or with examples that lack a label."""
+    if not examples:
+        raise InputError(f"{data_dir}: holds no {kind} example of the task; check --data_dir")
+    for example in examples:
+        if is_labelled and example.label is None:
+            raise InputError(
+                f"{data_dir}: the {kind} example {example.guid} has no label; give it one, or leave it out"
+            )
+
+
+def _class_weights(texts: Sequence[str] | None) -> list[float] | None:
+    """Reads the weights that --class_weights gives."""
+    if texts is None:
+        return None
+    try:
+        weights = [float(weight) for weight in texts]
+    except ValueError:
+        weights = []
+    if not all(0.0 <= weight < math.inf for weight in weights) or not any(weights):
+        raise InputError(
+            f"--class_weights={','.join(texts)}: give numbers separated by commas, none negative and not all of them 0"
+        )
+    return weights

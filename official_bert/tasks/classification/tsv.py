@@ -1,11 +1,12 @@
-"""Any TSV files as a task: which columns hold the texts and the label is for the user to say.
+"""A task of arbitrary TSV files: the user names the columns of the texts and of the label.
 
 In: train.tsv, dev.tsv, test.tsv in a folder, with or without a header. Out: examples with one label, any number of
 labels, or a score.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 from absl import logging
 
@@ -16,20 +17,20 @@ from official_bert.tasks.classification.processor import DataProcessor, checked_
 
 
 class TsvProcessor(DataProcessor):
-    """A task whose files the user describes.
+    """The processor of a task whose files the user describes.
 
     A column is named as in the header, or by its number from 0 (negative: from the end). The test file needs no label
     column.
 
     Args:
-        text_a_column: of the text, or the first of a pair.
-        text_b_column: of the second; None for single texts.
-        label_column: of the label, the labels, or the score.
-        has_header: whether the first row names the columns.
-        labels: all labels, in the order of the model's outputs; None to learn them from the training file.
-        is_multi_label: whether an example may have several labels, or none.
-        label_separator: what stands between them.
-        is_regression: whether the label is a score.
+            text_a_column: column of the text, or of the first text of a pair.
+            text_b_column: column of the second text; None for single texts.
+            label_column: column of the label, the labels, or the score.
+            has_header: whether the first row names the columns.
+            labels: all labels, in the order of the model's outputs; None to take them from the training file.
+            is_multi_label: whether an example may have several labels, or none.
+            label_separator: the separator between the labels of an example.
+            is_regression: whether the label is a score.
     """
 
     def __init__(
@@ -53,7 +54,8 @@ class TsvProcessor(DataProcessor):
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
-        self._has_header, self.has_pairs = has_header, text_b_column is not None
+        self._has_header = has_header
+        self.has_pairs = self.needs_pairs = text_b_column is not None
         self._labels = list(labels) if labels else None
         self._separator = label_separator
         self.is_multi_label, self.is_regression = is_multi_label, is_regression
@@ -64,8 +66,30 @@ class TsvProcessor(DataProcessor):
             self.metrics = per_label if is_multi_label else ("accuracy", *per_label)
             self.main_metric = "f1" if is_multi_label else "accuracy"
 
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Makes the processor that the flags of TsvOptions describe.
+
+        A script without these flags exports a model without knowing whether it was trained on pairs, so it accepts
+        both.
+        """
+        is_regression = settings.get("regression", False)
+        learnt = None if is_regression else settings.get("checkpoint_labels")
+        processor = cls(
+            settings.get("text_a_column", "0"),
+            settings.get("text_b_column"),
+            settings.get("label_column", "-1"),
+            has_header=settings.get("has_header", True),
+            labels=settings.get("labels") or learnt,
+            is_multi_label=settings.get("multi_label", False),
+            label_separator=settings.get("label_separator", ","),
+            is_regression=is_regression,
+        )
+        processor.has_pairs = processor.has_pairs or "text_b_column" not in settings
+        return processor
+
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        """The examples of the training file, whose labels are learnt unless they are known."""
+        """Reads the training examples, and takes the labels from them unless they were given."""
         table = self._table(data_dir, "train.tsv")
         if self._labels is None and not self.is_regression:
             self._labels = self._learnt_labels(table)
@@ -75,14 +99,14 @@ class TsvProcessor(DataProcessor):
         return self._examples(self._table(data_dir, "dev.tsv"), "dev")
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        """The examples of the test file, without labels."""
+        """Reads the test examples, without labels."""
         return self._examples(self._table(data_dir, "test.tsv"), "test", labelled=False)
 
     def get_labels(self) -> list[str] | None:
-        """All labels; None in regression.
+        """Returns all labels; None in regression.
 
         Raises:
-            InputError: they were neither given nor learnt.
+            InputError: the labels were not given, and the training file has not been read.
         """
         if self.is_regression:
             return None
@@ -94,7 +118,7 @@ class TsvProcessor(DataProcessor):
         return _Table(os.path.join(data_dir, file), self._has_header)
 
     def _learnt_labels(self, table: "_Table") -> list[str]:
-        """The labels that occur, sorted: as numbers if all are."""
+        """Returns the labels that occur, sorted; as numbers if all of them are numbers."""
         labels_of = self._labels_of(table)
         found = {label for row in not_empty(table.rows, table.path) for label in labels_of(row)}
         if not found:
@@ -109,7 +133,7 @@ class TsvProcessor(DataProcessor):
     def _examples(self, table: "_Table", guid: str, labelled: bool = True) -> list[InputExample]:
         text_a = table.column(self._text_a, "text_a_column")
         text_b = table.column(self._text_b, "text_b_column") if self._text_b else lambda row: None
-        unknown = () if self.is_multi_label else None  # as many zeros as there are labels
+        unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
         label_of = self._target_of(table) if labelled else lambda row: unknown
         examples = [
             InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row))
@@ -118,14 +142,14 @@ class TsvProcessor(DataProcessor):
         return not_empty(examples, table.path)
 
     def _target_of(self, table: "_Table") -> Callable[[Row], str | tuple[str, ...]]:
-        """A function from a row to the label, the labels or the score of its example."""
+        """Returns a function from a row to the label, the labels or the score of its example."""
         labels, labels_of = self.get_labels(), self._labels_of(table)
         if self.is_multi_label:
             return lambda row: tuple(checked_label(row, label, labels) for label in labels_of(row))
         return lambda row: checked_label(row, *labels_of(row), labels)
 
     def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
-        """A function from a row to what its label column holds, without blanks around it."""
+        """Returns a function from a row to the values of its label column, without surrounding blanks."""
         field = table.column(self._label, "label_column")
         texts = [("text_a_column", self._text_a)]
         texts += [("text_b_column", self._text_b)] if self._text_b else []
@@ -148,7 +172,7 @@ class TsvProcessor(DataProcessor):
 
 
 class _Table:
-    """A file's rows and the names of its columns."""
+    """The rows of a file and the names of its columns."""
 
     def __init__(self, path: str, has_header: bool):
         rows = list(read_tsv(path))
@@ -163,10 +187,10 @@ class _Table:
                 )
 
     def number(self, column: str, flag: str) -> int:
-        """The number of a column, from 0 unless it counts from the end and lies outside the first row.
+        """Returns the index of a column; it stays negative if it lies outside the first row.
 
         Raises:
-            InputError: a name that the header lacks, or a word where there is no header.
+            InputError: the header lacks the name, or the file has no header and the column is no number.
         """
         if column in self._names:
             return self._names.index(column)
@@ -175,10 +199,10 @@ class _Table:
         except ValueError:
             found = f"its columns are {', '.join(self._names)}" if self._names else "give its number from 0"
             raise InputError(f"--{flag}={column}: {self.path} names no such column; {found}") from None
-        # From the end of the first row: of a row that lacks a column the last one is another.
+        # Counted in the first row: a row that lacks a column has another last column.
         return number + self._width if -self._width <= number < 0 else number
 
     def column(self, column: str, flag: str) -> Callable[[Row], str]:
-        """A function from a row to a column of it; see `number`."""
+        """Returns a function from a row to the field in a column; see `number`."""
         number = self.number(column, flag)
         return lambda row: row.field(number, f"--{flag}={column}")

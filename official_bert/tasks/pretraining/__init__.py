@@ -1,1 +1,1 @@
-"""Pre-training, and what a pre-trained model answers."""
+"""Pre-training: its objective, and the answers of a pre-trained model."""

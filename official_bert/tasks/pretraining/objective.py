@@ -1,11 +1,12 @@
-"""Pre-training as an objective: masked LM and next sentence, and their metrics."""
+"""The objective of pre-training: the losses and metrics of the masked LM and of next sentence prediction."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from keras import ops
 
-if TYPE_CHECKING:
-    from official_bert.modeling import BertPretrainer
+from official_bert.modeling import BertPretrainer
+from official_bert.modeling.inputs import checked_ids
+from official_bert.modeling.losses import cross_entropy, masked_lm_loss, next_sentence_loss
 
 
 class PretrainingObjective:
@@ -30,58 +31,56 @@ class PretrainingObjective:
         self.pretrainer, self.batch_size = pretrainer, batch_size
 
     def totals(self, features: dict) -> dict:
-        """The weights that the masked LM loss divides by."""
-        from keras import ops
-
-        return {"masked_lm_weight": ops.sum(features["masked_lm_weights"])}
+        """Returns the sum of the weights, the denominator of the masked LM loss."""
+        return {"masked_lm_weight": ops.sum(_weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """This replica's share of the loss, and sums for the metrics.
+        """Returns this replica's share of the loss, and the sums for the metrics.
 
         Args:
             features: the seven record features of this replica's part of the batch.
-            totals: what `totals` gave, summed over the replicas.
+            totals: the results of `totals`, summed over the replicas.
             dropout_seed: int32[2], or None for no dropout.
 
         Returns:
             float32[] and a dict of float32[]: sums over this replica's examples.
         """
-        from keras import ops
-
-        from official_bert.modeling.losses import masked_lm_loss, next_sentence_loss
-
         out = self.pretrainer(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
-        weights = ops.reshape(features["masked_lm_weights"], (-1,))
-        word_losses, next_losses = out.masked_lm_example_loss, out.next_sentence_example_loss
+        words, next_sentences = self._labels(features)
+        word_losses = cross_entropy(out.masked_lm_logits, words)
+        next_losses = cross_entropy(out.next_sentence_logits, next_sentences)
+        weights = ops.reshape(_weights(features), (-1,))
         loss = masked_lm_loss(word_losses, weights, totals["masked_lm_weight"])
         loss += next_sentence_loss(next_losses, self.batch_size)
-
-        def correct(logits, labels):
-            # Compared with the maximum that the loss needs anyway: Keras' argmax costs a tenth of a small
-            # model's step. A label that ties with another counts as found.
-            at_label = ops.take_along_axis(logits, ops.reshape(labels, (-1, 1)), axis=-1)[:, 0]
-            return ops.cast(at_label >= ops.max(logits, axis=-1), "float32")
-
         return loss, {
             "loss": loss,
             "masked_lm_loss": ops.sum(word_losses * weights),
-            "masked_lm_correct": ops.sum(correct(out.masked_lm_logits, features["masked_lm_ids"]) * weights),
+            "masked_lm_correct": ops.sum(_is_correct(out.masked_lm_logits, words) * weights),
             "masked_lm_weight": ops.sum(weights),
             "next_sentence_loss": ops.sum(next_losses),
-            "next_sentence_correct": ops.sum(
-                correct(out.next_sentence_logits, features["next_sentence_labels"])
-            ),
+            "next_sentence_correct": ops.sum(_is_correct(out.next_sentence_logits, next_sentences)),
         }
 
-    def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
-        """The original's metrics from sums over some batches.
+    def _labels(self, features: dict) -> tuple:
+        """Returns the masked words, int32[B*P], and the next sentence labels, int32[B], 1 for a random second segment.
 
-        `loss` is the mean of the batches' losses; the others are means over predictions and examples, so `loss`
-        need not be exactly the sum of the two.
+        Raises:
+            InputError: in eager calls, a label lies outside the vocabulary or is neither 0 nor 1.
+        """
+        vocab_size = self.pretrainer.config.vocab_size
+        words = checked_ids("masked_lm_ids", features["masked_lm_ids"], vocab_size, "vocab_size")
+        labels = checked_ids("next_sentence_labels", features["next_sentence_labels"], 2, "classes")
+        return ops.reshape(words, (-1,)), ops.reshape(labels, (-1,))
+
+    def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
+        """Computes the original's metrics from sums over several batches.
+
+        `loss` is the mean of the batches' losses; the other metrics are means over predictions or examples. So `loss`
+        need not be exactly the sum of the two other losses.
 
         Args:
-            sums: of `loss`, over all batches and replicas.
-            num_batches: how many batches they are of.
+            sums: the sums that `loss` returns, over all batches and replicas.
+            num_batches: the number of these batches.
         """
         weight, examples = sums["masked_lm_weight"], num_batches * self.batch_size
         return {
@@ -91,3 +90,16 @@ class PretrainingObjective:
             "next_sentence_accuracy": sums["next_sentence_correct"] / examples,
             "next_sentence_loss": sums["next_sentence_loss"] / examples,
         }
+
+
+def _weights(features: dict):
+    """Float32[B, P], 1.0 for a real prediction and 0.0 for padding."""
+    return ops.convert_to_tensor(features["masked_lm_weights"], "float32")
+
+
+def _is_correct(logits, labels):
+    """Tells whether the label has the highest logit: float[N, classes] and int32[N] to float32[N] of 0 and 1."""
+    # A comparison with the maximum, which the loss needs anyway, replaces Keras' argmax, which takes a tenth of a small
+    # model's step. A label that ties with another class counts as correct.
+    at_label = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+    return ops.cast(at_label >= ops.max(logits, axis=-1), "float32")

@@ -1,65 +1,94 @@
-"""A pre-trained model as it is: vectors, and words for masked tokens. It is exported, not trained: see pretraining.py.
+"""A pre-trained model as a task that is only exported: vectors, and words for masked tokens. objective.py trains it.
 
-In: the vocabulary, and which heads a checkpoint has. Out: what tasks/base.py asks for of exports.
+In: the vocabulary, and the names of a checkpoint's variables. Out: the methods of ServedTask in tasks/base.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar
 
+import tensorflow as tf
+from absl import logging
+
+from official_bert.data.text.graph_inputs import model_inputs
+from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
+from official_bert.modeling import BertPretrainer
+from official_bert.tasks.base import ServedTask, Settings
+from official_bert.tasks.clients import ServedModel
+from official_bert.tasks.pretraining.client import (
+    MASK,
+    MASK_SIGNATURE,
+    POOLED,
+    SEQUENCE,
+    TEXT_MASK_SIGNATURE,
+    PretrainingClient,
+)
+from official_bert.tokenization import FullTokenizer
+
 TOP_K = 10
-MASK = "[MASK]"
+_POOLER, _MASKED_LM, _NEXT_SENTENCE = "bert/pooler", "cls/predictions", "cls/seq_relationship"
 
 
-class PretrainingTask:
-    """The outputs of a checkpoint's encoder and of those heads that it has."""
+class PretrainingTask(ServedTask):
+    """The outputs of a checkpoint's encoder and of the heads that the checkpoint has."""
 
-    labels = num_choices = None
     text_inputs: ClassVar = {"text_a": [None], "text_b": [None]}
 
-    def __init__(self, tokens: Sequence[str], has_pooler: bool = True, has_masked_lm: bool = True):
-        """Args:
-        tokens: of the vocabulary, by id.
-        has_pooler, has_masked_lm: whether the checkpoint has their weights.
+    def __init__(self, tokens: Sequence[str] = (), has_pooler: bool = True, has_masked_lm: bool = True):
+        """Sets the outputs of the model.
+
+        Args:
+            tokens: the tokens of the vocabulary, by id.
+            has_pooler: whether the checkpoint has the weights of the pooler.
+            has_masked_lm: whether it has the weights of the masked LM head.
         """
         self.tokens, self.has_pooler, self.has_masked_lm = tokens, has_pooler, has_masked_lm
 
+    def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config) -> PretrainingTask:
+        """Returns the task with the heads of the checkpoint; the log names the missing heads."""
+        has = {head: any(name.startswith(head) for name in names) for head in (_POOLER, _MASKED_LM)}
+        for head, output in ((_POOLER, POOLED), (_MASKED_LM, MASK_SIGNATURE)):
+            if not has[head]:
+                logging.warning("The checkpoint has no %s: %s is left out of the export", head, output)
+        tokens = [tokenizer.inv_vocab.get(number, "") for number in range(config.vocab_size)]
+        return PretrainingTask(tokens, has[_POOLER], has[_MASKED_LM])
+
     @property
-    def untrained(self) -> tuple[str, ...]:
-        """What names of weights that no output reads begin with."""
-        absent = {"bert/pooler": not self.has_pooler, "cls/predictions": not self.has_masked_lm}
-        return ("cls/seq_relationship", *(name for name, is_absent in absent.items() if is_absent))
+    def unused_weights(self) -> tuple[str, ...]:
+        """Returns the name prefixes of the weights that no output reads."""
+        absent = {_POOLER: not self.has_pooler, _MASKED_LM: not self.has_masked_lm}
+        return (_NEXT_SENTENCE, *(name for name, is_absent in absent.items() if is_absent))
 
-    def build_model(self, config, use_one_hot_embeddings: bool):
-        """A BertPretrainer."""
-        from official_bert.modeling import BertPretrainer
-
+    def build_model(self, config, use_one_hot_embeddings: bool) -> BertPretrainer:
+        """Returns a BertPretrainer."""
         return BertPretrainer(config, use_one_hot_embeddings)
 
     def serving_outputs(self, model, features: dict) -> dict:
-        """`sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B, hidden]."""
-        import tensorflow as tf
-
-        encoded = self._encoded(model, features)
-        outputs = {"sequence_output": tf.cast(encoded.sequence_output, tf.float32)}
+        """Returns `sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B, hidden]."""
+        encoded = _encoded(model, features)
+        outputs = {SEQUENCE: tf.cast(encoded.sequence_output, tf.float32)}
         if self.has_pooler:
-            outputs["pooled_output"] = tf.cast(encoded.pooled_output, tf.float32)
+            outputs[POOLED] = tf.cast(encoded.pooled_output, tf.float32)
         return outputs
 
+    def position_signatures(self, model) -> dict[str, Callable[[dict], dict]]:
+        """Returns `masked_words` as a signature, if the checkpoint has the masked LM head."""
+        if not self.has_masked_lm:
+            return {}
+        return {MASK_SIGNATURE: lambda features: self.masked_words(model, features)}
+
     def masked_words(self, model, features: dict) -> dict:
-        """The most probable words at `masked_lm_positions`, int32[B, P], the best first.
+        """Returns the most probable words at `masked_lm_positions`, int32[B, P], the most probable first.
 
         Returns:
             `top_k_probabilities`, float32[B, P, k], `top_k_ids`, int32[B, P, k], `top_k_tokens`, string[B, P, k].
         """
-        import tensorflow as tf
-
-        positions = features["masked_lm_positions"]
-        encoded = self._encoded(model, features)
+        positions = features[MASKED_LM_POSITIONS]
+        encoded = _encoded(model, features)
         logits = model.cls.predictions(encoded.sequence_output, positions, model.bert.embedding_table)
-        chances = tf.nn.softmax(tf.cast(logits, tf.float32))  # [B*P, V]
-        best, ids = tf.math.top_k(chances, k=min(TOP_K, len(self.tokens)))
+        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))  # [B*P, V]
+        best, ids = tf.math.top_k(probabilities, k=min(TOP_K, len(self.tokens)))
         shape = tf.concat([tf.shape(positions), [-1]], axis=0)
         return {
             "top_k_probabilities": tf.reshape(best, shape),
@@ -68,26 +97,30 @@ class PretrainingTask:
         }
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """`serving_outputs` for a text, or a pair where `text_b` has a piece, and its `tokens`, string[B, S].
+        """Returns `serving_outputs` for a text, or for a pair if `text_b` has a token, and its `tokens`, string[B, S].
 
-        [MASK] in a text is the token.
+        The tokenizer keeps [MASK] as one token.
         """
-        features = self._text_features(texts, reader)
+        features = _text_features(texts, reader)
         return self.serving_outputs(model, features) | {"tokens": self._tokens_of(features)}
 
+    def text_signatures(self, model, reader) -> dict[str, Callable[[dict], dict]]:
+        """Returns `fill_masks` as a signature, if the checkpoint has the masked LM head and the vocabulary [MASK]."""
+        if not (self.has_masked_lm and MASK in reader.vocab):
+            return {}
+        return {TEXT_MASK_SIGNATURE: lambda texts: self.fill_masks(model, texts, reader)}
+
     def fill_masks(self, model, texts: dict, reader) -> dict:
-        """`masked_words` for every [MASK] in a text or a pair, [B, masks], in order.
+        """Returns `masked_words` for every [MASK] in a text or a pair, [B, masks], in order.
 
-        And `num_masks`, int32[B], and `positions`, int32[B, masks], among the tokens. Behind the last mask of a text
-        positions and ids are -1, probabilities 0 and tokens "".
+        Further outputs are `num_masks`, int32[B], and `positions`, int32[B, masks], the positions among the tokens.
+        After the last mask of a text, positions and ids are -1, probabilities are 0 and tokens are "".
         """
-        import tensorflow as tf
-
-        features = self._text_features(texts, reader)
+        features = _text_features(texts, reader)
         is_mask = features["input_ids"] == reader.vocab[MASK]
-        places = tf.broadcast_to(tf.range(tf.shape(is_mask)[1]), tf.shape(is_mask))
-        positions = tf.ragged.boolean_mask(places, is_mask)
-        found = self.masked_words(model, features | {"masked_lm_positions": positions.to_tensor()})
+        columns = tf.broadcast_to(tf.range(tf.shape(is_mask)[1]), tf.shape(is_mask))
+        positions = tf.ragged.boolean_mask(columns, is_mask)
+        found = self.masked_words(model, features | {MASKED_LM_POSITIONS: positions.to_tensor()})
         is_there = tf.sequence_mask(positions.row_lengths())[..., None]
         nothing = {"top_k_probabilities": 0.0, "top_k_ids": -1, "top_k_tokens": ""}
         return {name: tf.where(is_there, values, nothing[name]) for name, values in found.items()} | {
@@ -95,20 +128,23 @@ class PretrainingTask:
             "positions": positions.to_tensor(-1),
         }
 
-    def _text_features(self, texts: dict, reader) -> dict:
-        """Encoder features of `text_inputs`, in which [MASK] is the token where the vocabulary has it."""
-        from official_bert.data.text.graph_inputs import model_inputs
-
-        tokenizer = reader.tokenizer
-        encode = tokenizer.encode_with_masks if MASK in reader.vocab else tokenizer.encode
-        pair = encode(texts["text_a"]), encode(texts["text_b"])
-        return model_inputs(*pair, reader.max_seq_length, reader.vocab)
-
-    def _tokens_of(self, features: dict):
-        import tensorflow as tf
-
+    def _tokens_of(self, features: dict) -> tf.Tensor:
         numbers = tf.where(features["input_mask"] > 0, features["input_ids"] + 1, 0)
         return tf.gather(tf.constant(["", *self.tokens]), numbers)
 
-    def _encoded(self, model, features: dict):
-        return model.bert(features["input_ids"], features["input_mask"], features["segment_ids"])
+    @classmethod
+    def client(cls, model: ServedModel, settings: Settings) -> PretrainingClient:
+        """Returns a client that asks for the words of [MASK], or for vectors."""
+        return PretrainingClient(model, settings["vectors"])
+
+
+def _text_features(texts: dict, reader) -> dict:
+    """Makes encoder features of `text_inputs`; [MASK] stays one token if the vocabulary contains it."""
+    tokenizer = reader.tokenizer
+    encode = tokenizer.encode_with_masks if MASK in reader.vocab else tokenizer.encode
+    pair = encode(texts["text_a"]), encode(texts["text_b"])
+    return model_inputs(*pair, reader.max_seq_length, reader.vocab)
+
+
+def _encoded(model, features: dict):
+    return model.bert(*(features[name] for name in ENCODER_INPUTS))

@@ -1,1 +1,1 @@
-"""Question answering by spans: run_squad.py, SQuAD 1.1 and 2.0."""
+"""Extractive question answering, SQuAD 1.1 and 2.0: the task of run_squad.py."""

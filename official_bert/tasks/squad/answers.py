@@ -1,4 +1,4 @@
-"""Start and end logits into answers, by the original's rules, and the answers into its three files.
+"""Chooses answers by start and end logits, by the original's rules, and writes its three files of answers.
 
 In: questions, their windows and the logits of each window. Out: n-best lists, null odds and predictions.
 """
@@ -17,18 +17,19 @@ from official_bert import files
 from official_bert.errors import InputError
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.final_text import FinalText
+from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.windows import InputFeatures, dense
 
-# Odds of "no answer" for a question that has nothing else to offer: higher than any threshold that logits give. The
-# original, which crashed on such questions, begins its search for the lowest null score here.
+# The null odds of a question without any other answer: higher than any threshold that logits give. The original, which
+# crashed on such questions, starts its search for the lowest null score with this value.
 CERTAINLY_NO_ANSWER = 1000000.0
 
 
 class RawResult(NamedTuple):
-    """What a model says of a window.
+    """The logits of a model for one window.
 
     Attributes:
-        unique_id: the window's.
+        unique_id: the id of the window.
         start_logits: float[max_seq_length].
         end_logits: float[max_seq_length].
     """
@@ -39,13 +40,13 @@ class RawResult(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An answer in the list of a question.
+    """An entry of a question's n-best list.
 
     Attributes:
-        text: "" for "no answer".
-        start_logit: of its first token.
-        end_logit: of its last token.
-        words: its first and last word in the document; None if it stands for no place there.
+        text: the answer, "" for "no answer".
+        start_logit: the start logit of its first token.
+        end_logit: the end logit of its last token.
+        words: indices of its first and last word in the document; None if the answer is no part of the document.
     """
 
     text: str
@@ -55,10 +56,10 @@ class Entry(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """The answers to a question.
+    """The ranked answers to a question.
 
     Attributes:
-        entries: the likeliest first.
+        entries: the most probable answer first.
         null_odds: as in `Candidates`; None without version 2.
     """
 
@@ -66,7 +67,7 @@ class Ranking(NamedTuple):
     null_odds: float | None
 
     def nbest(self) -> list[dict[str, Any]]:
-        """The entries as in `Candidates`, with the softmax over their scores, in the order of the original's keys."""
+        """Returns the entries as in `Candidates`, with the softmax of their scores, keys in the original's order."""
         scores = [entry.start_logit + entry.end_logit for entry in self.entries]
         highest = max(scores)
         weights = [math.exp(score - highest) for score in scores]
@@ -78,11 +79,11 @@ class Ranking(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The answers that n-best lists choose from, by question id.
+    """The candidate answers, by question id.
 
     Attributes:
-        nbest: entries of `text`, `probability`, `start_logit`, `end_logit`, the likeliest first.
-        null_odds: score of "no answer" less that of the best answer, CERTAINLY_NO_ANSWER where there is no other;
+        nbest: entries of `text`, `probability`, `start_logit`, `end_logit`, the most probable first.
+        null_odds: score of "no answer" minus that of the best answer, CERTAINLY_NO_ANSWER if there is no other answer;
             empty without version 2.
     """
 
@@ -111,35 +112,33 @@ def write_predictions(
         all_examples: the questions.
         all_features: their windows.
         all_results: a result for each window, in any order.
-        n_best_size: how many start and end positions are tried in a window, and entries of a list; with version 2
-            one more for "no answer".
-        max_answer_length: of an answer, in tokens.
+        n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
+            2 the list has a further entry for "no answer".
+        max_answer_length: maximum length of an answer, in tokens.
         do_lower_case: as for the tokenizer that made the windows.
         output_prediction_file: JSON, question id -> text.
         output_nbest_file: JSON, question id -> entries.
         output_null_log_odds_file: JSON, question id -> null odds; written with version 2 only.
         version_2_with_negative: whether a question may have no answer.
-        null_score_diff_threshold: odds above which the answer is "".
-        verbose_logging: log answers that could not be cut out of their words.
+        null_score_diff_threshold: null odds above which the answer is "".
+        verbose_logging: log answers that could not be aligned with the text of the document.
         strip_accents: as for the tokenizer that made the windows.
 
     Raises:
-        InputError: a logit that is no number, or a file that cannot be written.
-        ValueError: a window without a result.
+        InputError: a logit is not finite, or a file cannot be written.
+        ValueError: a window has no result.
     """
     logging.info("Writing predictions to: %s", output_prediction_file)
     logging.info("Writing nbest to: %s", output_nbest_file)
-    nbest, null_odds = extract_candidates(
-        all_examples,
-        all_features,
-        all_results,
-        n_best_size,
-        max_answer_length,
-        do_lower_case,
-        version_2_with_negative,
-        verbose_logging,
-        strip_accents,
+    rules = SquadRules(
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        do_lower_case=do_lower_case,
+        strip_accents=strip_accents,
+        version_2_with_negative=version_2_with_negative,
+        verbose_logging=verbose_logging,
     )
+    nbest, null_odds = extract_candidates(all_examples, all_features, all_results, rules)
     write_json(output_prediction_file, choose_answers(nbest, null_odds, null_score_diff_threshold))
     write_json(output_nbest_file, nbest)
     if version_2_with_negative:
@@ -147,30 +146,26 @@ def write_predictions(
 
 
 def extract_candidates(
-    all_examples: Sequence[SquadExample],
-    all_features: Iterable[InputFeatures],
-    all_results: Iterable[RawResult],
-    n_best_size: int,
-    max_answer_length: int,
-    do_lower_case: bool,
-    version_2_with_negative: bool = False,
-    verbose_logging: bool = False,
-    strip_accents: bool | None = None,
+    examples: Sequence[SquadExample],
+    windows: Iterable[InputFeatures],
+    results: Iterable[RawResult],
+    rules: SquadRules,
 ) -> Candidates:
-    """N-best lists and null odds of all questions; arguments and errors are those of `write_predictions`."""
-    rankings = rank_answers(
-        all_examples,
-        all_features,
-        all_results,
-        n_best_size,
-        max_answer_length,
-        do_lower_case,
-        version_2_with_negative,
-        verbose_logging,
-        strip_accents,
-    )
+    """Extracts n-best lists and null odds of all questions.
+
+    Args:
+        examples: the questions.
+        windows: the windows of the questions.
+        results: a result for each window, in any order.
+        rules: the rules that choose answers.
+
+    Raises:
+        InputError: a logit is not finite.
+        ValueError: a window has no result.
+    """
+    rankings = rank_answers(examples, windows, results, rules)
     candidates = Candidates({}, {})
-    for example, ranking in zip(all_examples, rankings, strict=True):
+    for example, ranking in zip(examples, rankings, strict=True):
         candidates.nbest[example.qas_id] = ranking.nbest()
         if ranking.null_odds is not None:
             candidates.null_odds[example.qas_id] = ranking.null_odds
@@ -178,27 +173,22 @@ def extract_candidates(
 
 
 def rank_answers(
-    all_examples: Sequence[SquadExample],
-    all_features: Iterable[InputFeatures],
-    all_results: Iterable[RawResult],
-    n_best_size: int,
-    max_answer_length: int,
-    do_lower_case: bool,
-    version_2_with_negative: bool = False,
-    verbose_logging: bool = False,
-    strip_accents: bool | None = None,
+    examples: Sequence[SquadExample],
+    windows: Iterable[InputFeatures],
+    results: Iterable[RawResult],
+    rules: SquadRules,
 ) -> Iterator[Ranking]:
-    """The same, one question after the other, with the places of the answers."""
-    windows_of = defaultdict(list)
-    for feature in all_features:
-        windows_of[feature.example_index].append(feature)
-    results = {result.unique_id: result for result in all_results}
-    final_text = FinalText(do_lower_case, strip_accents, verbose_logging)
-    for index, example in enumerate(all_examples):
-        windows = [_window(feature, results, example.qas_id) for feature in windows_of[index]]
-        null = _null_span(windows) if version_2_with_negative else None
-        spans = _ranked_spans(windows, n_best_size, max_answer_length, null)
-        entries = _nbest(spans, windows, example, n_best_size, final_text)
+    """Yields the ranked answers to each question, with their words in the document; see `extract_candidates`."""
+    windows_by_example = defaultdict(list)
+    for window in windows:
+        windows_by_example[window.example_index].append(window)
+    result_of = {result.unique_id: result for result in results}
+    final_text = FinalText(rules.do_lower_case, rules.strip_accents, rules.verbose_logging)
+    for index, example in enumerate(examples):
+        found = [_window(feature, result_of, example.qas_id) for feature in windows_by_example[index]]
+        null = _null_span(found) if rules.version_2_with_negative else None
+        spans = _ranked_spans(found, rules, null)
+        entries = _nbest(spans, found, example, rules.n_best_size, final_text)
         if null:
             if all(entry.text for entry in entries):
                 entries.append(Entry("", null.start_logit, null.end_logit))
@@ -212,10 +202,10 @@ def choose_answers(
     null_odds: Mapping[str, float],
     null_score_diff_threshold: float = 0.0,
 ) -> dict[str, str]:
-    """The answer to each question: the first of its list; with null odds the first that is not "", unless the odds
-    are above the threshold.
+    """Returns the answer to each question: the first entry of its list or, with null odds, the first that is not "".
 
-    A question whose list holds nothing but "" is answered "" under any threshold.
+    The answer is "" if the null odds exceed the threshold. A question whose list contains only "" has the answer ""
+    with any threshold.
     """
     if not null_odds:
         return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
@@ -228,8 +218,16 @@ def choose_answers(
     }
 
 
+def raw_results(windows: Sequence[InputFeatures], outputs: Mapping[str, np.ndarray]) -> list[RawResult]:
+    """Makes the original's results of `start_logits` and `end_logits`, float[n, S], of windows in their order."""
+    if not windows:
+        return []
+    rows = zip(windows, outputs["start_logits"], outputs["end_logits"], strict=True)
+    return [RawResult(window.unique_id, start, end) for window, start, end in rows]
+
+
 def write_json(path: str, content: Any):
-    """Writes JSON as the original: indented by 4, ASCII, in the order of `content`.
+    """Writes JSON as the original does: indented by 4, ASCII, in the order of `content`.
 
     Raises:
         InputError: the file cannot be written.
@@ -239,7 +237,7 @@ def write_json(path: str, content: Any):
 
 
 class _Window(NamedTuple):
-    """A window with what its model says.
+    """A window and the logits of a model for it.
 
     Attributes:
         feature: the window.
@@ -276,7 +274,7 @@ def _window(feature: InputFeatures, results: Mapping[int, RawResult], qas_id: st
 
 
 def _null_span(windows: Sequence[_Window]) -> _Span:
-    """ "No answer" in the window that makes least of it; the first of equal ones."""
+    """Returns "no answer" in the window that gives it the lowest score; the first of equal windows."""
     nulls = (
         _Span(number, 0, 0, float(window.start_logits[0]), float(window.end_logits[0]))
         for number, window in enumerate(windows)
@@ -284,14 +282,13 @@ def _null_span(windows: Sequence[_Window]) -> _Span:
     return min(nulls, key=lambda null: null.start_logit + null.end_logit, default=_Span(0, 0, 0, 0.0, 0.0))
 
 
-def _ranked_spans(
-    windows: Sequence[_Window], n_best_size: int, max_answer_length: int, null: _Span | None
-) -> Iterator[_Span]:
-    """Candidates of a question by falling sum of logits.
+def _ranked_spans(windows: Sequence[_Window], rules: SquadRules, null: _Span | None) -> Iterator[_Span]:
+    """Yields the candidates of a question by decreasing sum of logits.
 
-    Equal ones keep the original's order: by window, rank of the start, rank of the end, and `null` last.
+    Candidates with equal sums keep the original's order: by window, rank of the start, rank of the end, and `null`
+    last.
     """
-    parts = [_spans(number, window, n_best_size, max_answer_length) for number, window in enumerate(windows)]
+    parts = [_spans(number, window, rules) for number, window in enumerate(windows)]
     if null:
         parts.append(tuple(np.array([value]) for value in null))
     if not parts:
@@ -301,15 +298,15 @@ def _ranked_spans(
     yield from itertools.starmap(_Span, zip(*(column[order].tolist() for column in columns), strict=True))
 
 
-def _spans(number: int, window: _Window, n_best_size: int, max_answer_length: int) -> tuple[np.ndarray, ...]:
-    """The pairs of positions that can be an answer, the likelier starts first: the columns of `_Span`, [candidates]."""
+def _spans(number: int, window: _Window, rules: SquadRules) -> tuple[np.ndarray, ...]:
+    """Returns the valid pairs of positions, the most probable starts first, as the columns of `_Span`, [candidates]."""
     size = len(window.feature.tokens)
     in_document = dense(window.feature.token_to_orig_map, size, -1) >= 0
     is_start = in_document & dense(window.feature.token_is_max_context, size, False)
-    starts = _best_positions(window.start_logits, n_best_size, is_start)
-    ends = _best_positions(window.end_logits, n_best_size, in_document)
+    starts = _best_positions(window.start_logits, rules.n_best_size, is_start)
+    ends = _best_positions(window.end_logits, rules.n_best_size, in_document)
     num_tokens = ends - starts[:, None] + 1  # [starts, ends]
-    rows, columns = np.nonzero((num_tokens >= 1) & (num_tokens <= max_answer_length))
+    rows, columns = np.nonzero((num_tokens >= 1) & (num_tokens <= rules.max_answer_length))
     starts, ends = starts[rows], ends[columns]
     return (
         np.full(len(starts), number),
@@ -321,7 +318,7 @@ def _spans(number: int, window: _Window, n_best_size: int, max_answer_length: in
 
 
 def _best_positions(logits: np.ndarray, n_best_size: int, allowed: np.ndarray) -> np.ndarray:
-    """The positions of the highest logits, of equal ones the first, less those that are not allowed."""
+    """Returns the positions of the `n_best_size` highest logits, first among equals, without those not allowed."""
     best = np.argsort(-logits, kind="stable")[:n_best_size]
     best = best[best < len(allowed)]
     return best[allowed[best]]
@@ -334,7 +331,7 @@ def _nbest(
     n_best_size: int,
     final_text: FinalText,
 ) -> list[Entry]:
-    """The first candidates of different texts; "no answer" has the text ""."""
+    """Returns the first candidates with different texts; the text of "no answer" is ""."""
     entries, seen = [], set()
     for span in spans:
         if len(entries) >= n_best_size:

@@ -1,104 +1,86 @@
-"""Questions about contexts, answered by an exported model as run_squad.py answers them.
+"""The client of a SQuAD model: it answers a question about a context as run_squad.py does.
 
-In: questions with contexts, and a function that runs the model. Out: answers with their places in the contexts.
+In: questions with contexts, and an export. Out: answers with their offsets in the contexts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.tasks.clients import Run, TextCount, Texts
-from official_bert.tasks.squad.answers import Ranking, choose_answers, rank_answers
+from official_bert.errors import InputError
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
+from official_bert.tasks.squad.answers import Ranking, choose_answers, rank_answers, raw_results
+from official_bert.tasks.squad.encoded import encode_questions
 from official_bert.tasks.squad.examples import SquadExample, find_words
-from official_bert.tasks.squad.task import (
-    NO_POSITION,
-    AnswerRules,
-    EncodedWindows,
-    WindowCollector,
-    raw_results,
-)
-from official_bert.tasks.squad.windows import convert_examples_to_features
-from official_bert.tokenization import FullTokenizer
+from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 
 
-class Windowing(NamedTuple):
-    """How contexts are cut; the fields are arguments of `convert_examples_to_features`."""
+class SquadClient(TextClient):
+    """A client that asks for the answer to a question about a context, with its offsets and its score."""
 
-    max_seq_length: int
-    doc_stride: int
-    max_query_length: int
+    def __init__(self, model: ServedModel, rules: SquadRules):
+        """Connects the client to an export.
 
+        Args:
+            model: the export.
+            rules: the rules of the export, updated with the user's flags.
 
-class SquadRequests(TextCount):
-    """A question and a context: the answer, its place and its score."""
-
-    columns = ("question", "context")
-    num_required = 2
-
-    def __init__(
-        self,
-        run: Run,
-        tokenizer: FullTokenizer,
-        windowing: Windowing,
-        rules: AnswerRules,
-        null_score_diff_threshold: float,
-        ranks_padding: bool,
-    ):
-        """Args:
-        run: runs the model.
-        tokenizer: with the vocabulary.
-        windowing: how contexts are cut.
-        rules: how logits become answers.
-        null_score_diff_threshold: null odds above which a question is left unanswered; read with version 2 only.
-        ranks_padding: whether padding takes part in the choice of the best starts and ends, as in the original.
+        Raises:
+            InputError: the lengths leave no room for a context, or the threshold is unknown.
         """
-        self._run, self._tokenizer, self._windowing = run, tokenizer, windowing
-        self._rules, self._threshold = rules, null_score_diff_threshold
-        self._ranks_padding = ranks_padding
+        super().__init__(model, ("question", "context"))
+        self._rules = rules
+        if model.reads_text:
+            return
+        if rules.is_tuned:
+            raise InputError(
+                "--null_score_diff_threshold: must be given, the model was exported by a run that was to tune it; "
+                "the number is in that run's eval_results.txt"
+            )
+        if not rules.has_room:
+            raise InputError(
+                f"{model.path}: was exported with --max_seq_length={rules.max_seq_length}, which leaves no room for a "
+                f"context behind --max_query_length={rules.max_query_length}; export it with a larger one"
+            )
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """`answer`, its `start` and `end` in the context, `score` (the sum of its logits), `probability` among the
-        n-best answers and, with version 2, `null_odds`.
+        """Returns `answer`, `start`, `end`, `score`, `probability` and, with version 2, `null_odds`.
 
-        `start` and `end` are None for an answer that is not cut from the context: "" for none, and "empty" where a
-        model of version 1 has nothing to choose from, as in the script.
+        `start` and `end` are its offsets in the context, `score` is the sum of its two logits, `probability` its
+        probability among the n-best answers. `start` and `end` are None for an answer that is no part of the context:
+        "" for no answer, and "empty" where a model of version 1 has no candidate, as in the script. An export of text
+        gives no `probability`, which would need all candidates.
         """
+        if self.model.reads_text:
+            return super().answers(requests)
         matches = [list(find_words(context)) for _, context in requests]
         examples = [
             SquadExample(str(number), question, [match.group() for match in words])
             for number, ((question, _), words) in enumerate(zip(requests, matches, strict=True))
         ]
-        collector, windows = WindowCollector(), []
-
-        def take(window):
-            collector.add(window)
-            windows.append(window)
-
-        convert_examples_to_features(
-            examples, self._tokenizer, *self._windowing, is_training=False, output_fn=take, num_logged=0
-        )
-        encoded = EncodedWindows(**collector.arrays())
-        outputs = self._run("serving_default", encoded) if windows else {}
-        if not self._ranks_padding:
+        encoded = encode_questions(examples, self.model.tokenizer, self._rules, num_logged=0)
+        is_padded = not self._rules.length_aware_batches
+        outputs = self.model.run(encoded, pads_to_longest=not is_padded) if encoded.windows else {}
+        if not is_padded:
             outputs = {name: _without_padding(logits, encoded.lengths) for name, logits in outputs.items()}
-        rankings = rank_answers(examples, windows, raw_results(windows, outputs), **vars(self._rules))
+        results = raw_results(encoded.windows, outputs)
+        rankings = rank_answers(examples, encoded.windows, results, self._rules)
         return [
-            self._answer(ranking, [match.start() for match in words], example.doc_tokens)
+            self._answer_of(ranking, [match.start() for match in words], example.doc_tokens)
             for ranking, words, example in zip(rankings, matches, examples, strict=True)
         ]
 
-    def _answer(self, ranking: Ranking, word_starts: list[int], doc_tokens: list[str]) -> dict:
+    def _answer_of(self, ranking: Ranking, word_starts: list[int], doc_tokens: list[str]) -> dict:
         nbest, odds = ranking.nbest(), ranking.null_odds
         null_odds = {} if odds is None else {"": odds}
-        text = choose_answers({"": nbest}, null_odds, self._threshold)[""]
+        text = choose_answers({"": nbest}, null_odds, self._rules.null_score_diff_threshold)[""]
         number = [entry.text for entry in ranking.entries].index(text)
         entry = ranking.entries[number]
         start = end = None
         if entry.words and text:
-            start, end = _place(text, entry.words, word_starts, doc_tokens)
+            start, end = _offsets(text, entry.words, word_starts, doc_tokens)
         answer = {
             "answer": text,
             "start": start,
@@ -108,16 +90,27 @@ class SquadRequests(TextCount):
         }
         return answer if odds is None else answer | {"null_odds": odds}
 
+    def answer(self, row: Row) -> dict:
+        """Makes the answer from the outputs of an export of text."""
+        is_cut = row["start"] >= 0
+        answer = {
+            "answer": row["answer"].decode(),
+            "start": int(row["start"]) if is_cut else None,
+            "end": int(row["end"]) if is_cut else None,
+            "score": float(row["score"]),
+        }
+        return answer | {name: float(row[name]) for name in ("null_odds",) if name in row}
+
 
 def _without_padding(logits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """float32[n, length] with NO_POSITION behind the first int[n]."""
+    """Replaces the logits of padding by NO_POSITION: float32[n, length], of which the first int[n] are no padding."""
     return np.where(np.arange(logits.shape[1]) < lengths[:, None], logits, NO_POSITION)
 
 
-def _place(
+def _offsets(
     text: str, words: tuple[int, int], word_starts: Sequence[int], doc_tokens: Sequence[str]
 ) -> tuple[int, int]:
-    """Where an answer begins and ends in its context, which may have other blanks between its words."""
+    """Returns the offsets of an answer in its context, whose words may be separated by any white space."""
     joined = " ".join(doc_tokens[words[0] : words[1] + 1])
 
     def in_context(index: int) -> int:

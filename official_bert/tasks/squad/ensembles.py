@@ -1,4 +1,4 @@
-"""Ensembles: the logits of several runs for the same windows into one set of logits."""
+"""Ensembles: averages the logits of several runs for the same windows."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from official_bert.tasks.squad.answers import RawResult
 
 
 def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
-    """The mean of several runs' logits for each window, in the order of the first run.
+    """Averages the logits of several runs for each window, in the order of the first run.
 
     Args:
-        runs: of each run the results for the same windows, in any order.
+        runs: the results of each run for the same windows, in any order.
 
     Raises:
-        InputError: no run, or runs that do not speak of the same windows.
+        InputError: there is no run, or the runs have results for different windows.
     """
     if not runs:
         raise InputError("an ensemble needs the results of at least one run")

@@ -1,10 +1,9 @@
-"""SQuAD files into questions with their documents as words, by the original's rules.
+"""Reads SQuAD files: questions, and their documents as words, by the original's rules.
 
-In: JSON of version 1.1 or 2.0. Out: `SquadExample`s. `squad_features` makes windows of them, `squad_answers` answers.
+In: JSON of version 1.1 or 2.0. Out: `SquadExample`s, which windows.py cuts into windows and answers.py answers.
 """
 
 import bisect
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,12 @@ from typing import Any
 from absl import logging
 
 from official_bert import files
+from official_bert.data.json import field
 from official_bert.errors import InputError
 from official_bert.metrics.squad import Question
 
-# What separates the words of a document; other blanks, the no-break space among them, are part of a word.
+# The separators of a document's words; other white space, such as the no-break space, is part of a word.
 find_words = re.compile("[^ \t\r\n\u202f]+").finditer
-_JSON_KINDS = {str: "a text", list: "a list", dict: "an object", int: "a whole number", bool: "true or false"}
 
 
 @dataclass(slots=True)
@@ -28,11 +27,11 @@ class SquadExample:
     Attributes:
         qas_id: id of the question.
         question_text: the question.
-        doc_tokens: words of the document; the questions of a paragraph share one list.
-        orig_answer_text: the answer as the file has it, "" if there is none; None in prediction.
-        start_position: the answer's first word, -1 if there is none; None in prediction.
-        end_position: the answer's last word, likewise.
-        is_impossible: whether the document does not answer the question; False in prediction.
+        doc_tokens: the words of the document; the questions of a paragraph share one list.
+        orig_answer_text: the answer as in the file, "" if there is none; None in prediction.
+        start_position: index of the answer's first word, -1 if there is none; None in prediction.
+        end_position: index of the answer's last word, with the same exceptions.
+        is_impossible: whether the document lacks an answer to the question; False in prediction.
     """
 
     qas_id: str
@@ -49,17 +48,17 @@ def read_squad_examples(
 ) -> list[SquadExample]:
     """Reads a SQuAD file.
 
-    In training, a question whose answer does not stand in its document is skipped with a warning. Answers are
-    ignored in prediction. A repeated id gets a warning: each question stays, but files of answers can hold
-    only the last one.
+    In training, a question whose answer does not occur in its document is skipped with a warning. In prediction, the
+    answers are ignored. A repeated id causes a warning: all its questions are kept, but a file of answers can hold only
+    the last answer.
 
     Args:
         input_file: SQuAD JSON.
-        is_training: whether answers are read: one for each question.
+        is_training: whether the answers are read: one for each question.
         version_2_with_negative: whether `is_impossible` is read; otherwise every question has an answer.
 
     Raises:
-        InputError: no such file, or what is in it is no SQuAD JSON or lacks something.
+        InputError: there is no such file, or it is no SQuAD JSON or lacks a field.
     """
     examples, num_questions = [], 0
     for where, paragraph in _paragraphs(input_file):
@@ -91,12 +90,12 @@ def read_squad_examples(
 
 
 def read_gold_answers(input_file: str) -> list[Question] | None:
-    """The true answers of a SQuAD file, which its metrics compare with; None if a question has no field for them.
+    """Reads the true answers of a SQuAD file for the metrics; None if a question lacks the field of the answers.
 
-    A warning says how many have none where others have one.
+    A warning gives their number if only some questions lack this field.
 
     Raises:
-        InputError: no such file, or what is in it is no SQuAD JSON or lacks something.
+        InputError: there is no such file, or it is no SQuAD JSON or lacks a field.
     """
     gold, num_without = [], 0
     for where, paragraph in _paragraphs(input_file):
@@ -119,61 +118,16 @@ def read_gold_answers(input_file: str) -> list[Question] | None:
 
 
 def read_squad_json(input_file: str) -> list[dict]:
-    """The articles of a SQuAD file, their paragraphs unchecked.
+    """Reads the articles of a SQuAD file, whose paragraphs are not checked.
 
     Raises:
-        InputError: no such file, or one that is no JSON object with a list "data".
+        InputError: there is no such file, or it is no JSON object with a list "data".
     """
-    content = read_json(input_file)
-    return field(content, "data", list, input_file)
-
-
-def read_json(input_file: str) -> Any:
-    """The content of a JSON file; a byte order mark is ignored.
-
-    Raises:
-        InputError: no such file, or no JSON; names the line and the column.
-    """
-    with files.open_file(input_file, "rb") as file:
-        data = file.read()
-    try:
-        return json.loads(data)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{input_file}: line {error.lineno}, column {error.colno}: no JSON ({error.msg}); download or make "
-            "the file anew"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{input_file}: byte {error.start} is no {error.encoding}; save the file as UTF-8"
-        ) from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
-        raise InputError(f"{input_file}: no JSON ({error}); download or make the file anew") from error
-
-
-def field(holder: Any, name: str, kind: type, where: str) -> Any:
-    """holder[name] of what a JSON file holds.
-
-    Args:
-        holder: should be an object.
-        name: of the field.
-        kind: str, list, dict, int or bool.
-        where: what the error begins with: the file and the place in it.
-
-    Raises:
-        InputError: no object, or one in which the field is missing or of another kind.
-    """
-    if not isinstance(holder, dict):
-        raise InputError(f'{where}: is no object; it should be one with the field "{name}"')
-    value = holder.get(name)
-    if not isinstance(value, kind):
-        fault = "is missing" if name not in holder else f"is not {_JSON_KINDS[kind]}"
-        raise InputError(f'{where}: "{name}" {fault}; give it {_JSON_KINDS[kind]}')
-    return value
+    return field(files.read_json(input_file), "data", list, input_file)
 
 
 def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:
-    """Where each paragraph stands, for errors, and the paragraph."""
+    """Yields the location of each paragraph, for error messages, and the paragraph."""
     for number, article in enumerate(read_squad_json(input_file), 1):
         at_article = f"{input_file}: article {number}"
         for index, paragraph in enumerate(field(article, "paragraphs", list, at_article), 1):
@@ -181,7 +135,7 @@ def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:
 
 
 def _id(question: Any, where: str) -> str:
-    """The id of a question; a number becomes the text that it is in the files of answers."""
+    """Returns the id of a question; a number is converted to the string that the files of answers contain."""
     if isinstance(question, dict) and isinstance(question.get("id"), int):
         return str(question["id"])
     return field(question, "id", str, where)
@@ -197,13 +151,13 @@ def _check_one_answer(question: dict, version_2_with_negative: bool, where: str)
         remedy = 'give it one, or "is_impossible": true'
     else:
         remedy = "pass --version_2_with_negative if some questions have none"
-    raise InputError(f"{where}: has {len(answers)} answers, training needs exactly 1 answer; {remedy}")
+    raise InputError(f"{where}: has {len(answers)} answers, but a question to train on has one; {remedy}")
 
 
 def _add_answer(
     example: SquadExample, question: dict, context: str, word_starts: Sequence[int], where: str
 ) -> bool:
-    """Sets text and positions of a training answer; False, after a warning, if it does not stand in the context."""
+    """Sets text and positions of a training answer; returns False, after a warning, if the context lacks the answer."""
     if example.is_impossible:
         example.orig_answer_text, example.start_position, example.end_position = "", -1, -1
         return True
@@ -213,14 +167,14 @@ def _add_answer(
     end = start + len(text) - 1
     found = ""
     if start >= 0 and end < len(context):
-        # The latest word that has begun at a character; -1 before the first.
+        # The last word that starts at or before the character; -1 before the first word.
         first, last = (bisect.bisect_right(word_starts, at) - 1 for at in (start, end))
         found = " ".join(example.doc_tokens[first : last + 1])
         example.orig_answer_text, example.start_position, example.end_position = text, first, last
     cleaned = " ".join(text.split())
     if cleaned and cleaned in found:
         return True
-    logging.warning("Could not find answer: '%s' vs. '%s'", found, cleaned)
+    logging.warning("The document has '%s' where the answer '%s' should be", found, cleaned)
     return False
 
 

@@ -1,6 +1,6 @@
-"""Questions about raw text, answered inside a graph: the spans that tasks/squad/answers.py chooses.
+"""Answers questions about raw text in a graph, with the spans that tasks/squad/answers.py would choose.
 
-In: strings, and a model. Out: answers cut from their contexts, with their places.
+In: strings, and a model. Out: answers with their offsets in the contexts.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import tensorflow as tf
 from official_bert.data.text.graph_inputs import TextReader, Windows, document_windows, in_batches
 from official_bert.data.text.graph_tokenizer import Pieces, readable
 from official_bert.tasks.squad.answers import CERTAINLY_NO_ANSWER
-from official_bert.tasks.squad.task import NO_POSITION, AnswerRules, TextRules
+from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 
-# What a question of version 1 is answered that has nothing to choose from, an empty context say.
-_NOTHING_TO_CHOOSE = "empty"
-_NO_PLACE = -1
-_NO_SCORE = tf.float64.min  # also what the highest of no scores is
+# The answer of version 1 to a question without candidates, such as one about an empty context.
+_NO_CANDIDATE = "empty"
+_NO_OFFSET = -1
+_NO_SCORE = tf.float64.min  # equals the maximum of an empty set of scores
 
 
 class _Spans(NamedTuple):
     """The best span of each window, or question; [n] each.
 
     Attributes:
-        scores: float64, the sum of its logits; _NO_SCORE where there is no span.
-        first: int32, its first piece, counted in the context; -1 where there is no span.
-        last: int32, its last piece, likewise.
+        scores: float64, the sum of the span's logits; _NO_SCORE if there is no span.
+        first: int32, index of its first piece in the context; -1 if there is no span.
+        last: int32, index of its last piece in the context; -1 if there is no span.
     """
 
     scores: tf.Tensor
@@ -40,58 +40,58 @@ def answer_questions(
     questions: tf.Tensor,
     contexts: tf.Tensor,
     reader: TextReader,
-    rules: AnswerRules,
-    text_rules: TextRules,
+    rules: SquadRules,
 ) -> dict[str, tf.Tensor]:
-    """The best answer to each question.
+    """Finds the best answer to each question.
 
     Args:
-        logits: encoder features to the logits of starts and ends, float32[windows, length, 2].
+        logits: a function from encoder features to the logits of starts and ends, float32[windows, length, 2].
         questions: string[batch].
         contexts: string[batch].
-        reader: of the model.
-        rules: how logits become answers.
-        text_rules: how contexts are cut, and what counts as no answer.
+        reader: the reader of the export.
+        rules: the rules for windows and answers; the lengths are those of the reader.
 
     Returns:
-        `answer`, string[batch]; `start` and `end`, int32[batch], where it stands in the context, in characters (code
-        points); `start_piece` and `end_piece`, int32[batch], its first and last piece; `score`, float32[batch], the
-        sum of its logits; with version 2 `null_odds`, float32[batch].
-        An answer that is not cut from the context has the places -1: "", or "empty" in version 1.
+        `answer`, string[batch]; `start` and `end`, int32[batch], its offsets in the context, in characters (code
+        points); `start_piece` and `end_piece`, int32[batch], indices of its first and last piece; `score`,
+        float32[batch], the sum of its logits; with version 2 `null_odds`, float32[batch].
+        An answer that is no part of the context is "", or "empty" in version 1, and has the offsets -1.
     """
     pieces = reader.tokenizer.pieces(contexts)
     windows = document_windows(
         reader.tokenizer.encode(questions),
         pieces.ids,
         reader.max_seq_length,
-        text_rules.doc_stride,
-        text_rules.max_query_length,
+        rules.doc_stride,
+        rules.max_query_length,
         reader.vocab,
     )
-    if text_rules.ranks_padding:
+    if not rules.length_aware_batches:
         windows = _padded(windows, reader.max_seq_length)
-    found = in_batches(logits, windows.features, tf.float32)
-    if not text_rules.ranks_padding:
-        found = tf.where(windows.features["input_mask"][..., None] > 0, found, NO_POSITION)
-    found = tf.cast(found, tf.float64)  # the sums of different spans should not round alike
+    window_logits = in_batches(logits, windows.features, tf.float32)
+    if rules.length_aware_batches:
+        window_logits = tf.where(windows.features["input_mask"][..., None] > 0, window_logits, NO_POSITION)
+    window_logits = tf.cast(window_logits, tf.float64)  # the sums of different spans should not round alike
     num_questions = tf.shape(questions)[0]
-    best = _best_of_windows(windows, found[..., 0], found[..., 1], rules)
+    best = _best_of_windows(windows, window_logits[..., 0], window_logits[..., 1], rules)
     best = _best_of_questions(best, windows.texts, num_questions)
     has_answer, null_scores, null_odds = best.scores > _NO_SCORE, tf.zeros_like(best.scores), {}
     if rules.version_2_with_negative:
-        null_scores = _null_scores(found[:, 0, 0] + found[:, 0, 1], windows.texts, num_questions)
+        null_scores = _null_scores(
+            window_logits[:, 0, 0] + window_logits[:, 0, 1], windows.texts, num_questions
+        )
         if rules.n_best_size == 1:  # the list holds the better of the two
             has_answer &= best.scores >= null_scores
         odds = tf.where(has_answer, null_scores - best.scores, CERTAINLY_NO_ANSWER)
-        has_answer &= odds <= text_rules.null_score_diff_threshold
+        has_answer &= odds <= rules.null_score_diff_threshold
         null_odds = {"null_odds": tf.cast(odds, tf.float32)}
-    answers = _cut(best, has_answer, contexts, pieces, "" if null_odds else _NOTHING_TO_CHOOSE)
+    answers = _cut(best, has_answer, contexts, pieces, "" if null_odds else _NO_CANDIDATE)
     scores = tf.cast(tf.where(has_answer, best.scores, null_scores), tf.float32)
     return answers | {"score": scores} | null_odds
 
 
 def _padded(windows: Windows, length: int) -> Windows:
-    """Windows filled up to a length."""
+    """Pads windows to a length."""
     missing = [[0, 0], [0, length - tf.shape(windows.pieces)[1]]]
 
     def padded(values, filler):
@@ -105,40 +105,40 @@ def _padded(windows: Windows, length: int) -> Windows:
 
 
 def _best_of_windows(
-    windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, rules: AnswerRules
+    windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, rules: SquadRules
 ) -> _Spans:
-    """The best span of each window; of equal ones that of the better start, then of the better end.
+    """Finds the best span of each window; the better start, then the better end, decides between equal scores.
 
     Args:
-        windows: n.
+        windows: n windows.
         start_logits, end_logits: float64[n, length].
-        rules: how logits become answers.
+        rules: the rules that choose answers.
     """
     k = tf.minimum(rules.n_best_size, tf.shape(start_logits)[1])
     starts, ends = (
         tf.math.top_k(logits, k) for logits in (start_logits, end_logits)
     )  # [n, k], equal ones in order
     is_start = tf.gather(windows.is_own, starts.indices, batch_dims=1)
-    first, last = (tf.gather(windows.pieces, found.indices, batch_dims=1) for found in (starts, ends))
+    first, last = (tf.gather(windows.pieces, best.indices, batch_dims=1) for best in (starts, ends))
     num_pieces = last[:, None] - first[..., None] + 1  # [n, starts, ends]
     is_span = is_start[..., None] & (last >= 0)[:, None]
     is_span &= (num_pieces >= 1) & (num_pieces <= rules.max_answer_length)
     scores = tf.where(is_span, starts.values[..., None] + ends.values[:, None], _NO_SCORE)
-    scores, places = _highest(tf.reshape(scores, [tf.shape(scores)[0], k * k]))
+    scores, pairs = _highest(tf.reshape(scores, [tf.shape(scores)[0], k * k]))
     has_span = scores > _NO_SCORE
     first, last = (
-        tf.where(has_span, tf.gather(of_rank, rank, batch_dims=1), _NO_PLACE)
-        for of_rank, rank in ((first, places // k), (last, places % k))
+        tf.where(has_span, tf.gather(of_rank, rank, batch_dims=1), _NO_OFFSET)
+        for of_rank, rank in ((first, pairs // k), (last, pairs % k))
     )
     return _Spans(scores, first, last)
 
 
 def _best_of_questions(spans: _Spans, texts: tf.Tensor, num_questions: tf.Tensor) -> _Spans:
-    """The best span of each question; of equal ones that of the first window.
+    """Finds the best span of each question; the first window wins between equal scores.
 
     Args:
-        spans: of windows.
-        texts: int32[windows], the question that each is of.
+        spans: the best spans of the windows.
+        texts: int32[windows], index of the question of each window.
         num_questions: int32[].
     """
     num_windows = tf.size(texts)
@@ -148,13 +148,13 @@ def _best_of_questions(spans: _Spans, texts: tf.Tensor, num_questions: tf.Tensor
     rows = tf.math.unsorted_segment_min(best_windows, texts, num_questions)
     rows = tf.minimum(rows, num_windows)  # behind the last where a question has no span
     first, last = (
-        tf.gather(tf.concat([places, [_NO_PLACE]], axis=0), rows) for places in (spans.first, spans.last)
+        tf.gather(tf.concat([pieces, [_NO_OFFSET]], axis=0), rows) for pieces in (spans.first, spans.last)
     )
     return _Spans(scores, first, last)
 
 
 def _null_scores(scores: tf.Tensor, texts: tf.Tensor, num_questions: tf.Tensor) -> tf.Tensor:
-    """The lowest score of "no answer" of each question's windows, 0 where there are none: float64[num_questions]."""
+    """Returns the lowest score of "no answer" in each question's windows, 0 if it has none: float64[num_questions]."""
     lowest = tf.math.unsorted_segment_min(scores, texts, num_questions)
     num_windows = tf.math.unsorted_segment_sum(tf.ones_like(texts), texts, num_questions)
     return tf.where(num_windows > 0, lowest, 0.0)
@@ -163,19 +163,19 @@ def _null_scores(scores: tf.Tensor, texts: tf.Tensor, num_questions: tf.Tensor) 
 def _cut(
     spans: _Spans, has_answer: tf.Tensor, contexts: tf.Tensor, pieces: Pieces, otherwise: str
 ) -> dict[str, tf.Tensor]:
-    """The answers and their places.
+    """Cuts the answers out of their contexts.
 
     Args:
-        spans: of the questions.
+        spans: the best spans of the questions.
         has_answer: bool[batch], whether the answer is the span.
         contexts: string[batch].
-        pieces: of the contexts.
-        otherwise: the answer if it is not.
+        pieces: the pieces of the contexts.
+        otherwise: the answer to questions without a span.
     """
     row_starts = tf.cast(pieces.ids.row_starts(), tf.int32)
 
     def of_pieces(values: tf.RaggedTensor, numbers: tf.Tensor) -> tf.Tensor:
-        padded = tf.concat([values.values, [_NO_PLACE]], axis=0)
+        padded = tf.concat([values.values, [_NO_OFFSET]], axis=0)
         return tf.gather(padded, tf.where(has_answer, row_starts + numbers, tf.size(padded) - 1))
 
     start, end = of_pieces(pieces.starts, spans.first), of_pieces(pieces.ends, spans.last)
@@ -184,12 +184,12 @@ def _cut(
         "answer": tf.where(has_answer, cut, otherwise),
         "start": start,
         "end": end,
-        "start_piece": tf.where(has_answer, spans.first, _NO_PLACE),
-        "end_piece": tf.where(has_answer, spans.last, _NO_PLACE),
+        "start_piece": tf.where(has_answer, spans.first, _NO_OFFSET),
+        "end_piece": tf.where(has_answer, spans.last, _NO_OFFSET),
     }
 
 
 def _highest(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The highest of [n, m] in each row, and where it stands, the first of equal ones: [n] each."""
+    """Returns the highest score of each row of [n, m], and its index, the first among equal scores: [n] each."""
     best = tf.math.top_k(scores, 1)
     return best.values[:, 0], best.indices[:, 0]

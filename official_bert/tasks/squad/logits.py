@@ -1,6 +1,7 @@
-"""Files of logits, for ensembles: what a model says of every window, and of which file and settings.
+"""Files of logits, for ensembles: the logits of a run for every window, with the file and settings they belong to.
 
-An .npz with `unique_ids`, int64[n], `start_logits` and `end_logits`, float32[n, max_seq_length], and `made_from`.
+A file is an .npz with `unique_ids`, int64[n], `start_logits` and `end_logits`, float32[n, max_seq_length], and
+`made_from`.
 """
 
 import hashlib
@@ -17,18 +18,18 @@ from official_bert.tasks.squad.answers import RawResult
 
 
 def file_digest(path: str) -> str:
-    """SHA-256 of a file's content."""
+    """Returns the SHA-256 digest of a file's content."""
     with files.open_file(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
 
 
 def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str, object]):
-    """Writes a file.
+    """Writes a file of logits.
 
     Args:
-        path: of the file.
-        results: of all windows.
-        made_from: what decides which windows there are; JSON values by name.
+        path: the path of the file.
+        results: the results of all windows.
+        made_from: the inputs and settings that determine the windows, as JSON values by name.
 
     Raises:
         InputError: the file cannot be written.
@@ -47,14 +48,14 @@ def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str
 
 
 def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
-    """Reads a file.
+    """Reads a file of logits.
 
     Args:
-        path: of the file.
-        made_from: what it has to be made from.
+        path: the path of the file.
+        made_from: the inputs and settings that the file must belong to.
 
     Raises:
-        InputError: no such file, no file of logits, or one that is made from something else.
+        InputError: there is no such file, it is no file of logits, or it belongs to other inputs or settings.
     """
     with files.open_file(path, "rb") as file:
         content = file.read()

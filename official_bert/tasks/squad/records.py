@@ -1,4 +1,4 @@
-"""Windows of SQuAD into arrays and TFRecord files, and the original's way back."""
+"""Windows of SQuAD as arrays and TFRecord files, and the original's functions to write and read these files."""
 
 import contextlib
 from collections.abc import Sequence
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from official_bert.data.records.framing import open_example_files
+from official_bert.data.records.input_functions import InputFn, record_input_fn
 from official_bert.features import squad_features
-from official_bert.tasks.classification.input_functions import InputFn, record_input_fn
 from official_bert.tasks.squad.windows import InputFeatures
 
 _RECORDS_AT_A_TIME = 256
 
 
 def record_arrays(features: Sequence[InputFeatures], is_training: bool) -> dict[str, np.ndarray]:
-    """Windows as arrays by record name, int[batch, max_seq_length] or int[batch, 1], in the order of the table."""
+    """Converts windows to arrays by record name, int[batch, max_seq_length] or int[batch, 1], in the table's order."""
     attribute_of = {
         "unique_ids": "unique_id",
         "start_positions": "start_position",
@@ -29,18 +29,18 @@ def record_arrays(features: Sequence[InputFeatures], is_training: bool) -> dict[
 
 
 def input_fn_builder(input_file: str, seq_length: int, is_training: bool, drop_remainder: bool) -> InputFn:
-    """Reads what a FeatureWriter wrote.
+    """Builds an input function for a file of a FeatureWriter.
 
     Args:
-        input_file: the record file; gzip where its name ends in .gz.
-        seq_length: of the windows.
-        is_training: whether the answer's positions are read, and the windows come round again and again, shuffled;
-            otherwise once, in order.
-        drop_remainder: whether a last batch that is not full is left out.
+        input_file: the record file; compressed with gzip if its name ends in .gz.
+        seq_length: the length of the windows.
+        is_training: whether the positions of the answers are read, and the windows are shuffled and repeated without
+            end; otherwise they are read once, in order.
+        drop_remainder: whether an incomplete last batch is dropped.
 
     Returns:
-        A function of `params`, whose "batch_size" it reads, to a Dataset of `input_ids`, `input_mask` and
-        `segment_ids`, int32[B, seq_length], `unique_ids` and in training `start_positions` and `end_positions`,
+        A function of `params`, from which it reads "batch_size", to a Dataset of `input_ids`, `input_mask` and
+        `segment_ids`, int32[B, seq_length], `unique_ids` and, in training, `start_positions` and `end_positions`,
         int32[B].
     """
     features = [one for one in squad_features(seq_length, is_training) if one.name != "is_impossible"]
@@ -48,14 +48,14 @@ def input_fn_builder(input_file: str, seq_length: int, is_training: bool, drop_r
 
 
 class FeatureWriter:
-    """Writes windows to a TFRecord file, which takes its name when it is closed; also a context manager.
+    """Writes windows to a TFRecord file, which gets its name only when it is closed; also a context manager.
 
     Args:
         filename: the file.
-        is_training: whether the answer's positions are written.
+        is_training: whether the positions of the answers are written.
 
     Attributes:
-        num_features: how many windows it took.
+        num_features: number of windows received so far.
 
     Raises:
         InputError: the file cannot be written.
@@ -67,7 +67,7 @@ class FeatureWriter:
         self._waiting: list[InputFeatures] = []
         self._stack = contextlib.ExitStack()
         self._files = self._stack.enter_context(open_example_files([filename]))
-        self._stack.push(self._write_rest)  # runs on the way out, before the file takes its name
+        self._stack.push(self._write_rest)  # runs at exit, before the file gets its name
 
     def process_feature(self, feature: InputFeatures):
         """Appends a window."""

@@ -1,243 +1,236 @@
-"""SQuAD as a task: the loss of a span, logits into answers, the official metrics.
+"""SQuAD as a task: the loss of a span, the answers chosen by logits, the official metrics.
 
-In: windows of questions. Out: what tasks/base.py asks for.
+In: SQuAD files. Out: the methods of Task in tasks/base.py. Devlin et al. (2019), sections 4.2 and 4.3.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import os
+import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import tensorflow as tf
+from absl import logging
+from keras import ops
 
-from official_bert.metrics.squad import Question, evaluate_v1, evaluate_v2
-from official_bert.tasks.squad.answers import Candidates, RawResult, choose_answers, extract_candidates
-from official_bert.tasks.squad.examples import SquadExample
-from official_bert.tasks.squad.windows import InputFeatures
+from official_bert.errors import InputError
+from official_bert.metrics.squad import Question, best_null_odds_threshold, evaluate_v1, evaluate_v2
+from official_bert.modeling import BertSpans
+from official_bert.modeling.losses import cross_entropy
+from official_bert.tasks.base import ORIGINAL_BUFFER_SIZE, DataFiles, Settings, Task
+from official_bert.tasks.clients import ServedModel
+from official_bert.tasks.squad.answers import (
+    Candidates,
+    RawResult,
+    choose_answers,
+    extract_candidates,
+    raw_results,
+    write_json,
+)
+from official_bert.tasks.squad.client import SquadClient
+from official_bert.tasks.squad.encoded import (
+    EncodedQuestions,
+    EncodedWindows,
+    encode_questions,
+    encode_training,
+)
+from official_bert.tasks.squad.examples import SquadExample, read_gold_answers, read_squad_examples
+from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 
-NO_POSITION = -1e4  # finite, and below every logit
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedWindows:
-    """Windows as a model reads them.
-
-    Attributes:
-        input_ids: int32[n, max_seq_length], padded with 0.
-        lengths: int64[n], tokens of each window.
-        offsets: int64[n], where the document begins behind the question.
-        positions: int32[n, 2], where the answer begins and ends; None in prediction.
-    """
-
-    input_ids: np.ndarray
-    lengths: np.ndarray
-    offsets: np.ndarray
-    positions: np.ndarray | None = None
-
-    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """A batch: the encoder's features, int32[b, length], and in training `start_positions` and `end_positions`.
-
-        Args:
-            rows: int[b], which windows, in order.
-            length: that they are padded to; none may be longer.
-        """
-        place, ends = np.arange(length), self.lengths[rows, None]
-        batch = {
-            "input_ids": self.input_ids[rows, :length],
-            "input_mask": (place < ends).astype(np.int32),
-            "segment_ids": ((place >= self.offsets[rows, None]) & (place < ends)).astype(np.int32),
-        }
-        if self.positions is not None:
-            batch["start_positions"], batch["end_positions"] = self.positions[rows].T
-        return batch
+SHUFFLE_SEED = 12345  # shuffles the training questions before they are cut into windows
 
 
-@dataclass(frozen=True, eq=False)
-class EncodedQuestions(EncodedWindows):
-    """A set to be answered.
+class QuestionSet(NamedTuple):
+    """The questions of a file.
 
     Attributes:
+        path: the path of the file.
         examples: the questions.
-        windows: of the questions, n.
-        gold: the true answers; None if the file has none.
+        gold: the true answers; None in training, and if the file has none.
     """
 
-    examples: Sequence[SquadExample] = ()
-    windows: Sequence[InputFeatures] = ()
-    gold: Sequence[Question] | None = None
+    path: str
+    examples: list[SquadExample]
+    gold: list[Question] | None = None
 
 
-class WindowCollector:
-    """Takes windows one by one and keeps the numbers of them."""
+class SquadTask(Task):
+    """The task of run_squad.py."""
 
-    def __init__(self):
-        self._input_ids, self._places, self._positions = [], [], []
-
-    def add(self, window: InputFeatures):
-        """Appends a window."""
-        self._input_ids.append(window.input_ids)
-        self._places.append((len(window.tokens), np.argmax(window.segment_ids)))
-        if window.start_position is not None:
-            self._positions.append((window.start_position, window.end_position))
-
-    def arrays(self) -> dict[str, np.ndarray | None]:
-        """The fields of EncodedWindows."""
-        lengths, offsets = np.array(self._places, np.int64).reshape(-1, 2).T
-        return {
-            "input_ids": np.array(self._input_ids, np.int32),
-            "lengths": lengths,
-            "offsets": offsets,
-            "positions": np.array(self._positions, np.int32) if self._positions else None,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnswerRules:
-    """How logits become answers; the fields are arguments of `squad_answers.extract_candidates`."""
-
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    do_lower_case: bool = True
-    version_2_with_negative: bool = False
-    verbose_logging: bool = False
-    strip_accents: bool | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextRules:
-    """What an export that reads text must know beside.
-
-    Attributes:
-        doc_stride: tokens from the start of a window to that of the next.
-        max_query_length: tokens of a question that are kept.
-        null_score_diff_threshold: null odds above which the answer is ""; read with version 2 only.
-        ranks_padding: whether padding up to the longest window takes part in the choice of the best starts and ends,
-            as in the script; then every window costs as much as the longest.
-    """
-
-    doc_stride: int = 128
-    max_query_length: int = 64
-    null_score_diff_threshold: float = 0.0
-    ranks_padding: bool = True
-
-
-class SquadTask:
-    """The task of run_squad.py. Devlin et al. (2019), sections 4.2 and 4.3."""
-
-    untrained = ("bert/pooler",)  # the spans do not read it
-    labels = num_choices = None
+    unused_weights = ("bert/pooler",)  # the span head does not read the pooled output
     text_inputs: ClassVar = {"question": [None], "context": [None]}
+    record_files: ClassVar = {"train": "train", "test": "eval"}
+    shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
+    loss_reads_padding = True
 
-    def __init__(
-        self,
-        rules: AnswerRules | None = None,
-        null_score_diff_threshold: float | None = 0.0,
-        max_seq_length: int | None = None,
-        text_rules: TextRules | None = None,
-    ):
-        """Sets how logits become answers.
+    def __init__(self, rules: SquadRules | None = None):
+        """Args: rules: None for the original's defaults."""
+        self.rules = rules or SquadRules()
 
-        Args:
-            rules: the original's defaults if None.
-            null_score_diff_threshold: null odds above which `metrics` takes a question as left unanswered; None for
-                the best threshold of the set that is measured.
-            max_seq_length: length that the logits of shorter batches are filled up to; none are if None.
-            text_rules: for exports that read text; the defaults if None.
-        """
-        self.rules, self.text_rules = rules or AnswerRules(), text_rules or TextRules()
-        self.max_seq_length = max_seq_length
-        is_tuned = null_score_diff_threshold is None and self.rules.version_2_with_negative
-        self.main_metric = "best_f1" if is_tuned else "f1"
-        self._threshold = np.inf if is_tuned else null_score_diff_threshold
+    @classmethod
+    def from_settings(cls, variant: None, settings: Settings) -> Self:
+        """Makes the task with the rules that the flags give."""
+        return cls(SquadRules.from_settings(settings))
 
-    def build_model(self, config, use_one_hot_embeddings: bool):
-        """A BertSpans."""
-        from official_bert.modeling import BertSpans
+    @property
+    def main_metric(self) -> str:
+        """The key of F1; of the F1 at the best threshold while the threshold has to be tuned."""
+        return "best_f1" if self.rules.is_tuned else "f1"
 
+    def read(self, data_files: DataFiles, set_name: str) -> dict[str, QuestionSet]:
+        """Reads the questions of the set's file; training questions are shuffled as in the original."""
+        path = data_files.path(set_name, [])
+        return {"": self.read_training(path) if set_name == "train" else self.read_questions(path)}
+
+    def read_training(self, path: str) -> QuestionSet:
+        """Reads the questions of a training file."""
+        examples = read_squad_examples(path, True, self.rules.version_2_with_negative)
+        if not examples:
+            raise InputError(
+                f"{path}: has no question whose answer stands in its document; correct its answers or give another file"
+            )
+        random.Random(SHUFFLE_SEED).shuffle(examples)
+        return QuestionSet(path, examples)
+
+    def read_questions(self, path: str) -> QuestionSet:
+        """Reads the questions of a file for prediction, with their true answers if the file has them."""
+        examples = read_squad_examples(path, False)
+        if not examples:
+            raise InputError(f"{path}: has no question; give a file with at least one")
+        return QuestionSet(path, examples, read_gold_answers(path))
+
+    def encode(self, examples: QuestionSet, tokenizer, max_seq_length, set_name) -> EncodedWindows:
+        """Cuts the questions and their documents into windows."""
+        if set_name != "train":
+            return encode_questions(examples.examples, tokenizer, self.rules, examples.gold)
+        encoded = encode_training(examples.examples, tokenizer, self.rules)
+        if not len(encoded.lengths):
+            raise InputError(f"{examples.path}: its documents are empty; there is nothing to train on")
+        return encoded
+
+    def counts(self, examples: QuestionSet, encoded: EncodedWindows) -> dict[str, int]:
+        """Counts the questions, which define an epoch in the original, and the windows, which are trained on."""
+        return {"orig ": len(examples.examples), "split ": len(encoded.lengths)}
+
+    def record(self, encoded: EncodedWindows, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Returns the features of a record file, which include `unique_ids`."""
+        return encoded.record(rows, length)
+
+    def build_model(self, config, use_one_hot_embeddings: bool) -> BertSpans:
+        """Returns a BertSpans."""
         return BertSpans(config, use_one_hot_embeddings)
 
     def losses(self, model, features: dict):
-        """Float32[B]: the mean of the cross-entropies of the answer's beginning and end, over padding, too."""
+        """Float32[B]: the mean cross-entropy of the answer's start and end, with a softmax that includes padding."""
         logits = model(features)
         targets = features["start_positions"], features["end_positions"]
         start, end = (_position_loss(*pair) for pair in zip(logits, targets, strict=True))
         return (start + end) / 2.0
 
     def weights(self, features: dict):
-        """Float32[B]: every window counts as much."""
-        from keras import ops
-
+        """Float32[B]: 1 for every window."""
         return ops.ones_like(features["start_positions"], dtype="float32")
 
     def outputs(self, model, features: dict) -> dict:
-        """`start_logits` and `end_logits`, float32[B, S] each; of -10000 where the batch has no position."""
-        from keras import ops
-
+        """Returns `start_logits` and `end_logits`, float32[B, max_seq_length]; -10000 beyond the batch's length."""
         found = self.serving_outputs(model, features)
-        if not self.max_seq_length:
-            return found
-        missing = self.max_seq_length - ops.shape(features["input_ids"])[1]
+        missing = self.rules.max_seq_length - ops.shape(features["input_ids"])[1]
         padding = [[0, 0], [0, missing]]
         return {name: ops.pad(logits, padding, constant_values=NO_POSITION) for name, logits in found.items()}
 
-    def serving_outputs(self, model, features: dict) -> dict:
-        """`start_logits` and `end_logits`, float32[B, S] each."""
-        from keras import ops
-
-        start, end = (ops.cast(logits, "float32") for logits in model(features))
-        return {"start_logits": start, "end_logits": end}
-
-    def serving_text(self, model, texts: dict, reader) -> dict:
-        """`answer`, string[B], with its place and its score; see squad_text.py."""
-        import tensorflow as tf
-
-        from official_bert.tasks.squad.in_graph import answer_questions
-
-        def logits(features):
-            return tf.stack(list(self.serving_outputs(model, features).values()), axis=-1)
-
-        return answer_questions(
-            logits, texts["question"], texts["context"], reader, self.rules, self.text_rules
-        )
-
     def metrics(self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """The official figures of a set that has true answers."""
+        """Returns the official scores of a set that has true answers."""
         candidates = self.candidates(encoded, raw_results(encoded.windows, outputs))
-        answers = choose_answers(*candidates, self._threshold)
+        threshold = math.inf if self.rules.is_tuned else self.rules.null_score_diff_threshold
+        answers = choose_answers(*candidates, threshold)
         return self.scores(encoded.gold, answers, candidates.null_odds)
 
     def candidates(self, encoded: EncodedQuestions, results: Sequence[RawResult]) -> Candidates:
-        """N-best lists and null odds from a result for each window."""
-        return extract_candidates(encoded.examples, encoded.windows, results, **vars(self.rules))
+        """Extracts n-best lists and null odds from a result for each window."""
+        return extract_candidates(encoded.examples, encoded.windows, results, self.rules)
+
+    def tuned(self, encoded: EncodedQuestions, candidates: Candidates) -> SquadTask:
+        """Returns the task with the threshold that gives the best F1 on a set with true answers."""
+        answers = choose_answers(*candidates, math.inf)
+        threshold = best_null_odds_threshold(encoded.gold, answers, candidates.null_odds)
+        return SquadTask(dataclasses.replace(self.rules, null_score_diff_threshold=threshold))
 
     def scores(
         self, gold: Sequence[Question], answers: Mapping[str, str], null_odds: Mapping[str, float]
     ) -> dict[str, float]:
-        """What the official script prints of a file of answers.
+        """Computes the scores that the official script prints for a file of answers.
 
-        Version 2's gets the null odds for its search of the best threshold, and a threshold that leaves the answers
-        as they are.
+        The script of version 2 receives the null odds for its search of the best threshold, and an infinite threshold,
+        which leaves the answers unchanged.
         """
         if self.rules.version_2_with_negative:
             return evaluate_v2(gold, answers, null_odds, null_odds_threshold=np.inf)
         return evaluate_v1(gold, answers)
 
+    def write_predictions(
+        self,
+        output_dir: str,
+        encoded: EncodedQuestions,
+        outputs: dict[str, np.ndarray],
+        suffix: str = "",
+    ) -> dict[str, float] | None:
+        """Writes the original's files of answers; a threshold that has to be tuned is tuned on the same set."""
+        candidates = self.candidates(encoded, raw_results(encoded.windows, outputs))
+        task = self.tuned(encoded, candidates) if self.rules.is_tuned else self
+        return task.write_answers(output_dir, encoded, candidates, suffix)
 
-def raw_results(windows: Sequence[InputFeatures], outputs: Mapping[str, np.ndarray]) -> list[RawResult]:
-    """A task's outputs for windows, in their order, as the original's results."""
-    if not windows:
-        return []
-    rows = zip(windows, outputs["start_logits"], outputs["end_logits"], strict=True)
-    return [RawResult(window.unique_id, start, end) for window, start, end in rows]
+    def write_answers(
+        self, output_dir: str, encoded: EncodedQuestions, candidates: Candidates, suffix: str = ""
+    ) -> dict[str, float] | None:
+        """Writes predictions.json, nbest_predictions.json and, with version 2, null_odds.json.
+
+        Returns:
+            The official scores; None for a set without true answers.
+        """
+        answers = choose_answers(*candidates, self.rules.null_score_diff_threshold)
+        contents = {"predictions": answers, "nbest_predictions": candidates.nbest}
+        if self.rules.version_2_with_negative:
+            contents["null_odds"] = candidates.null_odds
+        for name, content in contents.items():
+            path = os.path.join(output_dir, f"{name}{suffix}.json")
+            logging.info("Writing %s to: %s", name.removesuffix("_predictions"), path)
+            write_json(path, content)
+        if encoded.gold is None:
+            return None
+        return self.scores(encoded.gold, answers, candidates.null_odds)
+
+    def serving_outputs(self, model, features: dict) -> dict:
+        """Returns `start_logits` and `end_logits`, float32[B, S] each."""
+        start, end = (ops.cast(logits, "float32") for logits in model(features))
+        return {"start_logits": start, "end_logits": end}
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        """Returns `answer`, string[B], with its offsets and its score; see tasks/squad/in_graph.py."""
+        self.rules.check_room()
+        # Imported here because it needs tensorflow_text, which only exports of text need.
+        from official_bert.tasks.squad.in_graph import answer_questions
+
+        def logits(features):
+            return tf.stack(list(self.serving_outputs(model, features).values()), axis=-1)
+
+        return answer_questions(logits, texts["question"], texts["context"], reader, self.rules)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the rules; a tuned threshold is a number."""
+        return dataclasses.asdict(self.rules)
+
+    @classmethod
+    def client(cls, model: ServedModel, settings: Settings) -> SquadClient:
+        """Returns a client that asks for the answer to a question about a context."""
+        return SquadClient(model, SquadRules.from_settings(settings))
 
 
 def _position_loss(logits, positions):
-    """Float[B, S] and int32[B] to float32[B]; 0 where a position is none of the S."""
-    from keras import ops
-
-    from official_bert.modeling.losses import cross_entropy
-
+    """Cross-entropy of float[B, S] and int32[B]: float32[B], 0 for a position outside the sequence."""
     inside = ops.logical_and(positions >= 0, positions < ops.shape(logits)[-1])
     loss = cross_entropy(logits, ops.where(inside, positions, ops.zeros_like(positions)))
     return ops.where(inside, loss, ops.zeros_like(loss))

@@ -1,7 +1,7 @@
-"""TriviaQA-Wiki into SQuAD training data, as in the paper: the first 400 words of each document that hold an answer.
+"""Converts TriviaQA-Wiki to SQuAD training data: the first 400 words of each document that contain an answer.
 
-In: TriviaQA's JSON (questions, aliases of their answers, names of documents) and the folder of the documents. Out:
-SQuAD JSON of version 1.1 with one answer to each question and document.
+The paper trains on such data. In: TriviaQA's JSON (questions, aliases of their answers, names of documents) and the
+folder of the documents. Out: SQuAD JSON of version 1.1 with one answer to each pair of question and document.
 """
 
 import json
@@ -13,23 +13,23 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from official_bert import files
+from official_bert.data.json import field
 from official_bert.errors import InputError
-from official_bert.tasks.squad.examples import field, read_json
 
 MAX_DOCUMENT_WORDS = 400
 
 _QUESTIONS_BETWEEN_LINES = 10_000
 _WORD = re.compile(r"\S+")
-_OTHER_BLANKS = re.compile("[^\\S \t\r\n\u202f]")  # white space that is part of a word in squad.find_words
+_OTHER_BLANKS = re.compile("[^\\S \t\r\n\u202f]")  # white space inside the words of find_words
 
 
 class Counts(NamedTuple):
-    """What became of the pairs of a question and a document.
+    """The numbers of pairs of a question and a document.
 
     Attributes:
-        written: pairs with an answer, written.
-        without_answer: pairs whose beginning holds no answer, left out.
-        missing: pairs whose document is not in the folder, left out.
+        written: pairs with an answer, which were written.
+        without_answer: pairs left out because the beginning of the document contains no answer.
+        missing: pairs left out because the document is not in the folder.
     """
 
     written: int
@@ -45,12 +45,12 @@ def triviaqa_to_squad(
     Args:
         input_file: TriviaQA JSON, such as wikipedia-train.json.
         evidence_dir: folder of the documents, such as evidence/wikipedia.
-        output_file: SQuAD JSON; a question of two documents becomes two, `<question id>--<document>`.
-        max_document_words: where documents are cut, in words between whitespace.
+        output_file: SQuAD JSON; each pair of question and document becomes a question `<question id>--<document>`.
+        max_document_words: length to which documents are cut, in words separated by white space.
 
     Raises:
-        InputError: no such file, one that is no TriviaQA JSON or lacks something, no document found, or no
-            answer in any.
+        InputError: there is no such file, it is no TriviaQA JSON or lacks a field, no document was found, or no
+            document contains an answer.
     """
     paragraphs: dict[str, dict[str, Any] | None] = {}  # by document: its questions share one
     written = without_answer = missing = 0
@@ -101,9 +101,9 @@ def triviaqa_to_squad(
 
 
 def find_answer(text: str, aliases: Iterable[str]) -> re.Match | None:
-    """Where one of the aliases first stands in a text as whole words, in whatever case; the longest of them there."""
+    """Finds the first occurrence of an alias as whole words in a text, in any case; the longest alias wins there."""
     plain = " ".join(text.lower().split())
-    # Compiling dozens of aliases would take most of the time; few of them stand in the text.
+    # Compiling dozens of aliases would take most of the time, and few of them occur in the text.
     words = [alias.split() for alias in aliases]
     patterns = [
         r"\s+".join(map(re.escape, alias)) for alias in words if " ".join(alias).lower() in plain and alias
@@ -115,8 +115,8 @@ def find_answer(text: str, aliases: Iterable[str]) -> re.Match | None:
 
 
 def _questions(input_file: str) -> Iterator[tuple[str, str, list[str], list[str]]]:
-    """Id, question, aliases of the answer and documents of every question."""
-    for number, entry in enumerate(field(read_json(input_file), "Data", list, input_file), 1):
+    """Yields id, question, aliases of the answer and documents of every question."""
+    for number, entry in enumerate(field(files.read_json(input_file), "Data", list, input_file), 1):
         question_id = field(entry, "QuestionId", str, f"{input_file}: question {number}")
         where = f"{input_file}: question {question_id}"
         answer = field(entry, "Answer", dict, where)
@@ -131,7 +131,7 @@ def _questions(input_file: str) -> Iterator[tuple[str, str, list[str], list[str]
 
 
 def _beginning(path: str, max_words: int) -> str | None:
-    """The first words of a document, every blank in it one that separates words; None if there is no such document."""
+    """Reads the first words of a document, with plain spaces for other white space; None if there is no document."""
     if not files.exists(path):
         return None
     with files.open_file(path, "rb") as file:

@@ -1,7 +1,7 @@
-"""Questions and documents into the windows that a model reads.
+"""Cuts questions and their documents into windows, the input sequences of the model.
 
-In: `SquadExample`s and a tokenizer. Out: `InputFeatures`, one for each window, in arrays: a window of 384 takes a
-fifth of the memory that lists and dictionaries would.
+In: `SquadExample`s and a tokenizer. Out: `InputFeatures`, one for each window. Their values are arrays: a window of
+384 tokens takes a fifth of the memory of lists and dictionaries.
 """
 
 import itertools
@@ -14,30 +14,31 @@ from absl import logging
 
 from official_bert.errors import InputError
 from official_bert.tasks.squad.examples import SquadExample
+from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tokenization import FullTokenizer
 
-_FIRST_UNIQUE_ID = 1000000000
-_LOGGED_EXAMPLES = 20
+FIRST_UNIQUE_ID = 1000000000
+LOGGED_EXAMPLES = 20
 _CACHED_WORDS = 1 << 18
 
 
 @dataclass(slots=True, eq=False)
 class InputFeatures:
-    """A window of a document behind its question: `[CLS] question [SEP] window [SEP]`, padded with 0.
+    """A question and a window of its document: `[CLS] question [SEP] window [SEP]`, padded with 0.
 
     Attributes:
-        unique_id: number of the window, counted up from 1000000000 over a file.
-        example_index: number of its question.
-        doc_span_index: number of the window among those of its question.
-        tokens: pieces, special tokens included, without padding.
-        token_to_orig_map: position in the sequence -> word of the document, for the window's positions.
-        token_is_max_context: the same positions -> whether no other window shows more on both sides.
+        unique_id: id of the window, counted from 1000000000 over a file.
+        example_index: index of the question.
+        doc_span_index: index of the window among those of its question.
+        tokens: the pieces and special tokens, without padding.
+        token_to_orig_map: position in the sequence -> index of the document's word, for the positions of the window.
+        token_is_max_context: position -> whether no other window shows the token with more context.
         input_ids: int[max_seq_length].
         input_mask: int[max_seq_length], 1 for tokens.
-        segment_ids: int[max_seq_length], 1 for the window.
-        start_position: position of the answer's first piece; 0 if the window does not hold the whole answer; None in
-            prediction.
-        end_position: position of its last piece, likewise.
+        segment_ids: int32[max_seq_length], 1 for the window and the last [SEP].
+        start_position: position of the answer's first piece; 0 if the window does not contain the whole answer; None
+            in prediction.
+        end_position: position of the answer's last piece, with the same exceptions.
         is_impossible: whether the question has no answer in the whole document.
     """
 
@@ -56,11 +57,11 @@ class InputFeatures:
 
 
 class PositionMap(Mapping):
-    """A read-only dictionary from consecutive positions to values, kept as an array.
+    """A read-only mapping from consecutive positions to values, stored as an array.
 
     Args:
         first: the first position.
-        values: any[length], the values of positions first, first + 1, ...
+        values: [length], the values of positions first, first + 1, ...
     """
 
     __slots__ = ("first", "values")
@@ -85,7 +86,7 @@ class PositionMap(Mapping):
 
 
 def dense(position_map: Mapping[int, int], length: int, default: int) -> np.ndarray:
-    """Values of positions 0 to length - 1 as an array[length]; `default` where the map has none."""
+    """Returns the values of positions 0 to length - 1, array[length], with `default` for positions outside the map."""
     values = np.full(length, default)
     if isinstance(position_map, PositionMap):
         last = position_map.first + len(position_map)
@@ -105,35 +106,60 @@ def convert_examples_to_features(
     max_query_length: int,
     is_training: bool,
     output_fn: Callable[[InputFeatures], object],
-    num_logged: int = _LOGGED_EXAMPLES,
 ):
-    """Cuts the document of every question into overlapping windows and hands each to `output_fn`, in order.
-
-    A question without a word in its document gives no window.
+    """Passes the windows of every question to `output_fn`, in order: `windows_of` with the original's signature.
 
     Args:
         examples: the questions.
         tokenizer: splits words into pieces.
-        max_seq_length: length of a window with its question and the special tokens, in tokens.
-        doc_stride: from the start of a window to the start of the next, in tokens.
-        max_query_length: where a question is cut off, in tokens.
-        is_training: whether the answer's positions are worked out.
-        output_fn: takes each InputFeatures.
-        num_logged: how many questions have their windows logged.
+        max_seq_length: as in SquadRules.
+        doc_stride: as in SquadRules.
+        max_query_length: as in SquadRules.
+        is_training: whether the positions of the answers are computed.
+        output_fn: receives each InputFeatures.
 
     Raises:
-        InputError: lengths that leave no room for a document, or a stride below 1.
+        InputError: the lengths leave no room for a document, or the stride is below 1.
     """
+    rules = SquadRules(
+        max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length
+    )
+    for window in windows_of(examples, tokenizer, rules, is_training):
+        output_fn(window)
+
+
+def windows_of(
+    examples: Iterable[SquadExample],
+    tokenizer: FullTokenizer,
+    rules: SquadRules,
+    is_training: bool,
+    num_logged: int = LOGGED_EXAMPLES,
+) -> Iterator[InputFeatures]:
+    """Cuts the document of every question into overlapping windows.
+
+    A question whose document has no words gives no window.
+
+    Args:
+        examples: the questions.
+        tokenizer: splits words into pieces.
+        rules: the rules, which contain the lengths.
+        is_training: whether the positions of the answers are computed.
+        num_logged: number of questions whose windows are logged.
+
+    Raises:
+        InputError: the lengths leave no room for a document, or the stride is below 1.
+    """
+    max_seq_length, doc_stride = rules.max_seq_length, rules.doc_stride
     if doc_stride < 1:
         raise InputError(f"--doc_stride={doc_stride}: windows must move on; give a number of at least 1")
     pieces = _WordPieces(tokenizer)
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    unique_ids = itertools.count(_FIRST_UNIQUE_ID)
+    unique_ids = itertools.count(FIRST_UNIQUE_ID)
     words, document, num_empty = None, None, 0
     for example_index, example in enumerate(examples):
         if example.doc_tokens is not words:  # the questions of a paragraph share their words
             words, document = example.doc_tokens, _document(example.doc_tokens, pieces)
-        query = tokenizer.tokenize(example.question_text)[:max_query_length]
+        query = tokenizer.tokenize(example.question_text)[: rules.max_query_length]
         max_tokens = max_seq_length - len(query) - 3
         if max_tokens < 1:
             raise InputError(
@@ -169,15 +195,15 @@ def convert_examples_to_features(
                 feature.start_position, feature.end_position = _positions(answer, start, length, offset)
             if example_index < num_logged:
                 _log(feature)
-            output_fn(feature)
+            yield feature
     if num_empty:
         logging.warning("%d questions have an empty document and give no window", num_empty)
 
 
 def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[int, int]]:
-    """(start, length) of the windows over a document of `num_tokens`; none over an empty one.
+    """Returns (start, length) of each window of a document with `num_tokens` pieces; an empty document has no window.
 
-    A stride larger than a window becomes the window's length.
+    A stride that exceeds the length of a window is reduced to this length.
     """
     starts = [0]
     while starts[-1] + max_tokens < num_tokens:
@@ -186,13 +212,13 @@ def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[i
 
 
 def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:
-    """The window that shows most of what surrounds each token of a document: int32[num_tokens].
+    """Returns the index of the window that shows each token of a document with the most context: int32[num_tokens].
 
-    A window's score is the smaller of the tokens left and right of it in the window, plus 0.01 for each token of the
-    window; of equal ones the first wins.
+    The score of a window is the smaller number of tokens to the left and to the right of the token in the window, plus
+    0.01 for each token of the window; the first of equal windows wins.
 
     Args:
-        spans: (start, length) of the windows, which cover the document.
+        spans: (start, length) of the windows, which together cover the document.
     """
     num_tokens = sum(spans[-1]) if spans else 0
     owner = np.zeros(num_tokens, np.int32)
@@ -210,14 +236,14 @@ def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:
 
 
 class _Document(NamedTuple):
-    """Pieces of a document.
+    """The pieces of a document.
 
     Attributes:
         tokens: the pieces.
         ids: int32[num_tokens].
-        word_of_token: int32[num_tokens], the word that each piece is of.
-        first_token_of_word: int64[num_words], the piece that each word begins with; a word without pieces has the
-            number of the piece that comes next.
+        word_of_token: int32[num_tokens], index of the word that contains the piece.
+        first_token_of_word: int64[num_words], index of the first piece of each word; for a word without pieces the
+            index of the next piece.
     """
 
     tokens: list[str]
@@ -227,7 +253,7 @@ class _Document(NamedTuple):
 
 
 class _WordPieces(dict):
-    """Word -> its pieces and their ids, looked up once; forgets all when full."""
+    """A cache from words to their pieces and ids; a full cache is cleared."""
 
     def __init__(self, tokenizer: FullTokenizer):
         super().__init__()
@@ -253,9 +279,10 @@ def _document(words: Sequence[str], pieces: _WordPieces) -> _Document:
 def _answer_tokens(
     example: SquadExample, document: _Document, tokenizer: FullTokenizer
 ) -> tuple[int, int] | None:
-    """The answer's first and last piece in the document; None if there is no answer.
+    """Returns the first and the last piece of the answer in the document; None if there is no answer.
 
-    Where the answer's own pieces stand within those of its words, they are meant: of "(1895-1943)." the piece 1895.
+    The span of whole words is narrowed to the answer's own pieces if it contains them: the answer 1895 selects one
+    piece of "(1895-1943).".
     """
     if example.is_impossible:
         return None
@@ -272,7 +299,7 @@ def _answer_tokens(
 
 
 def _positions(answer: tuple[int, int] | None, start: int, length: int, offset: int) -> tuple[int, int]:
-    """The answer's positions in the sequence of a window, which holds the document's pieces from `offset` on."""
+    """Returns the answer's positions in the sequence of a window, whose document pieces begin at position `offset`."""
     if answer is None or answer[0] < start or answer[1] >= start + length:
         return 0, 0
     return answer[0] - start + offset, answer[1] - start + offset

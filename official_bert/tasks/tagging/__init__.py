@@ -1,1 +1,1 @@
-"""A label for each word, as in named entity recognition: run_ner.py."""
+"""Word tagging, such as named entity recognition: the task of run_ner.py."""

@@ -1,32 +1,28 @@
-"""Tagging words, as in named entity recognition: sentences in, windows of pieces that a model reads out, and back.
+"""Windows for word tagging, such as named entity recognition: sentences are cut into windows of pieces.
 
-The first piece of a word carries its label; the others, and words of the context, carry none. Devlin et al. (2019),
+The first piece of a word has its label; other pieces, and the words of the context, have none. Devlin et al. (2019),
 section 5.3.
 """
 
 import dataclasses
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from official_bert import files
 from official_bert.data.conll import ConllFile, Sentence
 from official_bert.data.text.ragged import ModelInputs, RaggedRows
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
-_SUFFIXES = (".conll", ".txt")
-
 
 class _Window(NamedTuple):
-    """What a model reads at once.
+    """A window: one input sequence of the model.
 
     Attributes:
-        ids: int32[length], special tokens included.
-        targets: int32[length], 1 + the number of a piece's label, 0 where it has none.
+        ids: int32[length], including the special tokens.
+        targets: int32[length], 1 + label id of each piece, 0 for pieces without a label.
     """
 
     ids: np.ndarray
@@ -35,11 +31,11 @@ class _Window(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EncodedWords:
-    """A data set as a model reads it, without padding. Every word has its label in exactly one window, in order.
+    """An encoded data set without padding. Every word has its label in exactly one window, in order.
 
     Attributes:
         inputs: the windows.
-        targets: for each piece 1 + the number of its label, 0 where it has none.
+        targets: 1 + label id of each piece, 0 for pieces without a label.
     """
 
     inputs: ModelInputs
@@ -50,17 +46,17 @@ class EncodedWords:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64[n], special tokens included."""
+        """int64[n], tokens of each window, including the special tokens."""
         return self.inputs.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """A batch: the three encoder features, `label_ids` and `label_mask`, all int32[len(rows), length].
+        """Returns a batch: the three encoder features, `label_ids` and `label_mask`, all int32[len(rows), length].
 
         `label_mask` is 1 at the first pieces of the words to be tagged; elsewhere `label_ids` is 0.
 
         Args:
-            rows: int[n], which windows, in order.
-            length: that they are padded to; none may be longer.
+            rows: int[n], indices of the windows, in order.
+            length: the padded length in tokens; no window may be longer.
         """
         targets = self.targets.padded(rows, length)
         return {
@@ -70,10 +66,10 @@ class EncodedWords:
         }
 
     def of_words(self, values: Iterable[np.ndarray]) -> np.ndarray:
-        """What a model said of the words, in the order of the file.
+        """Selects the outputs for the words, in the order of the file.
 
         Args:
-            values: of each window, in order, [its length or more, ...].
+            values: the outputs of each window, in order: [length of the window or more, ...].
 
         Returns:
             [words, ...]
@@ -85,21 +81,8 @@ class EncodedWords:
         return np.concatenate(rows)
 
 
-def conll_path(data_dir: str, set_name: str) -> str:
-    """Path of a set's file: train.conll or train.txt, and so on.
-
-    Raises:
-        InputError: neither is there.
-    """
-    paths = [os.path.join(data_dir, set_name + suffix) for suffix in _SUFFIXES]
-    for path in paths:
-        if files.exists(path):
-            return path
-    raise InputError(f"{data_dir}: has neither {set_name}.conll nor {set_name}.txt; check --data_dir")
-
-
 def labels_of(sentences: Iterable[Sentence]) -> list[str]:
-    """O, then B- and I- of every type that occurs, sorted."""
+    """Returns the label O, then B- and I- of every type that occurs, sorted."""
     types = sorted({tag[2:] for sentence in sentences for tag in sentence.tags if tag != "O"})
     return ["O", *(f"{prefix}-{name}" for name in types for prefix in "BI")]
 
@@ -113,19 +96,19 @@ def encoded_words(
 ) -> EncodedWords:
     """Cuts the sentences of a file into windows of at most `max_seq_length` pieces, special tokens included.
 
-    A sentence is a window of its own. One that is too long becomes several, each with as much of the rest of the
-    sentence around it as there is room for. A word without a piece of its own counts as [UNK], and one that is too
-    long for any window loses its last pieces.
+    Each sentence has a window of its own. A sentence that is too long becomes several windows, each of which includes
+    as much of the rest of the sentence as fits. A word without pieces counts as [UNK], and a word that is longer than a
+    window loses its last pieces.
 
     Args:
-        source: the file.
+        source: the content of the file.
         labels: all labels.
-        max_seq_length: of a window, at least 3.
-        tokenizer: with the vocabulary.
-        document_context: fill each window up with the pieces before and after it in its document.
+        max_seq_length: the length of a window, at least 3.
+        tokenizer: the tokenizer with the vocabulary.
+        document_context: fill each window with the pieces before and after its sentence in the document.
 
     Raises:
-        InputError: an unknown tag, or document context asked of a file without -DOCSTART- lines.
+        InputError: a tag is unknown, or the file has no -DOCSTART- lines, which document context needs.
     """
     if document_context and not source.has_documents:
         raise InputError(
@@ -140,7 +123,7 @@ def encoded_words(
     ):
         sentences = [sentence for _, sentence in group]
         targets = [
-            1 + _label_number(source.path, sentence, k, numbers)
+            1 + _label_id(source.path, sentence, k, numbers)
             for sentence in sentences
             for k in range(len(sentence.columns))
         ]
@@ -154,11 +137,11 @@ def encoded_words(
 def predicted_tags(
     sentences: Sequence[Sentence], numbers: np.ndarray, labels: Sequence[str]
 ) -> list[list[str]]:
-    """The tags of each sentence.
+    """Returns the predicted tags of each sentence.
 
     Args:
-        sentences: of a file.
-        numbers: int[words], a label for each, in the order of the file (`EncodedWords.of_words`).
+        sentences: the sentences of a file.
+        numbers: int[words], label ids in the order of the file (`EncodedWords.of_words`).
         labels: all labels.
     """
     tags = iter([labels[number] for number in numbers])
@@ -168,13 +151,13 @@ def predicted_tags(
 def _windows(
     sentences: Sequence[Sentence], targets: np.ndarray, max_seq_length: int, tokenizer: FullTokenizer
 ) -> Iterator[_Window]:
-    """The windows of a document, or of a sentence that stands alone.
+    """Yields the windows of a document, or of a sentence that forms its own document.
 
     Args:
-        sentences: of the document.
+        sentences: the sentences of the document.
         targets: int32[words].
-        max_seq_length: of a window.
-        tokenizer: with the vocabulary.
+        max_seq_length: the length of a window.
+        tokenizer: the tokenizer with the vocabulary.
     """
     room = max_seq_length - 2
     cls, sep, unknown = (tokenizer.vocab[piece] for piece in ("[CLS]", "[SEP]", "[UNK]"))
@@ -201,15 +184,15 @@ def _windows(
 
 
 def _with_context(start: int, end: int, length: int, room: int) -> tuple[int, int]:
-    """A span of `room` positions, or of all `length`, around another, as much on the left as on the right if it can."""
+    """Returns a span of `room` positions, or of all `length`, round [start, end), centred as far as possible."""
     spare = room - (end - start)
     left = min(start, max(spare // 2, spare - (length - end)))
     right = min(length - end, spare - left)
     return start - left, end + right
 
 
-def _label_number(path: str, sentence: Sentence, word: int, numbers: dict[str, int]) -> int:
-    """The number of a word's label; 0 if tags were not read."""
+def _label_id(path: str, sentence: Sentence, word: int, numbers: dict[str, int]) -> int:
+    """Returns the label id of a word, 0 if the file was read without tags."""
     if sentence.tags is None:
         return 0
     tag = sentence.tags[word]

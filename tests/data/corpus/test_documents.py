@@ -15,7 +15,7 @@ def tokenizer(tmp_path):
 
 
 def as_tokens(documents, tokenizer):
-    """Documents as lists of segments, each a string."""
+    """Converts documents to lists of segments, each a string."""
     return [
         [
             " ".join(tokenizer.inv_vocab[i] for i in documents.ids[begin:end].tolist())

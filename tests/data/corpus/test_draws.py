@@ -1,4 +1,4 @@
-"""The standard library is the oracle: same result, same state behind it."""
+"""The expected results, and the generator's states after them, are those of the standard library."""
 
 import random
 

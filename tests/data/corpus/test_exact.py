@@ -1,4 +1,4 @@
-"""Toy recordings of the original, which stand here as numbers."""
+"""The expected numbers are the original's output on the toy corpus."""
 
 import hashlib
 import random

@@ -48,7 +48,7 @@ def test_batches_cover_the_order():
 
 
 def test_vocabulary_with_repeated_pieces():
-    # Lines a, [CLS], ##b, a, [SEP], [MASK], [UNK]: the repeated piece keeps its place and has its last id.
+    # Lines a, [CLS], ##b, a, [SEP], [MASK], [UNK]: the repeated WordPiece keeps its position and has its last id.
     vocabulary = InstanceVocabulary.of({"a": 3, "[CLS]": 1, "##b": 2, "[SEP]": 4, "[MASK]": 5, "[UNK]": 6})
     assert vocabulary.word_ids == [3, 1, 2, 4, 5, 6]
     assert vocabulary.continues == [False, False, True, False, False, False, False]

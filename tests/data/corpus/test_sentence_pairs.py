@@ -7,7 +7,7 @@ from official_bert.errors import InputError
 
 
 class Scripted(random.Random):
-    """Gives the listed numbers: floats to random(), integers to getrandbits()."""
+    """A generator that returns the listed numbers: floats from random(), integers from getrandbits()."""
 
     def __init__(self, *numbers):
         super().__init__(0)

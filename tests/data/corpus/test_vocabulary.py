@@ -1,4 +1,4 @@
-"""Counts small enough to choose characters and pieces by hand."""
+"""The counts are so small that the characters and WordPieces can be chosen by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""TensorFlow's own protobuf is the oracle."""
+"""The expected bytes and values come from TensorFlow's protobuf classes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Records are written with TensorFlow's own writer and carry their number, so that order can be seen."""
+"""TensorFlow's writer makes the records, and each record contains its number, so that the tests can see the order."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ LIMITS = pretraining_limits(VOCAB, 2, SEQ)
 
 
 def record_values(number: int) -> dict:
-    """A record that says its number in every id."""
+    """Returns a record whose ids all equal its number."""
     return {
         "input_ids": [number] * SEQ,
         "input_mask": [1] * SEQ,
@@ -50,7 +50,7 @@ def serialized(values: dict) -> bytes:
 
 
 def write(path, numbers, **changed) -> str:
-    """A record file; `changed` replaces fields of its last record."""
+    """Writes a record file, and returns its path; `changed` replaces features of its last record."""
     with tf.io.TFRecordWriter(str(path), "GZIP" if path.suffix == ".gz" else "") as writer:
         for number in numbers:
             last = number == numbers[-1]
@@ -71,7 +71,7 @@ def numbers_of(batch) -> list[int]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Five files of 40 records, one of them gzip, and an empty one: numbers 0 .. 199."""
+    """Five files of 40 records with the numbers 0 to 199, one of them compressed, and an empty file."""
     folder = tmp_path_factory.mktemp("records")
     (folder / "empty.tfrecord").touch()
     names = [folder / f"{i}.tfrecord{'.gz' if i == 2 else ''}" for i in range(5)]

@@ -13,7 +13,7 @@ def classes():
 
 
 def compiled(basic_tokenizer):
-    """Name of a class -> whether a character is in it. Python writes RE2's \\x{21} as \\U00000021."""
+    """Returns name of a class -> function that matches its characters; RE2's \\x{21} is \\U00000021 in Python."""
 
     def matcher(members):
         return re.compile(re.sub(r"\\x{(\w+)}", lambda m: rf"\U{m[1]:>08}", members)).fullmatch
@@ -27,10 +27,10 @@ def compiled(basic_tokenizer):
         (" ", "blank", "blank"),
         ("\xa0", "blank", "blank"),
         ("\u2028", "blank", "blank"),
-        ("\x0b", "dropped passed_over", "dropped passed_over"),
-        ("\x00", "dropped passed_over", "dropped passed_over"),
-        ("\u0301", "dropped passed_over", "passed_over"),
-        (".", "punctuation passed_over", "punctuation passed_over"),
+        ("\x0b", "dropped case_ignorable", "dropped case_ignorable"),
+        ("\x00", "dropped case_ignorable", "dropped case_ignorable"),
+        ("\u0301", "dropped case_ignorable", "case_ignorable"),
+        (".", "punctuation case_ignorable", "punctuation case_ignorable"),
         ("$", "punctuation", "punctuation"),
         ("≠", "punctuation", ""),  # an equals sign with a stroke, which goes
         ("€", "", ""),
@@ -50,7 +50,7 @@ def test_what_a_character_is(classes, char, uncased, cased):
 
 
 def test_the_classes_are_those_of_unicode(classes):
-    """Without lower case, accents stay; the rules then go by Unicode's categories."""
+    """Without lower-casing, accents stay, and the classes follow from Unicode's categories."""
     holds = classes[False, None]
     for code in (*range(0xD800), *range(0xE000, 0x110000, 7)):
         char = chr(code)

@@ -1,4 +1,4 @@
-"""Inputs made in the graph against those that the scripts make in Python."""
+"""The inputs made in a graph equal those that the scripts make in Python."""
 
 import itertools
 import random
@@ -32,7 +32,7 @@ def ragged(rows):
 
 
 def traced(function, *arguments):
-    """What a graph of free lengths gives."""
+    """Calls a function as a graph whose argument lengths are not fixed."""
     return tf.function(
         function,
         input_signature=[tf.RaggedTensorSpec([None, None], tf.int32, 1)] * len(arguments),

@@ -1,7 +1,5 @@
-"""The tokenizer in the graph against FullTokenizer, and where its pieces stand in their text."""
+"""The in-graph tokenizer gives the ids of FullTokenizer, and the offsets of its WordPieces in the text."""
 
-import gzip
-import json
 import random
 import re
 import shutil
@@ -17,15 +15,23 @@ from official_bert.data.text.graph_tokenizer import TextTokenizer, readable, wri
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer, load_vocab
 from tests import toy
-from tests.shared import shared
-from tests.test_tokenization import CORNERS, LETTERS, SYLLABLES, TRICKY, texts
+from tests.shared import GOLDEN, shared
+from tests.test_tokenization import (
+    CORNERS,
+    LETTERS,
+    SYLLABLES,
+    TRICKY,
+    read_recorded_tokens,
+    texts,
+    write_recorded_vocabularies,
+)
 from tests.test_tokenization import write_vocabulary as write_lines
 
 MODES = [(True, None), (False, None), (True, False), (False, True)]
 
 
 class Pair:
-    """A FullTokenizer and what was made of it, traced once."""
+    """A FullTokenizer and the in-graph tokenizer made of it, traced once."""
 
     def __init__(self, tokenizer, folder):
         self.full = tokenizer
@@ -35,7 +41,7 @@ class Pair:
         self.pieces = tf.function(self.graph.pieces, signature)
 
     def differing(self, strings):
-        """Texts that get other ids, as (text, FullTokenizer's, ours)."""
+        """Returns the texts whose ids differ, as (text, ids of FullTokenizer, ids of the graph)."""
         encoded = [text.encode("utf-8", "ignore") for text in strings]
         ours = self._encode(encoded).to_list()
         expected = map(self.full.encode, encoded)
@@ -64,11 +70,20 @@ def real_pair(name, tmp_path):
 # --- ids
 
 
-@pytest.mark.parametrize("name", ["uncased", "cased", "chinese"])
+@pytest.mark.parametrize("name", ["uncased", "cased"])
 def test_recorded_texts_get_the_ids_of_the_original(name, tmp_path):
+    records = read_recorded_tokens(GOLDEN / "tokenization.jsonl.gz")
+    uncased, cased = write_recorded_vocabularies(tmp_path, records)
+    full = FullTokenizer(uncased) if name == "uncased" else FullTokenizer(cased, do_lower_case=False)
+    assert Pair(full, tmp_path).differing([record["text"] for record in records]) == []
+
+
+@pytest.mark.needs_shared("golden/tokenization.jsonl.gz", "data/vocab")
+@pytest.mark.parametrize("name", ["uncased", "cased", "chinese"])
+def test_all_recorded_texts_get_the_ids_of_the_whole_vocabulary(name, tmp_path):
     """The Chinese vocabulary has a line that is a bare U+2028."""
-    with gzip.open(shared("golden", "tokenization.jsonl.gz"), "rt", encoding="utf-8") as file:
-        assert real_pair(name, tmp_path).differing([json.loads(line)["text"] for line in file]) == []
+    records = read_recorded_tokens(shared("golden", "tokenization.jsonl.gz"))
+    assert real_pair(name, tmp_path).differing([record["text"] for record in records]) == []
 
 
 def test_corners(pair):
@@ -102,9 +117,10 @@ def test_any_texts(pair, strings):
 
 
 @pytest.mark.long
+@pytest.mark.needs_shared("data/vocab")
 @pytest.mark.parametrize("name", ["uncased", "cased"])
 def test_fifty_thousand_texts(name, tmp_path):
-    """One in 10,000 may differ: TensorFlow's tables of letters are of other versions of Unicode than Python's."""
+    """One text in 10,000 may differ, because TensorFlow and Python have tables of different Unicode versions."""
     pair = real_pair(name, tmp_path)
     differing = pair.differing(random_texts(40_000, seed=2))
     count = 0
@@ -189,11 +205,11 @@ def test_an_ordinary_vocabulary_is_written_as_it_is(tmp_path):
     assert (tmp_path / "written.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
 
 
-# --- places
+# --- offsets
 
 
-def places(pair, text, **options):
-    """Each piece with what it covers of the text and of which word; the words."""
+def spans_of(pair, text, **options):
+    """Returns each WordPiece with its part of the text and the index of its word, and the list of words."""
     ids, starts, ends, words, word_starts, word_ends = (
         values.to_list()[0] for values in pair.graph.pieces([text], **options)
     )
@@ -205,7 +221,7 @@ def places(pair, text, **options):
 
 
 def test_pieces_and_what_they_cover(toy_pair):
-    pieces, words = places(toy_pair, "\ufeffThe  “Football”\u202fwas sun\xadny,\n\u0301 \U0001f4a9 Càt's")
+    pieces, words = spans_of(toy_pair, "\ufeffThe  “Football”\u202fwas sun\xadny,\n\u0301 \U0001f4a9 Càt's")
     assert words == ["\ufeffThe", "“Football”", "was", "sun\xadny,", "\u0301", "\U0001f4a9", "Càt's"]
     assert pieces == [
         ("the", "\ufeffThe", 0),  # the rules drop the mark: the number of characters changes
@@ -226,7 +242,7 @@ def test_pieces_and_what_they_cover(toy_pair):
 
 def test_words_can_be_split_and_counted_as_unknown(toy_pair):
     text = "(Cat), the\u0301n \u0301 mat—day 北京the ?! U.S."
-    pieces, words = places(toy_pair, text, split_punctuation=True, unknown_words=True)
+    pieces, words = spans_of(toy_pair, text, split_punctuation=True, unknown_words=True)
     assert words == [
         "(", "Cat", "),", "the\u0301n", "\u0301", "mat—day", "北", "京", "the", "?!", "U.S", ".",
     ]  # fmt: skip
@@ -235,8 +251,8 @@ def test_words_can_be_split_and_counted_as_unknown(toy_pair):
     ]  # fmt: skip
 
 
-def test_every_text_keeps_its_words_and_places(pair):
-    """Of whatever text: the words of the scripts, their pieces, and places in order."""
+def test_every_text_keeps_its_words_and_offsets(pair):
+    """Any text gives the words and WordPieces of the scripts, and offsets in increasing order."""
     strings = [text.encode("utf-8", "ignore").decode() for text in random_texts(300, seed=4)]
     found = zip(*(values.to_list() for values in pair.pieces(strings)), strict=True)
     num_exact = 0
@@ -260,7 +276,7 @@ def test_every_text_keeps_its_words_and_places(pair):
 
 
 def one_by_one(pair, word):
-    """Whether each character stays one whatever stands beside it."""
+    """Tells whether each character of a word becomes exactly one character of its tokens."""
     tokenize = pair.full.basic_tokenizer.tokenize
     return "Σ" not in word and all([len(token) for token in tokenize(char)] == [1] for char in word)
 
@@ -279,7 +295,7 @@ print(sorted(name for name in sys.modules if name.startswith("official_bert")))
 
 
 def test_a_clean_process_answers_in_any_locale(tmp_path):
-    """The SavedModel has moved, its source is gone, and the machine's language has a dotless i."""
+    """The SavedModel was moved, the original vocabulary file is deleted, and the locale is Turkish (dotless i)."""
     lines = ["[UNK]", "the", "civil", "cat", ",", "i", "foot", "##ball"]
     (tmp_path / "asset").mkdir()
     tokenizer = FullTokenizer(write_lines(tmp_path, lines))
@@ -311,7 +327,7 @@ def test_a_clean_process_answers_in_any_locale(tmp_path):
 
 
 def text_ops_of(folder):
-    """Ops of a SavedModel that TensorFlow itself does not have."""
+    """Returns the ops of a SavedModel that are not part of TensorFlow."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from official_bert.errors import InputError
-from official_bert.tasks.choice.examples import TASKS, ChoiceExample, encoded_choices, read_codah, read_swag
+from official_bert.tasks.choice.examples import (
+    CODAH,
+    SWAG,
+    ChoiceExample,
+    encoded_choices,
+    read_codah,
+    read_swag,
+)
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import shared
@@ -88,7 +95,7 @@ def test_files_that_cannot_be_used(write, read, text, message):
         (read_swag, f"{HEADER}\n0,v,1,s,a,b,g,w,x,y,z,3\n", "line 2: has 12 columns and the header 11"),
         (read_codah, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
         (read_codah, "i\ts\ta\tb\tc\td\te\t1\n", f"line 1: has 8 columns {OF_CODAH}"),
-        (read_codah, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 in the place of an ending; give it 4"),
+        (read_codah, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 instead of an ending; give it 4"),
         (
             read_codah,
             "i\ts\ta\tb\tc\td\ni\ts\ta\tb\tc\tc\td\n",
@@ -135,10 +142,11 @@ def test_every_choice_stands_behind_its_context(tmp_path):
 
 
 def test_where_files_lie():
-    assert TASKS["swag"].path("data", "dev") == "data/val.csv"
-    assert TASKS["codah"].path("data", "test") == "data/test.tsv"
+    assert SWAG.names["dev"] == "val.csv"
+    assert CODAH.names["test"] == "test.tsv"
 
 
+@pytest.mark.needs_shared("data/codah")
 def test_the_real_codah():
     examples = read_codah(str(shared("data", "codah", "full_data.tsv")), "train")
     assert len(examples) == 2776

@@ -26,6 +26,6 @@ def test_a_softmax_over_the_choices():
 
 
 def test_probabilities_are_written_a_line_an_example(tmp_path):
-    path = tmp_path / "test_results.tsv"
-    ChoiceTask().write_predictions(str(path), {"probabilities": np.float32([[0.5, 0.25, 0.125, 0.125]])})
-    assert path.read_text() == "0.5\t0.25\t0.125\t0.125\n"
+    probabilities = np.float32([[0.5, 0.25, 0.125, 0.125]])
+    assert ChoiceTask().write_predictions(str(tmp_path), None, {"probabilities": probabilities}) is None
+    assert (tmp_path / "test_results.tsv").read_text() == "0.5\t0.25\t0.125\t0.125\n"

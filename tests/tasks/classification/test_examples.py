@@ -17,7 +17,7 @@ from official_bert.tasks.classification.examples import (
 )
 from official_bert.tokenization import FullTokenizer
 from tests import toy
-from tests.shared import shared
+from tests.shared import GOLDEN, shared
 
 EXAMPLES = [
     InputExample("a", "The cat sat on the mat", "It was a sunny day", "no"),
@@ -164,24 +164,52 @@ def test_no_examples(tokenizer, tmp_path):
     assert list(read_examples(path)) == []
 
 
+def assert_recorded_features(examples, labels, tokenizer, key, length):
+    recorded = np.load(GOLDEN / "classifier_features.npz")
+    one_by_one = as_arrays(convert_examples_to_features(examples, labels, length, tokenizer))
+    in_bulk = encoded_examples(examples, labels, length, tokenizer).features(np.arange(len(examples)), length)
+    for name in ("input_ids", "input_mask", "segment_ids", "label_ids"):
+        expected = recorded[f"{key}_{length}_{name.replace('label_ids', 'label')}"]
+        np.testing.assert_array_equal(one_by_one[name], expected, name)
+        np.testing.assert_array_equal(in_bulk[name], expected, name)
+
+
+@pytest.mark.parametrize("length", [24, 128])
+@pytest.mark.parametrize(("key", "labels"), [("CoLA", ["0", "1"]), ("STSB", ["0"])])
+def test_the_originals_features_of_made_up_words(tmp_path, key, labels, length):
+    """GLUE's texts cannot be copied: a word that stands for an id goes in wherever the original met that id.
+
+    No recorded text is cut at length 128, so that all of it is known at length 24, where many are.
+    """
+    recorded = np.load(GOLDEN / "classifier_features.npz")
+    ids, mask = recorded[f"{key}_128_input_ids"], recorded[f"{key}_128_input_mask"]
+    vocabulary = [f"word{number}" for number in range(ids.max() + 1)]
+    vocabulary[0], vocabulary[100:104] = "[PAD]", ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert mask.sum(axis=1).max() < 128
+    examples = []
+    for number, (row, length_of_row) in enumerate(zip(ids, mask.sum(axis=1), strict=True)):
+        assert (row[0], row[length_of_row - 1]) == (101, 102)
+        words = "".join("\t" if i == 102 else f"word{i} " for i in row[1 : length_of_row - 1])
+        text_a, _, text_b = words.partition("\t")
+        label = labels[recorded[f"{key}_128_label"][number]]
+        examples.append(InputExample(str(number), text_a, text_b or None, label))
+    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, vocabulary))
+    assert_recorded_features(examples, labels, tokenizer, key, length)
+
+
+@pytest.mark.needs_shared("data/glue", "data/vocab")
 @pytest.mark.parametrize("length", [24, 128])
 @pytest.mark.parametrize(
     ("task", "text_columns", "label_column", "labels"),
     [("CoLA", (3,), 1, ["0", "1"]), ("STS-B", (7, 8), None, ["0"])],
 )
 def test_the_originals_features(task, text_columns, label_column, labels, length):
-    golden = np.load(shared("golden", "classifier_features.npz"))
     rows = list(read_tsv(str(shared("data", "glue", task, "dev.tsv"))))
     key = task.replace("-", "")
     examples = []
-    for guid in golden[f"{key}_guid"]:
+    for guid in np.load(GOLDEN / "classifier_features.npz")[f"{key}_guid"]:
         fields = rows[int(guid.removeprefix("dev-"))].fields
         label = "0" if label_column is None else fields[label_column]
         examples.append(InputExample(str(guid), *(fields[column] for column in text_columns), label=label))
     tokenizer = FullTokenizer(str(shared("data", "vocab", "uncased_vocab.txt")))
-    one_by_one = as_arrays(convert_examples_to_features(examples, labels, length, tokenizer))
-    in_bulk = encoded_examples(examples, labels, length, tokenizer).features(np.arange(len(examples)), length)
-    for name in ("input_ids", "input_mask", "segment_ids", "label_ids"):
-        expected = golden[f"{key}_{length}_{name.replace('label_ids', 'label')}"]
-        np.testing.assert_array_equal(one_by_one[name], expected, name)
-        np.testing.assert_array_equal(in_bulk[name], expected, name)
+    assert_recorded_features(examples, labels, tokenizer, key, length)

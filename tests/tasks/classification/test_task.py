@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from official_bert import InputError
+from official_bert.tasks.base import DataFiles
 from official_bert.tasks.classification.glue import ColaProcessor, MnliProcessor, StsbProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.classification.tsv import TsvProcessor
@@ -28,7 +29,7 @@ def features(label_ids, real=(1, 1)):
 
 
 def test_one_label():
-    task = ClassificationTask(MnliProcessor(), ["a", "b", "c"])
+    task = ClassificationTask(MnliProcessor())
     batch = features(np.int32([0, 1]))
     softmax = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
     expected = -np.log(softmax[[0, 1], [0, 1]])
@@ -42,39 +43,40 @@ def test_one_label():
 
 def test_several_labels_at_once():
     processor = TsvProcessor("0", labels=["x", "y", "z"], is_multi_label=True)
-    task = ClassificationTask(processor, ["x", "y", "z"])
+    task = ClassificationTask(processor)
     targets = np.int32([[1, 0, 1], [0, 0, 0]])
-    chances = 1 / (1 + np.exp(-LOGITS))
-    expected = -(targets * np.log(chances) + (1 - targets) * np.log(1 - chances)).mean(1)
+    probabilities = 1 / (1 + np.exp(-LOGITS))
+    expected = -(targets * np.log(probabilities) + (1 - targets) * np.log(1 - probabilities)).mean(1)
     outputs = task.outputs(Answering(LOGITS), features(targets))
     np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-5)
-    np.testing.assert_allclose(outputs["probabilities"], chances, rtol=1e-6)
-    np.testing.assert_array_equal(task.predictions({"probabilities": chances}), [[1, 0, 1], [0, 0, 1]])
+    np.testing.assert_allclose(outputs["probabilities"], probabilities, rtol=1e-6)
+    np.testing.assert_array_equal(task.predictions({"probabilities": probabilities}), [[1, 0, 1], [0, 0, 1]])
 
 
 def test_a_score(tmp_path):
-    task = ClassificationTask(StsbProcessor(), None)
+    task = ClassificationTask(StsbProcessor())
     logits = np.float32([[2.5], [-1.0]])
     outputs = task.outputs(Answering(logits), features(np.float32([2.0, 1.0])))
     np.testing.assert_allclose(outputs["loss"], [0.25, 4.0], rtol=1e-6)
     np.testing.assert_array_equal(outputs["score"], [2.5, -1.0])
-    task.write_predictions(str(tmp_path / "test_results.tsv"), {"score": logits[:, 0]})
+    task.write_predictions(str(tmp_path), None, {"score": logits[:, 0]})
     assert (tmp_path / "test_results.tsv").read_text() == "2.5\n-1.0\n"
     assert task.main_metric == "eval_spearman"
 
 
-def test_weights_of_the_labels():
-    task = ClassificationTask(ColaProcessor(), ["0", "1"], class_weights=[1.0, 3.5])
+def test_weights_of_the_labels(tmp_path):
+    task = ClassificationTask(ColaProcessor(), class_weights=[1.0, 3.5])
     np.testing.assert_array_equal(task.weights(features(np.int32([1, 0]))), [3.5, 1.0])
     np.testing.assert_array_equal(task.weights(features(np.int32([1, 1]), real=(0, 1))), [0.0, 3.5])
+    (tmp_path / "train.tsv").write_text("s\t1\t*\tthe cat\n")
     with pytest.raises(InputError, match="1 weights for 2 labels"):
-        ClassificationTask(ColaProcessor(), ["0", "1"], class_weights=[1.0])
+        ClassificationTask(ColaProcessor(), class_weights=[1.0]).read(DataFiles(str(tmp_path)), "train")
     with pytest.raises(InputError, match="--class_weights: only for tasks with one label"):
-        ClassificationTask(StsbProcessor(), None, class_weights=[1.0])
+        ClassificationTask(StsbProcessor(), class_weights=[1.0])
 
 
 def test_probabilities_are_written_as_the_original_does(tmp_path):
-    task = ClassificationTask(ColaProcessor(), ["0", "1"])
+    task = ClassificationTask(ColaProcessor())
     probabilities = np.float32([[0.99953365, 4.663804e-05], [0.25, 0.75]])
-    task.write_predictions(str(tmp_path / "test_results.tsv"), {"probabilities": probabilities})
+    task.write_predictions(str(tmp_path), None, {"probabilities": probabilities})
     assert (tmp_path / "test_results.tsv").read_text() == "0.99953365\t4.663804e-05\n0.25\t0.75\n"

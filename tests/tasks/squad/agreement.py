@@ -1,8 +1,8 @@
-"""How far answers to raw text agree with those of run_squad.py: the figures of docs/serving.md.
+"""Measures how far answers to raw text agree with those of run_squad.py, for the table in docs/serving.md.
 
     python -m tests.tasks.squad.agreement CHECKPOINT_FOLDER SQUAD_JSON [QUESTIONS]
 
-The folder holds what run_squad.py leaves in its output_dir, and vocab.txt.
+The folder contains the files of a run_squad.py run's output_dir, and vocab.txt.
 """
 
 import collections
@@ -18,10 +18,11 @@ from official_bert.checkpoints import load_checkpoint
 from official_bert.config import BertConfig
 from official_bert.options.export import ExportOptions
 from official_bert.runners import export_saved_model
-from official_bert.tasks.squad.answers import extract_candidates
+from official_bert.tasks.squad.answers import extract_candidates, raw_results
+from official_bert.tasks.squad.encoded import encode_questions
 from official_bert.tasks.squad.examples import SquadExample, find_words, read_squad_json
-from official_bert.tasks.squad.task import EncodedWindows, SquadTask, WindowCollector, raw_results
-from official_bert.tasks.squad.windows import convert_examples_to_features
+from official_bert.tasks.squad.rules import SquadRules
+from official_bert.tasks.squad.task import SquadTask
 from official_bert.tokenization import FullTokenizer
 from tests.oracles import plain_squad
 
@@ -58,7 +59,7 @@ def read_questions(path: str, count: int) -> list[tuple[str, str]]:
 
 
 class Agreement(NamedTuple):
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         answers: the script's, in order.
@@ -91,10 +92,10 @@ def agreement(options: ExportOptions, pairs: list[tuple[str, str]]) -> Agreement
         for name, values in serve(question=questions, context=contexts).items():
             found[name].extend(values.numpy())
 
-    task = SquadTask()
+    task = SquadTask(SquadRules.from_settings(vars(options)))
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case)
     examples, windows, results = _script(options, task, tokenizer, pairs)
-    nbest = extract_candidates(examples, windows, results, **vars(task.rules)).nbest
+    nbest = extract_candidates(examples, windows, results, task.rules).nbest
     own = collections.defaultdict(list)
     for window, result in zip(windows, results, strict=True):
         own[window.example_index].append((window, result.start_logits, result.end_logits))
@@ -134,17 +135,8 @@ def _script(options, task, tokenizer, pairs):
         SquadExample(str(number), question, [word.group() for word in find_words(context)])
         for number, (question, context) in enumerate(pairs)
     ]
-    collector, windows = WindowCollector(), []
-    convert_examples_to_features(
-        examples,
-        tokenizer,
-        LENGTH,
-        STRIDE,
-        QUERY,
-        False,
-        lambda one: (collector.add(one), windows.append(one)),
-    )
-    encoded = EncodedWindows(**collector.arrays())
+    encoded = encode_questions(examples, tokenizer, task.rules)
+    windows = encoded.windows
     model = task.build_model(
         BertConfig.from_json_file(options.bert_config_file), use_one_hot_embeddings=False
     )

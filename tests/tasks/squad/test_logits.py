@@ -1,4 +1,4 @@
-"""Files of logits: what was written comes back, and only for what it was made from."""
+"""Tests files of logits: they are read back unchanged, and only for the inputs and settings they belong to."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,3 @@
-import gzip
 import json
 
 import numpy as np
@@ -18,6 +17,7 @@ from official_bert.tasks.squad.windows import (
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.oracles import plain_squad
+from tests.shared import recording
 from tests.tasks.squad.sample import LENGTHS, features_of, recorded, toy_windows
 
 
@@ -58,27 +58,27 @@ def test_prediction_windows_have_no_positions_and_are_padded(tmp_path):
     assert sum(last.input_mask) == num_tokens
 
 
+def assert_recorded(features, name: str):
+    with np.load(recording(name, "features.npz")) as expected:
+        for key in expected.files:
+            np.testing.assert_array_equal([getattr(f, key) for f in features], expected[key], err_msg=key)
+
+
 @pytest.mark.parametrize("name", ["squad_v1", "squad_v2", "squad_v1cased"])
 def test_recorded_windows_of_the_original(name):
-    folder, settings, examples, features = recorded(name)
+    settings, examples, features = recorded(name)
     assert (len(examples), len(features)) == (settings["examples"], settings["features"])
-    with np.load(folder / "features.npz") as expected:
-        for key in expected.files:
-            if not key.endswith("_logits"):
-                ours = [getattr(feature, key) for feature in features]
-                np.testing.assert_array_equal(ours, expected[key], err_msg=key)
-    with gzip.open(folder / "spans.json.gz") as file:
-        for feature, spans in zip(features, json.load(file), strict=True):
-            for key, expected in spans.items():
-                assert getattr(feature, key) == {int(position): value for position, value in expected.items()}
+    assert_recorded(features, name)
+    recorded_spans = json.loads(recording(name, "spans.json").read_text())
+    for feature, spans in zip(features, recorded_spans, strict=True):
+        for key, expected in spans.items():
+            assert getattr(feature, key) == {int(position): value for position, value in expected.items()}
 
 
 def test_recorded_training_windows_of_the_original():
-    folder, settings, examples, features = recorded("squad_train", is_training=True)
+    settings, examples, features = recorded("squad_train", is_training=True)
     assert (len(examples), len(features)) == (settings["examples"], settings["features"])
-    with np.load(folder / "features.npz") as expected:
-        for key in expected.files:
-            np.testing.assert_array_equal([getattr(f, key) for f in features], expected[key], err_msg=key)
+    assert_recorded(features, "squad_train")
 
 
 def test_an_answer_shrinks_to_its_own_pieces(tmp_path):

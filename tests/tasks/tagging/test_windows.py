@@ -6,7 +6,7 @@ import pytest
 
 from official_bert.data.conll import read_conll
 from official_bert.errors import InputError
-from official_bert.tasks.tagging.windows import conll_path, encoded_words, labels_of, predicted_tags
+from official_bert.tasks.tagging.windows import encoded_words, labels_of, predicted_tags
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import shared
@@ -164,15 +164,7 @@ def test_what_cannot_be_used(read, tokenizer):
         encoded_words(source, ["O", "B-z"], 8, tokenizer, document_context=True)
 
 
-def test_files_of_a_folder(tmp_path):
-    (tmp_path / "dev.txt").touch()
-    assert conll_path(str(tmp_path), "dev") == str(tmp_path / "dev.txt")
-    (tmp_path / "dev.conll").touch()
-    assert conll_path(str(tmp_path), "dev") == str(tmp_path / "dev.conll")
-    with pytest.raises(InputError, match=r"has neither train.conll nor train.txt; check --data_dir"):
-        conll_path(str(tmp_path), "train")
-
-
+@pytest.mark.needs_shared("data/wnut17", "data/vocab")
 def test_wnut17_comes_back_whole():
     tokenizer = FullTokenizer(str(shared("data", "vocab", "cased_vocab.txt")), do_lower_case=False)
     source = read_conll(str(shared("data", "wnut17", "dev.conll")))

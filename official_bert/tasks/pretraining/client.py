@@ -1,0 +1,143 @@
+"""The client of a pre-trained model: it answers a text with words for each [MASK], or with vectors without [MASK]."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from official_bert.data.text.ragged import ModelInputs, RaggedRows
+from official_bert.errors import InputError
+from official_bert.features import MASKED_LM_POSITIONS
+from official_bert.options.predict import POOLED, SEQUENCE
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers, pair_encoder, rows_of
+from official_bert.tokenization import FullTokenizer
+
+MASK = "[MASK]"
+MASK_SIGNATURE, TEXT_MASK_SIGNATURE = "serving_masked", "serving_fill_mask"
+
+
+class PretrainingClient(TextClient):
+    """A client for texts or pairs: it answers with words for each [MASK], or with vectors for a text without [MASK]."""
+
+    def __init__(self, model: ServedModel, vectors: str):
+        """Connects the client to an export.
+
+        Args:
+            model: the export.
+            vectors: POOLED for one vector per text, or SEQUENCE for one vector per token.
+        """
+        super().__init__(model, ("text_a", "text_b"), num_required=1)
+        self._vectors = vectors
+        signature = TEXT_MASK_SIGNATURE if model.reads_text else MASK_SIGNATURE
+        self._fills_masks = signature in model.inputs
+        if not model.reads_text:
+            self._tokenizer = _MaskTokenizer(model.tokenizer)
+            self._encode = pair_encoder(self._tokenizer, model.max_seq_length)
+
+    def check(self, texts: Texts):
+        """Refuses a text for which the export has no outputs."""
+        super().check(texts)
+        if any(MASK in text for text in texts):
+            if not self._fills_masks:
+                raise InputError(f"has {MASK}, but the model was exported without a head for masked words")
+        elif self._vectors not in self.model.outputs:
+            raise InputError(
+                f"has no {MASK}, and the model was exported without {self._vectors}; ask for {SEQUENCE}"
+            )
+
+    def answers(self, requests: Sequence[Texts]) -> list[dict]:
+        """Returns `masks` for a text with [MASK]: the `position` among the tokens, `tokens` and their `probabilities`.
+
+        The answer for another text is `pooled_output`, or `tokens` and `sequence_output`.
+        """
+        has_masks = [any(MASK in text for text in texts) for texts in requests]
+        fill, encode = (
+            (self._filled_in_graph, self._encoded_in_graph)
+            if self.model.reads_text
+            else (self._filled, self._encoded)
+        )
+        found = {}
+        for wanted, answers in ((True, fill), (False, encode)):
+            rows = [row for row, has in enumerate(has_masks) if has is wanted]
+            if rows:
+                found |= zip(rows, answers([requests[row] for row in rows]), strict=True)
+        return [found[row] for row in range(len(requests))]
+
+    def _filled(self, requests: Sequence[Texts]) -> list[dict]:
+        """Answers texts with [MASK], with an export of tensors."""
+        inputs = [self._encode(texts) for texts in requests]
+        positions = [
+            [k for k, piece in enumerate(ids) if piece == self._tokenizer.mask_id] for ids, _ in inputs
+        ]
+        encoded = _MaskedInputs(ModelInputs(inputs), RaggedRows(positions))
+        rows = rows_of(self.model.run(encoded, MASK_SIGNATURE))
+        return [
+            {"masks": [_mask(position, row, number) for number, position in enumerate(of_row)]}
+            for of_row, row in zip(positions, rows, strict=True)
+        ]
+
+    def _filled_in_graph(self, requests: Sequence[Texts]) -> list[dict]:
+        """Answers texts with [MASK], with an export of text."""
+        return [
+            {"masks": [_mask(row["positions"][k], row, k) for k in range(row["num_masks"])]}
+            for row in self.model.run_texts(self.texts_by_input(requests), TEXT_MASK_SIGNATURE)
+        ]
+
+    def _encoded(self, requests: Sequence[Texts]) -> list[dict]:
+        """Answers texts without [MASK], with an export of tensors."""
+        inputs = [self._encode(texts) for texts in requests]
+        rows = rows_of(self.model.run(ModelInputs(inputs)))
+        return [
+            self._text(row, self.model.tokenizer.convert_ids_to_tokens(ids))
+            for row, (ids, _) in zip(rows, inputs, strict=True)
+        ]
+
+    def _encoded_in_graph(self, requests: Sequence[Texts]) -> list[dict]:
+        """Answers texts without [MASK], with an export of text."""
+        rows = self.model.run_texts(self.texts_by_input(requests))
+        return [self._text(row, [token.decode() for token in row["tokens"] if token]) for row in rows]
+
+    def _text(self, row: Row, tokens: Sequence[str]) -> dict:
+        if self._vectors == POOLED:
+            return {POOLED: numbers(row[POOLED])}
+        vectors = row[SEQUENCE][: len(tokens)]
+        return {"tokens": tokens, SEQUENCE: [numbers(vector) for vector in vectors]}
+
+
+def _mask(position: int, row: Row, number: int) -> dict:
+    """Makes the answer for one [MASK] of a request."""
+    return {
+        "position": int(position),
+        "tokens": [token.decode() for token in row["top_k_tokens"][number]],
+        "probabilities": numbers(row["top_k_probabilities"][number]),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class _MaskedInputs:
+    """Inputs with the positions of their masked tokens, padded with 0 to the largest number of the set."""
+
+    inputs: ModelInputs
+    positions: RaggedRows
+    lengths: ClassVar[property] = property(lambda self: self.inputs.lengths)
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        most = int(self.positions.lengths.max())
+        return self.inputs.features(rows, length) | {MASKED_LM_POSITIONS: self.positions.padded(rows, most)}
+
+
+class _MaskTokenizer:
+    """A FullTokenizer that keeps [MASK] as one token if the vocabulary contains it."""
+
+    def __init__(self, tokenizer: FullTokenizer):
+        self._tokenizer, self.vocab = tokenizer, tokenizer.vocab
+        self.mask_id = tokenizer.vocab.get(MASK)
+
+    def encode(self, text: str) -> list[int]:
+        if self.mask_id is None:
+            return self._tokenizer.encode(text)
+        first, *others = (self._tokenizer.encode(part) for part in text.split(MASK))
+        return first + [piece for part in others for piece in (self.mask_id, *part)]

@@ -1,0 +1,77 @@
+"""The settings of SQuAD: one object for all functions that make windows of questions or answers of logits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+from official_bert.errors import InputError
+from official_bert.options.squad import AUTO
+
+NO_POSITION = -1e4  # the logit of a position outside a window: finite, and below every logit of a model
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadRules:
+    """The rules that cut questions into windows and choose answers by logits. The fields are named like the flags.
+
+    Attributes:
+        max_seq_length: length of a window with its question and the special tokens, in tokens.
+        doc_stride: distance between the starts of two consecutive windows, in tokens.
+        max_query_length: length to which a question is cut, in tokens.
+        do_lower_case: as for the tokenizer.
+        strip_accents: as for the tokenizer.
+        n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
+            2 the list has a further entry for "no answer".
+        max_answer_length: maximum length of an answer, in tokens.
+        version_2_with_negative: whether a question may have no answer.
+        null_score_diff_threshold: null odds above which the answer is ""; None while it has to be tuned. Only version 2
+            uses it.
+        length_aware_batches: whether batches of a prediction are padded to their longest window. Padding is then
+            excluded from the best start and end positions; in the original it can be among them.
+        verbose_logging: whether to log answers that could not be aligned with the text of the document.
+    """
+
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+    do_lower_case: bool = True
+    strip_accents: bool | None = None
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    version_2_with_negative: bool = False
+    null_score_diff_threshold: float | None = 0.0
+    length_aware_batches: bool = False
+    verbose_logging: bool = False
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Makes the rules of flags, or of the settings of an export; absent values and None stand for the defaults."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        given = {name: settings[name] for name in names if settings.get(name) is not None}
+        threshold = settings.get("null_score_diff_threshold", 0.0)
+        given["null_score_diff_threshold"] = None if threshold in (AUTO, None) else float(threshold)
+        return cls(**given)
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the threshold has to be tuned."""
+        return self.version_2_with_negative and self.null_score_diff_threshold is None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a window has room for a token of the document behind the longest question."""
+        return self.max_seq_length > self.max_query_length + 3
+
+    def check_room(self):
+        """Refuses lengths that leave no room for a document after the longest question.
+
+        Raises:
+            InputError: the message names both flags.
+        """
+        if not self.has_room:
+            raise InputError(
+                f"--max_seq_length={self.max_seq_length}: leaves no room for a document beside --max_query_length="
+                f"{self.max_query_length} question tokens and 3 special tokens; raise it, or lower --max_query_length"
+            )

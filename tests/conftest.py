@@ -1,0 +1,45 @@
+"""Skips the tests that need what is not there: real data in `shared`, optional packages, programs.
+
+A marker says what a test needs; an environment variable that is 1 says that all of that kind must be there, so that
+a test without it runs, and fails. Tests of one module that lack the same are skipped as one, with the reason and the
+command that mends it.
+"""
+
+import collections
+import os
+
+import pytest
+
+from tests import shared
+
+NEEDS = {
+    "needs_shared": ("REQUIRE_SHARED", shared.absent_of_shared),
+    "needs_extra": ("REQUIRE_EXTRAS", shared.absent_extras),
+    "needs_program": ("REQUIRE_PROGRAMS", shared.absent_programs),
+}
+
+
+def absences(item: pytest.Item) -> tuple[str, ...]:
+    """What an item needs and has not, as far as it may be skipped for that."""
+    return tuple(
+        absence
+        for name, (variable, find_absent) in NEEDS.items()
+        if os.environ.get(variable) != "1"
+        for marker in item.iter_markers(name)
+        for absence in find_absent(*marker.args)
+    )
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k have chosen
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]):
+    alike = collections.defaultdict(list)
+    for item in items:
+        if reasons := absences(item):
+            alike[item.path, reasons].append(item)
+    surplus = set()
+    for (_, reasons), (first, *others) in alike.items():
+        count = "1 test needs" if not others else f"{1 + len(others)} tests need"
+        first.add_marker(pytest.mark.skip(f"{count} {' and '.join(dict.fromkeys(reasons))}"))
+        surplus.update(others)
+    config.hook.pytest_deselected(items=list(surplus))
+    items[:] = [item for item in items if item not in surplus]
