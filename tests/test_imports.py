@@ -66,11 +66,6 @@ OF_THE_WHOLE_REPOSITORY = (
     "test_scripts.py",
     "test_skipping.py",
 )
-    "test_imports.py",
-    "test_original_commands.py",
-    "test_package.py",
-    "test_scripts.py",
-)
 
 
 WITH_IMPORTER, LATE, NEVER = "with its importer", "late", "never"
