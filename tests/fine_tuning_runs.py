@@ -108,7 +108,7 @@ def write_choices(path: pathlib.Path, count: int, texts: Texts):
 def write_tags(path: pathlib.Path, count: int, texts: Texts):
     sentences = [
         "".join(
-            f"{word} {('O', 'B-X', 'I-X')[texts.number(3)]}\n" for word in [MARKS[number], *texts.words()]
+            f"{word} {('O', 'B-X', 'I-X')[texts.number(3)]}\n" for word in [MARKS[number], *texts.words(20)]
         )
         for number in range(count)
     ]
@@ -215,11 +215,6 @@ def prepared(folder: pathlib.Path, family: str, **counts: int):
 def run(family: str, options, output_dir: pathlib.Path, **changes):
     """A run of the script with some options changed."""
     FAMILIES[family].run(dataclasses.replace(options, output_dir=str(output_dir), **changes))
-
-
-def evaluating(family: str) -> dict[str, bool]:
-    """The flags that ask for everything that follows training."""
-    return {"do_predict": True} | ({} if family == "squad" else {"do_eval": True})
 
 
 def figures(output_dir: pathlib.Path) -> dict[str, float]:

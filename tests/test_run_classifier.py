@@ -1,16 +1,17 @@
-"""run_classifier.py as a process: the original's evaluations and predictions, and a task of one's own."""
+"""run_classifier.py: the original's evaluations and predictions, one as a process, and a task of one's own."""
 
 import numpy as np
 import pytest
 
+from official_bert.errors import InputError
 from tests import toy
-from tests.scripts import flag_list, run_recorded, run_script
+from tests.scripts import flag_list, run_here, run_recorded, run_script
 from tests.serving.answers import answers_to_records
 
 
-@pytest.mark.parametrize("task", ["CoLA", "MRPC", "MNLI"])
-def test_the_originals_files_are_reproduced(task, tmp_path):
-    _, expected = run_recorded(f"run_classifier_{task}", tmp_path)
+@pytest.mark.parametrize(("task", "run"), [("CoLA", run_script), ("MRPC", run_here), ("MNLI", run_here)])
+def test_the_originals_files_are_reproduced(task, run, tmp_path):
+    _, expected = run_recorded(f"run_classifier_{task}", tmp_path, run)
 
     def figures(path):
         return dict(line.split(" = ") for line in path.read_text().splitlines())
@@ -47,7 +48,7 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
         vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json",
     )  # fmt: skip
     trained = tmp_path / "trained"
-    run_script(
+    run_here(
         "run_classifier.py", *model,
         *flag_list(output_dir=trained, do_train=True, do_eval=True, do_predict=True, num_train_epochs=12,
                    train_batch_size=16, learning_rate=3e-3, random_seed=1, export_dir=tmp_path / "exports"),
@@ -59,7 +60,7 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
 
     # The checkpoint alone is enough to predict, in another folder and at another batch size.
     again = tmp_path / "again"
-    run_script(
+    run_here(
         "run_classifier.py", *model,
         *flag_list(output_dir=again, init_checkpoint=trained, do_predict=True, predict_batch_size=3,
                    length_aware_batches=False),
@@ -79,12 +80,9 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
 
 def test_an_unknown_task_is_named(tmp_path):
     base = toy.make_bert_base_dir(tmp_path / "base")
-    finished = run_script(
-        "run_classifier.py",
-        *flag_list(
-            task_name="sentiment", data_dir=tmp_path, output_dir=tmp_path / "out", do_eval=True,
-            vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json",
-        ),
-        status=1,
+    flags = flag_list(
+        task_name="sentiment", data_dir=tmp_path, output_dir=tmp_path / "out", do_eval=True,
+        vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json",
     )  # fmt: skip
-    assert "Task not found: sentiment; it is one of" in finished.stderr.splitlines()[-1]
+    with pytest.raises(InputError, match="Task not found: sentiment; it is one of"):
+        run_here("run_classifier.py", *flags)

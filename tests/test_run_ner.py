@@ -1,4 +1,4 @@
-"""run_ner.py as a process: entities that can be learnt, long sentences and documents among them."""
+"""run_ner.py: entities that can be learnt by a process, long sentences and documents among them."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,13 @@ import pytest
 from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from official_bert.config import BertConfig
 from official_bert.data.conll import read_conll
+from official_bert.errors import InputError
 from official_bert.metrics.entities import entity_scores
 from official_bert.tasks.tagging.task import TaggingTask
 from official_bert.tasks.tagging.windows import encoded_words, labels_of
 from official_bert.tokenization import FullTokenizer
 from tests import toy
-from tests.scripts import flag_list, run_script
+from tests.scripts import flag_list, run_here, run_script
 from tests.serving.answers import answers
 from tests.shared import minilm, shared
 
@@ -90,7 +91,7 @@ def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
     assert exported_tags(tmp_path / "exports" / "1", words, 24) == tags_of(predicted)
 
     # The checkpoint alone, files by their names, other batches: the labels lie beside it.
-    run_script(
+    run_here(
         "run_ner.py", *model_flags(base),
         *flag_list(dev_file=tmp_path / "dev.conll", test_file=tmp_path / "test.conll", output_dir=again,
                    init_checkpoint=trained, document_context=True, do_eval=True, do_predict=True,
@@ -124,9 +125,9 @@ def test_an_export_tags_real_sentences_as_the_script_does(tmp_path):
         bert_config_file=encoder / "config.json", max_seq_length=128,
     )  # fmt: skip
     predicts = flag_list(test_file=data / "dev.conll", do_predict=True, output_dir=tmp_path / "out")
-    run_script("run_ner.py", *shared_flags, *predicts)
+    run_here("run_ner.py", *shared_flags, *predicts)
     exports = flag_list(task_name="ner", export_dir=tmp_path / "exports")
-    run_script("export_saved_model.py", *shared_flags, *exports)
+    run_here("export_saved_model.py", *shared_flags, *exports)
     tokenizer = FullTokenizer(str(encoder / "vocab.txt"))
     words = encoded_words(read_conll(str(data / "dev.conll")), labels, 128, tokenizer)
     tags = tags_of(read_conll(str(tmp_path / "out" / "predictions.conll")))
@@ -142,5 +143,5 @@ def test_prediction_without_labels_says_what_to_do(tmp_path):
         init_checkpoint=base / "bert_model.ckpt",
         do_predict=True,
     )
-    stderr = run_script("run_ner.py", *model_flags(base), *flags, status=1).stderr
-    assert "no labels.txt beside the checkpoint: give the --output_dir of" in stderr.splitlines()[-1]
+    with pytest.raises(InputError, match=r"no labels\.txt beside the checkpoint: give the --output_dir of"):
+        run_here("run_ner.py", *model_flags(base), *flags)

@@ -1,12 +1,14 @@
-"""run_swag.py as a process: a choice that can be learnt, from SWAG's files and from CODAH's."""
+"""run_swag.py: a choice that can be learnt, from SWAG's files by a process, and what is wrong with CODAH's."""
 
 import csv
+import re
 
 import numpy as np
 import pytest
 
+from official_bert.errors import InputError
 from tests import toy
-from tests.scripts import flag_list, run_script
+from tests.scripts import flag_list, run_here, run_script
 
 FILLERS = ["sat", "on", "mat", "was", "a", "day", "in", "park", "at", "noon"]
 
@@ -62,7 +64,7 @@ def test_a_choice_is_learnt_evaluated_and_predicted(tmp_path):
     assert (first.argmax(1) == labels).mean() > 0.9
 
     # The checkpoint alone, files by their names, other batches.
-    run_script(
+    run_here(
         "run_swag.py", *model_flags(base),
         *flag_list(dev_file=tmp_path / "val.csv", test_file=tmp_path / "test.csv", output_dir=again,
                    init_checkpoint=trained, do_eval=True, do_predict=True, predict_batch_size=7,
@@ -81,7 +83,7 @@ def test_a_search_trains_every_combination_and_predicts_with_the_best(tmp_path):
         data_dir=tmp_path, output_dir=out, do_train=True, do_predict=True, search=True, search_batch_sizes=16,
         search_learning_rates="1e-9,3e-3", search_epochs=8, eval_every_epochs=2, random_seed=1, steps_per_loop=12,
     )  # fmt: skip
-    run_script("run_swag.py", *model_flags(base), *flags)
+    run_here("run_swag.py", *model_flags(base), *flags)
     with (out / "search_results.tsv").open() as file:
         slow, fast = csv.DictReader(file, delimiter="\t")
     assert (slow["run"], slow["best"]) == ("batch16_lr1e-09_epochs8_seed1", "")
@@ -93,7 +95,7 @@ def test_a_search_trains_every_combination_and_predicts_with_the_best(tmp_path):
     assert not list((out / slow["run"]).rglob("model.ckpt-*"))
 
     # The same command again has only the prediction left to do.
-    finished = run_script("run_swag.py", *model_flags(base), *flags)
+    finished = run_here("run_swag.py", *model_flags(base), *flags)
     assert "Running training" not in finished.stderr
 
 
@@ -104,6 +106,6 @@ def test_a_label_that_is_no_choice_is_named(tmp_path):
     flags = flag_list(
         task_name="codah", data_dir=tmp_path, output_dir=tmp_path / "out", do_train=True, train_batch_size=1
     )
-    stderr = run_script("run_swag.py", *model_flags(base), *flags, status=1).stderr
-    last = stderr.splitlines()[-1]
-    assert f"{tmp_path / 'train.tsv'}: line 2: has the label '4', which is none of 0 to 3" in last
+    sentence = f"{tmp_path / 'train.tsv'}: line 2: has the label '4', which is none of 0 to 3"
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        run_here("run_swag.py", *model_flags(base), *flags)

@@ -14,45 +14,59 @@ import pytest
 from official_bert.data.records.framing import read_examples
 from official_bert.modeling import task_models
 from tests import fine_tuning_runs, training_state
-from tests.fine_tuning_runs import FAMILIES, evaluating, figures, mark_of, noted_batches, prepared, run
+from tests.fine_tuning_runs import FAMILIES, figures, mark_of, noted_batches, prepared, run
 from tests.runners.pretraining_run import checkpoint_values, scalars
 
 NO_POSITION = -1e4  # the logit of what a batch has no position for
 PADDED, AWARE = {"length_aware_batches": False}, {"length_aware_batches": True}
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("squad", "original")])
-def test_length_aware_batches_change_no_number(family, tmp_path, monkeypatch):
+@pytest.mark.parametrize("family", ["classification", "choice", "tagging"])
+def test_length_aware_batches_train_the_same_weights(family, tmp_path, monkeypatch):
     # The mask of a tagger's head would depend on the length of the batch.
     monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
     options, drawn = prepared(tmp_path, family), noted_batches(monkeypatch)
     lengths = {}
     for name, batches in (("padded", PADDED), ("aware", AWARE)):
         drawn.clear()
-        run(family, options, tmp_path / name, do_train=True, **evaluating(family), **batches)
+        run(family, options, tmp_path / name, do_train=True, do_eval=True, do_predict=True, **batches)
         lengths[name] = [batch["input_ids"].shape[-1] for batch in drawn]
     assert lengths["padded"] == [fine_tuning_runs.MAX_LENGTH] * 5
     assert min(lengths["aware"]) < fine_tuning_runs.MAX_LENGTH
 
     padded, aware = tmp_path / "padded", tmp_path / "aware"
-    losses = [list(scalars(folder, "loss").values()) for folder in (padded, aware)]
-    assert len(set(losses[0])) == 5
+    losses = [list(scalars(folder, "loss").values()) for folder in (aware, padded)]
+    assert len(set(losses[1])) == 5
     np.testing.assert_allclose(*losses, rtol=1e-5)
     # Biases whose gradient is 0 but for rounding move by the size of that over Adam's epsilon.
     states = [checkpoint_values(folder / "model.ckpt-5") for folder in (aware, padded)]
     training_state.assert_close(*states, weights=1e-4, first_moments=1e-5)
-    expected = figures(padded)
-    assert expected.keys() == figures(aware).keys()
-    for name, value in figures(aware).items():
-        assert value == pytest.approx(expected[name], rel=1e-4), name
-    predictions = [(folder / FAMILIES[family].predictions) for folder in (padded, aware)]
+    assert_same_results(family, aware, padded)
+
+
+@pytest.mark.parametrize("family", ["regression", "multi-label"])
+def test_length_aware_batches_give_the_same_results(family, tmp_path):
+    options = prepared(tmp_path, family)
+    for name, batches in (("padded", PADDED), ("aware", AWARE)):
+        run(family, options, tmp_path / name, do_eval=True, do_predict=True, **batches)
+    assert_same_results(family, tmp_path / "aware", tmp_path / "padded")
+
+
+def assert_same_results(family: str, aware: pathlib.Path, padded: pathlib.Path):
+    """Losses and metrics of the evaluation, and predictions."""
+    found, expected = figures(aware), figures(padded)
+    assert {"eval_loss", "loss"} < found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-4), name
+    predictions = [folder / FAMILIES[family].predictions for folder in (aware, padded)]
     if family == "tagging":
-        assert predictions[0].read_text() == predictions[1].read_text()
-        assert len({line.split()[-1] for line in predictions[0].read_text().splitlines() if line}) > 1
+        found, expected = (path.read_text() for path in predictions)
+        assert found == expected
+        assert len({line.split()[-1] for line in expected.splitlines() if line}) > 1
     else:
-        padded_rows, aware_rows = map(np.loadtxt, predictions)
-        np.testing.assert_allclose(aware_rows, padded_rows, rtol=1e-4, atol=1e-5)
-        assert np.ptp(padded_rows, axis=0).min() > 1e-2
+        found, expected = map(np.loadtxt, predictions)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert np.ptp(expected, axis=0).min() > 1e-2
 
 
 def test_length_aware_predictions_of_squad_rank_no_padding(tmp_path):
@@ -98,7 +112,7 @@ def trained(tmp_path_factory) -> Callable[[str], tuple[pathlib.Path, np.ndarray]
     def train(family):
         folder = tmp_path_factory.mktemp(family)
         options = prepared(folder, family, train=301)
-        given = {"shuffle_buffer_size": 30} if family == "classification" else {}
+        given = {"shuffle_buffer_size": 30} if family == "tagging" else {}
         batches = {"train_batch_size": 20, "num_train_epochs": 2.1, "length_aware_batches": False}
         with pytest.MonkeyPatch.context() as patch:
             drawn = noted_batches(patch)
@@ -138,7 +152,7 @@ def assert_mixed_by_a_buffer(order: list[int], count: int, size: int):
     assert len(set(before_the_end)) == len(before_the_end) > 150
 
 
-@pytest.mark.parametrize(("family", "size"), [("original", 100), ("classification", 30)])
+@pytest.mark.parametrize(("family", "size"), [("original", 100), ("tagging", 30)])
 def test_a_shuffle_buffer_mixes_neighbours(family, size, trained):
     """The original's tasks hold back 100 examples, of which the next is drawn; the other run was given its 30."""
     _, rows = trained(family)
