@@ -30,9 +30,7 @@ LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room
 SINGLE_IMPORTER = {
     "tensorflow_text": "data.text.graph_tokenizer",
     "safetensors": "checkpoints.huggingface",
-    "apache_beam": "data.beam",
     "tensorflow_serving": "serving.warmup",
-    "matplotlib": "data.histogram",
 }
 LIGHT_ROOMS = (
     "config",

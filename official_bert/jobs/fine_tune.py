@@ -153,6 +153,10 @@ def _make_task(options: FineTuningOptions, task_name: str, family: str | None) -
     task = registry.make_task(task_name, settings, family)
     if not isinstance(task, Task):
         raise InputError(f"--task_name={task_name}: is exported only and cannot be fine-tuned")
+    if not getattr(task, "main_metric", None):
+        raise InputError(
+            f"--task_name={task_name}: has no main_metric; name the metric that compares its runs"
+        )
     return task
 
 

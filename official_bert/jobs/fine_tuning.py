@@ -215,7 +215,8 @@ class FineTuning:
         """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes the run's score."""
         reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
         metric = self.task.main_metric
-        self.score = self.score or Score(metric, float(results[metric]))
+        if metric in results:
+            self.score = self.score or Score(metric, float(results[metric]))
 
     def export(self, task_name: str):
         """Exports the model, if --export_dir is given.

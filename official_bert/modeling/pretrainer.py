@@ -1,4 +1,7 @@
-"""The pre-training model: encoder, masked LM head and next-sentence head. Its losses are the objective's."""
+"""The pre-training model: encoder, masked LM head and next-sentence head.
+
+The losses are in tasks/pretraining/objective.py.
+"""
 
 from typing import Any, NamedTuple
 

@@ -26,7 +26,8 @@ class TrainingOptions(DistributionOptions, ConfigOptions):
     learning_rate: float = option(
         5e-5,
         check=NOT_NEGATIVE,
-        help="The learning rate that the warm-up rises to and from which it then falls linearly to 0.",
+        help="The peak of the learning rate: the warm-up rises towards it, and after the warm-up the rate of step g of "
+        "N is the peak times 1 - g/N, as in the original.",
     )
     save_checkpoints_steps: int = option(
         1000, check=POSITIVE, help="The number of updates between two checkpoints."

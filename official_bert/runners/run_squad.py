@@ -192,7 +192,7 @@ class _Prediction:
         """Writes the answers to the questions of --predict_file.
 
         Returns:
-            The scores for eval_results.txt; None for a file without true answers.
+            The scores and the tuned threshold for eval_results.txt; None if there is neither.
         """
         options = self._options
         logging.info("***** Running predictions *****")
@@ -201,10 +201,12 @@ class _Prediction:
         if is_tuned:
             self._tune(encoded, candidates)
         scores = self.task.write_answers(options.output_dir, encoded, candidates)
-        if scores is None or not is_tuned:
+        if not is_tuned:
             return scores
-        scores["null_score_diff_threshold"] = self.task.rules.null_score_diff_threshold
-        return scores if options.threshold_file else scores | self._untuned(encoded, candidates)
+        threshold = {"null_score_diff_threshold": self.task.rules.null_score_diff_threshold}
+        if options.threshold_file:
+            return (scores or {}) | threshold
+        return scores | threshold | self._untuned(encoded, candidates)
 
     def _tune(self, encoded: EncodedQuestions, candidates: Candidates):
         """Sets the threshold that gives the best F1 on --threshold_file, or on the predicted file itself."""

@@ -187,7 +187,10 @@ class Task(ServedTask):
 
     @abc.abstractmethod
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, Any]:
-        """Reads all sets of a name: suffix of the result files -> examples, where "" is the suffix of the first set.
+        """Reads the sets of a name and returns the examples of each by the suffix of its result files.
+
+        Most tasks have one set, whose suffix is "". MNLI has two development sets, "" and "_mm", of which the second
+        writes eval_results_mm.txt.
 
         Reading the training set may define the labels of the task. Test sets are read without labels.
 
@@ -210,7 +213,11 @@ class Task(ServedTask):
         """
 
     def counts(self, examples: Any, encoded: EncodedSet) -> dict[str, int]:
-        """Counts a training set by kind of example, as the log names it; the first kind defines an epoch."""
+        """Counts the examples of a training set; the first count is the length of an epoch.
+
+        Returns:
+            Counts by a prefix for the log, which writes "Num <prefix>examples = <count>"; a prefix ends in a blank.
+        """
         return {"": len(encoded.lengths)}
 
     def record(self, encoded: EncodedSet, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:

@@ -124,7 +124,7 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
         ("collections:OrderedDict", "is neither a DataProcessor nor a Task of official_bert/tasks/base.py"),
         (
             "made_up_package.tasks:Unfinished",
-            "lacks encode, losses, metrics, outputs, read, serving_outputs, wei",
+            "lacks encode, losses, metrics, outputs, read, serving_outputs, weights",
         ),
     ],
 )

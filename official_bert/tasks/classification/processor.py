@@ -18,7 +18,8 @@ class DataProcessor:
     """Reads the examples of a task and names its metrics.
 
     Attributes:
-        metrics: names of the metrics, in the order of the results file.
+        metrics: names of the metrics, keys of the tables at the top of tasks/classification/task.py; "precision" brings
+            the precision, recall and F1 of each label.
         main_metric: the metric by which checkpoints are chosen.
         is_regression: whether labels are scores; then `get_labels` returns None.
         is_multi_label: whether an example has a tuple of any number of labels.

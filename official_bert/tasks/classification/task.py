@@ -30,14 +30,15 @@ from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.tasks.clients import ServedModel
 
-_SINGLE_LABEL = {
+# The metrics that a processor can name, as functions of targets and predictions.
+_LABEL_METRICS = {
     "accuracy": classification.accuracy,
     "f1": classification.f1,
     "matthews": classification.matthews,
 }
-_SCORES = {"pearson": regression.pearson, "spearman": regression.spearman}
+_SCORE_METRICS = {"pearson": regression.pearson, "spearman": regression.spearman}
+_METRICS_OF_EACH_LABEL = ("precision", "recall", "f1")  # "precision" brings all three, for each label
 LIKELY = 0.5  # the model predicts those of several labels whose probability exceeds this
-_PER_LABEL = "precision"  # a processor with this metric gets the scores of each label
 
 
 class ClassificationTask(Task):
@@ -59,12 +60,18 @@ class ClassificationTask(Task):
             glue_submission_dir: folder for predictions in the format of GLUE's site; None for none.
 
         Raises:
-            InputError: the weights or the submission do not fit the task.
+            InputError: the processor names an unknown metric, or the weights or the submission do not fit the task.
         """
         self.processor, self._submission_dir = processor, glue_submission_dir
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
         self.shuffle_buffer_size = processor.shuffle_buffer_size
+        known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_METRICS_OF_EACH_LABEL}
+        if unknown := [name for name in (*processor.metrics, processor.main_metric) if name not in known]:
+            raise InputError(
+                f"{type(processor).__name__}: names the metric {unknown[0]}, which is none of "
+                f"{', '.join(sorted(known))}; correct it"
+            )
         if class_weights and (processor.is_regression or processor.is_multi_label):
             raise InputError("--class_weights: only for tasks with one label an example")
         self.class_weights = class_weights
@@ -176,9 +183,9 @@ class ClassificationTask(Task):
         """Returns the processor's metrics under keys of the original's form, such as `eval_accuracy`."""
         processor, targets, predictions = self.processor, encoded.label_ids, self.predictions(outputs)
         scores = {}
-        if _PER_LABEL in processor.metrics:
+        if "precision" in processor.metrics:
             scores |= classification.per_label(targets, predictions, self.labels)
-        table = _SCORES if processor.is_regression else _SINGLE_LABEL
+        table = _SCORE_METRICS if processor.is_regression else _LABEL_METRICS
         for name in processor.metrics:
             if name not in scores:
                 scores |= table[name](targets, predictions)

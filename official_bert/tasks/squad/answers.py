@@ -1,6 +1,8 @@
 """Chooses answers by start and end logits, by the original's rules, and writes its three files of answers.
 
 In: questions, their windows and the logits of each window. Out: n-best lists, null odds and predictions.
+`rank_answers` holds the rules of the n-best list; in_graph.py finds the best answer by the same rules inside a graph,
+for exports of text.
 """
 
 import itertools

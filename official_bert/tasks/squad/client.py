@@ -36,8 +36,8 @@ class SquadClient(TextClient):
             return
         if rules.is_tuned:
             raise InputError(
-                "--null_score_diff_threshold: must be given, the model was exported by a run that was to tune it; "
-                "the number is in that run's eval_results.txt"
+                "--null_score_diff_threshold: must be given, the model was exported before the number was tuned; "
+                "run_squad.py with --do_predict tunes it and writes it into eval_results.txt"
             )
         if not rules.has_room:
             raise InputError(

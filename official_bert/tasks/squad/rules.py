@@ -47,7 +47,10 @@ class SquadRules:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the rules of flags, or of the settings of an export; absent values and None stand for the defaults."""
+        """Makes the rules of flags, or of the settings of an export.
+
+        Absent values and None stand for the defaults, except that a threshold of None or "auto" has to be tuned.
+        """
         names = [field.name for field in dataclasses.fields(cls)]
         given = {name: settings[name] for name in names if settings.get(name) is not None}
         threshold = settings.get("null_score_diff_threshold", 0.0)

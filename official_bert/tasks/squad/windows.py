@@ -1,7 +1,8 @@
 """Cuts questions and their documents into windows, the input sequences of the model.
 
 In: `SquadExample`s and a tokenizer. Out: `InputFeatures`, one for each window. Their values are arrays: a window of
-384 tokens takes a fifth of the memory of lists and dictionaries.
+384 tokens takes a fifth of the memory of lists and dictionaries. `document_windows` of data/text/graph_inputs.py makes
+the same windows inside a graph, for exports of text.
 """
 
 import itertools
