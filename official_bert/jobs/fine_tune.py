@@ -102,7 +102,8 @@ def fine_tune(
     # All files are read before training, so that a bad file does not stop the run after training.
     sets = RunSets(options, task, tokenizer)
     check_labels(options, task.labels)
-    if options.do_eval and not (sets.suffixes("dev") or options.do_predict):
+    needs_labels = options.evaluates_during_training or (options.do_eval and not options.do_predict)
+    if needs_labels and not sets.suffixes(options.development_set):
         raise InputError(
             f"--do_eval: {options.data_dir} has no labels of {task_name} to evaluate with; give --do_predict"
         )

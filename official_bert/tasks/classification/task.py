@@ -65,7 +65,8 @@ class ClassificationTask(Task):
         self.processor, self._submission_dir = processor, glue_submission_dir
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
-        self.shuffle_buffer_size = processor.shuffle_buffer_size
+        # Not inherited: a user's subclass of an original processor is no task of the original.
+        self.shuffle_buffer_size = vars(type(processor)).get("shuffle_buffer_size", 0)
         known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_METRICS_OF_EACH_LABEL}
         if unknown := [name for name in (*processor.metrics, processor.main_metric) if name not in known]:
             raise InputError(
@@ -95,7 +96,10 @@ class ClassificationTask(Task):
                 f"--glue_submission_dir: {settings['task_name']} is no task of GLUE; leave the flag out"
             )
         weights = _class_weights(settings.get("class_weights"))
-        return cls(variant.from_settings(settings), weights, submission_dir)
+        # A user's subclass of one of our processors is called without arguments, as any class of theirs.
+        makes_itself = "from_settings" in vars(variant)
+        processor = variant.from_settings(settings) if makes_itself else variant()
+        return cls(processor, weights, submission_dir)
 
     @property
     def labels(self) -> list[str] | None:

@@ -23,7 +23,13 @@ from official_bert.modeling.losses import cross_entropy
 from official_bert.tasks.base import LABELS_FILE, DataFiles, Settings, Task
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.tagging.client import TaggingClient
-from official_bert.tasks.tagging.windows import EncodedWords, encoded_words, labels_of, predicted_tags
+from official_bert.tasks.tagging.windows import (
+    EncodedWords,
+    check_words,
+    encoded_words,
+    labels_of,
+    predicted_tags,
+)
 
 _FILE_ENDINGS = (".conll", ".txt")
 
@@ -80,6 +86,7 @@ class TaggingTask(Task):
         source = read_conll(data_files.path(set_name, names), set_name != "test")
         if set_name == "train":
             self.labels = labels_of(source.sentences)
+        check_words(source, self.labels, self._document_context)
         return {"": source}
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedSentences:
@@ -96,7 +103,8 @@ class TaggingTask(Task):
     def _known_labels(self) -> Sequence[str]:
         if self.labels is None:
             raise InputError(
-                f"no {LABELS_FILE} beside the checkpoint: give the --output_dir of a training run as --init_checkpoint"
+                f"no {LABELS_FILE} beside the checkpoint: give the --output_dir of a training run as "
+                "--init_checkpoint, or in export_saved_model.py --labels"
             )
         return self.labels
 

@@ -110,11 +110,7 @@ def encoded_words(
     Raises:
         InputError: a tag is unknown, or the file has no -DOCSTART- lines, which document context needs.
     """
-    if document_context and not source.has_documents:
-        raise InputError(
-            f"{source.path}: has no -DOCSTART- line, which --document_context needs; put one before each document "
-            "or leave the flag off"
-        )
+    check_words(source, labels, document_context)
     by_document = [sentence.document if document_context else sentence.line for sentence in source.sentences]
     numbers = {label: number for number, label in enumerate(labels)}
     windows = []
@@ -123,15 +119,35 @@ def encoded_words(
     ):
         sentences = [sentence for _, sentence in group]
         targets = [
-            1 + _label_id(source.path, sentence, k, numbers)
+            1 + (numbers[tag] if sentence.tags else 0)
             for sentence in sentences
-            for k in range(len(sentence.columns))
+            for tag in sentence.tags or sentence.columns
         ]
         windows += _windows(sentences, np.array(targets, np.int32), max_seq_length, tokenizer)
     return EncodedWords(
         inputs=ModelInputs((window.ids, len(window.ids)) for window in windows),
         targets=RaggedRows(window.targets for window in windows),
     )
+
+
+def check_words(source: ConllFile, labels: Sequence[str], document_context: bool = False):
+    """Refuses a file that cannot be cut into windows.
+
+    Raises:
+        InputError: a tag is unknown, or the file has no -DOCSTART- lines, which document context needs.
+    """
+    if document_context and not source.has_documents:
+        raise InputError(
+            f"{source.path}: has no -DOCSTART- line, which --document_context needs; put one before each document "
+            "or leave the flag off"
+        )
+    for sentence in source.sentences:
+        for word, tag in enumerate(sentence.tags or ()):
+            if tag not in labels:
+                raise InputError(
+                    f"{source.path}: line {sentence.line + word}: has the tag {sentence.columns[word][-1]!r}, which "
+                    f"the training file lacks; its tags are {', '.join(labels)}"
+                )
 
 
 def predicted_tags(
@@ -189,16 +205,3 @@ def _with_context(start: int, end: int, length: int, room: int) -> tuple[int, in
     left = min(start, max(spare // 2, spare - (length - end)))
     right = min(length - end, spare - left)
     return start - left, end + right
-
-
-def _label_id(path: str, sentence: Sentence, word: int, numbers: dict[str, int]) -> int:
-    """Returns the label id of a word, 0 if the file was read without tags."""
-    if sentence.tags is None:
-        return 0
-    tag = sentence.tags[word]
-    if tag not in numbers:
-        raise InputError(
-            f"{path}: line {sentence.line + word}: has the tag {sentence.columns[word][-1]!r}, which the training "
-            f"file lacks; its tags are {', '.join(numbers)}"
-        )
-    return numbers[tag]
