@@ -38,9 +38,9 @@ def test_baselines_are_counted_over_real_predictions(quickstart, tmp_path, monke
 
 def test_a_model_must_have_twice_the_accuracy_of_the_baseline(quickstart):
     baseline = quickstart.Baselines(10, "the", masked_lm_accuracy=0.0625, next_sentence_accuracy=0.5)
-    quickstart.demand_learning({"masked_lm_accuracy": 0.125}, baseline)
-    with pytest.raises(SystemExit, match="does not reach 2 times the accuracy of guessing 'the'"):
-        quickstart.demand_learning({"masked_lm_accuracy": 0.1249}, baseline)
+    quickstart.check_learning({"masked_lm_accuracy": 0.125}, baseline)
+    with pytest.raises(SystemExit, match="does not reach 2 times the accuracy of always predicting 'the'"):
+        quickstart.check_learning({"masked_lm_accuracy": 0.1249}, baseline)
 
 
 def test_a_command_that_fails_ends_the_quickstart_with_its_status(quickstart, capsys):

@@ -14,6 +14,7 @@ from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptim
 from official_bert.tasks.base import TaskObjective
 from official_bert.tasks.classification.glue import MnliProcessor
 from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.training.loop import compiled_steps
 from official_bert.training.step import TrainingStep
@@ -31,7 +32,7 @@ CONFIG = BertConfig.from_json_file(str(GOLDEN / "model_gelu" / "bert_config.json
 
 def classifier():
     folder = GOLDEN / "head_classifier"
-    task = ClassificationTask(MnliProcessor(), MnliProcessor().get_labels())
+    task = ClassificationTask(MnliProcessor())
     model = BertClassifier(CONFIG, 3)
     load_checkpoint(model, str(folder / "model.ckpt"))
     batch = dict(np.load(folder / "inputs.npz"))
@@ -43,7 +44,7 @@ def train(task, model, batch, settings):
     weights = {
         name: variable.value
         for name, variable in named_variables(model).items()
-        if not name.startswith(task.untrained)
+        if not name.startswith(tuple(task.unused_weights))
     }
     optimizer = AdamWeightDecayOptimizer(
         WarmupLinearDecay(settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"]),
@@ -100,10 +101,11 @@ def test_the_classifiers_dropout_is_its_own():
 
 def test_spans_are_the_originals():
     folder = GOLDEN / "head_squad"
-    task, model = SquadTask(), BertSpans(CONFIG)
+    batch, expected = dict(np.load(folder / "inputs.npz")), np.load(folder / "outputs.npz")
+    rules = SquadRules(max_seq_length=batch["input_ids"].shape[1])
+    task, model = SquadTask(rules), BertSpans(CONFIG)
     report = load_checkpoint(model, str(folder / "model.ckpt"))
     assert not report.missing
-    batch, expected = dict(np.load(folder / "inputs.npz")), np.load(folder / "outputs.npz")
     outputs = task.outputs(model, batch)
     for name in ("start_logits", "end_logits"):
         assert largest_difference(outputs[name], expected[name]) <= OUTPUTS, name

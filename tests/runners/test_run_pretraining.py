@@ -139,7 +139,7 @@ def test_the_same_seed_gives_the_same_run(base, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"do_train": False}, "--do_train and --do_eval"),
+        ({"do_train": False}, "nothing to do: give --do_train or --do_eval"),
         ({"input_file": "absent-*.tfrecord"}, "--input_file: no file matches 'absent-"),
         ({"eval_input_file": "absent", "do_eval": True}, "--eval_input_file: no file matches"),
         ({"bert_config_file": "absent.json"}, "absent.json"),
