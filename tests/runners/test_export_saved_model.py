@@ -18,7 +18,7 @@ from tests.serving import c_runner, exported
 from tests.serving.answers import TOLERANCE, assert_same, call
 from tests.serving.exported import KINDS, TAGS, Exported, batch, expected, export_options, make_checkpoint
 
-SHAPES = [(1, 9), (7, 9), (1, 128), (7, 384)]
+SHAPES = [(1, 9), (7, 9), (7, 128), (1, 384)]
 
 
 @pytest.fixture(scope="module", params=KINDS)
