@@ -5,6 +5,7 @@ TensorFlow. Models with the in-graph tokenizer read raw text wherever TensorFlow
 """
 
 import os
+import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -103,7 +104,7 @@ class TextTokenizer(tf.Module):
 
     Args:
         tokenizer: the tokenizer whose rules and vocabulary are used; the vocabulary must have [UNK].
-        folder: the folder in which vocab.txt is written; the file must exist until the model is saved.
+        folder: the folder below which vocab.txt is written; the file must exist until the model is saved.
     """
 
     def __init__(self, tokenizer: FullTokenizer, folder: str):
@@ -115,12 +116,12 @@ class TextTokenizer(tf.Module):
         self._unknown_id = tokenizer.vocab[self._unknown]
         self._mask_id = tokenizer.vocab.get("[MASK]")
         self._classes = character_classes(basic)
-        path = os.path.join(folder, "vocab.txt")
+        # TensorFlow shares a process's tables by the path of their file, so every table gets a path of its own.
+        path = os.path.join(tempfile.mkdtemp(dir=folder), "vocab.txt")
         write_vocabulary(tokenizer.vocab, path)
-        self._vocabulary = tf.saved_model.Asset(path)
         whole_line, line_number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
         self._table = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(self._vocabulary, tf.string, whole_line, tf.int64, line_number),
+            tf.lookup.TextFileInitializer(path, tf.string, whole_line, tf.int64, line_number),
             default_value=self._unknown_id,
         )
         self._wordpiece = tensorflow_text.WordpieceTokenizer(

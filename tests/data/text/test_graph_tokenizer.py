@@ -86,6 +86,13 @@ def test_all_recorded_texts_get_the_ids_of_the_whole_vocabulary(name, tmp_path):
     assert real_pair(name, tmp_path).differing([record["text"] for record in records]) == []
 
 
+def test_each_tokenizer_of_a_process_has_its_own_vocabulary(tmp_path):
+    """Also after an earlier one is gone, and when all of them write into one folder."""
+    for pieces in (["[UNK]", "cat", "mat"], ["mat", "[UNK]", "cat"]) * 3:
+        full = FullTokenizer(write_lines(tmp_path, pieces))
+        assert Pair(full, tmp_path).differing(["cat mat dog"]) == []
+
+
 def test_corners(pair):
     assert pair.differing(["", " ", "\u0301", *(text for text, _, _ in CORNERS)]) == []
 
@@ -187,12 +194,11 @@ def test_a_vocabulary_without_mask_is_named_when_one_is_asked_for(pair):
 
 def test_a_vocabulary_with_repeated_and_blank_lines(tmp_path):
     lines = ["[UNK]", "the", "", "##n", "the", "x\u2028y", "\u2028", "a\rb", " a ", "##nn", "a b"]
-    source = tmp_path / "source"
-    source.mkdir()
-    pair = Pair(FullTokenizer(write_lines(source, lines)), tmp_path)
+    pair = Pair(FullTokenizer(write_lines(tmp_path, lines)), tmp_path)
     assert pair.full.encode("The an ann the a b") == [4, 8, 3, 8, 9, 4, 8, 0]
     assert pair.differing(["The an then ann annn x\u2028y b ab a b", ""]) == []
-    written = (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    (path,) = tmp_path.glob("*/vocab.txt")
+    written = path.read_text(encoding="utf-8").split("\n")
     # The last "the" has its id; "x\u2028y", "a\rb" and "a b" can be no word.
     assert written == [
         "[UNK]", "[line 1]", "[line 2]", "##n", "the", "[line 5]", "[line 6]", "[line 7]", "a", "##nn", "[line 10]", "",
