@@ -194,7 +194,7 @@ def test_a_damaged_record_is_named(tmp_path, suffix, damage):
     bad.write_bytes(content)
     files = [good, str(bad)]
     with pytest.raises(InputError, match=rf"bad.tfrecord{suffix}: record \d+ \(from 0\) is damaged"):
-        consume(training_dataset(files, FEATURES, 50, 0, LIMITS), 40, files)
+        consume(training_dataset(files, FEATURES, 50, 0, LIMITS), 4000, files)
 
 
 def test_a_missing_field_is_named(tmp_path):
