@@ -43,7 +43,7 @@ def run(main, options_class):
     Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
     """
     read = define(options_class)
-    app.run(lambda _: _answer_for_input(main, read), flags_parser=parse)
+    app.run(lambda _: answer_for_input(main, read), flags_parser=parse)
 
 
 def define(options_class):
@@ -118,7 +118,7 @@ class _OwnLines(std_logging.Filter):
         return record.levelno >= std_logging.WARNING or _PACKAGE in record.pathname
 
 
-def _answer_for_input(main, read):
+def answer_for_input(main, read):
     """Calls `main`; an error that the user can fix ends in one sentence and status 1, defects keep their traceback.
 
     SIGTERM unwinds the stack like Ctrl-C, so that unfinished files are deleted. After either signal the process exits

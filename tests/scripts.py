@@ -1,5 +1,6 @@
 """Runs the command-line scripts as processes, as a user does, or in this process, which has loaded TensorFlow."""
 
+import contextlib
 import functools
 import importlib
 import io
@@ -8,6 +9,7 @@ import logging as std_logging
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import typing
@@ -52,24 +54,67 @@ def run_here(script: str, *arguments: str) -> Finished:
 
     Its errors are raised instead of ending in a sentence and an exit status.
     """
+    log = io.StringIO()
+    with _defined(script, log) as (main, read):
+        flags.parse([script, *map(str, arguments)])
+        main(read())
+    return Finished(log.getvalue())
+
+
+class Ended(typing.NamedTuple):
+    """The end of a run in this process: its exit status, its last sentence (empty after a success) and its log."""
+
+    status: int
+    sentence: str
+    log: str
+
+
+def end_of(script: str, *arguments: str) -> Ended:
+    """Runs `script` of the repository root in this process to its end, as `flags.run` does for a process.
+
+    Errors that are no input errors are raised: a process would print a traceback.
+    """
+    log, handler, name = io.StringIO(), signal.getsignal(signal.SIGTERM), sys.argv[0]
+    sys.argv[0] = script
+    try:
+        with _defined(script, log) as (main, read):
+            flags.parse([script, *map(str, arguments)])
+            flags.answer_for_input(main, read)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            return Ended(1, end.code, log.getvalue())
+        return Ended(end.code or 0, "", log.getvalue())
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        sys.argv[0] = name
+    return Ended(0, "", log.getvalue())
+
+
+@contextlib.contextmanager
+def _defined(script: str, log: io.StringIO):
+    """Defines the flags of a script and collects what it logs; afterwards both are as before.
+
+    Yields:
+        The script's function `main`, and the function that reads its options from parsed flags.
+    """
     main = importlib.import_module(script.removesuffix(".py")).main
     (options_class,) = typing.get_type_hints(main).values()
-    others, verbosity, log = set(FLAGS), logging.get_verbosity(), io.StringIO()
+    others, verbosity = set(FLAGS), logging.get_verbosity()
     handler = std_logging.StreamHandler(log)
-    logger = logging.get_absl_logger()
+    logger, own = logging.get_absl_logger(), logging.get_absl_handler()
+    filters = list(own.filters)
     try:
         read = flags.define(options_class)
-        flags.parse([script, *map(str, arguments)])
         logging.set_verbosity(logging.INFO)
         logger.addHandler(handler)
-        main(read())
+        yield main, read
     finally:
         logger.removeHandler(handler)
+        own.filters[:] = filters
         logging.set_verbosity(verbosity)
         for name in set(FLAGS) - others:
             delattr(FLAGS, name)
         FLAGS.unparse_flags()
-    return Finished(log.getvalue())
 
 
 def flag_list(**flags) -> list[str]:

@@ -1,0 +1,124 @@
+"""Hostile command lines as rows of tables, and the promise that every script keeps for them.
+
+A row makes its files in a folder of its own, beside a copy of good ones, and runs a script in this process. The script
+must end with status 1 and one sentence, or succeed with a warning; it changes no file that was there and leaves no file
+that the row does not name.
+"""
+
+import fnmatch
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from tests import toy
+from tests.fine_tuning_runs import FAMILIES, Texts
+from tests.scripts import end_of
+
+# The text of the one-sentence corpus of the good files: two documents.
+CORPUS = (
+    "The cat sat on the mat.\nIt was a sunny day.\n\nThe train was late.\nThe driver was in the park.\n" * 4
+)
+
+
+class Row(NamedTuple):
+    """A hostile run.
+
+    Attributes:
+        name: the name of the test.
+        script: the script of the repository root.
+        make: makes the files of the row in a folder, which holds the good files, and returns the flags.
+        says: parts of the one sentence with which the run ends; empty for a run that succeeds.
+        warns: parts of the log.
+        leaves: globs of the files, relative to the folder, that the run may add or, where they begin with "~", change.
+    """
+
+    name: str
+    script: str
+    make: Callable[[pathlib.Path], list[str]]
+    says: tuple[str, ...] = ()
+    warns: tuple[str, ...] = ()
+    leaves: tuple[str, ...] = ()
+
+
+def table(rows: list[Row]):
+    """Parametrizes a test with the rows of a table, whose names must differ."""
+    assert len({row.name for row in rows}) == len(rows)
+    return pytest.mark.parametrize("row", rows, ids=lambda row: row.name)
+
+
+def check(row: Row, folder: pathlib.Path):
+    """Runs a row in a folder with the good files and asserts its end."""
+    arguments = row.make(folder)
+    before = contents(folder)
+    ended = end_of(row.script, *arguments)
+    after = contents(folder)
+
+    if row.says:
+        assert ended.status == 1, f"ended with {ended.status}: {ended.sentence or ended.log[-2000:]}"
+        assert "\n" not in ended.sentence.strip()
+        assert "Traceback" not in ended.sentence
+    else:
+        assert ended.status == 0, ended.sentence
+    for part in row.says:
+        assert part in ended.sentence
+    for part in row.warns:
+        assert part in ended.log
+    added = [name for name in after if name not in before]
+    changed = [name for name in before if after.get(name) != before[name]]
+    surplus = [name for name in added if not any(fnmatch.fnmatch(name, glob) for glob in row.leaves)]
+    surplus += [
+        f"~{name}" for name in changed if not any(fnmatch.fnmatch(f"~{name}", glob) for glob in row.leaves)
+    ]
+    assert surplus == []
+
+
+def contents(folder: pathlib.Path) -> dict[str, str]:
+    """Returns the digest of every file below a folder; of a link, the path that it holds."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"link to {os.readlink(path)}"
+        elif path.is_file():
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def write_good_files(folder: pathlib.Path):
+    """Writes a model (vocab.txt, bert_config.json, bert_model.ckpt), corpus.txt and a training set of every family.
+
+    The sets are folders named as in tests/fine_tuning_runs.py: classification/train.tsv, tagging/train.conll, ...
+    """
+    toy.make_bert_base_dir(folder, num_hidden_layers=1)
+    toy.write_text(folder, CORPUS, "corpus.txt")
+    for name, family in FAMILIES.items():
+        (folder / name).mkdir()
+        for seed, set_name in enumerate(("train", "dev", "test")):
+            family.write(folder / name / set_name, 4, Texts(seed))
+
+
+def model_flags(folder: pathlib.Path, **flags) -> list[str]:
+    """Returns the flags of the good model, updated with `flags`; None leaves a flag out."""
+    given = {
+        "vocab_file": folder / "vocab.txt",
+        "bert_config_file": folder / "bert_config.json",
+        "init_checkpoint": folder / "bert_model.ckpt",
+        **flags,
+    }
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]
+
+
+def edit_json(path: pathlib.Path, **changes):
+    """Changes fields of a JSON file; None removes a field."""
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+
+
+def copy_good_files(source: pathlib.Path, target: pathlib.Path):
+    shutil.copytree(source, target, dirs_exist_ok=True)
