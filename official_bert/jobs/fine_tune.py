@@ -16,7 +16,7 @@ from official_bert import files
 from official_bert.data.records.encoded_sets import write_encoded_set
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
-from official_bert.jobs.fine_tuning import FineTuning, Score, check_training_flags
+from official_bert.jobs.fine_tuning import FineTuning, Score, check_run, check_training_flags
 from official_bert.jobs.labels import check_labels, read_labels, write_labels
 from official_bert.jobs.model_files import read_model_files
 from official_bert.jobs.search import search
@@ -64,6 +64,11 @@ class RunSets:
                 )
         return self._encoded[key]
 
+    def forget(self, set_name: str):
+        """Frees the memory of an encoded set that the run does not need any more."""
+        for suffix in self._examples[set_name]:
+            self._encoded.pop((set_name, suffix), None)
+
 
 def fine_tune(
     options: FineTuningOptions,
@@ -98,6 +103,7 @@ def fine_tune(
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options)
     task = _make_task(options, task_name, family)
+    check_run(options, task, config)
     files.make_folder(options.output_dir)
     # All files are read before training, so that a bad file does not stop the run after training.
     sets = RunSets(options, task, tokenizer)
@@ -105,15 +111,17 @@ def fine_tune(
     needs_labels = options.evaluates_during_training or (options.do_eval and not options.do_predict)
     if needs_labels and not sets.suffixes(options.development_set):
         raise InputError(
-            f"--do_eval: {options.data_dir} has no labels of {task_name} to evaluate with; give --do_predict"
+            f"--do_eval: {options.data_dir or task_name} has no labels to evaluate with; give --do_predict"
         )
 
-    train_set = sets.encoded("train") if options.do_train else None
+    if options.do_train:
+        sets.encoded("train")  # which counts the examples
     fine_tuning = FineTuning(options, config, strategy, task, sets.counts, script)
-    if train_set is not None:
+    if options.do_train:
         if task.labels is not None:
             write_labels(options, task.labels)
-        fine_tuning.train(train_set, dev_set=lambda: sets.encoded(options.development_set))
+        fine_tuning.train(sets.encoded("train"), dev_set=lambda: sets.encoded(options.development_set))
+        sets.forget("train")
     if options.do_eval:
         for suffix in sets.suffixes("dev"):
             fine_tuning.evaluate(sets.encoded("dev", suffix), options.eval_batch_size, suffix)

@@ -16,7 +16,8 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import files
-from official_bert.checkpoints import BEST_FOLDER, named_variables
+from official_bert.checkpoints import BEST_FOLDER, named_variables, open_checkpoint
+from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
@@ -97,10 +98,8 @@ class FineTuning:
             script: the name of the script, for the run record.
 
         Raises:
-            InputError: flags contradict each other, the examples are too few for a single step, or a checkpoint does
-                not fit.
+            InputError: the examples are too few for a single step, or a checkpoint does not fit.
         """
-        _check_export(options, task)
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
         self._counts, num_train_examples = counts, next(iter(counts.values()), 0)
         on_tpu = distribution.is_tpu(strategy)
@@ -250,8 +249,20 @@ class FineTuning:
         }
 
 
+def check_run(options: FineTuningOptions, task: Task, config: BertConfig):
+    """Refuses, before any set is read, what would fail later: the export, the frozen layers, the checkpoint's path.
+
+    Raises:
+        InputError: a flag cannot be used.
+    """
+    frozen_weights(options, config)
+    if options.init_checkpoint and not latest_checkpoint(options.output_dir):
+        open_checkpoint(options.init_checkpoint)
+    _check_export(options, task)
+
+
 def _check_export(options: FineTuningOptions, task: Task):
-    """Refuses, before training, an export that would fail after training."""
+    """Refuses an export that would fail after training, and makes its folder."""
     if not options.export_dir:
         if options.export_text:
             raise InputError("--export_text: only goes with --export_dir, the folder of the export")

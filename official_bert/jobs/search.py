@@ -27,8 +27,6 @@ from official_bert.training.memory import forget_models
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
 _BEST_MARK = "*"
-_OF_PREDICTION = ("do_predict", "predict_batch_size", "test_file", "glue_submission_dir")
-_MADE_ANEW = ("*.tf_record", "*logits.npz")  # large files that a run can make again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +92,7 @@ def search(
     files.make_folder(options.output_dir)
     _check_same_flags(options)
     scores = _read_results(options.output_dir)
-    _drop_checkpoints(options.output_dir, scores)  # those that a kill left
+    _drop_large_files(options, scores)  # those that a kill left
     for number, trial in enumerate(trials, start=1):
         if trial in scores:
             continue
@@ -108,7 +106,7 @@ def search(
             raise InputError("--search: the dev set has no labels to compare runs by; give one that has")
         scores[trial] = score
         _write_results(options.output_dir, scores)
-        _drop_checkpoints(options.output_dir, scores)
+        _drop_large_files(options, scores)
         forget_models()
     best = _best(scores)
     if not scores[best].metric:
@@ -143,7 +141,7 @@ def _check_same_flags(options: FineTuningOptions):
     shared = {
         name: value
         for name, value in dataclasses.asdict(options).items()
-        if name not in own and name not in ("output_dir", "do_train", "do_eval", *_OF_PREDICTION)
+        if name not in own and name not in ("output_dir", "do_train", "do_eval", *options.prediction_flags)
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
@@ -189,11 +187,12 @@ def _best(scores: Mapping[Trial, Score]) -> Trial:
     return max(scores, key=rank)
 
 
-def _drop_checkpoints(output_dir: str, scores: Mapping[Trial, Score]):
+def _drop_large_files(options: FineTuningOptions, scores: Mapping[Trial, Score]):
+    """Deletes the checkpoints and other large files of all finished runs but the best."""
     best = _best(scores) if scores else None
     for trial in scores.keys() - {best}:
-        folder = os.path.join(output_dir, trial.folder)
-        for pattern in _MADE_ANEW:
+        folder = os.path.join(options.output_dir, trial.folder)
+        for pattern in options.large_files:
             for path in files.matching(os.path.join(folder, pattern)):
                 files.remove(path)
         for checkpoint_folder in with_best(folder):

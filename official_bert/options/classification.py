@@ -1,6 +1,7 @@
 """The options of a classification run. Every field is a flag of run_classifier.py."""
 
 import dataclasses
+from typing import ClassVar
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, option
 from official_bert.options.fine_tuning import FineTuningOptions
@@ -9,10 +10,12 @@ from official_bert.options.tsv import TsvOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationOptions(FineTuningOptions, TsvOptions):
+    prediction_flags: ClassVar[tuple[str, ...]] = (*FineTuningOptions.prediction_flags, "glue_submission_dir")
+
     data_dir: str = option(help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv.")
     task_name: str = option(
         help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX or XNLI, in any case and without "
-        "hyphens if you like; tsv for files of your own; or module:Class for a DataProcessor of your own."
+        "hyphens if you like; tsv for files of your own; or module:Class for a DataProcessor or a Task of your own."
     )
     max_seq_length: int = option(
         128,

@@ -23,10 +23,14 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions, SearchOptions):
     Attributes:
         scoring_flags: flags with which a run evaluates after training and does nothing else, for a search.
         development_set: the set that evaluations during training read.
+        prediction_flags: flags that only change predictions; a search that is continued may change them.
+        large_files: globs of the large files in output_dir that a run can make again.
     """
 
     scoring_flags: ClassVar[Mapping[str, bool]] = {"do_eval": True, "do_predict": False}
     development_set: ClassVar[str] = "dev"
+    prediction_flags: ClassVar[tuple[str, ...]] = ("do_predict", "predict_batch_size", "test_file")
+    large_files: ClassVar[tuple[str, ...]] = ("*.tf_record",)
 
     do_predict: bool = option(
         False, help="Write the predictions for the test set, or in run_squad.py for --predict_file."

@@ -23,6 +23,7 @@ class SquadOptions(FineTuningOptions):
     # The script has no evaluation of its own: the answers to --predict_file are scored if it has the true ones.
     scoring_flags: ClassVar[Mapping[str, bool]] = {"do_predict": True}
     development_set: ClassVar[str] = "test"
+    large_files: ClassVar[tuple[str, ...]] = (*FineTuningOptions.large_files, "*logits.npz")
     data_dir: ClassVar[None] = None
     do_eval: ClassVar[bool] = False
 

@@ -24,6 +24,7 @@ from official_bert.training.prediction import predict
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 _OF_PREDICTOR = ("model_dir", "batch_size")  # all other options are settings of the client
+_NOT_RECORDED = ("vectors",)  # settings of a client that an export does not record
 
 
 class Predictor:
@@ -61,8 +62,7 @@ class Predictor:
         }
         model = LoadedModel(model_dir)
         served = _ServedModel(model, batch_size)
-        if served.reads_text:
-            _refuse_recorded(given, model)
+        _check_settings(given, model)
         self.path, self._batch_size = model.path, batch_size
         task_class = registry.task_class(model.record.family)
         self._client = task_class.client(served, model.record.settings | {"labels": model.labels} | given)
@@ -96,10 +96,15 @@ class Predictor:
         self._client.check(texts)
 
 
-def _refuse_recorded(given: Mapping[str, Any], model: LoadedModel):
-    """Refuses changes of settings that are fixed in the graph of an export of text."""
-    for name in given:
-        if name in model.record.settings:
+def _check_settings(given: Mapping[str, Any], model: LoadedModel):
+    """Refuses settings that the task of a model does not have, and changes of what the graph of an export fixes."""
+    record = model.record
+    for name in given.keys() - _NOT_RECORDED:
+        if name not in record.settings:
+            raise InputError(
+                f"--{name}: {model.path}, a model of {record.task_name}, has no such setting; leave it out"
+            )
+        if record.settings["export_text"]:
             raise InputError(
                 f"--{name}: {model.path} reads text itself, with what it was exported with; export it anew to change it"
             )

@@ -81,7 +81,7 @@ def check_text_export(task: ServedTask):
     Raises:
         InputError: the task does not answer text, or tensorflow_text is missing.
     """
-    if not task.text_inputs:
+    if not task.text_inputs or type(task).serving_text is ServedTask.serving_text:
         raise InputError(
             "--export_text: the task does not say what it answers to text; give it text_inputs and the method "
             "serving_text of tasks/base.py, or leave the flag off"

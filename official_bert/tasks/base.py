@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 ORIGINAL_BUFFER_SIZE = 100  # the size of the original's shuffle buffer, in examples
 LABELS_FILE = "labels.txt"  # in the order of the outputs; beside a checkpoint and in an export
 
+_TEXT_OR_PAIR = ([[None]], [[None], [None]])  # shapes of the inputs that the default client serves
+
 # Values by flag name: the flags of a script, or the settings that an export has recorded. The extra key
 # `checkpoint_labels` holds the labels of the checkpoint that a run starts from, None if they are unknown.
 Settings = Mapping[str, Any]
@@ -74,7 +76,8 @@ class ServedTask(abc.ABC):
     """A task whose model can be exported: the methods that export_saved_model.py, Predictor and predict.py use.
 
     Attributes:
-        labels: the labels in the order of the model's outputs; None if the task has none, or while they are unknown.
+        labels: the labels in the order of the model's outputs; None if the task has none, or while they are unknown. A
+            task may raise InputError instead while they are unknown.
         num_choices: number of texts or pairs of each example, whose features are [B, choices, S]; None for tasks whose
             features are [B, S].
         unused_weights: name prefixes of the weights that no output reads; they receive no gradient.
@@ -158,6 +161,8 @@ class ServedTask(abc.ABC):
     def client(cls, model: ServedModel, settings: Settings) -> Client:
         """Returns the client with which predict.py and Predictor send requests to an export of this task.
 
+        The default client serves tasks whose `text_inputs` is an attribute of the class and names one text or two.
+
         Args:
             model: the export.
             settings: the settings that the export has recorded, updated with the flags of predict.py; they include
@@ -166,7 +171,13 @@ class ServedTask(abc.ABC):
         Raises:
             InputError: the export cannot be used with these settings.
         """
-        return TextClient(model, tuple(cls.text_inputs))
+        inputs = cls.text_inputs
+        if not isinstance(inputs, Mapping) or [list(shape) for shape in inputs.values()] not in _TEXT_OR_PAIR:
+            raise InputError(
+                f"{cls.__name__}: its text_inputs do not name one text or two, as the default client needs; give the "
+                "class the method client of tasks/base.py"
+            )
+        return TextClient(model, tuple(inputs))
 
 
 class Task(ServedTask):

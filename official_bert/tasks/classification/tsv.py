@@ -73,8 +73,12 @@ class TsvProcessor(DataProcessor):
         A script without these flags exports a model without knowing whether it was trained on pairs, so it accepts
         both.
         """
-        is_regression = settings.get("regression", False)
-        learnt = None if is_regression else settings.get("checkpoint_labels")
+        is_regression, learnt = settings.get("regression", False), settings.get("checkpoint_labels")
+        if is_regression and learnt:
+            raise InputError(
+                f"--regression: the checkpoint was trained on labels ({', '.join(learnt)}), as labels.txt beside it "
+                "says; leave the flag out"
+            )
         processor = cls(
             settings.get("text_a_column", "0"),
             settings.get("text_b_column"),
