@@ -4,14 +4,15 @@ The second part of the page is a task of a new kind in one file outside the pack
 evaluation, prediction, a search, both exports and predict.py, on one and on two replicas.
 """
 
-import concurrent.futures
 import csv
 import importlib
 import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
+import string
 import subprocess
 import sys
 from typing import NamedTuple
@@ -21,6 +22,7 @@ import pytest
 
 from official_bert.metrics.regression import spearman
 from tests import toy
+from tests.scripts import run_here
 from tests.serving.answers import answers, answers_to_records
 from tests.shared import ROOT
 
@@ -89,7 +91,10 @@ def write_data(folder: pathlib.Path):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-    """Where a reader has done all that the document says, outside the repository."""
+    """Where a reader has done all that the document says, outside the repository.
+
+    Commands of scripts that an earlier command has run as a process run in this process, except on two replicas.
+    """
     folder = tmp_path_factory.mktemp("reader")
     model = toy.make_bert_base_dir(folder / "model")
     (folder / "tickets.py").write_text(TICKETS)
@@ -99,7 +104,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     places = {"REPOSITORY": str(ROOT), "BERT_BASE_DIR": str(model), "PATH": f"{python}:{os.environ['PATH']}"}
 
     def run(commands: str):
-        return subprocess.run(
+        finished = subprocess.run(
             ["sh", "-euc", commands],
             cwd=folder,
             env=os.environ | places,
@@ -107,6 +112,15 @@ def folder(tmp_path_factory) -> pathlib.Path:
             text=True,
             check=False,
         )
+        assert finished.returncode == 0, finished.stderr
+
+    def run_in_this_process(command: str):
+        path, python, script, *flags = shlex.split(string.Template(command).substitute(places))
+        assert (path, python, pathlib.Path(script).parent) == ("PYTHONPATH=.", "python", ROOT)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            patch.syspath_prepend(folder)
+            run_here(pathlib.Path(script).name, *flags)
 
     tickets, highlights, on_two, search = (
         command.rstrip() + FOR_THE_TOY for command in (RUN_TICKETS, RUN, RUN_ON_TWO, SEARCH)
@@ -115,11 +129,13 @@ def folder(tmp_path_factory) -> pathlib.Path:
     # predict.py finds no tickets.py: it runs elsewhere.
     ask_tickets = ASK_TICKETS.replace("tickets_export", f"{folder}/tickets_export").rstrip()
     ask_tickets = f"(cd / && {ask_tickets}) > answer_to_a_ticket.json"
-    first = f"{tickets}\n{ask_tickets}\n{search}"
-    second = f"{highlights}\n{EXPORT_TEXT}\n{ASK}\n{on_two}"
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        for finished in pool.map(run, [first, second]):
-            assert finished.returncode == 0, finished.stderr
+    run(f"{tickets}\n{ask_tickets}\n{on_two}")
+    for command in (highlights, search, EXPORT_TEXT):
+        run_in_this_process(command)
+    write_questions, *ask_both = ASK.replace("\\\n", "").splitlines()
+    run(write_questions)
+    for command in ask_both:
+        run_in_this_process(command)
     return folder
 
 

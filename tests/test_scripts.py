@@ -101,11 +101,10 @@ def test_importing_every_script_defines_no_flag_and_loads_no_tensorflow():
 def test_unknown_flags_warn_and_the_run_goes_on(tmp_path):
     absent = tmp_path / "absent.json"
     stderr = run_script(
-        "run_pretraining.py",
-        f"--bert_config_file={absent}",
+        "create_pretraining_data.py",
+        f"--vocab_file={absent}",
         f"--input_file={absent}",
-        f"--output_dir={tmp_path / 'out'}",
-        "--do_train",
+        f"--output_file={tmp_path / 'out'}",
         "--do_lower=False",
         status=1,
     ).stderr

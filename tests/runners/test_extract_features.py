@@ -12,7 +12,7 @@ from official_bert.modeling import BertConfig, BertModel
 from official_bert.options.extraction import ExtractionOptions
 from official_bert.runners import extract_features
 from tests import toy
-from tests.scripts import flag_list, run_recorded, run_script
+from tests.scripts import end_of, flag_list, run_recorded, run_script
 from tests.shared import ROOT
 
 SCRIPT = "extract_features.py"
@@ -188,8 +188,9 @@ def test_the_cores_of_a_tpu_share_each_batch(options):
 def test_wrong_input_ends_in_a_sentence_and_leaves_nothing(options, tmp_path):
     (tmp_path / "text.txt").write_text("")
     flags = {name: value for name, value in dataclasses.asdict(options).items() if value is not None}
-    finished = run_script(SCRIPT, *flag_list(**flags), status=1)
-    assert finished.stderr.splitlines()[-1].endswith("text.txt: is empty; give it one example a line")
+    ended = end_of(SCRIPT, *flag_list(**flags))
+    assert ended.status == 1
+    assert ended.sentence.endswith("text.txt: is empty; give it one example a line")
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
