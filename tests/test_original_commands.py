@@ -1,4 +1,4 @@
-"""The original README's fine-tuning commands on a toy model and toy data, the first of each script as a process.
+"""The original README's fine-tuning commands on a toy model and toy data, in this process.
 
 As they stand there but for the TPU flags, which are left off; `/tmp` and `gs://some_bucket` become a fresh folder.
 """
@@ -15,7 +15,7 @@ import pytest
 from official_bert.metrics.squad import evaluate_v1, evaluate_v2
 from official_bert.tasks.squad.examples import read_gold_answers
 from tests import toy
-from tests.scripts import run_here, run_script
+from tests.scripts import run_here
 
 _SQUAD = """python run_squad.py \
   --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
@@ -73,12 +73,12 @@ def places(tmp_path_factory):
     }
 
 
-def run(name: str, places: dict, fresh, run_command=run_here, **variables):
+def run(name: str, places: dict, fresh, **variables):
     """Runs a command of the table in the folder `fresh`; returns its output folder and its log."""
     line = re.sub("=(/tmp|gs://some_bucket)/", f"={fresh}/", COMMANDS[name])
     _, script, *flags = shlex.split(string.Template(line).substitute(places, **variables))
     (output_dir,) = [flag.partition("=")[2] for flag in flags if flag.startswith("--output_dir=")]
-    return pathlib.Path(output_dir), run_command(script, *flags).stderr
+    return pathlib.Path(output_dir), run_here(script, *flags).stderr
 
 
 def figures(folder):
@@ -140,7 +140,7 @@ def write_squad(path, version, count, seed):
 
 
 def test_mrpc(places, tmp_path):
-    trained, _ = run("MRPC", places, tmp_path, run_script)
+    trained, _ = run("MRPC", places, tmp_path)
     results = figures(trained)
     assert results["global_step"] == 6  # 70 / 32 * 3 = 6.56
     assert 11 * results["eval_accuracy"] == pytest.approx(round(11 * results["eval_accuracy"]), abs=1e-5)
@@ -175,7 +175,7 @@ def test_xnli(places, tmp_path):
     [("Base", 4), ("Large", 2)],  # 26 / 12 * 2 = 4.33; 26 / 24 * 2 = 2.17
 )
 def test_squad_1(model, num_steps, places, tmp_path):
-    folder, log = run(f"SQuAD 1.1, {model}", places, tmp_path, run_script if model == "Base" else run_here)
+    folder, log = run(f"SQuAD 1.1, {model}", places, tmp_path)
     names = {path.name for path in folder.iterdir()}
     assert {
         "train.tf_record",

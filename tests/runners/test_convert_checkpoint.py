@@ -35,7 +35,7 @@ def converted(strip_optimizer: bool = False, **options):
     convert_checkpoint.run(ConversionOptions(strip_optimizer=strip_optimizer, **texts))
 
 
-def test_to_hugging_face_and_back_as_processes(tmp_path, trained):
+def test_to_hugging_face_as_a_process_and_back(tmp_path, trained):
     folder, weights = trained
     there, back = tmp_path / "there", tmp_path / "back"
     run_script(
@@ -44,9 +44,7 @@ def test_to_hugging_face_and_back_as_processes(tmp_path, trained):
     )
     assert sorted(os.listdir(there)) == ["config.json", "model.safetensors", "vocab.txt"]
     assert json.loads((there / "config.json").read_text())["hidden_act"] == "gelu_new"
-    run_script(
-        "convert_checkpoint.py", *flag_list(input_checkpoint=there, output_dir=back, output_format="tf1")
-    )
+    converted(input_checkpoint=there, output_dir=back, output_format="tf1")
     assert sorted(os.listdir(back)) == [
         "bert_config.json",
         "bert_model.ckpt.data-00000-of-00001",
