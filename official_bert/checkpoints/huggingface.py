@@ -20,6 +20,7 @@ WEIGHTS_FILE = "model.safetensors"
 SHARDS_FILE = "model.safetensors.index.json"
 PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 CONFIG_FILE = "config.json"
+_FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
 class HuggingFaceCheckpoint:
@@ -30,6 +31,8 @@ class HuggingFaceCheckpoint:
         folder: the folder that contains the weights.
         shapes: TF1 name -> shape as a tuple of ints, sorted by name. A tensor whose name the table of names does not
             contain keeps its own name.
+        dtypes: TF1 name -> name of the type; a type that is none of float16, bfloat16, float32 and float64 keeps the
+            name of the format.
     """
 
     def __init__(self, path: str):
@@ -56,6 +59,7 @@ class HuggingFaceCheckpoint:
             if not names.is_redundant(name):
                 entry = names.from_huggingface(name) or names.Entry(name, name)
                 self._entries[entry.tf1] = entry._replace(huggingface=name)
+        self.dtypes = {name: self._dtype(entry) for name, entry in self._entries.items()}
         self._check_tied()
         self.shapes = {name: self._shape(self._entries[name]) for name in sorted(self._entries)}
 
@@ -70,6 +74,10 @@ class HuggingFaceCheckpoint:
         is_short_float = tensor.dtype.itemsize == 2 and tensor.dtype.kind not in "iu"
         return tensor.astype(np.float32) if is_short_float else tensor
 
+    def _dtype(self, entry: names.Entry) -> str:
+        stored = self._tensors[entry.huggingface].get_slice(entry.huggingface).get_dtype()
+        return _FLOATS.get(stored, stored)
+
     def _shape(self, entry: names.Entry) -> tuple[int, ...]:
         shape = tuple(self._tensors[entry.huggingface].get_slice(entry.huggingface).get_shape())
         return shape[::-1] if entry.transposed else shape
@@ -77,7 +85,9 @@ class HuggingFaceCheckpoint:
     def _check_tied(self):
         words = self._entries.get("bert/embeddings/word_embeddings")
         for name in filter(names.is_tied_table, self._tensors):
-            if words and not np.array_equal(self._tensor(name), self._tensor(words.huggingface)):
+            # Types that numpy lacks are refused where the weights are read.
+            comparable = words and self.dtypes[words.tf1] in _FLOATS.values()
+            if comparable and not np.array_equal(self._tensor(name), self._tensor(words.huggingface)):
                 raise InputError(
                     f"{self.path}: {name} differs from {words.huggingface}; only models that share the word "
                     "embeddings with the output layer can be loaded"

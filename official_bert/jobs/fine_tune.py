@@ -12,11 +12,11 @@ from typing import Any
 
 from absl import logging
 
-from official_bert import files
 from official_bert.data.records.encoded_sets import write_encoded_set
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_training_flags
+from official_bert.jobs.folder_lock import locked
 from official_bert.jobs.labels import check_labels, read_labels, write_labels
 from official_bert.jobs.model_files import read_model_files
 from official_bert.jobs.search import search
@@ -98,29 +98,29 @@ def fine_tune(
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options)
     task = _make_task(options, task_name, family)
-    files.make_folder(options.output_dir)
-    # All files are read before training, so that a bad file does not stop the run after training.
-    sets = RunSets(options, task, tokenizer)
-    check_labels(options, task.labels)
-    needs_labels = options.evaluates_during_training or (options.do_eval and not options.do_predict)
-    if needs_labels and not sets.suffixes(options.development_set):
-        raise InputError(
-            f"--do_eval: {options.data_dir} has no labels of {task_name} to evaluate with; give --do_predict"
-        )
+    with locked(options.output_dir):
+        # All files are read before training, so that a bad file does not stop the run after training.
+        sets = RunSets(options, task, tokenizer)
+        check_labels(options, task.labels)
+        needs_labels = options.evaluates_during_training or (options.do_eval and not options.do_predict)
+        if needs_labels and not sets.suffixes(options.development_set):
+            raise InputError(
+                f"--do_eval: {options.data_dir} has no labels of {task_name} to evaluate with; give --do_predict"
+            )
 
-    train_set = sets.encoded("train") if options.do_train else None
-    fine_tuning = FineTuning(options, config, strategy, task, sets.counts, script)
-    if train_set is not None:
-        if task.labels is not None:
-            write_labels(options, task.labels)
-        fine_tuning.train(train_set, dev_set=lambda: sets.encoded(options.development_set))
-    if options.do_eval:
-        for suffix in sets.suffixes("dev"):
-            fine_tuning.evaluate(sets.encoded("dev", suffix), options.eval_batch_size, suffix)
-    if options.do_predict:
-        (predict or predict_test_sets)(fine_tuning, sets)
-    fine_tuning.export(task_name)
-    return fine_tuning.score
+        train_set = sets.encoded("train") if options.do_train else None
+        fine_tuning = FineTuning(options, config, strategy, task, sets.counts, script)
+        if train_set is not None:
+            if task.labels is not None:
+                write_labels(options, task.labels)
+            fine_tuning.train(train_set, dev_set=lambda: sets.encoded(options.development_set))
+        if options.do_eval:
+            for suffix in sets.suffixes("dev"):
+                fine_tuning.evaluate(sets.encoded("dev", suffix), options.eval_batch_size, suffix)
+        if options.do_predict:
+            (predict or predict_test_sets)(fine_tuning, sets)
+        fine_tuning.export(task_name)
+        return fine_tuning.score
 
 
 def predict_test_sets(fine_tuning: FineTuning, sets: RunSets):

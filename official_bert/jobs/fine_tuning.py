@@ -116,10 +116,12 @@ class FineTuning:
         self.job = TrainingJob(
             options,
             strategy,
+            config,
             lambda: task.build_model(config, use_one_hot_embeddings=on_tpu),
             max(self._num_train_steps, 1),
             int(self._num_train_steps * options.warmup_proportion),
-            frozen=(*task.unused_weights, *frozen_weights(options, config)),
+            frozen=frozen_weights(options, config),
+            unused=task.unused_weights,
         )
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
         self.score: Score | None = None
@@ -157,7 +159,7 @@ class FineTuning:
             pad_to_longest=self._pads_to_longest and not task.loss_reads_padding,
         )
         evaluation = self._periodic_evaluation(dev_set)
-        job.train(self.config, objective, batches, objective.progress, evaluation)
+        job.train(objective, batches, objective.progress, evaluation)
         if evaluation:
             self._best.restore()
 
