@@ -20,6 +20,10 @@ WEIGHTS_FILE = "model.safetensors"
 SHARDS_FILE = "model.safetensors.index.json"
 PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 CONFIG_FILE = "config.json"
+LINEAR_HEAD = "output_weights"
+SEQUENCE_CLASSIFICATION = "BertForSequenceClassification"
+TOKEN_CLASSIFICATION = "BertForTokenClassification"
+MULTIPLE_CHOICE = "BertForMultipleChoice"
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
@@ -105,13 +109,20 @@ def is_huggingface(path: str) -> bool:
     return is_weights_file(path) or any(files.exists(os.path.join(path, name)) for name in candidates)
 
 
-def write(folder: str, tensors: dict[str, np.ndarray], config: BertConfig):
+def write(
+    folder: str,
+    tensors: dict[str, np.ndarray],
+    config: BertConfig,
+    linear_class: str = SEQUENCE_CLASSIFICATION,
+):
     """Writes config.json and model.safetensors.
 
     Args:
         folder: an existing folder.
         tensors: arrays by TF1 name; the table of names must contain each name.
         config: the configuration of the model.
+        linear_class: the class of a model with the head `output_weights`, whose shape is the same for texts, tokens
+            and choices.
     """
     entries = [names.to_huggingface(name) for name in tensors]
     heads = [entry.tf1 for entry in entries if not entry.tf1.startswith("bert/")]
@@ -123,8 +134,9 @@ def write(folder: str, tensors: dict[str, np.ndarray], config: BertConfig):
         tensor = tensor.T if entry.transposed else tensor
         renamed[entry.huggingface.removeprefix(prefix)] = np.ascontiguousarray(tensor)
 
-    fields = config.to_huggingface_dict() | {"architectures": [_architecture(heads)]}
-    if "output_bias" in heads:
+    architecture = _architecture(heads, linear_class)
+    fields = config.to_huggingface_dict() | {"architectures": [architecture]}
+    if architecture in (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION):
         labels = [f"LABEL_{i}" for i in range(len(tensors["output_bias"]))]
         fields["id2label"] = {str(i): label for i, label in enumerate(labels)}
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
@@ -134,7 +146,7 @@ def write(folder: str, tensors: dict[str, np.ndarray], config: BertConfig):
         file.write(safetensors.numpy.save(renamed, metadata={"format": "pt"}))
 
 
-def _architecture(heads: list[str]) -> str:
+def _architecture(heads: list[str], linear_class: str) -> str:
     """Returns the name of the transformers class that has these heads."""
     if "cls/seq_relationship/output_weights" in heads:
         return "BertForPreTraining"
@@ -142,7 +154,7 @@ def _architecture(heads: list[str]) -> str:
         return "BertForMaskedLM"
     if "cls/squad/output_weights" in heads:
         return "BertForQuestionAnswering"
-    return "BertForSequenceClassification" if "output_weights" in heads else "BertModel"
+    return linear_class if LINEAR_HEAD in heads else "BertModel"
 
 
 def _weight_files(path: str) -> list[str]:

@@ -20,8 +20,8 @@ class CheckpointManager:
 
         input.ckpt-<step>-<worker>   the input position and the seed: the objects that `save` receives
         model.ckpt-<step>            the weights, the Adam slots and `global_step`
-        checkpoint                   the list of checkpoints; then `save` deletes those beyond `keep_max`, and takes them
-                                     off the list last, so that the next save deletes what a kill left of them
+        checkpoint                   the list of checkpoints; then `save` deletes those beyond `keep_max` and, last,
+                                     takes them off the list, so that the next save deletes what a kill left
     """
 
     def __init__(self, output_dir: str, variables: dict, keep_max: int = 5, worker: int = 0):

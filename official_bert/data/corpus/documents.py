@@ -6,9 +6,13 @@ TensorFlow.
 """
 
 import collections
-import concurrent.futures
+import concurrent.futures.process
 import dataclasses
 import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -125,12 +129,19 @@ def _encode_blocks(
         initargs=(tokenizer,),
     ) as pool:
         pending = collections.deque()
-        for block in blocks:
-            pending.append(pool.submit(_encode_in_worker, block))
-            if len(pending) > 2 * num_workers:
+        try:
+            for block in blocks:
+                pending.append(pool.submit(_encode_in_worker, block))
+                if len(pending) > 2 * num_workers:
+                    yield pending.popleft().result()
+            while pending:
                 yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        except concurrent.futures.process.BrokenProcessPool:
+            raise InputError(
+                f"--num_workers={num_workers}: a worker process was killed, maybe for want of memory; give fewer"
+            ) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLines:
@@ -150,7 +161,15 @@ def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLine
 
 def _start_worker(tokenizer: FullTokenizer):
     global _worker_tokenizer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to every process; the parent answers it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker_tokenizer = tokenizer
+
+
+def _end_with_parent():
+    """Ends this process when its parent has ended, also by a kill: no end of file would reach its queue."""
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
 
 
 def _encode_in_worker(lines: list[str]) -> EncodedLines:
