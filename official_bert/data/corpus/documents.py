@@ -15,6 +15,7 @@ import signal
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing import resource_tracker
 
 import numpy as np
 
@@ -131,7 +132,7 @@ def _encode_blocks(
         pending = collections.deque()
         try:
             for block in blocks:
-                pending.append(pool.submit(_encode_in_worker, block))
+                pending.append(_submitted(pool, block))
                 if len(pending) > 2 * num_workers:
                     yield pending.popleft().result()
             while pending:
@@ -142,6 +143,19 @@ def _encode_blocks(
             ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _submitted(pool: concurrent.futures.Executor, block: list[str]) -> concurrent.futures.Future:
+    """Gives a block to the workers, which start here on demand.
+
+    A worker inherits the blocked Ctrl-C, so it cannot answer it with a traceback before it ignores it.
+    """
+    resource_tracker.ensure_running()  # when it starts, it unblocks the signal
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(_encode_in_worker, block)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLines:
