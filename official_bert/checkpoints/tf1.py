@@ -97,7 +97,9 @@ def replacing(prefix: str):
         for name in parts:
             _gfile.rename(f"{folder}/{name}", prefix + name.removeprefix("part"), overwrite=True)
     except tf.errors.OpError as error:
-        raise InputError(f"{prefix}: cannot be written ({_brief(error)})") from error
+        raise InputError(
+            f"{prefix}: cannot be written ({_brief(error)}); make room or name another folder"
+        ) from error
     finally:
         with contextlib.suppress(tf.errors.OpError):
             _remove_folder(folder)

@@ -51,7 +51,7 @@ def _lock(path: str) -> int | None:
             lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise InputError(
-                f"{os.path.dirname(path)}: cannot be written to ({error.strerror}); name another folder"
+                f"{os.path.dirname(path)}: cannot be written ({error.strerror}); make room or name another folder"
             ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -194,12 +194,13 @@ class TrainingJob:
                 save=save,
                 evaluation=evaluation,
             )
-        except (KeyboardInterrupt, SystemExit):  # SIGTERM
-            logging.warning(
-                "Stopped after step %d; %s is saved, and the same command goes on from it",
-                self.global_step,
-                self.manager.latest,
-            )
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C or SIGTERM
+                logging.warning(
+                    "Stopped after step %d; %s is saved, and the same command goes on from it",
+                    self.global_step,
+                    self.manager.latest,
+                )
             raise
 
     def _resume(self, batches: Batches):

@@ -97,6 +97,14 @@ def _moved_elsewhere(folder: pathlib.Path):
     (folder / "out" / "checkpoint").write_text(state)
 
 
+def _without_best(folder: pathlib.Path) -> list[str]:
+    write_output_dir(folder, with_head(tensors_of(folder), 3), STEPS)
+    (folder / "out" / "labels.txt").write_text("a\nb\nc\n")
+    (folder / "out" / "eval_history.jsonl").write_text('{"step": 2, "eval_accuracy": 0.5}\n')
+    tf1.write(str(folder / "out" / "best" / "model.ckpt-2"), {"global_step": np.int64(2)})
+    return classification(folder, "--do_predict")
+
+
 _held_locks = []
 
 
@@ -196,6 +204,12 @@ RESUMING = [
         flags=("--do_eval",),
         warns=("process 1 of host gone ended without removing it; the lock is taken over",),
         leaves=("out/*",),
+    ),
+    Row(
+        "the list of the best checkpoint is lost, and the newest one would be taken for it",
+        "run_classifier.py",
+        _without_best,
+        ("out/best: the best checkpoint of", "eval_history.jsonl is gone; put it back"),
     ),
     Row(
         "another process works in the folder of a classifier",
