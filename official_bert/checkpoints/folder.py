@@ -53,16 +53,20 @@ def find_prefix(path: str) -> str | None:
     return os.path.join(path, found[0]) if found else None
 
 
-def checkpoint_paths(folder: str) -> list[str]:
-    """Returns the existing prefixes that a folder's `checkpoint` file lists, oldest first, the current one last.
+def listed_paths(folder: str) -> list[str]:
+    """Returns the prefixes in a folder that its `checkpoint` file lists, oldest first, the current one last.
 
     Only names count, not folders: the file of a folder that was moved or copied may hold paths into another one.
 
     Raises:
         InputError: the `checkpoint` file is damaged.
     """
-    paths = (os.path.join(folder, os.path.basename(path)) for path in _listed(folder))
-    return [path for path in paths if _gfile.exists(f"{path}.index")]
+    return [os.path.join(folder, os.path.basename(path)) for path in _listed(folder)]
+
+
+def checkpoint_paths(folder: str) -> list[str]:
+    """Returns those of `listed_paths` that exist."""
+    return [path for path in listed_paths(folder) if _gfile.exists(f"{path}.index")]
 
 
 def latest_checkpoint(folder: str) -> str | None:

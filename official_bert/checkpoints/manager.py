@@ -81,9 +81,14 @@ class CheckpointManager:
         logging.info("Saved checkpoint %s", prefix)
 
     def remove_leftovers(self):
-        """Deletes what a killed run left in the folder: parts of checkpoints, and checkpoints beyond `keep_max`."""
+        """Deletes what a killed run left in the folder: parts of checkpoints, and checkpoints beyond `keep_max`.
+
+        A checkpoint of whose deletion the kill left a part is still on the list.
+        """
         folder.remove_leftovers(self.output_dir)
-        self._drop_old(folder.checkpoint_paths(self.output_dir))
+        listed = folder.listed_paths(self.output_dir)
+        if listed and self.latest == listed[-1]:  # else an older one is needed
+            self._drop_old(listed)
 
     def _drop_old(self, listed: list[str]):
         dropped = listed[: -self.keep_max] if self.keep_max else []

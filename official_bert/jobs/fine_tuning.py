@@ -168,6 +168,7 @@ class FineTuning:
             pad_to_longest=self._pads_to_longest and not task.loss_reads_padding,
         )
         evaluation = self._periodic_evaluation(dev_set)
+        self._best.remove_leftovers()
         job.train(objective, batches, objective.progress, evaluation)
         if evaluation:
             self._best.restore()
