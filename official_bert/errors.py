@@ -10,4 +10,4 @@ class InputError(ValueError):
 
 
 class Diverged(InputError):
-    """The training loss became infinite or not a number; a hyperparameter search goes on with its next trial."""
+    """The loss or the weights became infinite, not a number or absurdly large; a search goes on with its next trial."""

@@ -3,10 +3,13 @@
 In: a folder, or a path that may be one. Out: prefixes of the checkpoints that are there.
 """
 
+import functools
 import json
 import os
+import re
 
 import tensorflow as tf
+from absl import logging
 
 from official_bert import files
 from official_bert.errors import InputError
@@ -14,6 +17,11 @@ from official_bert.errors import InputError
 BEST_FOLDER = "best"  # the subfolder of an output_dir with the checkpoint that had the best metric
 STATE_FILE = "checkpoint"
 INPUT_PREFIX = "input.ckpt-"
+# What belongs to no whole checkpoint: an unfinished one, an unfinished list, or files of a step without a checkpoint.
+_PART = re.compile(
+    r"(model|input)\.ckpt-\d+(-\d+)?\.writing|\.?checkpoint\.tmp-.*"
+    r"|model\.ckpt-(?P<model_step>\d+)\.data-.*|input\.ckpt-(?P<input_step>\d+)-\d+\.(index|data-.*)"
+)
 _gfile = tf.io.gfile
 
 
@@ -45,15 +53,100 @@ def find_prefix(path: str) -> str | None:
     return os.path.join(path, found[0]) if found else None
 
 
-def checkpoint_paths(folder: str) -> list[str]:
-    """Returns the existing prefixes that a folder's `checkpoint` file lists, oldest first, the current one last.
+def listed_paths(folder: str) -> list[str]:
+    """Returns the prefixes in a folder that its `checkpoint` file lists, oldest first, the current one last.
 
-    The file of a folder that was moved or copied may hold absolute paths into another folder. The function therefore
-    prefers a checkpoint of the same name in this folder.
+    Only names count, not folders: the file of a folder that was moved or copied may hold paths into another one.
 
     Raises:
         InputError: the `checkpoint` file is damaged.
     """
+    return [os.path.join(folder, os.path.basename(path)) for path in _listed(folder)]
+
+
+def checkpoint_paths(folder: str) -> list[str]:
+    """Returns those of `listed_paths` that exist."""
+    return [path for path in listed_paths(folder) if _gfile.exists(f"{path}.index")]
+
+
+def latest_checkpoint(folder: str) -> str | None:
+    """Returns the prefix of the newest checkpoint in the folder's `checkpoint` file, or None.
+
+    If the newest one is not there, an older one is, and a warning says so.
+
+    Raises:
+        InputError: the `checkpoint` file is damaged, or names a checkpoint of another folder.
+    """
+    listed, found = _listed(folder), checkpoint_paths(folder)
+    if not listed:
+        return None
+    state_file, current = os.path.join(folder, STATE_FILE), listed[-1]
+    if found and os.path.basename(found[-1]) == os.path.basename(current):
+        return found[-1]
+    if _gfile.exists(f"{current}.index"):
+        raise InputError(
+            f"{state_file}: names {current}, a checkpoint of another folder; give that folder, or write the name of a "
+            "checkpoint of this folder into the file"
+        )
+    if not found:
+        return None
+    _warn_once(
+        f"{state_file} names {os.path.basename(current)}, whose .index file is not there: the older {found[-1]} is "
+        "taken"
+    )
+    return found[-1]
+
+
+def newest(folder: str) -> str | None:
+    """Returns the prefix of the newest checkpoint, or None if none was saved yet.
+
+    Raises:
+        InputError: a `checkpoint` file that is damaged, names a checkpoint of another folder, or names nothing that is
+            there. Starting anew would overwrite the checkpoints of the folder.
+    """
+    found = latest_checkpoint(folder)
+    state_file = os.path.join(folder, STATE_FILE)
+    if found is None and _gfile.exists(state_file):
+        raise InputError(
+            f"{state_file}: names no existing checkpoint; put it back, or delete this file to start anew"
+        )
+    return found
+
+
+def check_not_lost(folder: str):
+    """Refuses a folder with a run's checkpoints and without the `checkpoint` file, where a run would start anew.
+
+    A checkpoint of step 0 holds no update, and without the file it is what a kill during the first save leaves.
+
+    Raises:
+        InputError: the file is missing.
+    """
+    names_there = _gfile.listdir(folder) if _gfile.isdir(folder) else []
+    matches = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in names_there]
+    last_step = max((int(match[1]) for match in matches if match), default=0)
+    state_file = os.path.join(folder, STATE_FILE)
+    if last_step and not _gfile.exists(state_file):
+        raise InputError(
+            f"{state_file}: is gone, but model.ckpt-{last_step} is there; write model_checkpoint_path: "
+            f'"model.ckpt-{last_step}" into this file to go on from it, or give another folder to start anew'
+        )
+
+
+def remove_leftovers(folder: str):
+    """Deletes the parts of checkpoints that a killed run left; whole checkpoints stay, listed or not."""
+    names_there = [name.rstrip("/") for name in _gfile.listdir(folder)] if _gfile.isdir(folder) else []
+    whole = {name.removesuffix(".index") for name in names_there if name.endswith(".index")}
+    whole |= {os.path.basename(path) for path in _listed(folder)}  # also one whose .index was lost
+    for name in names_there:
+        part = _PART.fullmatch(name)
+        step = part and (part["model_step"] or part["input_step"])
+        if part and f"model.ckpt-{step}" not in whole:
+            path = os.path.join(folder, name)
+            (_gfile.rmtree if _gfile.isdir(path) else _gfile.remove)(path)
+
+
+def _listed(folder: str) -> list[str]:
+    """Returns the paths in a folder's `checkpoint` file, the current one last; none without the file."""
     state_file = os.path.join(folder, STATE_FILE)
     if not _gfile.exists(state_file):
         return []
@@ -66,33 +159,13 @@ def checkpoint_paths(folder: str) -> list[str]:
             f'{state_file}: is damaged; write model_checkpoint_path: "<the newest model.ckpt-...>" into it, or '
             "delete it if this folder's checkpoints are not wanted"
         )
-    listed = [path for path in state.all_model_checkpoint_paths if path != state.model_checkpoint_path]
-    found = []
-    for path in [*listed, state.model_checkpoint_path]:
-        candidates = [os.path.join(folder, os.path.basename(path)), path]
-        found += [candidate for candidate in candidates if _gfile.exists(f"{candidate}.index")][:1]
-    return found
+    current = state.model_checkpoint_path
+    return [*(path for path in state.all_model_checkpoint_paths if path != current), current]
 
 
-def latest_checkpoint(folder: str) -> str | None:
-    """Returns the prefix of the newest checkpoint in the folder's `checkpoint` file, or None."""
-    return (checkpoint_paths(folder) or [None])[-1]
-
-
-def newest(folder: str) -> str | None:
-    """Returns the prefix of the newest checkpoint, or None if none was saved yet.
-
-    Raises:
-        InputError: a `checkpoint` file that is damaged or names nothing that is there. Starting anew would overwrite
-            the checkpoints of the folder.
-    """
-    found = latest_checkpoint(folder)
-    state_file = os.path.join(folder, STATE_FILE)
-    if found is None and _gfile.exists(state_file):
-        raise InputError(
-            f"{state_file}: names no existing checkpoint; put it back, or delete this file to start anew"
-        )
-    return found
+@functools.cache
+def _warn_once(sentence: str):
+    logging.warning(sentence)
 
 
 def holds_checkpoint(folder: str) -> bool:

@@ -20,6 +20,11 @@ WEIGHTS_FILE = "model.safetensors"
 SHARDS_FILE = "model.safetensors.index.json"
 PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 CONFIG_FILE = "config.json"
+LINEAR_HEAD = "output_weights"
+SEQUENCE_CLASSIFICATION = "BertForSequenceClassification"
+TOKEN_CLASSIFICATION = "BertForTokenClassification"
+MULTIPLE_CHOICE = "BertForMultipleChoice"
+_FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
 class HuggingFaceCheckpoint:
@@ -30,6 +35,8 @@ class HuggingFaceCheckpoint:
         folder: the folder that contains the weights.
         shapes: TF1 name -> shape as a tuple of ints, sorted by name. A tensor whose name the table of names does not
             contain keeps its own name.
+        dtypes: TF1 name -> name of the type; a type that is none of float16, bfloat16, float32 and float64 keeps the
+            name of the format.
     """
 
     def __init__(self, path: str):
@@ -56,6 +63,7 @@ class HuggingFaceCheckpoint:
             if not names.is_redundant(name):
                 entry = names.from_huggingface(name) or names.Entry(name, name)
                 self._entries[entry.tf1] = entry._replace(huggingface=name)
+        self.dtypes = {name: self._dtype(entry) for name, entry in self._entries.items()}
         self._check_tied()
         self.shapes = {name: self._shape(self._entries[name]) for name in sorted(self._entries)}
 
@@ -70,6 +78,10 @@ class HuggingFaceCheckpoint:
         is_short_float = tensor.dtype.itemsize == 2 and tensor.dtype.kind not in "iu"
         return tensor.astype(np.float32) if is_short_float else tensor
 
+    def _dtype(self, entry: names.Entry) -> str:
+        stored = self._tensors[entry.huggingface].get_slice(entry.huggingface).get_dtype()
+        return _FLOATS.get(stored, stored)
+
     def _shape(self, entry: names.Entry) -> tuple[int, ...]:
         shape = tuple(self._tensors[entry.huggingface].get_slice(entry.huggingface).get_shape())
         return shape[::-1] if entry.transposed else shape
@@ -77,7 +89,9 @@ class HuggingFaceCheckpoint:
     def _check_tied(self):
         words = self._entries.get("bert/embeddings/word_embeddings")
         for name in filter(names.is_tied_table, self._tensors):
-            if words and not np.array_equal(self._tensor(name), self._tensor(words.huggingface)):
+            # Types that numpy lacks are refused where the weights are read.
+            comparable = words and self.dtypes[words.tf1] in _FLOATS.values()
+            if comparable and not np.array_equal(self._tensor(name), self._tensor(words.huggingface)):
                 raise InputError(
                     f"{self.path}: {name} differs from {words.huggingface}; only models that share the word "
                     "embeddings with the output layer can be loaded"
@@ -95,13 +109,20 @@ def is_huggingface(path: str) -> bool:
     return is_weights_file(path) or any(files.exists(os.path.join(path, name)) for name in candidates)
 
 
-def write(folder: str, tensors: dict[str, np.ndarray], config: BertConfig):
+def write(
+    folder: str,
+    tensors: dict[str, np.ndarray],
+    config: BertConfig,
+    linear_class: str = SEQUENCE_CLASSIFICATION,
+):
     """Writes config.json and model.safetensors.
 
     Args:
         folder: an existing folder.
         tensors: arrays by TF1 name; the table of names must contain each name.
         config: the configuration of the model.
+        linear_class: the class of a model with the head `output_weights`, whose shape is the same for texts, tokens
+            and choices.
     """
     entries = [names.to_huggingface(name) for name in tensors]
     heads = [entry.tf1 for entry in entries if not entry.tf1.startswith("bert/")]
@@ -113,8 +134,9 @@ def write(folder: str, tensors: dict[str, np.ndarray], config: BertConfig):
         tensor = tensor.T if entry.transposed else tensor
         renamed[entry.huggingface.removeprefix(prefix)] = np.ascontiguousarray(tensor)
 
-    fields = config.to_huggingface_dict() | {"architectures": [_architecture(heads)]}
-    if "output_bias" in heads:
+    architecture = _architecture(heads, linear_class)
+    fields = config.to_huggingface_dict() | {"architectures": [architecture]}
+    if architecture in (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION):
         labels = [f"LABEL_{i}" for i in range(len(tensors["output_bias"]))]
         fields["id2label"] = {str(i): label for i, label in enumerate(labels)}
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
@@ -124,7 +146,7 @@ def write(folder: str, tensors: dict[str, np.ndarray], config: BertConfig):
         file.write(safetensors.numpy.save(renamed, metadata={"format": "pt"}))
 
 
-def _architecture(heads: list[str]) -> str:
+def _architecture(heads: list[str], linear_class: str) -> str:
     """Returns the name of the transformers class that has these heads."""
     if "cls/seq_relationship/output_weights" in heads:
         return "BertForPreTraining"
@@ -132,7 +154,7 @@ def _architecture(heads: list[str]) -> str:
         return "BertForMaskedLM"
     if "cls/squad/output_weights" in heads:
         return "BertForQuestionAnswering"
-    return "BertForSequenceClassification" if "output_weights" in heads else "BertModel"
+    return linear_class if LINEAR_HEAD in heads else "BertModel"
 
 
 def _weight_files(path: str) -> list[str]:

@@ -8,10 +8,18 @@ import dataclasses
 import os
 from collections.abc import Collection
 
+import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import folder, huggingface, names, tf1
+from official_bert.checkpoints import folder, huggingface, names, soundness, tf1
 from official_bert.errors import InputError
+
+_ENCODER = ("bert/", "bert.")  # a name of Hugging Face that is in no table keeps its dots
+_NAMES_SHOWN = 6
+_MISSING = (
+    "which would stay random; give a checkpoint that was trained on the task, or --allow_missing_weights to use random "
+    "weights on purpose"
+)
 
 Checkpoint = tf1.Tf1Checkpoint | huggingface.HuggingFaceCheckpoint
 
@@ -31,6 +39,26 @@ class LoadReport:
     matched: list[str]
     missing: list[str]
     unexpected: list[str]
+
+    def check_complete(self, unused: Collection[str] = (), explanation: str = _MISSING):
+        """Refuses weights that would stay random, and layers that would be left out.
+
+        Args:
+            unused: prefixes of the names of weights on which no result depends; they may be missing.
+            explanation: why missing weights matter, and a remedy.
+
+        Raises:
+            InputError: the checkpoint lacks weights of the model, or it has layers that the model lacks.
+        """
+        lacking = [name for name in self.missing if not name.startswith(tuple(unused))]
+        if lacking:
+            raise InputError(f"{self.path}: lacks {_enumerated(lacking)}, {explanation}")
+        dropped = [name for name in self.unexpected if name.startswith(_ENCODER)]
+        if dropped:
+            raise InputError(
+                f"{self.path}: has {_enumerated(dropped)}, which the model of the config lacks; give the config of "
+                "this checkpoint"
+            )
 
     def log(self, model):
         """Logs the model's trainable variables and marks those of the checkpoint, as the original does."""
@@ -86,7 +114,8 @@ def load_checkpoint(model, path: str) -> LoadReport:
         LoadReport.
 
     Raises:
-        InputError: there is no checkpoint, it has no variable of the model, or a shape differs.
+        InputError: there is no checkpoint, it has no variable of the model, a shape or type differs, or a value is not
+            finite or absurdly large.
     """
     checkpoint = open_checkpoint(path)
     variables = named_variables(model)
@@ -118,8 +147,9 @@ def assign(checkpoint: Checkpoint, variables: dict):
     """Assigns the values of a checkpoint to the variables of the same names.
 
     Raises:
-        InputError: a shape differs; in this case no variable is changed.
+        InputError: a shape or type differs, in which case no variable is changed, or a value is that of no sound model.
     """
+    are_floats = {name: tf.as_dtype(variable.dtype).is_floating for name, variable in variables.items()}
     for name, variable in variables.items():
         stored, built = list(checkpoint.shapes[name]), list(variable.shape)
         if stored != built:
@@ -127,8 +157,10 @@ def assign(checkpoint: Checkpoint, variables: dict):
                 f"{checkpoint.path}: {name} has shape {stored} in the checkpoint and {built} in the model; "
                 "check that the config file and the labels are those of the checkpoint"
             )
+        soundness.check_type(checkpoint, name, are_floats[name])
     for name, variable in variables.items():
-        variable.assign(checkpoint.read(name))
+        read = soundness.read_weight if are_floats[name] else type(checkpoint).read
+        variable.assign(read(checkpoint, name))
 
 
 def log_trainable_variables(model, initialized: Collection[str] = ()):
@@ -144,6 +176,12 @@ def log_trainable_variables(model, initialized: Collection[str] = ()):
         name = names.from_path(variable.path)
         suffix = ", *INIT_FROM_CKPT*" if name in initialized else ""
         logging.info("  name = %s:0, shape = %s%s", name, tuple(variable.shape), suffix)
+
+
+def _enumerated(found: list[str]) -> str:
+    """Returns the first names, and how many more there are."""
+    more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
+    return ", ".join(found[:_NAMES_SHOWN]) + more
 
 
 def _nothing_matches(checkpoint: Checkpoint) -> str:

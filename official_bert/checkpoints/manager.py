@@ -9,8 +9,8 @@ import os
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import folder, loading, names, tf1
-from official_bert.errors import InputError
+from official_bert.checkpoints import folder, loading, names, soundness, tf1
+from official_bert.errors import Diverged, InputError
 
 
 class CheckpointManager:
@@ -20,7 +20,8 @@ class CheckpointManager:
 
         input.ckpt-<step>-<worker>   the input position and the seed: the objects that `save` receives
         model.ckpt-<step>            the weights, the Adam slots and `global_step`
-        checkpoint                   the list of checkpoints; then `save` deletes those beyond `keep_max`
+        checkpoint                   the list of checkpoints; then `save` deletes those beyond `keep_max` and, last,
+                                     takes them off the list, so that the next save deletes what a kill left
     """
 
     def __init__(self, output_dir: str, variables: dict, keep_max: int = 5, worker: int = 0):
@@ -34,6 +35,7 @@ class CheckpointManager:
         """
         self.output_dir, self.variables = output_dir, dict(variables)
         self.keep_max, self.worker = keep_max, worker
+        self._find_unsound = None  # made by the first save, when `variables` is complete
 
     @property
     def latest(self) -> str | None:
@@ -57,7 +59,14 @@ class CheckpointManager:
 
         Raises:
             InputError: the folder cannot be written to.
+            Diverged: a variable is not finite or absurdly large; nothing is written.
         """
+        self._find_unsound = self._find_unsound or soundness.finder_of_unsound(self.variables)
+        if unsound := self._find_unsound():
+            raise Diverged(
+                f"the weights of step {step} are not saved, since {unsound}; lower --learning_rate or lengthen its "
+                "warm-up (the last checkpoint is sound)"
+            )
         tf.io.gfile.makedirs(self.output_dir)
         if input_state is not None:
             with tf1.replacing(self._input_prefix(step)) as temporary:
@@ -66,14 +75,30 @@ class CheckpointManager:
         prefix = os.path.join(self.output_dir, name)
         tf1.write(prefix, self.variables)
 
-        listed = [path for path in folder.checkpoint_paths(self.output_dir) if self._is_inside(path)]
-        kept = [path for path in listed if os.path.basename(path) != name] + [prefix]
-        dropped = kept[: -self.keep_max] if self.keep_max else []
-        kept = kept[len(dropped) :]
-        folder.write_state(self.output_dir, [os.path.basename(path) for path in kept])
+        listed = [path for path in folder.checkpoint_paths(self.output_dir) if os.path.basename(path) != name]
+        self._write_list([*listed, prefix])
+        self._drop_old([*listed, prefix])
+        logging.info("Saved checkpoint %s", prefix)
+
+    def remove_leftovers(self):
+        """Deletes what a killed run left in the folder: parts of checkpoints, and checkpoints beyond `keep_max`.
+
+        A checkpoint of whose deletion the kill left a part is still on the list.
+        """
+        folder.remove_leftovers(self.output_dir)
+        listed = folder.listed_paths(self.output_dir)
+        if listed and self.latest == listed[-1]:  # else an older one is needed
+            self._drop_old(listed)
+
+    def _drop_old(self, listed: list[str]):
+        dropped = listed[: -self.keep_max] if self.keep_max else []
         for path in dropped:
             self._remove(path)
-        logging.info("Saved checkpoint %s", prefix)
+        if dropped:
+            self._write_list(listed[len(dropped) :])
+
+    def _write_list(self, paths: list[str]):
+        folder.write_state(self.output_dir, [os.path.basename(path) for path in paths])
 
     def restore(self, input_state: tf.train.Checkpoint | None = None) -> bool:
         """Restores the newest checkpoint.
@@ -156,9 +181,6 @@ class CheckpointManager:
 
     def _input_prefix(self, step: int) -> str:
         return os.path.join(self.output_dir, f"{folder.INPUT_PREFIX}{step}-{self.worker}")
-
-    def _is_inside(self, path: str) -> bool:
-        return os.path.normpath(os.path.dirname(path)) == os.path.normpath(self.output_dir)
 
     def _remove(self, prefix: str):
         """Deletes a checkpoint and the input states of all workers at its step."""

@@ -25,6 +25,7 @@ class Tf1Checkpoint:
         path: the prefix of the checkpoint.
         folder: the folder that contains it.
         shapes: name -> shape as a tuple of ints, sorted by name.
+        dtypes: name -> name of the type.
     """
 
     def __init__(self, prefix: str):
@@ -42,6 +43,8 @@ class Tf1Checkpoint:
             ) from None
         shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
+        dtypes = self._reader.get_variable_to_dtype_map()
+        self.dtypes = {name: dtype.name for name, dtype in dtypes.items()}
 
     def read(self, name: str) -> np.ndarray:
         """Returns the tensor with this name.
@@ -94,7 +97,9 @@ def replacing(prefix: str):
         for name in parts:
             _gfile.rename(f"{folder}/{name}", prefix + name.removeprefix("part"), overwrite=True)
     except tf.errors.OpError as error:
-        raise InputError(f"{prefix}: cannot be written ({_brief(error)})") from error
+        raise InputError(
+            f"{prefix}: cannot be written ({_brief(error)}); make room or name another folder"
+        ) from error
     finally:
         with contextlib.suppress(tf.errors.OpError):
             _remove_folder(folder)

@@ -12,11 +12,11 @@ from typing import Any
 
 from absl import logging
 
-from official_bert import files
 from official_bert.data.records.encoded_sets import write_encoded_set
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_run, check_training_flags
+from official_bert.jobs.folder_lock import locked
 from official_bert.jobs.labels import check_labels, read_labels, write_labels
 from official_bert.jobs.model_files import read_model_files
 from official_bert.jobs.search import search
@@ -104,31 +104,30 @@ def fine_tune(
     config, tokenizer = read_model_files(options)
     task = _make_task(options, task_name, family)
     check_run(options, task, config)
-    files.make_folder(options.output_dir)
-    # All files are read before training, so that a bad file does not stop the run after training.
-    sets = RunSets(options, task, tokenizer)
-    check_labels(options, task.labels)
-    needs_labels = options.evaluates_during_training or (options.do_eval and not options.do_predict)
-    if needs_labels and not sets.suffixes(options.development_set):
-        raise InputError(
-            f"--do_eval: {options.data_dir or task_name} has no labels to evaluate with; give --do_predict"
-        )
-
-    if options.do_train:
-        sets.encoded("train")  # which counts the examples
-    fine_tuning = FineTuning(options, config, strategy, task, sets.counts, script)
-    if options.do_train:
-        if task.labels is not None:
-            write_labels(options, task.labels)
-        fine_tuning.train(sets.encoded("train"), dev_set=lambda: sets.encoded(options.development_set))
-        sets.forget("train")
-    if options.do_eval:
-        for suffix in sets.suffixes("dev"):
-            fine_tuning.evaluate(sets.encoded("dev", suffix), options.eval_batch_size, suffix)
-    if options.do_predict:
-        (predict or predict_test_sets)(fine_tuning, sets)
-    fine_tuning.export(task_name)
-    return fine_tuning.score
+    with locked(options.output_dir):
+        # All files are read before training, so that a bad file does not stop the run after training.
+        sets = RunSets(options, task, tokenizer)
+        check_labels(options, task.labels)
+        needs_labels = options.evaluates_during_training or (options.do_eval and not options.do_predict)
+        if needs_labels and not sets.suffixes(options.development_set):
+            raise InputError(
+                f"--do_eval: {options.data_dir or task_name} has no labels to evaluate with; give --do_predict"
+            )
+        if options.do_train:
+            sets.encoded("train")  # which counts the examples
+        fine_tuning = FineTuning(options, config, strategy, task, sets.counts, script)
+        if options.do_train:
+            if task.labels is not None:
+                write_labels(options, task.labels)
+            fine_tuning.train(sets.encoded("train"), dev_set=lambda: sets.encoded(options.development_set))
+            sets.forget("train")
+        if options.do_eval:
+            for suffix in sets.suffixes("dev"):
+                fine_tuning.evaluate(sets.encoded("dev", suffix), options.eval_batch_size, suffix)
+        if options.do_predict:
+            (predict or predict_test_sets)(fine_tuning, sets)
+        fine_tuning.export(task_name)
+        return fine_tuning.score
 
 
 def predict_test_sets(fine_tuning: FineTuning, sets: RunSets):

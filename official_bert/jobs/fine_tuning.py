@@ -21,7 +21,7 @@ from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
-from official_bert.jobs.periodic_evaluation import PeriodicEvaluation
+from official_bert.jobs.periodic_evaluation import HISTORY_FILE, PeriodicEvaluation
 from official_bert.jobs.training_job import TrainingJob
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
@@ -115,17 +115,28 @@ class FineTuning:
         self.job = TrainingJob(
             options,
             strategy,
+            config,
             lambda: task.build_model(config, use_one_hot_embeddings=on_tpu),
             max(self._num_train_steps, 1),
             int(self._num_train_steps * options.warmup_proportion),
-            frozen=(*task.unused_weights, *frozen_weights(options, config)),
+            frozen=frozen_weights(options, config),
+            unused=task.unused_weights,
         )
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
         self.score: Score | None = None
         self._best = self.job.weights_in(os.path.join(options.output_dir, BEST_FOLDER))
-        if self._best.latest and not options.do_train:
-            self._best.restore()
+        if not options.do_train and not self._best.restore():
+            self._check_no_best_is_lost()
         reporting.write_run_record(options.output_dir, script, options, self.job.seed, strategy)
+
+    def _check_no_best_is_lost(self):
+        """Refuses to evaluate the newest weights in place of the best ones, of which the history tells."""
+        history = os.path.join(self.options.output_dir, HISTORY_FILE)
+        if files.exists(history):
+            raise InputError(
+                f"{self._best.output_dir}: the best checkpoint of {history} is gone; put it back, or give another "
+                "checkpoint as --init_checkpoint with another --output_dir"
+            )
 
     def train(self, encoded: EncodedSet, dev_set: Callable[[], EncodedSet]):
         """Trains on a set; after a run with evaluations during training the model has its best weights.
@@ -156,7 +167,8 @@ class FineTuning:
             pad_to_longest=self._pads_to_longest and not task.loss_reads_padding,
         )
         evaluation = self._periodic_evaluation(dev_set)
-        job.train(self.config, objective, batches, objective.progress, evaluation)
+        self._best.remove_leftovers()
+        job.train(objective, batches, objective.progress, evaluation)
         if evaluation:
             self._best.restore()
 

@@ -20,6 +20,7 @@ from official_bert import files
 from official_bert.checkpoints.folder import remove_all, with_best
 from official_bert.errors import Diverged, InputError
 from official_bert.jobs.fine_tuning import Score
+from official_bert.jobs.folder_lock import locked
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
 from official_bert.training.memory import forget_models
@@ -89,7 +90,16 @@ def search(
             "--export_dir: a search exports nothing; give the best run's folder to export_saved_model.py"
         )
     trials = trials_of(options)
-    files.make_folder(options.output_dir)
+    with locked(options.output_dir):
+        _run_trials(options, run, evaluation, trials)
+
+
+def _run_trials(
+    options: FineTuningOptions,
+    run: Callable[[FineTuningOptions], Score | None],
+    evaluation: Mapping[str, bool],
+    trials: list[Trial],
+):
     _check_same_flags(options)
     scores = _read_results(options.output_dir)
     _drop_large_files(options, scores)  # those that a kill left

@@ -21,7 +21,10 @@ from official_bert.checkpoints import (
     log_trainable_variables,
     named_variables,
 )
+from official_bert.checkpoints.folder import check_not_lost
 from official_bert.config import BertConfig
+from official_bert.errors import InputError
+from official_bert.jobs.model_files import check_config_beside, difference_beside
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.options.training import TrainingOptions
 from official_bert.training import distribution, loop, reporting, rng
@@ -59,30 +62,42 @@ class TrainingJob:
         self,
         options: TrainingOptions,
         strategy: tf.distribute.Strategy,
+        config: BertConfig,
         build_model: Callable[[], keras.Model],
         num_train_steps: int,
         num_warmup_steps: int,
         frozen: Sequence[str] = (),
+        unused: Sequence[str] = (),
     ):
         """Builds everything in the strategy's scope and loads the weights.
 
         Args:
             options: the options of the script.
             strategy: the strategy whose replicas share each batch.
+            config: the configuration of the model, written beside its checkpoints.
             build_model: makes the model with initial weights.
             num_train_steps: updates in total, including earlier runs.
             num_warmup_steps: updates of the warm-up.
             frozen: name prefixes of the frozen weights, which have no gradient, no slots and no decay.
+            unused: name prefixes of the weights on which no output depends; they are frozen, and may be missing.
+
+        Raises:
+            InputError: a checkpoint does not fit the model or its configuration, or without training it lacks weights.
         """
         self.options, self.strategy = options, strategy
         self.num_train_steps = num_train_steps
+        self.config = config
+        check_not_lost(options.output_dir)
         self.manager = CheckpointManager(options.output_dir, {}, options.keep_checkpoint_max)
+        self._check_config()
         self.seed = self._choose_seed()
         rng.seed_initial_weights(self.seed)
         with strategy.scope():
             self.model = build_model()
             weights = {name: variable.value for name, variable in named_variables(self.model).items()}
-            trained = {name: value for name, value in weights.items() if not name.startswith(tuple(frozen))}
+            trained = {
+                name: value for name, value in weights.items() if not name.startswith((*frozen, *unused))
+            }
             self.optimizer = AdamWeightDecayOptimizer(
                 WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps),
                 weight_decay_rate=WEIGHT_DECAY_RATE,
@@ -92,7 +107,7 @@ class TrainingJob:
         self._trained = list(trained.values())
         self._weights_and_step = weights | {"global_step": self.optimizer.global_step}
         self.manager.variables = self._weights_and_step | self.optimizer.slots
-        self._load_initial_weights()
+        self._load_initial_weights(unused)
 
     @property
     def global_step(self) -> int:
@@ -123,7 +138,6 @@ class TrainingJob:
 
     def train(
         self,
-        config: BertConfig,
         objective: Objective,
         batches: Batches,
         metrics: Callable[[loop.Sums, int], dict[str, float]],
@@ -132,13 +146,13 @@ class TrainingJob:
         """Trains to the total, from the newest checkpoint of output_dir on.
 
         Args:
-            config: the configuration of the model, written beside its checkpoints.
             objective: the objective that training minimises.
             batches: the training batches.
             metrics: computes the metrics of the progress line from the objective's sums and the number of their steps.
             evaluation: the evaluation during training; None for none.
         """
         options = self.options
+        self.manager.remove_leftovers()
         self._resume(batches)
         if self.global_step >= self.num_train_steps:
             logging.info(
@@ -151,7 +165,7 @@ class TrainingJob:
                 evaluation(self.global_step)  # the earlier run may have been killed before this evaluation
             return
         with files.replacing(os.path.join(options.output_dir, "bert_config.json")) as file:
-            file.write(config.to_json_string())
+            file.write(self.config.to_json_string())
         with self.strategy.scope():
             step = TrainingStep(objective, self._trained, self.optimizer, self.seed, options.jit_compile)
         reporter = reporting.ProgressReporter(
@@ -167,18 +181,27 @@ class TrainingJob:
 
         if self.manager.latest is None:
             save(self.global_step)
-        loop.train(
-            run_steps=reporter.watching(loop.compiled_steps(self.strategy, step)),
-            draw=batches.draw,
-            first_step=self.global_step,
-            num_train_steps=self.num_train_steps,
-            steps_per_loop=self.steps_per_loop,
-            log_every_steps=self.log_every_steps,
-            save_every_steps=options.save_checkpoints_steps,
-            report=report,
-            save=save,
-            evaluation=evaluation,
-        )
+        try:
+            loop.train(
+                run_steps=reporter.watching(loop.compiled_steps(self.strategy, step)),
+                draw=batches.draw,
+                first_step=self.global_step,
+                num_train_steps=self.num_train_steps,
+                steps_per_loop=self.steps_per_loop,
+                log_every_steps=self.log_every_steps,
+                save_every_steps=options.save_checkpoints_steps,
+                report=report,
+                save=save,
+                evaluation=evaluation,
+            )
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C or SIGTERM
+                logging.warning(
+                    "Stopped after step %d; %s is saved, and the same command goes on from it",
+                    self.global_step,
+                    self.manager.latest,
+                )
+            raise
 
     def _resume(self, batches: Batches):
         """Restores the variables of the newest checkpoint and, if the data are the same, the position in them."""
@@ -195,15 +218,32 @@ class TrainingJob:
         logging.info("Random seed = %d", seed)
         return seed
 
-    def _load_initial_weights(self):
+    def _check_config(self):
+        """Compares the configuration with that of the checkpoint; only training may begin with another one."""
+        options = self.options
+        if self.manager.latest:
+            check_config_beside(self.manager.latest, self.config, in_training=options.do_train)
+        elif options.init_checkpoint and not options.do_train:
+            check_config_beside(options.init_checkpoint, self.config)
+        elif options.init_checkpoint and (
+            difference := difference_beside(options.init_checkpoint, self.config)
+        ):
+            logging.warning("%s: the weights were trained with another model", difference)
+
+    def _load_initial_weights(self, unused: Sequence[str]):
         """Loads the checkpoint in output_dir or, as in the original, --init_checkpoint only without it."""
         options, initialized = self.options, []
+        is_complete = options.do_train or options.allow_missing_weights
         source = self.manager.latest or options.init_checkpoint
         if source:
-            initialized = load_checkpoint(self.model, source).matched
-        elif not options.do_train:
-            logging.warning(
-                "No checkpoint in %s and no --init_checkpoint: the weights are random", options.output_dir
+            report = load_checkpoint(self.model, source)
+            if not is_complete:
+                report.check_complete(unused)
+            initialized = report.matched
+        elif not is_complete:
+            raise InputError(
+                f"--init_checkpoint: is not given, and {options.output_dir} holds no checkpoint, so the weights would "
+                "be random; give one of the two, or --allow_missing_weights to use random weights on purpose"
             )
         if self.manager.latest:
             if options.init_checkpoint:

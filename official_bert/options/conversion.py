@@ -5,6 +5,7 @@ import dataclasses
 from official_bert.options.fields import option
 
 FORMATS = ("tf1", "huggingface")
+MODEL_CLASSES = ("BertForSequenceClassification", "BertForTokenClassification", "BertForMultipleChoice")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,13 @@ class ConversionOptions:
         None,
         help="The activation to write into the configuration instead of the checkpoint's own: gelu (the original's "
         "tanh form), gelu_erf (the exact form), relu, tanh or linear.",
+    )
+    model_class: str | None = option(
+        None,
+        choices=MODEL_CLASSES,
+        help="With huggingface, the class of a model whose head is one linear layer, since its weights do not show "
+        "whether it reads texts, tokens or choices. Without this flag the script takes the class from the record that "
+        "training wrote beside the checkpoint.",
     )
     bert_config_file: str | None = option(
         None,

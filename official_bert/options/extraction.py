@@ -3,7 +3,7 @@
 import dataclasses
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, option
-from official_bert.options.model_files import ConfigOptions, TokenizerOptions
+from official_bert.options.model_files import ALLOW_MISSING_WEIGHTS, ConfigOptions, TokenizerOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,6 +16,7 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions):
         help="The checkpoint with the model's weights: a TF1 checkpoint prefix or folder, the --output_dir of a "
         "training script, or a Hugging Face folder."
     )
+    allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
     layers: str = option(
         "-1,-2,-3,-4",
         help="The encoder layers whose output is written, in this order, separated by commas: 0 is the first layer, "

@@ -4,6 +4,11 @@ import dataclasses
 
 from official_bert.options.fields import option
 
+ALLOW_MISSING_WEIGHTS = (
+    "Use the model although its checkpoint lacks weights, which are then random, or has layers that the model leaves "
+    "out. Without this flag that is an error, except at the start of training."
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConfigOptions:

@@ -4,7 +4,7 @@ import dataclasses
 
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, option
-from official_bert.options.model_files import ConfigOptions
+from official_bert.options.model_files import ALLOW_MISSING_WEIGHTS, ConfigOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,7 @@ class TrainingOptions(DistributionOptions, ConfigOptions):
         help="The checkpoint whose weights the model starts with: a TF1 checkpoint prefix or folder, the "
         "--output_dir of a training script, or a Hugging Face folder. A checkpoint in --output_dir takes precedence.",
     )
+    allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
     do_train: bool = option(False, help="Train the model.")
     train_batch_size: int = option(
         32, check=POSITIVE, help="The number of examples in an update, over all replicas together."

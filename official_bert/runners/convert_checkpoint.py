@@ -4,20 +4,27 @@ In: a checkpoint of any format with its config and vocabulary. Out: a folder in 
 weights.
 """
 
+import json
 import os
 
 from absl import logging
 
 from official_bert import files
-from official_bert.checkpoints import huggingface, names, open_checkpoint, tf1
+from official_bert.checkpoints import BEST_FOLDER, huggingface, names, open_checkpoint, soundness, tf1
 from official_bert.checkpoints.loading import Checkpoint
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
-from official_bert.options.conversion import ConversionOptions
+from official_bert.options.conversion import MODEL_CLASSES, ConversionOptions
 
 TF1_NAME = "bert_model.ckpt"
 CONFIG_NAME = "bert_config.json"
 VOCAB_NAME = "vocab.txt"
+RECORD_NAME = "runs.jsonl"
+_CLASSES = {
+    "run_classifier": huggingface.SEQUENCE_CLASSIFICATION,
+    "run_ner": huggingface.TOKEN_CLASSIFICATION,
+    "run_swag": huggingface.MULTIPLE_CHOICE,
+}
 
 
 def run(options: ConversionOptions):
@@ -31,13 +38,16 @@ def run(options: ConversionOptions):
     _check_weights(checkpoint, config)
     vocab_file = _vocab_file(options, checkpoint, config)
     chosen = _chosen_names(options, checkpoint)
+    linear_class = _linear_class(options, checkpoint, chosen)
+    for name in filter(names.to_huggingface, chosen):
+        soundness.check_type(checkpoint, name)
 
     tensors = {name: checkpoint.read(name) for name in chosen}
     files.make_folder(options.output_dir)
     if vocab_file:
         _copy(vocab_file, os.path.join(options.output_dir, VOCAB_NAME))
     if options.output_format == "huggingface":
-        huggingface.write(options.output_dir, tensors, config)
+        huggingface.write(options.output_dir, tensors, config, linear_class)
     else:
         _write_tf1(options, tensors, config)
     logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
@@ -122,6 +132,50 @@ def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[st
             logging.warning("Left out, since no other name is known for them: %s", ", ".join(unknown))
         return [name for name in weights if name not in unknown]
     return weights if options.strip_optimizer else list(checkpoint.shapes)
+
+
+def _linear_class(options: ConversionOptions, checkpoint: Checkpoint, chosen: list[str]) -> str:
+    """Returns the class of transformers for a head of one linear layer, by the flag or the record of the training.
+
+    Raises:
+        InputError: the checkpoint is of a task that the user wrote.
+    """
+    is_open = options.output_format == "huggingface" and huggingface.LINEAR_HEAD in chosen
+    if options.model_class or not is_open:
+        return options.model_class or huggingface.SEQUENCE_CLASSIFICATION
+    script, task_name = _last_training(checkpoint.folder)
+    if script in _CLASSES and ":" not in task_name:
+        return _CLASSES[script]
+    flag = f"--model_class={'|'.join(MODEL_CLASSES)}"
+    if script:
+        raise InputError(
+            f"{checkpoint.path}: was trained on the task {task_name}, whose kind is not known; give {flag}"
+        )
+    logging.warning(
+        "No %s beside %s says what it was trained on: it is taken for a %s; %s names another class",
+        RECORD_NAME,
+        checkpoint.path,
+        huggingface.SEQUENCE_CLASSIFICATION,
+        flag,
+    )
+    return huggingface.SEQUENCE_CLASSIFICATION
+
+
+def _last_training(folder: str) -> tuple[str, str]:
+    """Returns the script and --task_name of the last run whose record lies beside a checkpoint; "" without one."""
+    if os.path.basename(folder) == BEST_FOLDER:
+        folder = os.path.dirname(folder)
+    path = os.path.join(folder, RECORD_NAME)
+    if not files.exists(path):
+        return "", ""
+    lines = [line for line in files.read_lines(path) if line.strip()]
+    try:
+        record = json.loads(lines[-1])
+        return record["script"], record["flags"].get("task_name") or ""
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise InputError(
+            f"{path}: its last line is no record of a run; correct it, or give --model_class"
+        ) from None
 
 
 def _copy(source: str, target: str):

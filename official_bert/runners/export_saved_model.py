@@ -6,7 +6,7 @@ In: a checkpoint with its configuration, vocabulary and labels. Out: the next ve
 from official_bert.checkpoints import load_checkpoint, open_checkpoint
 from official_bert.errors import InputError
 from official_bert.jobs.labels import read_labels_beside
-from official_bert.jobs.model_files import read_model_files
+from official_bert.jobs.model_files import check_config_beside, read_model_files
 from official_bert.options.export import ExportOptions
 from official_bert.serving.saved_model import export_model
 from official_bert.tasks import registry
@@ -26,13 +26,11 @@ def run(options: ExportOptions):
     task = task.for_checkpoint(open_checkpoint(options.init_checkpoint).shapes, tokenizer, config)
     model = task.build_model(config, use_one_hot_embeddings=False)
     report = load_checkpoint(model, options.init_checkpoint)
-    unused = tuple(task.unused_weights)
-    lacking = [name for name in report.missing if not name.startswith(unused)]
-    if lacking:
-        raise InputError(
-            f"{report.path}: lacks {', '.join(lacking)}, which --task_name={options.task_name} needs; give a "
-            "checkpoint that was trained on the task"
-        )
+    report.check_complete(
+        task.unused_weights,
+        f"which --task_name={options.task_name} needs; give a checkpoint that was trained on the task",
+    )
+    check_config_beside(report.path, config)
     export_model(options, options.task_name, task, model, config)
 
 

@@ -23,6 +23,7 @@ from official_bert.data.text.model_inputs import ModelInput, check_vocabulary, m
 from official_bert.data.text.sentences import Sentence, read_sentences
 from official_bert.errors import InputError
 from official_bert.features import encoder_features
+from official_bert.jobs.model_files import check_config_beside
 from official_bert.jobs.progress import Progress
 from official_bert.modeling import BertModel
 from official_bert.options.distribution import DistributionOptions
@@ -112,7 +113,11 @@ def _encoder(
     """
     with strategy.scope():
         model = BertModel(config, use_one_hot_embeddings=options.use_one_hot_embeddings)
-    load_checkpoint(model, options.init_checkpoint).log(model)
+    report = load_checkpoint(model, options.init_checkpoint)
+    if not options.allow_missing_weights:
+        report.check_complete(unused=("bert/pooler/",))
+    check_config_beside(report.path, config)
+    report.log(model)
 
     def chosen_layers(features):
         outputs = model(features["input_ids"], features["input_mask"], features["segment_ids"])

@@ -10,10 +10,11 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import files
-from official_bert.config import BertConfig, read_config
+from official_bert.config import read_config
 from official_bert.data.records import pretraining_input
 from official_bert.errors import InputError
 from official_bert.features import pretraining_features
+from official_bert.jobs.folder_lock import locked
 from official_bert.jobs.training_job import TrainingJob, log_input_files
 from official_bert.modeling import BertPretrainer
 from official_bert.options.pretraining import PretrainingOptions
@@ -45,31 +46,31 @@ def run(options: PretrainingOptions):
     eval_files = (
         files.expand(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
     )
-    files.make_folder(options.output_dir)
-
-    job = TrainingJob(
-        options,
-        strategy,
-        lambda: BertPretrainer(config, use_one_hot_embeddings=distribution.is_tpu(strategy)),
-        options.num_train_steps,
-        options.num_warmup_steps,
-    )
-    reporting.write_run_record(options.output_dir, "run_pretraining", options, job.seed, strategy)
-    pretraining = Pretraining(options, config, job)
-    if options.do_train:
-        pretraining.train(train_files)
-    if options.do_eval:
-        pretraining.evaluate(eval_files)
+    with locked(options.output_dir):
+        job = TrainingJob(
+            options,
+            strategy,
+            config,
+            lambda: BertPretrainer(config, use_one_hot_embeddings=distribution.is_tpu(strategy)),
+            options.num_train_steps,
+            options.num_warmup_steps,
+        )
+        reporting.write_run_record(options.output_dir, "run_pretraining", options, job.seed, strategy)
+        pretraining = Pretraining(options, job)
+        if options.do_train:
+            pretraining.train(train_files)
+        if options.do_eval:
+            pretraining.evaluate(eval_files)
 
 
 class Pretraining:
     """Training and evaluation on record files."""
 
-    def __init__(self, options: PretrainingOptions, config: BertConfig, job: TrainingJob):
-        self.options, self.config, self.job = options, config, job
+    def __init__(self, options: PretrainingOptions, job: TrainingJob):
+        self.options, self.job = options, job
         self.features = pretraining_features(options.max_seq_length, options.max_predictions_per_seq)
         self.limits = pretraining_input.pretraining_limits(
-            config.vocab_size, config.type_vocab_size, options.max_seq_length
+            job.config.vocab_size, job.config.type_vocab_size, options.max_seq_length
         )
 
     def train(self, train_files: list[str]):
@@ -90,7 +91,7 @@ class Pretraining:
 
         with pretraining_input.explaining_input_errors(train_files, self.features, self.limits):
             batches = TrainingBatches(dataset, job.strategy, job.steps_per_loop, job.seed, key)
-            job.train(self.config, objective, batches, metrics)
+            job.train(objective, batches, metrics)
 
     def evaluate(self, eval_files: list[str]):
         """Evaluates the current weights and writes eval_results.txt."""

@@ -17,6 +17,7 @@ from official_bert import files, tokenization
 from official_bert.errors import InputError
 from official_bert.jobs.fine_tune import RunSets, fine_tune
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_training_flags
+from official_bert.jobs.folder_lock import locked
 from official_bert.jobs.model_files import read_model_files
 from official_bert.options.squad import AUTO, SquadOptions
 from official_bert.tasks.squad.answers import Candidates, RawResult, choose_answers, raw_results
@@ -154,19 +155,19 @@ def _predict_with_ensemble(options: SquadOptions, threshold_set: QuestionSet | N
     strategy = distribution.make_strategy(options)
     _, tokenizer = read_model_files(options)
     task = SquadTask(SquadRules.from_settings(vars(options)))
-    files.make_folder(options.output_dir)
-    questions = task.read_questions(options.predict_file)
-    reporting.write_run_record(options.output_dir, "run_squad", options, options.random_seed, strategy)
 
     def results(encoded: EncodedQuestions, logits_name: str, made_from: Mapping[str, object]):
         return average_results(
             [_logits_of_run(folder, logits_name, made_from) for folder in options.ensemble_dirs]
         )
 
-    encoded = task.encode(questions, tokenizer, options.max_seq_length, "test")
-    scores = _Prediction(options, task, tokenizer, results, threshold_set).answer(encoded)
-    if scores is not None:
-        reporting.write_eval_results(options.output_dir, scores, step=0)
+    with locked(options.output_dir):
+        questions = task.read_questions(options.predict_file)
+        reporting.write_run_record(options.output_dir, "run_squad", options, options.random_seed, strategy)
+        encoded = task.encode(questions, tokenizer, options.max_seq_length, "test")
+        scores = _Prediction(options, task, tokenizer, results, threshold_set).answer(encoded)
+        if scores is not None:
+            reporting.write_eval_results(options.output_dir, scores, step=0)
 
 
 class _Prediction:

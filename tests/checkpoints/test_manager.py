@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints import CheckpointManager, tf1
 from official_bert.checkpoints import folder as checkpoint_folder
-from official_bert.errors import InputError
+from official_bert.errors import Diverged, InputError
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
 from tests.shared import GOLDEN
 
@@ -192,6 +192,49 @@ def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_
     advance(other, 20)
     manager.save(20, state)
     assert manager.latest_step() == 20
+
+
+def test_what_a_kill_left_of_old_checkpoints_goes(tmp_path):
+    own = variables()
+    manager = CheckpointManager(str(tmp_path), own, keep_max=3)
+    for step in (10, 20, 30):
+        manager.save(step, tf.train.Checkpoint(position=tf.Variable(step)))
+    (tmp_path / "model.ckpt-10.index").unlink()  # the kill came while it was deleted
+    CheckpointManager(str(tmp_path), own, keep_max=1).remove_leftovers()
+    assert sorted(os.listdir(tmp_path)) == [
+        "checkpoint",
+        "input.ckpt-30-0.data-00000-of-00001", "input.ckpt-30-0.index",
+        "model.ckpt-30.data-00000-of-00001", "model.ckpt-30.index",
+    ]  # fmt: skip
+    assert (tmp_path / "checkpoint").read_text().count("model.ckpt-") == 2
+
+
+def test_no_old_checkpoint_goes_that_the_run_goes_on_from(tmp_path):
+    own = variables()
+    manager = CheckpointManager(str(tmp_path), own, keep_max=2)
+    for step in (10, 20):
+        manager.save(step)
+    (tmp_path / "model.ckpt-20.index").unlink()
+    manager = CheckpointManager(str(tmp_path), own, keep_max=1)
+    before = sorted(os.listdir(tmp_path))
+    manager.remove_leftovers()
+    assert sorted(os.listdir(tmp_path)) == before
+    assert manager.latest == str(tmp_path / "model.ckpt-10")
+
+
+def test_what_diverged_is_not_saved(tmp_path):
+    own = variables(step=3)
+    manager = CheckpointManager(str(tmp_path), own)
+    manager.save(3)
+    for name, value in (("w", np.nan), ("w/adam_v", 3e30), ("w/adam_m", -np.inf)):
+        before = own[name].numpy()
+        own[name].assign([1.0, value])
+        with pytest.raises(Diverged, match=rf"the weights of step 4 are not saved, since {name} holds "):
+            manager.save(4)
+        own[name].assign(before)
+    assert models_in(tmp_path) == ["model.ckpt-3.index"]
+    manager.save(4)
+    assert models_in(tmp_path) == ["model.ckpt-3.index", "model.ckpt-4.index"]
 
 
 def test_a_run_of_a_larger_model_is_not_resumed_in_part(tmp_path):

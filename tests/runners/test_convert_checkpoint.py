@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -97,6 +98,56 @@ def test_weights_without_another_name_are_named(tmp_path, trained, caplog):
     assert list(open_checkpoint(str(tmp_path / "hf")).shapes) == sorted(weights)
     converted(input_checkpoint=folder, output_dir=tmp_path / "tf1", output_format="tf1")
     assert "mine/kernel" in open_checkpoint(str(tmp_path / "tf1")).shapes
+
+
+def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
+    """The record of the training says what the head reads; a flag goes before it."""
+    folder, weights = trained
+    head = {"output_weights": np.ones((3, 8), np.float32), "output_bias": np.zeros(3, np.float32)}
+    encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
+    tf1.write(str(folder / "best" / "model.ckpt-20"), encoder | head)
+    checkpoint_folder.write_state(str(folder / "best"), ["model.ckpt-20"])
+    shutil.copy(folder / "bert_config.json", folder / "best")
+
+    def class_of(script: str, task_name: str, **flags) -> dict:
+        if script:
+            earlier = json.dumps({"script": "run_pretraining", "flags": {}})
+            record = json.dumps({"script": script, "flags": {"task_name": task_name}})
+            (folder / "runs.jsonl").write_text(f"{earlier}\n{record}\n")
+        out = tmp_path / "out"
+        converted(input_checkpoint=folder, output_dir=out, output_format="huggingface", **flags)
+        return json.loads((out / "config.json").read_text())
+
+    config = class_of("", "")
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert "No runs.jsonl beside" in caplog.text
+    caplog.clear()
+    assert class_of("run_classifier", "mnli")["architectures"] == ["BertForSequenceClassification"]
+    config = class_of("run_ner", "ner")
+    assert config["architectures"] == ["BertForTokenClassification"]
+    assert config["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
+    config = class_of("run_swag", "codah")
+    assert config["architectures"] == ["BertForMultipleChoice"]
+    assert "id2label" not in config
+    assert "No runs.jsonl beside" not in caplog.text
+    with pytest.raises(InputError, match=r"was trained on the task mine:Tagger, .* give --model_class=Bert"):
+        class_of("run_classifier", "mine:Tagger")
+    config = class_of("run_classifier", "mine:Tagger", model_class="BertForTokenClassification")
+    assert config["architectures"] == ["BertForTokenClassification"]
+    (folder / "runs.jsonl").write_text("{")
+    with pytest.raises(
+        InputError, match=r"runs\.jsonl: its last line is no record of a run; correct it, or give"
+    ):
+        class_of("", "")
+
+
+def test_weights_of_no_float_type_are_not_converted(tmp_path, trained):
+    folder, weights = trained
+    name = "bert/pooler/dense/bias"
+    tf1.write(str(folder / "model.ckpt-30"), weights | {name: weights[name].astype(np.int32)})
+    with pytest.raises(InputError, match=rf"{name} has the type int32, which is none of float16, "):
+        converted(input_checkpoint=folder, output_dir=tmp_path / "out", output_format="huggingface")
+    assert not (tmp_path / "out").exists()
 
 
 def test_config_and_vocabulary_from_flags(tmp_path, trained, caplog):

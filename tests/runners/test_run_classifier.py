@@ -137,7 +137,7 @@ def test_a_set_without_labels_is_only_predicted(options, tmp_path, caplog):
     refuse(predicted, "--do_eval: .* has no labels of AX to evaluate with; give --do_predict")
     caplog.clear()
     with caplog.at_level("WARNING", logger="absl"):
-        run_classifier.run(dataclasses.replace(predicted, do_predict=True))
+        run_classifier.run(dataclasses.replace(predicted, do_predict=True, allow_missing_weights=True))
     assert "AX.tsv: has no column 'label' to evaluate with" in caplog.text
     assert len((tmp_path / "out" / "test_results.tsv").read_text().splitlines()) == 2
     assert not (tmp_path / "out" / "eval_results.txt").exists()

@@ -117,9 +117,11 @@ def test_evaluation_on_files_of_its_own(base, tmp_path):
     assert results(tmp_path / "a") == results(tmp_path / "b") != results(tmp_path / "c")
 
 
-def test_evaluation_of_random_weights_is_said_to_be_one(base, tmp_path, caplog):
-    run(base, tmp_path, do_train=False, do_eval=True, max_eval_steps=2, init_checkpoint=None)
-    assert "the weights are random" in caplog.text
+def test_random_weights_are_only_evaluated_on_purpose(base, tmp_path):
+    flags = {"do_train": False, "do_eval": True, "max_eval_steps": 2, "init_checkpoint": None}
+    with pytest.raises(InputError, match=r"--init_checkpoint: is not given, .* the weights would be random"):
+        run(base, tmp_path, **flags)
+    run(base, tmp_path, **flags, allow_missing_weights=True)
     # Nothing is learnt: about the loss of guessing one of 50 words.
     assert results(tmp_path)["masked_lm_loss"] == pytest.approx(math.log(50), abs=0.2)
 

@@ -6,11 +6,16 @@ TensorFlow.
 """
 
 import collections
-import concurrent.futures
+import concurrent.futures.process
 import dataclasses
 import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing import resource_tracker
 
 import numpy as np
 
@@ -125,12 +130,32 @@ def _encode_blocks(
         initargs=(tokenizer,),
     ) as pool:
         pending = collections.deque()
-        for block in blocks:
-            pending.append(pool.submit(_encode_in_worker, block))
-            if len(pending) > 2 * num_workers:
+        try:
+            for block in blocks:
+                pending.append(_submitted(pool, block))
+                if len(pending) > 2 * num_workers:
+                    yield pending.popleft().result()
+            while pending:
                 yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        except concurrent.futures.process.BrokenProcessPool:
+            raise InputError(
+                f"--num_workers={num_workers}: a worker process was killed, maybe for want of memory; give fewer"
+            ) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _submitted(pool: concurrent.futures.Executor, block: list[str]) -> concurrent.futures.Future:
+    """Gives a block to the workers, which start here on demand.
+
+    A worker inherits the blocked Ctrl-C, so it cannot answer it with a traceback before it ignores it.
+    """
+    resource_tracker.ensure_running()  # when it starts, it unblocks the signal
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(_encode_in_worker, block)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLines:
@@ -150,7 +175,15 @@ def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLine
 
 def _start_worker(tokenizer: FullTokenizer):
     global _worker_tokenizer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to every process; the parent answers it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker_tokenizer = tokenizer
+
+
+def _end_with_parent():
+    """Ends this process when its parent has ended, also by a kill: no end of file would reach its queue."""
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
 
 
 def _encode_in_worker(lines: list[str]) -> EncodedLines:

@@ -18,6 +18,7 @@ from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
 from official_bert.tokenization import FullTokenizer
 
+LARGEST_SCORE = 1e15  # squares of differences, summed over a batch, fit float32
 _LOGGED_EXAMPLES = 5
 
 
@@ -218,7 +219,12 @@ def _target_maker(
         if label is None:
             return None
         if label_list is None:
-            return float(label)
+            score = float(label)
+            if not abs(score) <= LARGEST_SCORE:
+                raise InputError(
+                    f"example {example.guid}: has the score {label!r}, on which no model can be trained; correct it"
+                )
+            return score
         for one in label if isinstance(label, tuple) else (label,):
             if one not in numbers:
                 raise InputError(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from absl import logging
 
 from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
-from official_bert.tasks.classification.examples import InputExample
+from official_bert.tasks.classification.examples import LARGEST_SCORE, InputExample
 
 
 class DataProcessor:
@@ -162,15 +162,20 @@ def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
         labels: all labels, or None in regression.
 
     Raises:
-        InputError: the label is unknown, or a score is no number.
+        InputError: the label is unknown, or a score is no number or too large.
     """
     if labels is None:
         try:
-            if math.isfinite(float(label)):
-                return label
+            score = float(label)
         except ValueError:
-            pass
-        raise row.error(f"has the score {label!r}, which is no number; correct it")
+            score = math.nan
+        if not math.isfinite(score):
+            raise row.error(f"has the score {label!r}, which is no number; correct it")
+        if abs(score) > LARGEST_SCORE:
+            raise row.error(
+                f"has the score {label!r}, whose square is too large to train on; scale the scores to about 1"
+            )
+        return label
     if label not in labels:
         raise row.error(
             f"has the label {label!r}, which is none of {', '.join(labels)}; correct it or the layout"

@@ -6,7 +6,6 @@ In: a processor, which reads the files. Out: the methods of Task in tasks/base.p
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
@@ -38,6 +37,7 @@ _LABEL_METRICS = {
 }
 _SCORE_METRICS = {"pearson": regression.pearson, "spearman": regression.spearman}
 _METRICS_OF_EACH_LABEL = ("precision", "recall", "f1")  # "precision" brings all three, for each label
+_LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
 LIKELY = 0.5  # the model predicts those of several labels whose probability exceeds this
 
 
@@ -267,8 +267,9 @@ def _class_weights(texts: Sequence[str] | None) -> list[float] | None:
         weights = [float(weight) for weight in texts]
     except ValueError:
         weights = []
-    if not all(0.0 <= weight < math.inf for weight in weights) or not any(weights):
+    if not all(0.0 <= weight <= _LARGEST_CLASS_WEIGHT for weight in weights) or not any(weights):
         raise InputError(
-            f"--class_weights={','.join(texts)}: give numbers separated by commas, none negative and not all of them 0"
+            f"--class_weights={','.join(texts)}: give numbers separated by commas, none negative and not all of them "
+            f"0, up to {_LARGEST_CLASS_WEIGHT:g}"
         )
     return weights

@@ -1,0 +1,126 @@
+"""Runs of scripts in child processes that are killed at a chosen event, or that may write only small files.
+
+The children are forked from a server process that has imported TensorFlow and run nothing, so they start at once. A
+child counts its events: calls of this project's functions, and the calls that write, rename and delete files. It kills
+itself with SIGKILL before the event that it was told. TensorFlow is imported here, at the top, for the server.
+"""
+
+import collections
+import json
+import multiprocessing
+import os
+import pathlib
+import resource
+import signal
+import sys
+from typing import NamedTuple
+
+import tensorflow  # noqa: F401
+
+from official_bert.jobs import fine_tune  # noqa: F401
+from official_bert.runners import create_pretraining_data, export_saved_model, run_pretraining  # noqa: F401
+from tests.scripts import end_of
+
+START, RUN, SAVE, RENAME = "start-up", "run", "save", "rename"
+_RENAMES = {"RenameFile", "DeleteFile", "DeleteRecursively", "rename", "replace", "remove", "unlink"}
+_WRITES = {"write", "writelines", "open", "close", "CreateDir", "RecursivelyCreateDir"}
+_PACKAGE = f"{os.sep}official_bert{os.sep}"
+
+
+class Point(NamedTuple):
+    """The event of a kind before which a child kills itself, from 0."""
+
+    kind: str
+    number: int
+
+
+class Ended(NamedTuple):
+    """The end of a child.
+
+    Attributes:
+        status: its exit status, negative for a signal.
+        sentence: the sentence with which the script ended.
+        counts: the number of events of each kind; empty after a kill.
+    """
+
+    status: int
+    sentence: str
+    counts: dict[str, int]
+
+
+def run(
+    folder: pathlib.Path,
+    script: str,
+    arguments: list[str],
+    point: Point | None = None,
+    most_bytes: int | None = None,
+) -> Ended:
+    """Runs a script in a child.
+
+    Args:
+        folder: for the report of the child.
+        script: the script of the repository root.
+        arguments: its flags.
+        point: where the child kills itself; None for nowhere.
+        most_bytes: the size of the largest file that the child may write; None for any.
+    """
+    report = folder / "report.json"
+    report.unlink(missing_ok=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    child = context.Process(target=_child, args=(str(report), script, arguments, point, most_bytes))
+    child.start()
+    child.join(300)
+    if child.is_alive():
+        child.kill()
+        child.join()
+        raise AssertionError(f"{script} hung after {point}")
+    content = json.loads(report.read_text()) if report.exists() else {"sentence": "", "counts": {}}
+    return Ended(child.exitcode, **content)
+
+
+def _child(report: str, script: str, arguments: list[str], point: Point | None, most_bytes: int | None):
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    if most_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
+    counts = collections.Counter()
+
+    def watch(frame, event, function):
+        kind = _kind_of(frame, event, function, has_written=bool(counts[SAVE] + counts[RENAME]))
+        if kind is None:
+            return
+        if point is not None and kind == point.kind and counts[kind] == point.number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        counts[kind] += 1
+
+    sys.setprofile(watch)
+    try:
+        ended = end_of(script, *arguments)
+    finally:
+        sys.setprofile(None)
+    if most_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    pathlib.Path(report).write_text(json.dumps({"sentence": ended.sentence, "counts": counts}))
+    os._exit(ended.status)
+
+
+def _kind_of(frame, event: str, function, has_written: bool) -> str | None:
+    """Returns the kind of an event; None for one that does not count."""
+    code = frame.f_code
+    if event == "call":
+        if _PACKAGE not in code.co_filename:
+            return None
+        return RUN if has_written else START
+    if event != "c_call":
+        return None
+    if function.__name__ in _RENAMES and not isinstance(function.__self__, str | bytes):
+        return RENAME
+    is_save_op = function.__name__ == "TFE_Py_FastPathExecute" and code.co_name in (
+        "save_v2",
+        "merge_v2_checkpoints",
+    )
+    if is_save_op or (function.__name__ in _WRITES and _PACKAGE in code.co_filename):
+        return SAVE
+    return None

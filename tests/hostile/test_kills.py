@@ -1,0 +1,245 @@
+"""Kills, full disks and two processes: each job ends with the same results as if nothing had happened, or says so.
+
+Each job is killed 20 times, at points spread over its start-up, its run, its saves and its renames, and is then given
+the same command again.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.data.records.framing import read_examples
+from tests.hostile.killed import RENAME, RUN, SAVE, START, Ended, Point, run
+from tests.hostile.rows import model_flags
+from tests.hostile.test_runs import pretraining
+from tests.runners.pretraining_run import checkpoint_values
+from tests.scripts import run_script
+from tests.shared import ROOT
+
+KILLS_OF_A_KIND = 5
+DISK_BYTES = [8 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20]
+
+
+class Job(NamedTuple):
+    """A job whose results lie in the folder `out`.
+
+    Attributes:
+        script: the script.
+        flags: of the run, for a folder with the good files.
+        results: the results in `out`, by name: bytes, or arrays.
+    """
+
+    script: str
+    flags: Callable[[pathlib.Path], list[str]]
+    results: Callable[[pathlib.Path], dict]
+
+
+def _fine_tuning(folder: pathlib.Path) -> list[str]:
+    return [
+        *model_flags(folder),
+        "--task_name=tsv",
+        f"--data_dir={folder}/classification",
+        f"--output_dir={folder}/out",
+        "--max_seq_length=16",
+        "--train_batch_size=2",
+        "--num_train_epochs=4",
+        "--save_checkpoints_steps=2",
+        "--keep_checkpoint_max=2",
+        "--eval_every_steps=4",
+        "--random_seed=7",
+        "--do_train",
+        "--do_eval",
+        "--do_predict",
+    ]
+
+
+def _data_creation(folder: pathlib.Path) -> list[str]:
+    return [
+        f"--vocab_file={folder}/vocab.txt",
+        f"--input_file={folder}/corpus.txt",
+        f"--output_file={folder}/out/a.tfrecord,{folder}/out/b.tfrecord.gz",
+        "--max_seq_length=32",
+        "--dupe_factor=2",
+    ]
+
+
+def _export(folder: pathlib.Path) -> list[str]:
+    flags = ["--task_name=pretraining", f"--export_dir={folder}/out", "--max_seq_length=16"]
+    return [*model_flags(folder), *flags]
+
+
+def _of_training(out: pathlib.Path) -> dict:
+    """The names of all files but TensorBoard's, the tensors of all checkpoints, and the bytes of the other results."""
+    found = {}
+    for path in sorted(out.rglob("*")):
+        name = str(path.relative_to(out))
+        if path.is_dir() or "tfevents" in name or name == "runs.jsonl" or _is_of_a_kill(name):
+            continue
+        if name.endswith(".index"):
+            found |= {f"{name}: {key}": value for key, value in checkpoint_values(str(path)[:-6]).items()}
+        elif ".data-" in name:
+            found[name] = b""
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+def _of_data_creation(out: pathlib.Path) -> dict:
+    return {path.name: path.read_bytes() for path in out.iterdir() if not _is_of_a_kill(path.name)}
+
+
+def _of_export(out: pathlib.Path) -> dict:
+    """The files of the newest version, and its weights."""
+    newest = max((path for path in out.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    names = {str(path.relative_to(newest)): b"" for path in newest.rglob("*") if path.is_file()}
+    weights = tf.train.load_checkpoint(str(newest / "variables" / "variables"))
+    graph = ("_CHECKPOINTABLE_OBJECT_GRAPH",)
+    return names | {
+        name: np.asarray(weights.get_tensor(name))
+        for name in weights.get_variable_to_shape_map()
+        if name not in graph
+    }
+
+
+def _is_of_a_kill(name: str) -> bool:
+    """Whether this is a file under a temporary name, which a kill may leave."""
+    return ".tmp-" in name or name.startswith("unfinished-")
+
+
+JOBS = {
+    "pre-training": Job(
+        "run_pretraining.py",
+        lambda folder: pretraining(
+            folder, "--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2"
+        ),
+        _of_training,
+    ),
+    "fine-tuning": Job("run_classifier.py", _fine_tuning, _of_training),
+    "data creation": Job("create_pretraining_data.py", _data_creation, _of_data_creation),
+    "export": Job("export_saved_model.py", _export, _of_export),
+}
+
+
+def assert_equal(found: dict, expected: dict):
+    assert sorted(found) == sorted(expected)
+    for name, value in expected.items():
+        other = found[name]
+        assert (other == value) if isinstance(value, bytes) else other.tobytes() == value.tobytes(), name
+
+
+def finished(folder: pathlib.Path, job: Job) -> Ended:
+    ended = run(folder, job.script, job.flags(folder))
+    assert ended.status == 0, ended.sentence
+    return ended
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", JOBS)
+def test_a_killed_job_ends_as_one_that_was_not(name, folder):
+    job, out = JOBS[name], folder / "out"
+    out.mkdir()
+    whole = finished(folder, job)
+    expected = job.results(out)
+    assert expected
+    for kind in (START, RUN, SAVE, RENAME):
+        count = whole.counts[kind]
+        for number in sorted({count * k // KILLS_OF_A_KIND for k in range(KILLS_OF_A_KIND)}):
+            out.rename(folder / f"done-{kind}-{number}")
+            out.mkdir()
+            killed = run(folder, job.script, job.flags(folder), Point(kind, number))
+            assert killed.status == -signal.SIGKILL, f"{kind} {number} of {count}: ended with {killed}"
+            finished(folder, job)
+            assert_equal(job.results(out), expected)
+
+
+@contextlib.contextmanager
+def _small_disk(path: pathlib.Path, num_bytes: int) -> Iterator[bool]:
+    """Makes a folder a disk of this size; yields whether the system allows it."""
+    path.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", str(path)]
+    mounted = (
+        os.geteuid() == 0
+        and not subprocess.run(["mount", *options], capture_output=True, check=False).returncode
+    )
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(path)], check=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("num_bytes", DISK_BYTES)
+@pytest.mark.parametrize("name", JOBS)
+def test_a_full_disk_is_said_and_leaves_no_half_file(name, num_bytes, folder):
+    """The disk is a mounted one of this size; where none can be mounted, no file may grow beyond the size."""
+    job, out = JOBS[name], folder / "out"
+    with _small_disk(out, num_bytes) as mounted:
+        ended = run(folder, job.script, job.flags(folder), most_bytes=None if mounted else num_bytes)
+        if ended.status == 0:
+            assert job.results(out)
+        else:
+            assert ended.status == 1, ended
+            assert str(out) in ended.sentence
+            assert "make room" in ended.sentence
+            assert "\n" not in ended.sentence.strip()
+        _assert_whole(out)
+
+
+def _assert_whole(out: pathlib.Path):
+    """Every file under a final name is whole."""
+    for path in filter(pathlib.Path.is_file, out.rglob("*")):
+        name = path.name
+        if any(map(_is_of_a_kill, path.relative_to(out).parts)) or ".writing" in str(path):
+            raise AssertionError(f"{path} is left")
+        if name.endswith(".index"):
+            assert checkpoint_values(str(path)[:-6])
+        elif name.endswith((".tfrecord", ".tfrecord.gz", ".tf_record")):
+            assert list(read_examples(str(path)))
+        elif name.endswith(".jsonl"):
+            assert all(json.loads(line) for line in path.read_text().splitlines())
+        elif name.endswith(".json"):
+            json.loads(path.read_text())
+        elif name == "checkpoint":
+            assert tf.train.get_checkpoint_state(str(path.parent))
+
+
+@pytest.mark.long
+def test_two_processes_on_one_folder(folder):
+    """The second says who is there; after a kill of the first it goes on from what that one saved."""
+    out = folder / "out"
+    flags = pretraining(folder, "--do_train", "--save_checkpoints_steps=50", "--num_train_steps=100000")
+    command = [sys.executable, str(ROOT / "run_pretraining.py"), *flags]
+    first = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 300
+        while not (out / "model.ckpt-50.index").exists():
+            assert first.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        second = run_script("run_pretraining.py", *flags, status=1)
+        sentence = second.stderr.splitlines()[-1]
+        assert f"{out}: process {first.pid} of host" in sentence
+        assert "works in it" in sentence
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.wait()
+    state = tf.train.get_checkpoint_state(str(out))
+    step = int(state.model_checkpoint_path.rpartition("-")[2])
+    third = run_script("run_pretraining.py", *flags, f"--num_train_steps={step + 1}")
+    assert f"process {first.pid} of host" in third.stderr
+    assert "the lock is taken over" in third.stderr
+    assert checkpoint_values(out / f"model.ckpt-{step + 1}")["global_step"] == step + 1
+    assert not (out / ".lock").exists()
