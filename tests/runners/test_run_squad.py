@@ -171,7 +171,7 @@ def test_an_ensemble_says_how_its_logits_are_made(base, tmp_path, threshold_file
     path = write_squad(tmp_path)
     flags = {"do_predict": True, "predict_file": path, "version_2_with_negative": True}
     if threshold_file:
-        run(base, **flags, output_dir=str(tmp_path / "member"))
+        run(base, **flags, allow_missing_weights=True, output_dir=str(tmp_path / "member"))
         flags |= {"threshold_file": path, "null_score_diff_threshold": "auto"}
     with pytest.raises(InputError, match=f"^{tmp_path}/member{message}"):
         run(base, **flags, output_dir=str(tmp_path / "ensemble"), ensemble_dirs=[str(tmp_path / "member")])
