@@ -1,10 +1,12 @@
 """Small exported models, one of each kind of task, and their expected outputs.
 
 The checkpoints hold weights that are large enough to give different answers; a model that loads them independently
-gives the expected values.
+gives the expected values. `shared_export` gives what the whole test session shares, each export made once.
 """
 
+import fcntl
 import functools
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -28,6 +30,9 @@ from tests import toy
 LABELS = ["left", "right", "none at all"]
 TAGS = ["O", "B-X", "I-X"]
 KINDS = ("mrpc", "sts-b", "tsv", "swag", "squad", "ner", "pretraining")
+# Lengths that cut short contexts into several windows, and the threshold at which some of them have no answer.
+SQUAD_LENGTHS = {"doc_stride": 5, "max_query_length": 6}
+SQUAD_2 = SQUAD_LENGTHS | {"version_2_with_negative": True, "null_score_diff_threshold": -0.4}
 
 
 class Exported(NamedTuple):
@@ -91,6 +96,15 @@ def make_checkpoint(
     return task, model
 
 
+def read_checkpoint(folder: pathlib.Path, kind: str) -> tuple[Any, Any]:
+    """The task, and a Keras model with the weights, of what `make_checkpoint` made."""
+    task = make_task(kind)
+    config = BertConfig.from_json_file(str(folder / "bert_config.json"))
+    model = task.build_model(config, use_one_hot_embeddings=False)
+    load_checkpoint(model, str(folder / "model.ckpt"))
+    return task, model
+
+
 def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
     """Options for the export of what `make_checkpoint` made."""
     return ExportOptions(
@@ -105,12 +119,35 @@ def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
     )
 
 
-def make_export(folder: pathlib.Path, kind: str) -> Exported:
-    """An export of a task of this kind, by the script's runner."""
-    task, model = make_checkpoint(folder, kind)
-    options = export_options(folder, kind)
-    export_saved_model.run(options)
-    return Exported(folder / "exports" / "1", options, task, model)
+def shared_export(tmp_path_factory, kind: str, **others) -> Exported:
+    """An export of a task of this kind, by the script's runner, beside its checkpoint.
+
+    The first test that asks makes it, for all test files and for all processes of pytest-xdist: read it, and write
+    elsewhere.
+
+    Args:
+        tmp_path_factory: pytest's fixture.
+        kind: of task.
+        **others: flags of the export.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # then the processes have a folder each in that of the session
+        base = base.parent
+    return _shared_export(base / "shared_exports", kind, tuple(sorted(others.items())))
+
+
+@functools.cache
+def _shared_export(base: pathlib.Path, kind: str, flags: tuple[tuple[str, Any], ...]) -> Exported:
+    folder = base / "-".join([kind, *(f"{name}-{value}" for name, value in flags)])
+    folder.mkdir(parents=True, exist_ok=True)
+    options, version = export_options(folder, kind, **dict(flags)), folder / "exports" / "1"
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be making it
+        if version.exists():
+            return Exported(version, options, *read_checkpoint(folder, kind))
+        task, model = make_checkpoint(folder, kind)
+        export_saved_model.run(options)
+        return Exported(version, options, task, model)
 
 
 def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:
