@@ -26,7 +26,7 @@ def made(request, tmp_path_factory) -> Exported:
 
 @pytest.fixture(scope="module")
 def c_program(tmp_path_factory) -> pathlib.Path:
-    return c_runner.build(tmp_path_factory.mktemp("program"))
+    return c_runner.build(tmp_path_factory)
 
 
 def examples_of(features: dict[str, np.ndarray]) -> np.ndarray:

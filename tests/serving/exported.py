@@ -4,9 +4,7 @@ The checkpoints hold weights that are large enough to give different answers; a 
 gives the expected values. `shared_export` gives what the whole test session shares, each export made once.
 """
 
-import fcntl
 import functools
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,6 +24,7 @@ from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.task import TaggingTask
 from tests import toy
+from tests.serving.session import alone_in, shared_folder
 
 LABELS = ["left", "right", "none at all"]
 TAGS = ["O", "B-X", "I-X"]
@@ -130,19 +129,14 @@ def shared_export(tmp_path_factory, kind: str, **others) -> Exported:
         kind: of task.
         **others: flags of the export.
     """
-    base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # then the processes have a folder each in that of the session
-        base = base.parent
-    return _shared_export(base / "shared_exports", kind, tuple(sorted(others.items())))
+    return _shared_export(shared_folder(tmp_path_factory), kind, tuple(sorted(others.items())))
 
 
 @functools.cache
 def _shared_export(base: pathlib.Path, kind: str, flags: tuple[tuple[str, Any], ...]) -> Exported:
-    folder = base / "-".join([kind, *(f"{name}-{value}" for name, value in flags)])
-    folder.mkdir(parents=True, exist_ok=True)
-    options, version = export_options(folder, kind, **dict(flags)), folder / "exports" / "1"
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be making it
+    name = "-".join([kind, *(f"{flag}-{value}" for flag, value in flags)])
+    with alone_in(base / name) as folder:
+        options, version = export_options(folder, kind, **dict(flags)), folder / "exports" / "1"
         if version.exists():
             return Exported(version, options, *read_checkpoint(folder, kind))
         task, model = make_checkpoint(folder, kind)

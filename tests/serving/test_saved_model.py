@@ -53,7 +53,7 @@ def made_of(tmp_path_factory) -> Callable[[str], Exported]:
 
 @pytest.fixture(scope="module")
 def c_program(tmp_path_factory) -> pathlib.Path:
-    return c_runner.build(tmp_path_factory.mktemp("program"))
+    return c_runner.build(tmp_path_factory)
 
 
 def strings(texts) -> np.ndarray:
