@@ -239,7 +239,7 @@ def one_client(server: Server, good: list, number: int, end_secs: float) -> int:
             assert server.post(b" " * (MAX_REQUEST_BYTES + 1))[0] == 413
 
 
-@pytest.mark.parametrize("secs", [10, pytest.param(120, marks=pytest.mark.long)])
+@pytest.mark.parametrize("secs", [5, pytest.param(120, marks=pytest.mark.long)])
 def test_the_server_stands_load_with_bad_requests_in_it(server, signatures, secs):
     good = good_requests(signatures)
     end_secs = time.monotonic() + secs

@@ -15,6 +15,8 @@ from official_bert.options.classification import ClassificationOptions
 from official_bert.options.squad import SquadOptions
 from official_bert.options.tagging import TaggingOptions
 from official_bert.runners import run_classifier, run_ner, run_squad, run_swag
+from official_bert.serving import predictor
+from official_bert.serving.loaded import LoadedModel
 from official_bert.serving.predictor import Predictor
 from tests import toy
 from tests.serving import exported
@@ -31,6 +33,15 @@ def texts(count: int, longest: int, seed: int = 1) -> list[str]:
         " ".join(draws.choice([*WORDS, "Unheard,"], draws.integers(1, longest + 1))) for _ in range(count)
     ]
     return [*found, ""]
+
+
+loaded_once = functools.cache(LoadedModel)
+
+
+@pytest.fixture(autouse=True)
+def models_are_loaded_once(monkeypatch):
+    """The first call of a signature of a loaded model takes seconds."""
+    monkeypatch.setattr(predictor, "LoadedModel", loaded_once)
 
 
 @pytest.fixture

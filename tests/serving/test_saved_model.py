@@ -177,10 +177,12 @@ def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.nda
 def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
     made = made_of(kind)
     assert len(FIRST) == len(SECOND) == 7
+    # Of every kind the two signatures are one function; the first call of either takes seconds, so one kind has both.
+    default = "serving_default" if kind == KINDS[0] else "serving_text"
     requests = [
         ("serving_text", request_of(kind, slice(7))),
         ("serving_text", request_of(kind, slice(1, 2))),
-        ("serving_default", request_of(kind, slice(3, 4))),
+        (default, request_of(kind, slice(3, 4))),
     ]
     wanted = [of_script(made, request) for _, request in requests]
     signatures = signatures_of(made.path)
