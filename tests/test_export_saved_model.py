@@ -1,5 +1,6 @@
 """export_saved_model.py as a process, and its export in the hands of TensorFlow's own command-line tool."""
 
+import json
 import re
 import subprocess
 import sys
@@ -15,20 +16,29 @@ from tests.serving.exported import batch, make_checkpoint, make_task
 TOOL = "tensorflow.python.tools.saved_model_cli"
 
 
-def start_tool(folder, *arguments) -> subprocess.Popen:
-    """saved_model_cli, as its console script runs it, in another folder than ours."""
+def output_of_tool(folder, *commands: list) -> str:
+    """What saved_model_cli prints, as its console script runs it, in another folder than ours.
+
+    One process runs all commands, because each would take the 5 s of loading TensorFlow.
+    """
     assert find_spec(TOOL)
-    code = f"import sys; from {TOOL} import main; sys.exit(main())"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    code = f"""
+import json, sys
+from {TOOL} import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+"""
+    arguments = json.dumps([[str(argument) for argument in command] for command in commands])
+    finished = subprocess.run(
+        [sys.executable, "-c", code, arguments],
+        cwd=folder, timeout=240, capture_output=True, text=True, check=False,
     )  # fmt: skip
-
-
-def output_of(tool: subprocess.Popen) -> str:
-    output, errors = tool.communicate(timeout=120)
-    assert tool.returncode == 0, errors
-    return output
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
 def model_flags(folder, task_name):
@@ -49,13 +59,12 @@ def test_saved_model_cli_shows_and_runs_an_export(tmp_path):
     for name, values in features.items():
         np.save(tmp_path / f"{name}.npy", values)
         inputs.append(f"{name}={tmp_path / name}.npy")
-    show = start_tool(tmp_path, "show", "--dir", version, "--all")
-    run = start_tool(
-        tmp_path, "run", "--dir", version, "--tag_set", "serve", "--signature_def", "serving_default",
+    show = ["show", "--dir", version, "--all"]
+    run = [
+        "run", "--dir", version, "--tag_set", "serve", "--signature_def", "serving_default",
         "--inputs", ";".join(inputs), "--outdir", tmp_path, "--overwrite",
-    )  # fmt: skip
-
-    shown = output_of(show)
+    ]  # fmt: skip
+    shown = output_of_tool(tmp_path, show, run)
     signatures = dict(re.findall(r"signature_def\['(\w+)'\]:(.*?)Method name is", shown, re.DOTALL))
     assert {"serving_default", "serving_ids", "serving_examples"} <= set(signatures)
     default = signatures["serving_default"]
@@ -69,7 +78,6 @@ def test_saved_model_cli_shows_and_runs_an_export(tmp_path):
         ("logits", "DT_FLOAT"),
         ("probabilities", "DT_FLOAT"),
     ]
-    output_of(run)
     wanted = make_task("mrpc").serving_outputs(model, features)
     np.testing.assert_allclose(np.load(tmp_path / "probabilities.npy"), wanted["probabilities"], atol=1e-5)
     np.testing.assert_array_equal(np.load(tmp_path / "label.npy", allow_pickle=True), wanted["label"])

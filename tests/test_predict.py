@@ -13,9 +13,7 @@ from tests.shared import ROOT
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    exported.make_export(folder, "mrpc")
-    return folder / "exports"
+    return exported.shared_export(tmp_path_factory, "mrpc").path.parent
 
 
 def start(model_dir, *others: str) -> subprocess.Popen:

@@ -1,7 +1,6 @@
 """For every signature, the example client gets the outputs of a direct call from the example server."""
 
 import ast
-import dataclasses
 import json
 
 import numpy as np
@@ -10,10 +9,10 @@ import tensorflow as tf
 
 from official_bert import FullTokenizer
 from official_bert.data.records.examples import encode_examples
-from official_bert.runners import export_saved_model
 from tests.examples.serving import load_example, running_server
 from tests.scripts import run_script
 from tests.serving import exported
+from tests.serving.answers import signatures_of
 
 pytestmark = pytest.mark.needs_extra("grpc", "tensorflow_serving", "tornado")
 
@@ -38,13 +37,9 @@ def client():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, client) -> dict:
-    """Makes an export of each kind, and returns the folders of their versions."""
-    folders = {kind: tmp_path_factory.mktemp(kind) for kind in TEXTS}
-    found = {kind: exported.make_export(folder, kind).path for kind, folder in folders.items()}
-    options = exported.export_options(folders["mrpc"], "mrpc", export_text=True)
-    text_dir = folders["mrpc"] / "text"
-    export_saved_model.run(dataclasses.replace(options, export_dir=str(text_dir)))
-    return found | {TEXT_KIND: text_dir / "1"}
+    """The folders of the versions of an export of each kind."""
+    found = {kind: exported.shared_export(tmp_path_factory, kind).path for kind in TEXTS}
+    return found | {TEXT_KIND: exported.shared_export(tmp_path_factory, "mrpc", export_text=True).path}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +98,7 @@ def test_both_protocols_give_what_a_direct_call_gives(client, made, servers, kin
     for name, values in wanted_inputs.items():
         np.testing.assert_array_equal(inputs[name], values, err_msg=name)
 
-    serve = tf.saved_model.load(str(made[kind])).signatures[signature_name]
+    serve = signatures_of(made[kind])[signature_name]
     wanted = serve(**{name: tf.constant(values) for name, values in wanted_inputs.items()})
     rest, grpc_port = servers[kind]
     by_grpc = client.grpc_predict(f"127.0.0.1:{grpc_port}", kind, signature_name, inputs)
@@ -151,7 +146,7 @@ def test_a_refusal_is_told(client, servers):
         client.grpc_predict(f"127.0.0.1:{port}", "pretraining", "serving_ids", {"input_ids": np.ones((1, 2))})
 
 
-def test_the_client_as_a_process(made, servers):
+def test_the_client_as_a_process(made, client, servers, monkeypatch):
     address, _ = servers["pretraining"]
     vocab_file = made["pretraining"] / "assets" / "vocab.txt"
     flags = ["--model_name=pretraining", "--signature_name=serving_masked", f"--vocab_file={vocab_file}"]
@@ -159,5 +154,7 @@ def test_the_client_as_a_process(made, servers):
     printed = dict(line.split(": ", 1) for line in out.splitlines())
     assert len(ast.literal_eval(printed["top_k_tokens"])[0][0]) == 10
     flags[0] = "--model_name=other"
-    refused = run_script("examples/serving_client.py", f"--rest={address}", *flags, "the cat sat", status=1)
-    assert refused.stderr == "refused: 404: Servable not found for request: Latest(other)\n"
+    monkeypatch.setattr("sys.argv", ["serving_client.py", f"--rest={address}", *flags, "the cat sat"])
+    with pytest.raises(SystemExit) as end:
+        client.main()
+    assert end.value.code == "refused: 404: Servable not found for request: Latest(other)"

@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,20 +13,20 @@ from official_bert.errors import InputError
 from official_bert.runners import export_saved_model
 from tests import toy
 from tests.serving import c_runner, exported
-from tests.serving.answers import TOLERANCE, assert_same, call
-from tests.serving.exported import KINDS, TAGS, Exported, batch, expected, export_options, make_checkpoint
+from tests.serving.answers import TOLERANCE, assert_same, call, signatures_of
+from tests.serving.exported import KINDS, Exported, batch, expected, export_options, make_checkpoint
 
 SHAPES = [(1, 9), (7, 9), (7, 128), (1, 384)]
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def made(request, tmp_path_factory) -> Exported:
-    return exported.make_export(tmp_path_factory.mktemp(request.param), request.param)
+    return exported.shared_export(tmp_path_factory, request.param)
 
 
 @pytest.fixture(scope="module")
 def c_program(tmp_path_factory) -> pathlib.Path:
-    return c_runner.build(tmp_path_factory.mktemp("program"))
+    return c_runner.build(tmp_path_factory)
 
 
 def examples_of(features: dict[str, np.ndarray]) -> np.ndarray:
@@ -41,7 +39,7 @@ def examples_of(features: dict[str, np.ndarray]) -> np.ndarray:
 
 def test_every_signature_answers_as_the_scripts_do(made, c_program):
     kind = made.options.task_name
-    signatures = tf.saved_model.load(str(made.path)).signatures
+    signatures = signatures_of(made.path)
     requests, answers = [], []
     for size, length in SHAPES:
         features = batch(kind, size, length)
@@ -67,7 +65,7 @@ def test_records_of_different_lengths_are_padded(made):
         features[name][1, ..., :7], features[name][1, ..., 7:] = values, 0
     records = examples_of(features)
     records[1:2] = examples_of(cut)
-    signatures = tf.saved_model.load(str(made.path)).signatures
+    signatures = signatures_of(made.path)
     assert_same(call(signatures["serving_examples"], {"examples": records}), expected(made, features))
 
 
@@ -100,11 +98,11 @@ def test_what_lies_beside_the_model(made):
         assert not (extra / "labels.txt").exists()
 
 
-def test_masked_words_are_those_of_the_pretraining_model(tmp_path, c_program):
-    made = exported.make_export(tmp_path, "pretraining")
+def test_masked_words_are_those_of_the_pretraining_model(tmp_path_factory, c_program):
+    made = exported.shared_export(tmp_path_factory, "pretraining")
     features = batch("pretraining", 3, 11)
     positions = np.int32([[1, 4], [0, 10], [2, 2]])
-    signature = tf.saved_model.load(str(made.path)).signatures["serving_masked"]
+    signature = signatures_of(made.path)["serving_masked"]
     inputs = features | {"masked_lm_positions": positions}
     found = call(signature, inputs)
     probabilities = np.exp(np.asarray(made.model(inputs).masked_lm_log_probs)).reshape(3, 2, -1)
@@ -133,36 +131,13 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
     export_saved_model.run(export_options(tmp_path, "pretraining"))
     assert "no bert/pooler: pooled_output is left out of the export" in caplog.text
     assert "no cls/predictions: serving_masked is left out" in caplog.text
-    signatures = tf.saved_model.load(str(tmp_path / "exports" / "1")).signatures
+    signatures = signatures_of(tmp_path / "exports" / "1")
     assert set(signatures) == {"serving_default", "serving_ids", "serving_examples"}
     features = batch("pretraining", 2, 5)
     found = call(signatures["serving_default"], features)
     assert found.keys() == {"sequence_output"}
     encoded = model.bert(*features.values())
     np.testing.assert_allclose(found["sequence_output"], encoded.sequence_output, atol=TOLERANCE)
-
-
-def test_a_process_with_tensorflow_alone_loads_and_answers(tmp_path):
-    made = exported.make_export(tmp_path / "made", "ner")
-    features = batch("ner", 2, 9)
-    np.savez(tmp_path / "features.npz", **features)
-    code = (
-        "import sys, numpy as np, tensorflow as tf\n"
-        f"features = dict(np.load({str(tmp_path / 'features.npz')!r}))\n"
-        f"serve = tf.saved_model.load({str(made.path)!r}).signatures['serving_default']\n"
-        "answer = serve(**{name: tf.constant(value) for name, value in features.items()})\n"
-        "tags = answer['tags'].numpy().astype('S')\n"
-        f"np.savez({str(tmp_path / 'answer.npz')!r}, logits=answer['logits'], tags=tags)\n"
-        "print([name for name in sys.modules if name.startswith(('official_bert', 'tensorflow_text'))])\n"
-    )
-    finished = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert finished.stdout == "[]\n"
-    answer, wanted = np.load(tmp_path / "answer.npz"), expected(made, features)
-    np.testing.assert_allclose(answer["logits"], wanted["logits"], atol=TOLERANCE)
-    np.testing.assert_array_equal(answer["tags"].astype(object), wanted["tags"])
-    assert set(wanted["tags"].ravel()) <= {tag.encode() for tag in TAGS} | {b""}
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ WORDS = [piece for piece in toy.VOCABULARY if piece.isalpha()]
 @pytest.fixture(scope="module")
 def tags_dir(tmp_path_factory) -> str:
     """A model that tags words."""
-    return str(exported.make_export(tmp_path_factory.mktemp("ner"), "ner").path)
+    return str(exported.shared_export(tmp_path_factory, "ner").path)
 
 
 @pytest.fixture(scope="module")
 def squad_dir(tmp_path_factory) -> str:
     """A model that answers questions."""
-    return str(exported.make_export(tmp_path_factory.mktemp("squad"), "squad").path.parent)
+    return str(exported.shared_export(tmp_path_factory, "squad").path.parent)
 
 
 def answers_to(tmp_path: pathlib.Path, model_dir: str, data: bytes, **others) -> list[dict]:

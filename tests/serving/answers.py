@@ -1,5 +1,6 @@
 """Runs the signatures of exported models."""
 
+import functools
 import pathlib
 from collections.abc import Mapping
 
@@ -11,11 +12,19 @@ _REQUEST = 64
 TOLERANCE = 1e-5  # of what an export answers
 
 
+@functools.cache
+def signatures_of(version: pathlib.Path):
+    """The signatures of the SavedModel in a folder, which a process loads once."""
+    import tensorflow as tf
+
+    return tf.saved_model.load(str(version)).signatures
+
+
 def answers(version: pathlib.Path, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of a signature of the SavedModel in a folder, for requests of at most 64 examples."""
     import tensorflow as tf
 
-    serve = tf.saved_model.load(str(version)).signatures[signature]
+    serve = signatures_of(version)[signature]
     num_examples = len(next(iter(inputs.values())))
     parts = [
         serve(**{name: tf.constant(values[start : start + _REQUEST]) for name, values in inputs.items()})

@@ -8,10 +8,13 @@ import os
 import pathlib
 import struct
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 import numpy as np
+
+from tests.serving.session import alone_in, shared_folder
 
 SOURCE = pathlib.Path(__file__).with_name("saved_model_runner.c")
 TENSORFLOW = pathlib.Path(find_spec("tensorflow").origin).parent
@@ -26,16 +29,18 @@ class RunError(Exception):
     """A request that TensorFlow refused; the text is its message."""
 
 
-def build(folder: pathlib.Path) -> pathlib.Path:
-    """The program, compiled into a folder, in a test that bears the marker `needs_program("cc")`."""
-    program = folder / "saved_model_runner"
+def build(tmp_path_factory) -> pathlib.Path:
+    """The program, compiled once in a session, in a test that bears the marker `needs_program("cc")`."""
     libraries = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
-    subprocess.run(
-        ["cc", "-O1", "-Wall", "-Werror", str(SOURCE), f"-I{TENSORFLOW / 'include'}", f"-L{TENSORFLOW}",
-         *(f"-l:{name}" for name in libraries), f"-Wl,-rpath,{TENSORFLOW}", "-o", str(program)],
-        check=True,
-    )  # fmt: skip
-    return program
+    with alone_in(shared_folder(tmp_path_factory) / "program") as folder:
+        program = folder / "saved_model_runner"
+        if not program.exists():
+            subprocess.run(
+                ["cc", "-O1", "-Wall", "-Werror", str(SOURCE), f"-I{TENSORFLOW / 'include'}", f"-L{TENSORFLOW}",
+                 *(f"-l:{name}" for name in libraries), f"-Wl,-rpath,{TENSORFLOW}", "-o", str(program)],
+                check=True,
+            )  # fmt: skip
+        return program
 
 
 def run(
@@ -56,7 +61,6 @@ def run(
         The signature's outputs of each request, or the error.
     """
     signatures = _signatures(saved_model)
-    asked, answered = program.with_name("requests"), program.with_name("responses")
     content = b""
     for name, inputs in requests:
         tensors = signatures[name].inputs
@@ -65,16 +69,18 @@ def run(
             content += _text(tensors[key].name) + _tensor(np.asarray(values))
         content += _int32(len(signatures[name].outputs))
         content += b"".join(_text(tensor.name) for _, tensor in sorted(signatures[name].outputs.items()))
-    asked.write_bytes(content)
-    finished = subprocess.run(
-        [str(program), str(saved_model), str(asked), str(answered), *map(str, libraries)],
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    reader = _Reader(answered.read_bytes())
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered = pathlib.Path(folder, "requests"), pathlib.Path(folder, "responses")
+        asked.write_bytes(content)
+        finished = subprocess.run(
+            [str(program), str(saved_model), str(asked), str(answered), *map(str, libraries)],
+            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert finished.returncode == 0, finished.stderr
+        reader = _Reader(answered.read_bytes())
     answers = []
     for name, _ in requests:
         code, message = reader.int32(), reader.text()

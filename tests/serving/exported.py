@@ -1,7 +1,7 @@
 """Small exported models, one of each kind of task, and their expected outputs.
 
 The checkpoints hold weights that are large enough to give different answers; a model that loads them independently
-gives the expected values.
+gives the expected values. `shared_export` gives what the whole test session shares, each export made once.
 """
 
 import functools
@@ -24,10 +24,14 @@ from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.task import TaggingTask
 from tests import toy
+from tests.serving.session import alone_in, shared_folder
 
 LABELS = ["left", "right", "none at all"]
 TAGS = ["O", "B-X", "I-X"]
 KINDS = ("mrpc", "sts-b", "tsv", "swag", "squad", "ner", "pretraining")
+# Lengths that cut short contexts into several windows, and the threshold at which some of them have no answer.
+SQUAD_LENGTHS = {"doc_stride": 5, "max_query_length": 6}
+SQUAD_2 = SQUAD_LENGTHS | {"version_2_with_negative": True, "null_score_diff_threshold": -0.4}
 
 
 class Exported(NamedTuple):
@@ -91,6 +95,15 @@ def make_checkpoint(
     return task, model
 
 
+def read_checkpoint(folder: pathlib.Path, kind: str) -> tuple[Any, Any]:
+    """The task, and a Keras model with the weights, of what `make_checkpoint` made."""
+    task = make_task(kind)
+    config = BertConfig.from_json_file(str(folder / "bert_config.json"))
+    model = task.build_model(config, use_one_hot_embeddings=False)
+    load_checkpoint(model, str(folder / "model.ckpt"))
+    return task, model
+
+
 def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
     """Options for the export of what `make_checkpoint` made."""
     return ExportOptions(
@@ -105,12 +118,30 @@ def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
     )
 
 
-def make_export(folder: pathlib.Path, kind: str) -> Exported:
-    """An export of a task of this kind, by the script's runner."""
-    task, model = make_checkpoint(folder, kind)
-    options = export_options(folder, kind)
-    export_saved_model.run(options)
-    return Exported(folder / "exports" / "1", options, task, model)
+def shared_export(tmp_path_factory, kind: str, **others) -> Exported:
+    """An export of a task of this kind, by the script's runner, beside its checkpoint.
+
+    The first test that asks makes it, for all test files and for all processes of pytest-xdist: read it, and write
+    elsewhere.
+
+    Args:
+        tmp_path_factory: pytest's fixture.
+        kind: of task.
+        **others: flags of the export.
+    """
+    return _shared_export(shared_folder(tmp_path_factory), kind, tuple(sorted(others.items())))
+
+
+@functools.cache
+def _shared_export(base: pathlib.Path, kind: str, flags: tuple[tuple[str, Any], ...]) -> Exported:
+    name = "-".join([kind, *(f"{flag}-{value}" for flag, value in flags)])
+    with alone_in(base / name) as folder:
+        options, version = export_options(folder, kind, **dict(flags)), folder / "exports" / "1"
+        if version.exists():
+            return Exported(version, options, *read_checkpoint(folder, kind))
+        task, model = make_checkpoint(folder, kind)
+        export_saved_model.run(options)
+        return Exported(version, options, task, model)
 
 
 def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from unittest import mock
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests.serving import exported
+from tests.serving.answers import signatures_of
 from tests.serving.exported import KINDS, Exported, batch
 from tests.shared import ROOT
 
@@ -19,12 +21,13 @@ pytestmark = pytest.mark.needs_extra("ai_edge_litert", "onnxruntime", "tf2onnx")
 
 TOLERANCE = 1e-5
 SHAPES = [(1, 9), (7, 9), (1, 128), (7, 128)]
+DOCUMENTED = "tsv"  # the kind that the documented commands convert
 EIGHT_BITS = 0.1  # the greatest difference of a probability
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[kind for kind in KINDS if kind != DOCUMENTED])
 def made(request, tmp_path_factory) -> Exported:
-    return exported.make_export(tmp_path_factory.mktemp(request.param), request.param)
+    return exported.shared_export(tmp_path_factory, request.param)
 
 
 def onnx_runner(path: pathlib.Path):
@@ -48,7 +51,7 @@ def litert_runner(path: pathlib.Path):
 def assert_answers_as_the_export(
     run, made: Exported, signature: str = "serving_default", tolerance=TOLERANCE
 ):
-    served = tf.saved_model.load(str(made.path)).signatures[signature]
+    served = signatures_of(made.path)[signature]
     for size, length in SHAPES:
         features = batch(made.options.task_name, size, length)
         if signature == "serving_masked":
@@ -97,31 +100,35 @@ def test_litert_answers_as_the_export(made, tmp_path):
     assert_answers_as_the_export(litert_runner(tmp_path / "model.tflite"), made)
 
 
-def test_masked_words_in_onnx(tmp_path, monkeypatch):
-    made = exported.make_export(tmp_path, "pretraining")
+def test_masked_words_in_onnx(tmp_path, tmp_path_factory, monkeypatch):
+    made = exported.shared_export(tmp_path_factory, "pretraining")
     to_onnx(monkeypatch, made.path, tmp_path / "model.onnx", "serving_masked")
     assert_answers_as_the_export(onnx_runner(tmp_path / "model.onnx"), made, "serving_masked")
 
 
-def test_the_documented_commands(tmp_path):
-    made = exported.make_export(tmp_path, "tsv")
+def test_the_documented_commands(tmp_path, tmp_path_factory, monkeypatch, capsys):
+    """Those of the shell as processes, those of Python in this one, which has loaded TensorFlow."""
+    made = exported.shared_export(tmp_path_factory, DOCUMENTED)
+    shutil.copytree(made.path, tmp_path / "exports" / "1")
+    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "other_runtimes.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```(bash|python)\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 6
     path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
     for language, code in blocks:
-        command = ["bash", "-e", "-c", code] if language == "bash" else [sys.executable, "-c", code]
+        if language == "python":
+            exec(code, {"__name__": "__main__"})
+            if "print(" in code:
+                assert "probabilities" in capsys.readouterr().out
+            continue
         finished = subprocess.run(
-            command,
-            cwd=tmp_path,
+            ["bash", "-e", "-c", code],
             env=os.environ | {"PATH": path},
             capture_output=True,
             text=True,
             check=False,
         )
         assert finished.returncode == 0, finished.stderr[-2000:]
-        if "print(" in code:
-            assert "probabilities" in finished.stdout
     assert_answers_as_the_export(onnx_runner(tmp_path / "model.onnx"), made)
     assert_answers_as_the_export(litert_runner(tmp_path / "model.tflite"), made)
     assert_answers_as_the_export(onnx_runner(tmp_path / "model.int8.onnx"), made, tolerance=EIGHT_BITS)

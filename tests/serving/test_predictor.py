@@ -1,7 +1,9 @@
 """Tests that `Predictor` gives the scripts' predictions for the same texts, with an export of the same checkpoint."""
 
 import csv
+import functools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from official_bert.options.choice import ChoiceOptions
 from official_bert.options.classification import ClassificationOptions
 from official_bert.options.squad import SquadOptions
 from official_bert.options.tagging import TaggingOptions
-from official_bert.runners import export_saved_model, run_classifier, run_ner, run_squad, run_swag
+from official_bert.runners import run_classifier, run_ner, run_squad, run_swag
+from official_bert.serving import predictor
+from official_bert.serving.loaded import LoadedModel
 from official_bert.serving.predictor import Predictor
 from tests import toy
 from tests.serving import exported
@@ -31,27 +35,35 @@ def texts(count: int, longest: int, seed: int = 1) -> list[str]:
     return [*found, ""]
 
 
+loaded_once = functools.cache(LoadedModel)
+
+
+@pytest.fixture(autouse=True)
+def models_are_loaded_once(monkeypatch):
+    """The first call of a signature of a loaded model takes seconds."""
+    monkeypatch.setattr(predictor, "LoadedModel", loaded_once)
+
+
 @pytest.fixture
-def make(tmp_path):
-    """A function from a kind of task to what its script must be told, beside the task's own flags."""
-
-    def made(kind: str, **others) -> dict:
-        exported.make_checkpoint(tmp_path, kind)
-        export_saved_model.run(exported.export_options(tmp_path, kind, **others))
-        return {
-            "output_dir": str(tmp_path / "output"),
-            "init_checkpoint": str(tmp_path / "model.ckpt"),
-            "bert_config_file": str(tmp_path / "bert_config.json"),
-            "vocab_file": str(tmp_path / "vocab.txt"),
-            "max_seq_length": 24,
-            "do_predict": True,
-        }
-
-    return made
+def make(tmp_path_factory):
+    """A function from a kind of task to its export."""
+    return functools.partial(exported.shared_export, tmp_path_factory)
 
 
-def predictor_of(tmp_path, **settings) -> Predictor:
-    return Predictor(str(tmp_path / "exports"), batch_size=7, **settings)
+def flags_of(made: exported.Exported, tmp_path) -> dict:
+    """What the script of an export's task must be told to predict, beside the task's own flags."""
+    return {
+        "output_dir": str(tmp_path / "output"),
+        "init_checkpoint": made.options.init_checkpoint,
+        "bert_config_file": made.options.bert_config_file,
+        "vocab_file": made.options.vocab_file,
+        "max_seq_length": made.options.max_seq_length,
+        "do_predict": True,
+    }
+
+
+def predictor_of(made: exported.Exported, **settings) -> Predictor:
+    return Predictor(made.options.export_dir, batch_size=7, **settings)
 
 
 def write_tsv(path, rows):
@@ -60,15 +72,17 @@ def write_tsv(path, rows):
 
 @pytest.mark.parametrize("kind", ["mrpc", "sts-b"])
 def test_pairs_are_classified_as_by_the_script(tmp_path, make, kind):
-    flags = make(kind)
+    made = make(kind)
     pairs = list(zip(texts(20, 20), texts(20, 12, seed=2), strict=True))
     first = {"mrpc": 3, "sts-b": 7}[kind]
     blank = ["x"] * first
     write_tsv(tmp_path / "test.tsv", [[*blank, "a", "b"], *([*blank, *pair] for pair in pairs)])
-    run_classifier.run(ClassificationOptions(task_name=kind, data_dir=str(tmp_path), **flags))
+    run_classifier.run(
+        ClassificationOptions(task_name=kind, data_dir=str(tmp_path), **flags_of(made, tmp_path))
+    )
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv", ndmin=2)
 
-    predict = predictor_of(tmp_path)
+    predict = predictor_of(made)
     answers = list(predict.answers(pairs))
     if kind == "sts-b":
         found = [[answer["score"]] for answer in answers]
@@ -82,16 +96,20 @@ def test_pairs_are_classified_as_by_the_script(tmp_path, make, kind):
 
 
 def test_several_labels_are_those_of_the_script(tmp_path, make):
-    flags = make("tsv")
+    made = make("tsv")
     singles = texts(20, 20)[:-1]
     write_tsv(tmp_path / "test.tsv", [["text"], *([text] for text in singles)])
     run_classifier.run(
         ClassificationOptions(
-            task_name="tsv", data_dir=str(tmp_path), multi_label=True, labels=exported.LABELS, **flags
+            task_name="tsv",
+            data_dir=str(tmp_path),
+            multi_label=True,
+            labels=exported.LABELS,
+            **flags_of(made, tmp_path),
         )
     )
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv")
-    answers = list(predictor_of(tmp_path).answers(singles))
+    answers = list(predictor_of(made).answers(singles))
     found = [[answer["probabilities"][label] for label in exported.LABELS] for answer in answers]
     np.testing.assert_allclose(found, predicted, atol=TOLERANCE)
     wanted = [
@@ -102,28 +120,28 @@ def test_several_labels_are_those_of_the_script(tmp_path, make):
 
 
 def test_choices_are_those_of_the_script(tmp_path, make):
-    flags = make("swag")
+    made = make("swag")
     rows = np.array([texts(9, 14, seed) for seed in range(6)]).T  # context, start of the second text, endings
     with (tmp_path / "test.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["sent1", "sent2", *(f"ending{k}" for k in range(4))], *rows.tolist()])
-    run_swag.run(ChoiceOptions(data_dir=str(tmp_path), **flags))
+    run_swag.run(ChoiceOptions(data_dir=str(tmp_path), **flags_of(made, tmp_path)))
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv")
     requests = [
         [context, *(f"{start} {ending}" for ending in endings)] for context, start, *endings in rows.tolist()
     ]
-    answers = list(predictor_of(tmp_path).answers(requests))
+    answers = list(predictor_of(made).answers(requests))
     np.testing.assert_allclose([answer["probabilities"] for answer in answers], predicted, atol=TOLERANCE)
     assert [answer["choice"] for answer in answers] == predicted.argmax(1).tolist()
 
 
 def test_tags_are_those_of_the_script(tmp_path, make):
-    flags = make("ner")
+    made = make("ner")
     sentences = texts(20, 60)[:-1]
     (tmp_path / "test.txt").write_text("\n\n".join(text.replace(" ", "\n") for text in sentences))
-    run_ner.run(TaggingOptions(data_dir=str(tmp_path), **flags))
+    run_ner.run(TaggingOptions(data_dir=str(tmp_path), **flags_of(made, tmp_path)))
     predicted = read_conll(str(tmp_path / "output" / "predictions.conll")).sentences
 
-    predict = predictor_of(tmp_path)
+    predict = predictor_of(made)
     answers = list(predict.answers(text.replace(" ", " \t") for text in sentences))
     for answer, sentence, text in zip(answers, predicted, sentences, strict=True):
         assert [found["tag"] for found in answer["tags"]] == sentence.tags
@@ -134,7 +152,7 @@ def test_tags_are_those_of_the_script(tmp_path, make):
 
 @pytest.mark.parametrize(("version_2", "length_aware"), [(False, False), (True, True)])
 def test_questions_are_answered_as_by_the_script(tmp_path, make, version_2, length_aware):
-    flags = make("squad")
+    made = make("squad")
     contexts = [text.replace("the ", "the  ") for text in texts(20, 60)]
     questions = [f"{text[:30]} ?" for text in texts(20, 12, seed=2)]
     paragraphs = [
@@ -149,12 +167,14 @@ def test_questions_are_answered_as_by_the_script(tmp_path, make, version_2, leng
         "null_score_diff_threshold": -0.35,
         "length_aware_batches": length_aware,
     }
-    run_squad.run(SquadOptions(predict_file=str(tmp_path / "dev.json"), **flags, **settings))
+    run_squad.run(
+        SquadOptions(predict_file=str(tmp_path / "dev.json"), **flags_of(made, tmp_path), **settings)
+    )
     output = tmp_path / "output"
     predicted = json.loads((output / "predictions.json").read_text())
     nbest = json.loads((output / "nbest_predictions.json").read_text())
 
-    answers = list(predictor_of(tmp_path, **settings).answers(zip(questions, contexts, strict=True)))
+    answers = list(predictor_of(made, **settings).answers(zip(questions, contexts, strict=True)))
     assert [answer["answer"] for answer in answers] == list(predicted.values())
     for answer, context, entries in zip(answers, contexts, nbest.values(), strict=True):
         (entry,) = [entry for entry in entries if entry["text"] == answer["answer"]][:1]
@@ -175,9 +195,9 @@ def test_questions_are_answered_as_by_the_script(tmp_path, make, version_2, leng
         assert 2 <= list(predicted.values()).count("") < len(predicted)
 
 
-def test_a_pretrained_model_fills_masks_and_gives_vectors(tmp_path, make):
-    make("pretraining")
-    model = exported.make_checkpoint(tmp_path, "pretraining")[1]
+def test_a_pretrained_model_fills_masks_and_gives_vectors(make):
+    made = make("pretraining")
+    model = made.model
     ids = [toy.VOCABULARY.index(piece) for piece in MASKED]
     mask, segments = np.ones((1, 8), np.int32), np.int32([[0] * 5 + [1] * 3])
     encoded = model.bert(np.int32([ids]), mask, segments)
@@ -185,7 +205,7 @@ def test_a_pretrained_model_fills_masks_and_gives_vectors(tmp_path, make):
     exponents = np.exp(np.asarray(logits, np.float64))
     chances = exponents / exponents.sum(-1, keepdims=True)
 
-    predict = predictor_of(tmp_path)
+    predict = predictor_of(made)
     filled, plain, one = predict.answers([("The [MASK] sat", "[MASK]."), ("The cat",), ("[MASK]",)])
     for found, position, wanted in zip(filled["masks"], (2, 5), chances, strict=True):
         order = (-wanted).argsort()[:10]
@@ -197,7 +217,7 @@ def test_a_pretrained_model_fills_masks_and_gives_vectors(tmp_path, make):
     ids = np.int32([[toy.VOCABULARY.index(piece) for piece in ("[CLS]", "the", "cat", "[SEP]")]])
     encoded = model.bert(ids, np.ones_like(ids), np.zeros_like(ids))
     np.testing.assert_allclose(plain["pooled_output"], encoded.pooled_output[0], atol=TOLERANCE)
-    answer = predictor_of(tmp_path, vectors="sequence_output")("The cat")
+    answer = predictor_of(made, vectors="sequence_output")("The cat")
     assert answer["tokens"] == ["[CLS]", "the", "cat", "[SEP]"]
     np.testing.assert_allclose(answer["sequence_output"], encoded.sequence_output[0], atol=TOLERANCE)
 
@@ -233,43 +253,37 @@ TEXT_REQUESTS = {
 
 
 @pytest.mark.parametrize("kind", TEXT_REQUESTS)
-def test_a_model_that_reads_text_answers_the_same(tmp_path, make, kind):
-    squad_flags = {
-        "doc_stride": 5, "max_query_length": 8, "version_2_with_negative": True, "null_score_diff_threshold": -0.35,
-    }  # fmt: skip
-    flags = squad_flags if kind == "squad" else {}
-    make(kind, **flags)
-    export_saved_model.run(exported.export_options(tmp_path, kind, export_text=True, **flags))
-    tensors, text = (Predictor(str(tmp_path / "exports" / version), batch_size=7) for version in "12")
+def test_a_model_that_reads_text_answers_the_same(make, kind):
+    flags = exported.SQUAD_2 if kind == "squad" else {}
+    exports = make(kind, **flags), make(kind, export_text=True, **flags)
+    tensors, text = map(predictor_of, exports)
     assert (text.columns, text.num_required) == (tensors.columns, tensors.num_required)
     wanted = list(tensors.answers(TEXT_REQUESTS[kind]))
     for answer in wanted:
         answer.pop("probability", None)  # only in Python are there n-best lists
     assert_alike(list(text.answers(TEXT_REQUESTS[kind])), wanted)
     if kind == "pretraining":
-        tensors, text = (
-            Predictor(str(tmp_path / "exports" / version), vectors="sequence_output") for version in "12"
-        )
+        tensors, text = (predictor_of(made, vectors="sequence_output") for made in exports)
         assert_alike(text(*PAIRS[0]), tensors(*PAIRS[0]))
     if kind == "squad":
-        with pytest.raises(
-            InputError, match=r"--n_best_size: .*2 reads text itself, with what it was exported"
-        ):
+        sentence = rf"--n_best_size: {text.path} reads text itself, with what it was exported"
+        with pytest.raises(InputError, match=sentence):
             Predictor(text.path, n_best_size=3)
 
 
 def test_what_is_no_export_is_said(tmp_path, make):
     with pytest.raises(InputError, match="absent: holds no exported model; name an --export_dir"):
         Predictor(str(tmp_path / "absent"))
-    make("squad")
+    made = make("squad")
     with pytest.raises(InputError, match="--max_seq_length=24, which leaves no room for a context"):
-        predictor_of(tmp_path)
-    version = tmp_path / "exports" / "1"
+        predictor_of(made)
+    exports = tmp_path / "exports"
+    version = shutil.copytree(made.path, exports / "1")
     (version / "saved_model.pb").write_bytes(b"\x00damaged")
     with pytest.raises(InputError, match="1: is no complete SavedModel"):
-        predictor_of(tmp_path)
+        Predictor(str(exports))
     (version / "assets.extra" / "export.json").unlink()
     with pytest.raises(InputError, match=r"export.json: is missing, and with it how text is read"):
-        predictor_of(tmp_path)
+        Predictor(str(exports))
     with pytest.raises(InputError, match="batch_size=0: must be positive"):
-        Predictor(str(tmp_path / "exports"), batch_size=0)
+        Predictor(str(exports), batch_size=0)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from official_bert.serving import warmup
 from tests.serving import exported
+from tests.serving.answers import signatures_of
 
 pytestmark = pytest.mark.needs_extra("tensorflow_serving")
 
@@ -38,10 +39,10 @@ def test_requests_come_back_as_they_were_given(tmp_path):
     np.testing.assert_array_equal(found[1][1]["text"], text)
 
 
-def test_the_signatures_take_the_requests_of_their_export(tmp_path):
+def test_the_signatures_take_the_requests_of_their_export(tmp_path_factory):
     for kind in ("pretraining", "swag"):
-        made = exported.make_export(tmp_path / kind, kind)
-        signatures = tf.saved_model.load(str(made.path)).signatures
+        made = exported.shared_export(tmp_path_factory, kind)
+        signatures = signatures_of(made.path)
         requests = requests_of(made.path / "assets.extra" / "tf_serving_warmup_requests")
         assert sorted(name for name, _ in requests) == sorted(signatures)
         for name, inputs in requests:

@@ -1,10 +1,11 @@
 """Describes how a BasicTokenizer treats each character, as character classes of regular expressions (RE2).
 
-In: a BasicTokenizer. Out: text such as `[\\x{21}-\\x{2f}]`. The classes list the code points that this tokenizer
-treats alike, so the expressions do not depend on the Unicode tables of the program that runs them; these tables
-differ between versions.
+In: the two settings of a BasicTokenizer. Out: text such as `[\\x{21}-\\x{2f}]`. The classes list the code points that
+this tokenizer treats alike, so the expressions do not depend on the Unicode tables of the program that runs them; these
+tables differ between versions.
 """
 
+import functools
 import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -38,8 +39,10 @@ class CharacterClasses(NamedTuple):
     case_ignorable: str
 
 
-def character_classes(basic_tokenizer: BasicTokenizer) -> CharacterClasses:
-    """Returns the character classes of a tokenizer, which takes about a second."""
+@functools.cache
+def character_classes(do_lower_case: bool, strip_accents: bool | None = None) -> CharacterClasses:
+    """Returns the character classes of BasicTokenizer(do_lower_case, strip_accents): a second for each pair, once."""
+    basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
     members = {name: [] for name in CharacterClasses._fields}
     for code in _CODES:
         char = chr(code)

@@ -115,7 +115,7 @@ class TextTokenizer(tf.Module):
         self._unknown = tokenizer.wordpiece_tokenizer.unk_token
         self._unknown_id = tokenizer.vocab[self._unknown]
         self._mask_id = tokenizer.vocab.get("[MASK]")
-        self._classes = character_classes(basic)
+        self._classes = character_classes(basic.do_lower_case, basic.strip_accents)
         # TensorFlow shares a process's tables by the path of their file, so every table gets a path of its own.
         path = os.path.join(tempfile.mkdtemp(dir=folder), "vocab.txt")
         write_vocabulary(tokenizer.vocab, path)

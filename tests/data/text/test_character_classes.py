@@ -4,21 +4,20 @@ import unicodedata
 import pytest
 
 from official_bert.data.text.character_classes import character_classes
-from official_bert.tokenization import BasicTokenizer
 
 
 @pytest.fixture(scope="module")
 def classes():
-    return {name: compiled(BasicTokenizer(*name)) for name in [(True, None), (False, None)]}
+    return {settings: compiled(*settings) for settings in [(True, None), (False, None)]}
 
 
-def compiled(basic_tokenizer):
+def compiled(*settings):
     """Returns name of a class -> function that matches its characters; RE2's \\x{21} is \\U00000021 in Python."""
 
     def matcher(members):
         return re.compile(re.sub(r"\\x{(\w+)}", lambda m: rf"\U{m[1]:>08}", members)).fullmatch
 
-    return {name: matcher(members) for name, members in character_classes(basic_tokenizer)._asdict().items()}
+    return {name: matcher(members) for name, members in character_classes(*settings)._asdict().items()}
 
 
 @pytest.mark.parametrize(

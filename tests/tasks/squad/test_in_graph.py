@@ -161,23 +161,23 @@ def test_what_an_answer_without_a_span_scores(reader):
     assert found["null_odds"][0] == 1e6
 
 
-@pytest.mark.parametrize(
-    ("context", "span", "graph", "script"),
-    [
+def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):
+    """The kinds of difference that docs/serving.md lists: blanks, unknown pieces, changed numbers of characters."""
+    cases = [
         ("the  cat\n\nsat", (0, 2), "the  cat\n\nsat", "the cat sat"),
         ("(football) the", (1, 3), "football)", "(football)"),
         ("ca\u0301t.", (0, 0), "ca\u0301t", "ca\u0301t."),
-    ],
-)
-def test_how_strings_can_differ_from_the_scripts(tokenizer, reader, context, span, graph, script):
-    """The kinds of difference that docs/serving.md lists: blanks, unknown pieces, changed numbers of characters."""
-    logits_of = peaks(2 + span[0], 2 + span[1])  # behind [CLS] and [SEP]
-    pairs, rules = [("", context)], SquadRules(**LENGTHS)
-    found = graph_answers(reader, pairs, rules, logits_of)
-    assert (found["start_piece"][0], found["end_piece"][0]) == span
-    assert found["answer"][0].decode() == graph
-    nbest = extract_candidates(*script_windows(tokenizer, pairs, rules, logits_of), rules).nbest
-    assert nbest["0"][0]["text"] == script
+    ]
+    contexts, spans, graph, script = zip(*cases, strict=True)
+    rules, places = SquadRules(**LENGTHS), 2 + np.array(spans)  # behind [CLS] and [SEP]
+    found = graph_answers(
+        reader, [("", context) for context in contexts], rules, peaks(*places.T[:, :, None])
+    )
+    assert list(zip(found["start_piece"], found["end_piece"], strict=True)) == list(spans)
+    assert [answer.decode() for answer in found["answer"]] == list(graph)
+    for context, place, text in zip(contexts, places, script, strict=True):
+        windows = script_windows(tokenizer, [("", context)], rules, peaks(*place))
+        assert extract_candidates(*windows, rules).nbest["0"][0]["text"] == text
 
 
 @pytest.mark.long
