@@ -203,7 +203,7 @@ RESUMING = [
         lambda folder: (folder / "out" / ".lock").write_text("process 1 of host gone\n"),
         flags=("--do_eval",),
         warns=("process 1 of host gone ended without removing it; the lock is taken over",),
-        leaves=("out/*",),
+        leaves=("out/*", "~out/.lock"),
     ),
     Row(
         "the list of the best checkpoint is lost, and the newest one would be taken for it",
