@@ -203,7 +203,7 @@ RESUMING = [
         lambda folder: (folder / "out" / ".lock").write_text("process 1 of host gone\n"),
         flags=("--do_eval",),
         warns=("process 1 of host gone ended without removing it; the lock is taken over",),
-        leaves=("out/*", "~out/.lock", "~out/runs.jsonl"),
+        leaves=("out/*", "~out/.lock"),
     ),
     Row(
         "the list of the best checkpoint is lost, and the newest one would be taken for it",
@@ -472,14 +472,14 @@ def test_workers_end_with_their_parent(folder, number):
         cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while len(workers := _tree_of(process.pid)) < 3 and time.monotonic() < deadline:  # and a tracker
             time.sleep(0.05)
         time.sleep(1.0)
         assert process.poll() is None
         assert len(workers) >= 3
         (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-        errors = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=240)[1]
         deadline = time.monotonic() + 30
         while any(map(_is_alive, workers)) and time.monotonic() < deadline:
             time.sleep(0.05)
