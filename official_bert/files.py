@@ -368,7 +368,9 @@ def _open_local(path: str, mode: str):
     if descriptor is not None:  # opened by its name, a file that the shell appends to would be truncated
         return open(os.dup(descriptor), mode, **text)
     if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
-        return waiting.result_of(lambda: open(path, mode, **text), f"the other end of {path}", _FIFO_LIMIT_SECS)
+        return waiting.result_of(
+            lambda: open(path, mode, **text), f"the other end of {path}", _FIFO_LIMIT_SECS
+        )
     return open(path, mode, **text)
 
 
@@ -395,7 +397,9 @@ def _temporary(target: str) -> str:
     """Returns a name beside `target` for this process, and deletes what killed processes left under such names."""
     folder, name = os.path.split(target)
     if not is_remote(target):
-        for left in local_glob.glob(os.path.join(local_glob.escape(folder), f".{local_glob.escape(name)}.tmp-*")):
+        for left in local_glob.glob(
+            os.path.join(local_glob.escape(folder), f".{local_glob.escape(name)}.tmp-*")
+        ):
             found = _TEMPORARY.fullmatch(os.path.basename(left))
             if found and not _is_running(int(found[1])):
                 logging.warning("%s: deleted, since a run that was killed left it", left)
