@@ -238,7 +238,7 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
             raise InputError(f"{output}: is an output twice; give each output a file of its own")
         for flag, patterns in inputs.items():
             for pattern in filter(None, patterns):
-                if any(_is_same(name, place) for name in (pattern, *matching(pattern))):
+                if any(_is_same(name, output) for name in (pattern, *matching(pattern))):
                     if not _is_special(output):
                         raise InputError(
                             f"{output}: is an input of this run, too (--{flag}), and would be overwritten; name "
@@ -255,11 +255,10 @@ def _place(path: str) -> str:
     return path if is_remote(path) else os.path.realpath(path)
 
 
-def _is_same(path: str, place: str) -> bool:
-    if _place(path) == place:
-        return True
-    both_exist = not is_remote(path) and os.path.exists(path) and os.path.exists(place)
-    return both_exist and os.path.samefile(path, place)
+def _is_same(path: str, other: str) -> bool:
+    if is_remote(path) or is_remote(other):
+        return path == other
+    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
 
 
 def _would_match(pattern: str, path: str) -> bool:
@@ -293,9 +292,7 @@ def replacing(path: str, mode: str = "w"):
     try:
         file = open_file(temporary or path, mode)
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror or error}); check that its folder exists and is writable"
-        ) from error
+        raise _cannot_write(path, error) from error
     try:
         with file:
             yield file
@@ -305,8 +302,8 @@ def replacing(path: str, mode: str = "w"):
         if temporary:
             with contextlib.suppress(Exception):
                 remove(temporary)
-        if isinstance(error, OSError) and error.errno in _REMEDIES:
-            raise cannot_write(path, error) from error
+        if isinstance(error, OSError) and remedy_of(error):
+            raise _cannot_write(path, error) from error
         raise
 
 
@@ -334,7 +331,7 @@ def replacing_folder(path: str) -> Iterator[str]:
         else:
             _rename(temporary, target)
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise _cannot_write(path, error) from error
     finally:
         with contextlib.suppress(Exception):
             _remove_all(temporary)
@@ -356,9 +353,13 @@ def append_line(path: str, line: str):
         file.write(before + line.encode() + b"\n")
 
 
-def cannot_write(path: str, error: OSError) -> InputError:
-    """Returns an error that names an output and a remedy, such as room on a full disk."""
-    remedy = _REMEDIES.get(error.errno, "check that its folder exists and is writable")
+def remedy_of(error: OSError) -> str | None:
+    """Returns what helps when a file that was opened cannot be written: room on a full disk, for instance."""
+    return _REMEDIES.get(error.errno)
+
+
+def _cannot_write(path: str, error: OSError) -> InputError:
+    remedy = remedy_of(error) or "check that its folder exists and is writable"
     return InputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}")
 
 
