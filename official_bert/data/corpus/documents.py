@@ -6,9 +6,13 @@ TensorFlow.
 """
 
 import collections
-import concurrent.futures
+import concurrent.futures.process
+import contextlib
 import dataclasses
 import multiprocessing
+import os
+import signal
+import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -125,12 +129,31 @@ def _encode_blocks(
         initargs=(tokenizer,),
     ) as pool:
         pending = collections.deque()
-        for block in blocks:
-            pending.append(pool.submit(_encode_in_worker, block))
-            if len(pending) > 2 * num_workers:
+        try:
+            for block in blocks:
+                with _without_interrupts():  # the first call starts the workers
+                    pending.append(pool.submit(_encode_in_worker, block))
+                if len(pending) > 2 * num_workers:
+                    yield pending.popleft().result()
+            while pending:
                 yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        except concurrent.futures.process.BrokenProcessPool as error:
+            raise InputError(
+                "a process that tokenizes was killed, perhaps because the memory is full; give fewer --num_workers"
+            ) from error
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Defers Ctrl-C, and lets processes that start meanwhile never see it: they leave it to this process."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLines:
@@ -151,6 +174,13 @@ def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLine
 def _start_worker(tokenizer: FullTokenizer):
     global _worker_tokenizer
     _worker_tokenizer = tokenizer
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent():
+    """Ends a worker when its parent is killed: no other message tells it."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def _encode_in_worker(lines: list[str]) -> EncodedLines:
