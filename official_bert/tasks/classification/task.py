@@ -6,7 +6,6 @@ In: a processor, which reads the files. Out: the methods of Task in tasks/base.p
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
@@ -21,6 +20,7 @@ from official_bert.errors import InputError
 from official_bert.metrics import classification, regression
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
+from official_bert.options.fields import MAX_NUMBER
 from official_bert.options.tsv import TsvOptions
 from official_bert.tasks.base import DataFiles, Settings, Task
 from official_bert.tasks.classification.client import ClassificationClient
@@ -267,8 +267,9 @@ def _class_weights(texts: Sequence[str] | None) -> list[float] | None:
         weights = [float(weight) for weight in texts]
     except ValueError:
         weights = []
-    if not all(0.0 <= weight < math.inf for weight in weights) or not any(weights):
+    if not all(0.0 <= weight <= MAX_NUMBER for weight in weights) or not any(weights):
         raise InputError(
-            f"--class_weights={','.join(texts)}: give numbers separated by commas, none negative and not all of them 0"
+            f"--class_weights={','.join(texts)}: give numbers separated by commas, none negative or above "
+            f"{MAX_NUMBER}, and not all of them 0"
         )
     return weights
