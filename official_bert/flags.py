@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging as std_logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -109,7 +110,7 @@ def _refuse_strays(argv, rest):
                 raise InputError(
                     f"the word {word!r} belongs to no flag; write {example}, and lists with commas"
                 )
-        before, before_is_unknown = word, is_left and word.startswith("-") and "=" not in word
+        before, before_is_unknown = word, is_left and bool(re.fullmatch("--?[^-=][^=]*", word))
 
 
 def _occupy_closed_streams():
