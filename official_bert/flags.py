@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging as std_logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import typing
 
 from absl import app, flags, logging
 
+from official_bert import files
 from official_bert.errors import InputError
 
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
@@ -42,6 +44,7 @@ def run(main, options_class):
 
     Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
     """
+    _occupy_closed_streams()
     read = define(options_class)
     app.run(lambda _: answer_for_input(main, read), flags_parser=parse)
 
@@ -75,15 +78,55 @@ def define(options_class):
 
 
 def parse(argv):
-    """Parses a command line; a warning names an unknown flag, which is ignored, as the original's parser does."""
+    """Parses a command line; a warning names an unknown flag, which is ignored, as the original's parser does.
+
+    A word that belongs to no flag ends the script: it is the value of a boolean flag, which needs `=`, or of a list
+    that the shell took apart.
+    """
     try:
+        for word in argv[1:]:
+            files.check_name(word)
         rest = flags.FLAGS(argv, known_only=True)
-    except flags.Error as error:
+        _refuse_strays(argv, rest[1:])
+    except (flags.Error, InputError) as error:
         sys.exit(f"{argv[0]}: {error}")
     for word in rest[1:]:
         if word.startswith("-"):
             logging.warning("unknown flag, ignored: %s", word)
     return rest
+
+
+def _refuse_strays(argv, rest):
+    """Refuses the words that neither are flags nor follow an unknown flag, whose value they may be."""
+    left, before, before_is_unknown = list(rest), "", False
+    for word in argv[1:]:
+        is_left = bool(left) and left[0] == word
+        if is_left:
+            del left[0]
+            if not word.startswith("-") and not before_is_unknown:
+                example = (
+                    f"{before}={word}" if before.startswith("--") and "=" not in before else "--flag=value"
+                )
+                raise InputError(
+                    f"the word {word!r} belongs to no flag; write {example}, and lists with commas"
+                )
+        before, before_is_unknown = word, is_left and bool(re.fullmatch("--?[^-=][^=]*", word))
+
+
+def _occupy_closed_streams():
+    """Opens /dev/null for standard streams that are closed; the next file would get such a descriptor and the log.
+
+    `sys.__stdin__` and `sys.__stdout__` stay None, which tells predict.py that nobody gives or takes lines.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+            if name == "stderr":
+                logging.get_absl_handler().python_handler.stream = sys.stderr
 
 
 @contextlib.contextmanager
@@ -121,20 +164,61 @@ class _OwnLines(std_logging.Filter):
 def answer_for_input(main, read):
     """Calls `main`; an error that the user can fix ends in one sentence and status 1, defects keep their traceback.
 
-    SIGTERM unwinds the stack like Ctrl-C, so that unfinished files are deleted. After either signal the process exits
-    with the status that shells use for it.
+    Errors of TensorFlow are errors of files, memory or networks unless the log says otherwise: their traceback is
+    logged with --verbosity=1. SIGTERM unwinds the stack like Ctrl-C, so that unfinished files are deleted. After either
+    signal the process exits with the status that shells use for it.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    logging.set_verbosity(logging.INFO)
+    signal.signal(signal.SIGTERM, _terminate)
+    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     logging.get_absl_handler().addFilter(_OwnLines())
     try:
         main(read())
     except KeyboardInterrupt:
         print(f"{sys.argv[0]}: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
-    except InputError as error:
-        sys.exit(f"{sys.argv[0]}: {error}")
-    except OSError as error:
-        if error.filename is None and error.strerror is None:
+    except _Terminated:
+        print(f"{sys.argv[0]}: terminated; files that were not complete are deleted", file=sys.stderr)
+        sys.exit(128 + signal.SIGTERM)
+    except Exception as error:
+        sentence = _sentence_of(error)
+        if sentence is None:
             raise
-        sys.exit(f"{sys.argv[0]}: {error.filename or 'output'}: {error.strerror}")
+        logging.debug("where it happened:", exc_info=error)
+        sys.exit(f"{sys.argv[0]}: {sentence}")
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived. No handler of exceptions takes it for a fault."""
+
+
+def _terminate(*_):
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # a second one would interrupt the deletion of unfinished files
+    raise _Terminated
+
+
+def _sentence_of(error: Exception) -> str | None:
+    """Returns the sentence for an error that the user can fix; None for a defect."""
+    tensorflow = sys.modules.get("tensorflow")  # loaded by whoever raised one of its errors
+    match error:
+        case InputError():
+            return str(error)
+        case OSError() if error.filename is not None or error.strerror is not None:
+            sentence = f"{error.filename or 'input or output'}: {error.strerror}"
+            return "; ".join(filter(None, (sentence, files.remedy_of(error))))
+        case MemoryError():
+            return f"the memory is full ({_first_line(error)}); give smaller batches or shorter sequences"
+        case _ if tensorflow and isinstance(error, tensorflow.errors.OpError):
+            remedies = {
+                tensorflow.errors.UnimplementedError: "give a path of this machine or of gs://",
+                tensorflow.errors.ResourceExhaustedError: "make room on the disk, or give smaller batches",
+                tensorflow.errors.UnavailableError: "check the network and run it again",
+            }
+            remedy = remedies.get(type(error), "check the files that the flags name, and their permissions")
+            return f"{type(error).__name__}: {_first_line(error.message or error)}; {remedy}"
+    return None
+
+
+def _first_line(error) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -171,11 +171,15 @@ def test_what_the_user_can_mend_ends_in_one_sentence(script, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "said"), [("SIGINT", 130, ": interrupted\n"), ("SIGTERM", 143, "")]
+    ("name", "status", "said"),
+    [
+        ("SIGINT", 130, "interrupted"),
+        ("SIGTERM", 143, "terminated; files that were not complete are deleted"),
+    ],
 )
 def test_a_signal_leaves_no_unfinished_file(script, tmp_path, name, status, said):
     stderr = run(script, f"--input_file={tmp_path}/out", "--seed=4", f"--tpu={name}", status=status).stderr
-    assert stderr == (f"{script}{said}" if said else "")
+    assert stderr == f"{script}: {said}\n"
     assert list(tmp_path.iterdir()) == []
 
 

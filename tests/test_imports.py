@@ -24,6 +24,7 @@ LINES = (
     {"optimization", "modeling", "data", "metrics"},
     {"features", "config", "tokenization"},
     {"options", "files", "errors", "__version__"},
+    {"waiting"},
 )
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
@@ -43,6 +44,7 @@ LIGHT_ROOMS = (
     "options",
     "tasks",
     "tokenization",
+    "waiting",
 )
 HEAVY_MODULES = (
     "data.corpus.vocabulary",

@@ -4,7 +4,6 @@ The readers remove a byte order mark and CRLF line ends, skip blank lines with a
 length.
 """
 
-import codecs
 import csv
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeVar
@@ -108,36 +107,15 @@ def numbered_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -
 
     Args:
         path: the file.
-        errors: the treatment of bytes that are not UTF-8: "ignore" leaves them out, "replace" makes them U+FFFD. A
-            warning counts the lines with such bytes.
+        errors: the treatment of bytes that are not UTF-8, as in files.read_lines.
 
     Raises:
-        InputError: the file does not exist, is UTF-16, or ends its lines with "\\r" alone.
+        InputError: the file cannot be read, or is no UTF-8 text.
     """
-    num_damaged = 0
-    with files.open_file(path, "rb") as file:
-        for line, data in enumerate(file, start=1):
-            if line == 1:
-                _check_encoding(path, data)
-            try:
-                text = data.decode("utf-8")
-            except UnicodeDecodeError:
-                num_damaged += 1
-                text = data.decode("utf-8", errors)
-            if line == 1:
-                text = text.removeprefix("\ufeff")
-            yield line, text.removesuffix("\n").rstrip("\r")
-    if num_damaged:
-        done = "left out" if errors == "ignore" else "replaced"
-        logging.warning("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_damaged)
-
-
-def _check_encoding(path: str, first_line: bytes):
-    """Refuses UTF-16, which would give garbled characters, and "\\r" alone, which would give a single line."""
-    if first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or first_line[:2].count(0) == 1:
-        raise InputError(f"{path}: is UTF-16; save it as UTF-8")
-    if b"\r" in first_line[:-1] and not first_line.endswith(b"\n"):
-        raise InputError(f'{path}: ends its lines with "\\r" alone; save it with "\\n" or "\\r\\n"')
+    for line, text in enumerate(files.read_lines(path, errors), start=1):
+        if line == 1:
+            text = text.removeprefix("\ufeff")
+        yield line, text.rstrip("\r")
 
 
 def _log_blank(path: str, num_blank: int):

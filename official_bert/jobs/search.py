@@ -21,6 +21,7 @@ from official_bert.checkpoints.folder import remove_all, with_best
 from official_bert.errors import Diverged, InputError
 from official_bert.jobs.fine_tuning import Score
 from official_bert.jobs.folder_lock import locked
+from official_bert.options.fields import POSITIVE, SIZE, Check
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
 from official_bert.training.memory import forget_models
@@ -56,9 +57,14 @@ def trials_of(options: FineTuningOptions) -> list[Trial]:
     """
     first_seed = options.random_seed or 0
     combinations = itertools.product(
-        _numbers("search_batch_sizes", options.search_batch_sizes or ["16", "32"], int),
-        _numbers("search_learning_rates", options.search_learning_rates or ["5e-5", "3e-5", "2e-5"], float),
-        _numbers("search_epochs", options.search_epochs or ["2", "3", "4"], float),
+        _numbers("search_batch_sizes", options.search_batch_sizes or ["16", "32"], int, SIZE),
+        _numbers(
+            "search_learning_rates",
+            options.search_learning_rates or ["5e-5", "3e-5", "2e-5"],
+            float,
+            POSITIVE,
+        ),
+        _numbers("search_epochs", options.search_epochs or ["2", "3", "4"], float, POSITIVE),
         range(first_seed, first_seed + options.search_restarts),
     )
     return [Trial(*values) for values in combinations]
@@ -135,13 +141,16 @@ def _options_of(options: FineTuningOptions, trial: Trial, steps: Mapping[str, bo
     return dataclasses.replace(options, output_dir=folder, **own, **steps)
 
 
-def _numbers(flag: str, texts: list[str], kind: type) -> list:
+def _numbers(flag: str, texts: list[str], kind: type, check: Check) -> list:
+    holds, sentence = check
     try:
         numbers = [kind(text) for text in texts]
     except ValueError:
         numbers = []
-    if not numbers or min(numbers) <= 0 or not all(map(math.isfinite, numbers)):
-        raise InputError(f"--{flag}={','.join(texts)}: give positive numbers separated by commas")
+    if not numbers or not all(map(holds, numbers)):
+        raise InputError(
+            f"--{flag}={','.join(texts)}: give positive numbers separated by commas; each {sentence}"
+        )
     return numbers
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from official_bert.options.fields import POSITIVE, PROBABILITY, option
+from official_bert.options.fields import POSITIVE, PROBABILITY, SIZE, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -13,7 +13,7 @@ class VocabularyOptions:
     output_file: str = option(help="The vocabulary file to write, with one piece a line.")
     vocab_size: int = option(
         30522,
-        check=POSITIVE,
+        check=SIZE,
         help="The number of lines of the vocabulary. If the text gives fewer pieces, [unusedN] fill the lines that "
         "are left.",
     )

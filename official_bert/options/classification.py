@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, option
+from official_bert.options.fields import MIN_SEQ_LENGTH, SIZE, option
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.tsv import TsvOptions
 
@@ -23,7 +23,7 @@ class ClassificationOptions(FineTuningOptions, TsvOptions):
         help="The number of tokens, special ones included, that an example may have. Longer examples are truncated.",
     )
     do_eval: bool = option(False, help="Evaluate the model on the development set.")
-    eval_batch_size: int = option(8, check=POSITIVE, help="The number of examples in an evaluation batch.")
+    eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
     class_weights: list[str] | None = option(
         None,
         help="The weights of the labels in the training loss, separated by commas, in the order of the labels.",

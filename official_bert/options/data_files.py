@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, option
+from official_bert.options.fields import MIN_SEQ_LENGTH, SIZE, option
 from official_bert.options.fine_tuning import FineTuningOptions
 
 
@@ -21,7 +21,7 @@ class DataFilesOptions(FineTuningOptions):
         "truncates longer examples, run_ner.py splits them.",
     )
     do_eval: bool = option(False, help="Evaluate the model on the development set.")
-    eval_batch_size: int = option(8, check=POSITIVE, help="The number of examples in an evaluation batch.")
+    eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
 
     def file(self, set_name: str) -> str | None:
         """The file that was given for the set train, dev or test; None for that in --data_dir."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from official_bert.options.fields import POSITIVE, option
+from official_bert.options.fields import POSITIVE, PROCESSES, SIZE, option
 
 STRATEGIES = ("one_device", "mirrored", "tpu")
 
@@ -39,7 +39,7 @@ class DistributionOptions:
     )
     iterations_per_loop: int = option(
         1000,
-        check=POSITIVE,
+        check=SIZE,
         help="The number of training steps that a TPU runs before it returns to the host. Other devices follow "
         "--steps_per_loop.",
     )
@@ -52,12 +52,12 @@ class DistributionOptions:
     )
     steps_per_loop: int = option(
         10,
-        check=POSITIVE,
+        check=SIZE,
         help="The number of training steps in one call into TensorFlow. A TPU follows --iterations_per_loop.",
     )
     num_logical_cpus: int = option(
         1,
-        check=POSITIVE,
+        check=PROCESSES,
         help="The number of logical devices that --distribution_strategy=mirrored splits the CPU into, for tests.",
     )
     jit_compile: bool = option(

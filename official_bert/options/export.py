@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from official_bert.options.fields import MIN_SEQ_LENGTH, NOT_NEGATIVE, POSITIVE, option
+from official_bert.options.fields import LENGTH, LENGTH_OR_NONE, MIN_SEQ_LENGTH, option
 from official_bert.options.fine_tuning import EXPORT_TEXT
 from official_bert.options.model_files import ConfigOptions, TokenizerOptions
 
@@ -39,21 +39,21 @@ class ExportOptions(ConfigOptions, TokenizerOptions):
     export_text: bool = option(False, help=EXPORT_TEXT)
     doc_stride: int = option(
         128,
-        check=POSITIVE,
+        check=LENGTH,
         help="With squad, the number of tokens from the start of a window of a long context to the start of the next.",
     )
     max_query_length: int = option(
         64,
-        check=NOT_NEGATIVE,
+        check=LENGTH_OR_NONE,
         help="With squad, the number of tokens of a question that are kept. Longer questions are truncated.",
     )
     n_best_size: int = option(
         20,
-        check=POSITIVE,
+        check=LENGTH,
         help="With squad, the number of start positions and of end positions that are considered in each window.",
     )
     max_answer_length: int = option(
-        30, check=POSITIVE, help="With squad, the number of tokens of the longest answer."
+        30, check=LENGTH, help="With squad, the number of tokens of the longest answer."
     )
     version_2_with_negative: bool = option(
         False, help="With squad, let a question have no answer, as in SQuAD 2.0."

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, option
+from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
 from official_bert.options.model_files import ALLOW_MISSING_WEIGHTS, ConfigOptions, TokenizerOptions
 
 
@@ -29,7 +29,7 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions):
         "and the model sees shorter ones padded.",
     )
     batch_size: int = option(
-        32, check=POSITIVE, help="The number of examples in a batch. The output does not depend on it."
+        32, check=SIZE, help="The number of examples in a batch. The output does not depend on it."
     )
     use_tpu: bool = option(
         False,

@@ -1,15 +1,31 @@
 """An option: a dataclass field with its help text and its check."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 Check = tuple[Callable[[object], bool], str]
 
-POSITIVE: Check = (lambda n: 0 < n < math.inf, "must be positive and finite")
-NOT_NEGATIVE: Check = (lambda n: 0 <= n < math.inf, "must be finite and not negative")
-MIN_SEQ_LENGTH: Check = (lambda n: n >= 3, "must be at least 3, the special tokens of a pair")
+# Every number of a flag has an upper bound, so that a slip of the keyboard neither overflows a tensor nor fills the
+# memory: what int32 holds, and less where memory or processes grow with the number.
+MAX_NUMBER = 2**31 - 1
+MAX_SIZE, MAX_LENGTH, MAX_PROCESSES = 2**22, 2**16, 2**10
+
+
+def between(low: int, high: int, meaning: str = "") -> Check:
+    """Returns the check of a number from `low`, whose meaning the sentence tells, to `high`."""
+    sentence = f"must be at least {low}{meaning}, and at most {high}"
+    return (lambda n: low <= n <= high, sentence)
+
+
+POSITIVE: Check = (lambda n: 0 < n <= MAX_NUMBER, f"must be positive and at most {MAX_NUMBER}")
+NOT_NEGATIVE: Check = (lambda n: 0 <= n <= MAX_NUMBER, f"must not be negative, and at most {MAX_NUMBER}")
+SIZE = between(1, MAX_SIZE)  # examples in a batch, lines of a vocabulary
+LENGTH = between(1, MAX_LENGTH)  # tokens of a sequence
+LENGTH_OR_NONE = between(0, MAX_LENGTH)
+MIN_SEQ_LENGTH = between(3, MAX_LENGTH, ", the special tokens of a pair")
+PROCESSES = between(1, MAX_PROCESSES)
 PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
+SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")
 
 
 def option(

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, option
+from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, SIZE, option
 from official_bert.options.model_files import TokenizerOptions
 from official_bert.options.search import SearchOptions
 from official_bert.options.training import TrainingOptions
@@ -35,7 +35,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions, SearchOptions):
     do_predict: bool = option(
         False, help="Write the predictions for the test set, or in run_squad.py for --predict_file."
     )
-    predict_batch_size: int = option(8, check=POSITIVE, help="The number of examples in a prediction batch.")
+    predict_batch_size: int = option(8, check=SIZE, help="The number of examples in a prediction batch.")
     num_train_epochs: float = option(
         3.0, check=NOT_NEGATIVE, help="The number of passes over the training set. It need not be whole."
     )

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, option
+from official_bert.options.fields import LENGTH, LENGTH_OR_NONE, SIZE, option
 
 TSV, JSON = "tsv", "json"
 STOP, REPORT = "stop", "report"
@@ -20,7 +20,7 @@ class PredictorOptions:
     )
     batch_size: int = option(
         32,
-        check=POSITIVE,
+        check=SIZE,
         help="The number of examples that the model is given at once. The answers do not depend on it.",
     )
     vectors: str = option(
@@ -31,24 +31,24 @@ class PredictorOptions:
     )
     doc_stride: int | None = option(
         None,
-        check=POSITIVE,
+        check=LENGTH,
         help="With SQuAD, the number of tokens from the start of a window of a long context to the start of the "
         f"next. {_AS_EXPORTED}",
     )
     max_query_length: int | None = option(
         None,
-        check=NOT_NEGATIVE,
+        check=LENGTH_OR_NONE,
         help=f"With SQuAD, the number of tokens of a question that are kept. {_AS_EXPORTED}",
     )
     n_best_size: int | None = option(
         None,
-        check=POSITIVE,
+        check=LENGTH,
         help="With SQuAD, the number of start positions and of end positions that are considered in each window. "
         f"{_AS_EXPORTED}",
     )
     max_answer_length: int | None = option(
         None,
-        check=POSITIVE,
+        check=LENGTH,
         help=f"With SQuAD, the number of tokens of the longest answer. {_AS_EXPORTED}",
     )
     version_2_with_negative: bool | None = option(

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, option
+from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SIZE, option
 from official_bert.options.training import TrainingOptions
 
 
@@ -17,15 +17,15 @@ class PretrainingOptions(TrainingOptions):
         "script evaluates on --input_file.",
     )
     max_seq_length: int = option(
-        128, check=POSITIVE, help="The length of the sequences in the TFRecords, in tokens."
+        128, check=LENGTH, help="The length of the sequences in the TFRecords, in tokens."
     )
     max_predictions_per_seq: int = option(
         20,
-        check=POSITIVE,
+        check=LENGTH,
         help="The number of masked LM positions that each sequence in the TFRecords has room for.",
     )
     do_eval: bool = option(False, help="Evaluate the model, after the training if there is one.")
-    eval_batch_size: int = option(8, check=POSITIVE, help="The number of sequences in an evaluation batch.")
+    eval_batch_size: int = option(8, check=SIZE, help="The number of sequences in an evaluation batch.")
     num_train_steps: int = option(
         100000,
         check=POSITIVE,

@@ -2,7 +2,16 @@
 
 import dataclasses
 
-from official_bert.options.fields import POSITIVE, PROBABILITY, option
+from official_bert.options.fields import (
+    LENGTH,
+    MAX_LENGTH,
+    POSITIVE,
+    PROBABILITY,
+    PROCESSES,
+    SEED,
+    between,
+    option,
+)
 from official_bert.options.model_files import TokenizerOptions
 
 MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
@@ -22,17 +31,16 @@ class PretrainingDataOptions(TokenizerOptions):
     )
     max_seq_length: int = option(
         128,
-        check=(
-            lambda n: n >= MIN_SEQ_LENGTH,
-            f"must be at least {MIN_SEQ_LENGTH}: three special tokens and one token on each side",
-        ),
+        check=between(MIN_SEQ_LENGTH, MAX_LENGTH, ", three special tokens and one on each side"),
         help="The length of a sequence in tokens, special ones included. Shorter sequences are padded to it.",
     )
     max_predictions_per_seq: int = option(
-        20, check=POSITIVE, help="The script masks at most this many tokens of a sequence."
+        20, check=LENGTH, help="The script masks at most this many tokens of a sequence."
     )
     random_seed: int = option(
-        12345, help="The seed of all random draws. The same seed, text and flags give the same records."
+        12345,
+        check=SEED,
+        help="The seed of all random draws. The same seed, text and flags give the same records.",
     )
     dupe_factor: int = option(
         10,
@@ -49,6 +57,6 @@ class PretrainingDataOptions(TokenizerOptions):
     )
     num_workers: int = option(
         1,
-        check=POSITIVE,
+        check=PROCESSES,
         help="The number of processes that tokenize the text. The records do not depend on it.",
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from official_bert.options.fields import POSITIVE, option
+from official_bert.options.fields import PROCESSES, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,6 @@ class SearchOptions:
     )
     search_restarts: int = option(
         1,
-        check=POSITIVE,
+        check=PROCESSES,
         help="The number of runs of each combination. Their seeds count upwards from --random_seed, or from 0.",
     )

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, option
+from official_bert.options.fields import LENGTH, LENGTH_OR_NONE, option
 from official_bert.options.fine_tuning import FineTuningOptions
 
 AUTO = "auto"
@@ -35,26 +35,26 @@ class SquadOptions(FineTuningOptions):
     )
     max_seq_length: int = option(
         384,
-        check=POSITIVE,
+        check=LENGTH,
         help="The number of tokens of a window together with its question and the special tokens.",
     )
     doc_stride: int = option(
         128,
-        check=POSITIVE,
+        check=LENGTH,
         help="The number of tokens from the start of a window of a long document to the start of the next.",
     )
     max_query_length: int = option(
         64,
-        check=NOT_NEGATIVE,
+        check=LENGTH_OR_NONE,
         help="The number of tokens of a question that are kept. Longer questions are truncated.",
     )
     n_best_size: int = option(
         20,
-        check=POSITIVE,
+        check=LENGTH,
         help="The number of answers in nbest_predictions.json for each question, and of start positions and of end "
         "positions that are considered in each window.",
     )
-    max_answer_length: int = option(30, check=POSITIVE, help="The number of tokens of the longest answer.")
+    max_answer_length: int = option(30, check=LENGTH, help="The number of tokens of the longest answer.")
     verbose_logging: bool = option(
         False, help="Log every answer whose text could not be located in the words of the document."
     )

@@ -3,7 +3,7 @@
 import dataclasses
 
 from official_bert.options.distribution import DistributionOptions
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, option
+from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, SEED, SIZE, option
 from official_bert.options.model_files import ALLOW_MISSING_WEIGHTS, ConfigOptions
 
 
@@ -22,7 +22,7 @@ class TrainingOptions(DistributionOptions, ConfigOptions):
     allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
     do_train: bool = option(False, help="Train the model.")
     train_batch_size: int = option(
-        32, check=POSITIVE, help="The number of examples in an update, over all replicas together."
+        32, check=SIZE, help="The number of examples in an update, over all replicas together."
     )
     learning_rate: float = option(
         5e-5,
@@ -41,7 +41,7 @@ class TrainingOptions(DistributionOptions, ConfigOptions):
     )
     random_seed: int | None = option(
         None,
-        check=(lambda n: abs(n) < 2**63, "must fit 64 bits"),
+        check=SEED,
         help="The seed of the initial weights, of the order of the examples and of dropout. Without this flag the "
         "script draws a seed, logs it and keeps it with the checkpoints.",
     )

@@ -23,6 +23,7 @@ def run(options: VocabularyOptions):
     """
     start_secs = time.monotonic()
     tokenizer = BasicTokenizer(options.do_lower_case, options.strip_accents)
+    files.keep_apart([options.output_file], {"input_file": options.input_file})
     input_files = files.expand(options.input_file, "input_file")
     # The output is opened first, so that a path that cannot be written does not waste minutes.
     with files.replacing(options.output_file) as file:

@@ -34,6 +34,7 @@ def run(options: ConversionOptions):
         InputError: the checkpoint, config or vocabulary is missing or does not fit the others.
     """
     checkpoint = open_checkpoint(options.input_checkpoint)
+    _check_outputs(options, checkpoint)
     config = _config(options, checkpoint)
     _check_weights(checkpoint, config)
     vocab_file = _vocab_file(options, checkpoint, config)
@@ -43,28 +44,47 @@ def run(options: ConversionOptions):
         soundness.check_type(checkpoint, name)
 
     tensors = {name: checkpoint.read(name) for name in chosen}
-    files.make_folder(options.output_dir)
-    if vocab_file:
-        _copy(vocab_file, os.path.join(options.output_dir, VOCAB_NAME))
-    if options.output_format == "huggingface":
-        huggingface.write(options.output_dir, tensors, config, linear_class)
-    else:
-        _write_tf1(options, tensors, config)
+    with files.replacing_folder(options.output_dir) as folder:
+        if vocab_file:
+            _copy(vocab_file, os.path.join(folder, VOCAB_NAME))
+        if options.output_format == "huggingface":
+            huggingface.write(folder, tensors, config, linear_class)
+        else:
+            _write_tf1(folder, tensors, config)
     logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
 
 
-def _write_tf1(options: ConversionOptions, tensors: dict, config: BertConfig):
+def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint):
+    """Refuses an output folder in which the files of the input would be replaced."""
+    if options.output_format == "huggingface":
+        names_of_outputs = (huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE)
+    else:
+        names_of_outputs = (CONFIG_NAME, f"{TF1_NAME}.index")
+    files.keep_apart(
+        [os.path.join(options.output_dir, name) for name in names_of_outputs],
+        {
+            "input_checkpoint": [checkpoint.path, f"{checkpoint.path}.index", *_files_in(checkpoint.path)],
+            "bert_config_file": [_config_file(options, checkpoint)],
+        },
+    )
+
+
+def _files_in(folder: str) -> list[str]:
+    return files.matching(os.path.join(folder, "*.safetensors"))
+
+
+def _write_tf1(folder: str, tensors: dict, config: BertConfig):
     if config.hidden_act == "gelu_erf":
         logging.warning(
             "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "
             "--hidden_act=gelu writes that into the config instead"
         )
-    with files.replacing(os.path.join(options.output_dir, CONFIG_NAME)) as file:
+    with files.replacing(os.path.join(folder, CONFIG_NAME)) as file:
         file.write(config.to_json_string())
-    tf1.write(os.path.join(options.output_dir, TF1_NAME), tensors)
+    tf1.write(os.path.join(folder, TF1_NAME), tensors)
 
 
-def _config(options: ConversionOptions, checkpoint: Checkpoint) -> BertConfig:
+def _config_file(options: ConversionOptions, checkpoint: Checkpoint) -> str:
     beside = [os.path.join(checkpoint.folder, name) for name in (CONFIG_NAME, huggingface.CONFIG_FILE)]
     path = options.bert_config_file or next(filter(files.exists, beside), None)
     if path is None:
@@ -72,6 +92,11 @@ def _config(options: ConversionOptions, checkpoint: Checkpoint) -> BertConfig:
             f"{checkpoint.path}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside it; "
             "name the model's config with --bert_config_file"
         )
+    return path
+
+
+def _config(options: ConversionOptions, checkpoint: Checkpoint) -> BertConfig:
+    path = _config_file(options, checkpoint)
     config = BertConfig.from_json_file(path)
     if options.hidden_act:
         config.hidden_act = options.hidden_act

@@ -3,6 +3,9 @@
 In: TriviaQA's JSON and the folder of its documents. Out: a SQuAD file.
 """
 
+import os
+
+from official_bert import files
 from official_bert.options.triviaqa import TriviaqaOptions
 from official_bert.tasks.squad.triviaqa import triviaqa_to_squad
 
@@ -14,6 +17,11 @@ def run(options: TriviaqaOptions):
         InputError: there is no such file, it is no TriviaQA JSON, the folder has none of its documents, or the output
             cannot be written.
     """
+    documents = os.path.join(options.evidence_dir, "*")
+    files.keep_apart(
+        [options.output_file],
+        {"triviaqa_file": [options.triviaqa_file], "evidence_dir": files.matching(documents)},
+    )
     triviaqa_to_squad(
         options.triviaqa_file, options.evidence_dir, options.output_file, options.max_document_words
     )

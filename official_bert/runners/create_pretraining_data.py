@@ -25,6 +25,9 @@ def run(options: PretrainingDataOptions) -> random.Random:
         InputError: no file matches, the files contain no text, the vocabulary lacks a special token, or an output
             cannot be written.
     """
+    files.keep_apart(
+        options.output_file, {"input_file": options.input_file, "vocab_file": [options.vocab_file]}
+    )
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     vocabulary = InstanceVocabulary.of(tokenizer.vocab)
     settings = InstanceSettings(

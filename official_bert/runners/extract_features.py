@@ -42,6 +42,7 @@ def run(options: ExtractionOptions):
     Raises:
         InputError: an option or a file cannot be used.
     """
+    files.keep_apart([options.output_file], _inputs(options))
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
     config = read_config(options.bert_config_file, options.max_seq_length)
@@ -89,6 +90,21 @@ def layer_numbers(flag: str, num_hidden_layers: int) -> list[int]:
                 f"{num_hidden_layers - 1}, or {-num_hidden_layers} to -1"
             )
     return numbers
+
+
+def _inputs(options: ExtractionOptions) -> dict[str, list[str]]:
+    """Returns the files that the run reads, by the flag that names them."""
+    checkpoint = options.init_checkpoint
+    return {
+        "input_file": [options.input_file],
+        "vocab_file": [options.vocab_file],
+        "bert_config_file": [options.bert_config_file],
+        "init_checkpoint": [
+            checkpoint,
+            *files.matching(f"{checkpoint}.*"),
+            *files.matching(f"{checkpoint}/*"),
+        ],
+    }
 
 
 def _make_strategy(options: ExtractionOptions) -> tf.distribute.Strategy:

@@ -35,6 +35,7 @@ def run(options: PredictOptions):
             which is reported after the lines before it are answered.
     """
     settings = {field.name: getattr(options, field.name) for field in dataclasses.fields(PredictorOptions)}
+    _check_files(options)
     with contextlib.ExitStack() as stack:
         if options.input_file == STANDARD:
             lines_in = sys.stdin.buffer
@@ -42,7 +43,7 @@ def run(options: PredictOptions):
             lines_in = stack.enter_context(files.open_file(options.input_file, "rb"))
         predictor = Predictor(**settings)
         if options.output_file == STANDARD:
-            lines_out = stack.enter_context(_quiet_if_nobody_reads())
+            lines_out = stack.enter_context(_standard_output())
         else:
             lines_out = stack.enter_context(files.replacing(options.output_file, "wb"))
         _answer_lines(lines_in, lines_out, predictor, options)
@@ -155,7 +156,15 @@ def _json_line(answer: dict) -> bytes:
 def _reads(file: BinaryIO) -> Iterator[bytes]:
     """Yields the data of `file` in chunks; a chunk of a pipe or a terminal is the data that is available."""
     read = getattr(file, "read1", file.read)  # a remote file lacks read1, and never waits for input
-    while data := read(_BYTES_AT_ONCE):
+    while True:
+        try:
+            data = read(_BYTES_AT_ONCE)
+        except OSError as error:  # a folder as standard input, for instance
+            raise InputError(
+                f"the input cannot be read ({error.strerror}); give another --input_file"
+            ) from error
+        if not data:
+            return
         yield data
 
 
@@ -166,16 +175,46 @@ def _has_more(file: BinaryIO) -> bool:
     return bool(select.select([file.fileno()], [], [], 0)[0])
 
 
+def _check_files(options: PredictOptions):
+    """Checks that the standard streams in use are open, and that the output is no input and no file of the model."""
+    for path, flag, stream in (
+        (options.input_file, "input_file", sys.__stdin__),
+        (options.output_file, "output_file", sys.__stdout__),
+    ):
+        if path == STANDARD and stream is None:
+            raise InputError(f"--{flag}=-: {_name(path, flag)} is closed; name a file")
+    if options.output_file == STANDARD:
+        return
+    model = options.model_dir
+    folders = [folder for depth in ("", "*", "*/*") for folder in files.matching(os.path.join(model, depth))]
+    files.keep_apart(
+        [options.output_file],
+        {
+            "input_file": ["/dev/stdin" if options.input_file == STANDARD else options.input_file],
+            "model_dir": [path for path in folders if not files.is_folder(path)],
+        },
+    )
+
+
 @contextlib.contextmanager
-def _quiet_if_nobody_reads() -> Iterator[BinaryIO]:
-    """Yields standard output; the job ends quietly when its reader closes the pipe, as after `| head`."""
+def _standard_output() -> Iterator[BinaryIO]:
+    """Yields standard output; the job ends quietly when its reader closes the pipe, as after `| head`.
+
+    Raises:
+        InputError: it cannot be written to, because the disk is full, for instance.
+    """
     try:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if error.filename is not None:
+            raise
         # Redirects data that is not yet flushed, so that Python reports no error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            remedy = files.remedy_of(error) or "name a file with --output_file"
+            raise InputError(f"standard output: cannot be written ({error.strerror}); {remedy}") from error
 
 
-def _name(path: str) -> str:
-    return "standard input" if path == STANDARD else path
+def _name(path: str, flag: str = "input_file") -> str:
+    return f"standard {flag.removesuffix('_file')}" if path == STANDARD else path

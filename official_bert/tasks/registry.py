@@ -5,6 +5,7 @@ is imported only when a task of its family is made.
 """
 
 import importlib
+import traceback
 from typing import Any, NamedTuple
 
 from official_bert.errors import InputError
@@ -69,7 +70,13 @@ def make_task(task_name: str, settings: Settings, family: str | None = None) -> 
         if entry is None or family not in (None, entry.family):
             names = [name for name, one in _TASKS.items() if family in (None, one.family)]
             raise InputError(f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class")
-    return task_class(entry.family).from_settings(entry.variant, settings)
+    made_by = task_class(entry.family)
+    try:
+        return made_by.from_settings(entry.variant, settings)
+    except Exception as error:
+        if isinstance(error, InputError) or not is_outside(task_name):
+            raise
+        raise _failure(task_name, "making the task fails", error) from error
 
 
 def family_of(task_name: str) -> str:
@@ -103,15 +110,21 @@ def load(task_name: str) -> type:
         InputError: there is no such module or class, or the class is no task.
     """
     module_name, _, class_name = task_name.partition(":")
+    if module_name.startswith("."):
+        raise InputError(
+            f"--task_name={task_name}: {module_name!r} is relative; give the module as in `import package.module`"
+        )
     try:
         module = importlib.import_module(module_name)
-    except (ModuleNotFoundError, ValueError) as error:  # ValueError: an empty name
+    except Exception as error:
         absent = getattr(error, "name", None) or module_name
-        if not f"{module_name}.".startswith(f"{absent}."):
-            raise  # a module that this module imports is missing
-        raise InputError(
-            f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
-        ) from error
+        if not module_name or (
+            isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{absent}.")
+        ):
+            raise InputError(
+                f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
+            ) from error
+        raise _failure(task_name, "importing it fails", error) from error
     outside_class, location = getattr(module, class_name, None), module.__spec__.origin or module_name
     if not isinstance(outside_class, type):
         raise InputError(
@@ -126,6 +139,18 @@ def load(task_name: str) -> type:
     if missing:
         raise InputError(f"--task_name={task_name}: lacks {', '.join(missing)}; define what Task asks for")
     return outside_class
+
+
+def _failure(task_name: str, what: str, error: Exception) -> InputError:
+    """Returns the error of a class outside this package, with the place in its file where it was raised."""
+    if isinstance(error, SyntaxError):
+        place, reason = f"{error.filename}, line {error.lineno}", error.msg
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place, reason = f"{last.filename}, line {last.lineno}", error
+    return InputError(
+        f"--task_name={task_name}: {what} ({type(error).__name__} in {place}: {reason}); correct it"
+    )
 
 
 def _outside_entry(task_name: str) -> _Entry:

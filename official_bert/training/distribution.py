@@ -12,8 +12,11 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from official_bert import waiting
 from official_bert.errors import InputError
 from official_bert.options.distribution import DistributionOptions
+
+_TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to answer
 
 
 def strategy_name(options: DistributionOptions) -> str:
@@ -117,12 +120,17 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
         raise InputError(
             "--tpu_name: not given; give the TPU's name, its grpc:// address, or 'local' on a TPU VM"
         )
-    try:
+
+    def connect():
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             tpu=address, zone=options.tpu_zone, project=options.gcp_project
         )
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
+        return resolver
+
+    try:
+        resolver = waiting.result_of(connect, f"the TPU {address}", _TPU_LIMIT_SECS)
     except (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError) as error:
         reason = str(error).split(". ")[0].split("\n")[0]
         raise InputError(

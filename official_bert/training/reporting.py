@@ -127,8 +127,7 @@ def write_run_record(output_dir: str, script: str, options, seed: int, strategy:
         "num_replicas": strategy.num_replicas_in_sync,
         "devices": [device.name for device in tf.config.list_logical_devices()],
     }
-    with files.open_file(os.path.join(output_dir, "runs.jsonl"), "a") as file:
-        file.write(json.dumps(record) + "\n")
+    files.append_line(os.path.join(output_dir, "runs.jsonl"), json.dumps(record))
 
 
 def package_versions() -> dict[str, str]:
@@ -143,10 +142,18 @@ def package_versions() -> dict[str, str]:
 
 
 def _write_scalars(writer, scalars: Mapping[str, float], step: int):
-    with writer.as_default(step=step):
-        for name, value in scalars.items():
-            tf.summary.scalar(name, value)
-    writer.flush()
+    """Writes scalars; a full disk costs the plot and not the run."""
+    try:
+        with writer.as_default(step=step):
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value)
+        writer.flush()
+    except tf.errors.OpError as error:
+        logging.warning(
+            "TensorBoard's scalars of step %d are lost (%s); make room on the disk",
+            step,
+            error.message.split("\n")[0],
+        )
 
 
 def _hours(secs: int) -> str:

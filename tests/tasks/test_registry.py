@@ -134,5 +134,7 @@ def test_what_names_no_task_is_said(modules, task_name, sentence):
 
 
 def test_what_a_module_lacks_is_no_fault_of_the_name(modules):
-    with pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
+    with pytest.raises(
+        InputError, match=r"ModuleNotFoundError in .*made_up_broken.py, line 1: .*nowhere_at_all"
+    ):
         load("made_up_broken:Mine")

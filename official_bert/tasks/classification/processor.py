@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from absl import logging
 
 from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
+from official_bert.errors import InputError
 from official_bert.tasks.classification.examples import LARGEST_SCORE, InputExample
 
 
@@ -93,9 +94,11 @@ class Layout(NamedTuple):
     id_column: int | None = None
     has_header: bool = True
 
-    def rows(self, data_dir: str) -> list[Row]:
-        """Reads the rows below the header."""
+    def rows(self, data_dir: str, labels: Sequence[str] | None = ()) -> list[Row]:
+        """Reads the rows below the header; warns of a header that has one of the labels, or a score for None."""
         rows = list(read_tsv(os.path.join(data_dir, self.file)))
+        if rows and self.has_header and self.label is not None:
+            warn_of_lost_row(rows[0], self.label, labels)
         return rows[1:] if self.has_header else rows
 
     @property
@@ -131,7 +134,7 @@ def read_layout(
     num_columns = layout.num_columns
     examples = []
     num_short = 0
-    for row in layout.rows(data_dir):
+    for row in layout.rows(data_dir, labels):
         if len(row.fields) < num_columns:
             if not skip_short_rows:
                 raise row.error(
@@ -151,6 +154,29 @@ def read_layout(
     if num_short:
         logging.warning("%s: skipped %d rows with too few columns", path, num_short)
     return not_empty(examples, path)
+
+
+def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None):
+    """Warns of a first row that is taken for the header and looks like an example.
+
+    Args:
+        header: the first row.
+        column: the column of the label.
+        labels: all labels, or None in regression.
+    """
+    if not -len(header.fields) <= column < len(header.fields):
+        return
+    name = header.fields[column].strip()
+    try:
+        checked_label(header, name, labels)
+    except InputError:
+        return
+    logging.warning(
+        "%s: line %d is taken for the names of the columns, but that of the labels would be %r; give the file a header",
+        header.path,
+        header.line,
+        name,
+    )
 
 
 def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:

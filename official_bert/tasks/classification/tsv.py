@@ -13,7 +13,7 @@ from absl import logging
 from official_bert.data.tables import Row, not_empty, read_tsv
 from official_bert.errors import InputError
 from official_bert.tasks.classification.examples import InputExample
-from official_bert.tasks.classification.processor import DataProcessor, checked_label
+from official_bert.tasks.classification.processor import DataProcessor, checked_label, warn_of_lost_row
 
 
 class TsvProcessor(DataProcessor):
@@ -53,6 +53,10 @@ class TsvProcessor(DataProcessor):
             raise InputError("--label_separator: is empty; give what stands between the labels of an example")
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
+        if labels and len(labels) == 1 and not is_multi_label:
+            raise InputError(
+                f"--labels={labels[0]}: is one label, and there is nothing to choose; name all labels"
+            )
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
         self._has_header = has_header
         self.has_pairs = self.needs_pairs = text_b_column is not None
@@ -127,6 +131,11 @@ class TsvProcessor(DataProcessor):
         found = {label for row in not_empty(table.rows, table.path) for label in labels_of(row)}
         if not found:
             raise InputError(f"{table.path}: holds no label; check --label_column")
+        if len(found) == 1 and not self.is_multi_label:
+            raise InputError(
+                f"{table.path}: all examples have the label {found.pop()!r}, so that there is nothing to learn; check "
+                "--label_column, or name all labels with --labels"
+            )
         try:
             labels = sorted(found, key=lambda label: (int(label), label))
         except ValueError:
@@ -139,6 +148,8 @@ class TsvProcessor(DataProcessor):
         text_b = table.column(self._text_b, "text_b_column") if self._text_b else lambda row: None
         unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
         label_of = self._target_of(table) if labelled else lambda row: unknown
+        if labelled and table.header:
+            warn_of_lost_row(table.header, table.number(self._label, "label_column"), self.get_labels())
         examples = [
             InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row))
             for row in table.rows
@@ -181,7 +192,8 @@ class _Table:
     def __init__(self, path: str, has_header: bool):
         rows = list(read_tsv(path))
         self.path = path
-        self._names = rows[0].fields if rows and has_header else []
+        self.header = rows[0] if rows and has_header else None
+        self._names = self.header.fields if self.header else []
         self._width = len(rows[0].fields) if rows else 0
         self.rows = rows[1:] if has_header else rows
         for row in self.rows if has_header else ():
@@ -194,8 +206,12 @@ class _Table:
         """Returns the index of a column; it stays negative if it lies outside the first row.
 
         Raises:
-            InputError: the header lacks the name, or the file has no header and the column is no number.
+            InputError: the header lacks the name or has it twice, or there is no header and the column is no number.
         """
+        if self._names.count(column) > 1:
+            raise InputError(
+                f"--{flag}={column}: {self.path} has several columns of this name; give its number from 0"
+            )
         if column in self._names:
             return self._names.index(column)
         try:

@@ -59,7 +59,7 @@ def triviaqa_to_squad(
             logging.info("%d questions, %d with a document so far", number, written)
         for name in documents:
             if name not in paragraphs:
-                text = _beginning(os.path.join(evidence_dir, name), max_document_words)
+                text = _beginning(_document(evidence_dir, name, input_file), max_document_words)
                 paragraphs[name] = None if text is None else {"context": text, "qas": []}
             paragraph = paragraphs[name]
             if paragraph is None:
@@ -128,6 +128,15 @@ def _questions(input_file: str) -> Iterator[tuple[str, str, list[str], list[str]
         pages = field(entry, "EntityPages", list, where)
         documents = dict.fromkeys(field(page, "Filename", str, where) for page in pages)  # each once
         yield question_id, field(entry, "Question", str, where), aliases, list(documents)
+
+
+def _document(evidence_dir: str, name: str, input_file: str) -> str:
+    """Returns the path of a document, which lies in the folder whatever its name says."""
+    if os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == os.pardir:
+        raise InputError(
+            f"{input_file}: the document {name!r} is outside of {evidence_dir}; correct its Filename"
+        )
+    return os.path.join(evidence_dir, name)
 
 
 def _beginning(path: str, max_words: int) -> str | None:
