@@ -88,7 +88,7 @@ def test_all_recorded_texts_get_the_ids_of_the_whole_vocabulary(name, tmp_path):
 
 def test_each_tokenizer_of_a_process_has_its_own_vocabulary(tmp_path):
     """Also after an earlier one is gone, and when all of them write into one folder."""
-    for pieces in (["[UNK]", "cat", "mat"], ["mat", "[UNK]", "cat"]) * 3:
+    for pieces in (["[UNK]", "cat", "mat"], ["mat", "[UNK]", "cat"]):
         full = FullTokenizer(write_lines(tmp_path, pieces))
         assert Pair(full, tmp_path).differing(["cat mat dog"]) == []
 
