@@ -75,7 +75,7 @@ def open_file(path: str, mode: str = "r"):
     """
     check_name(path)
     if is_remote(path):
-        return _gfile().GFile(path, mode)
+        return _open_remote(path, mode)
     try:
         return _open_local(path, mode)
     except TimeoutError:
@@ -284,8 +284,7 @@ def replacing(path: str, mode: str = "w"):
     """
     if not path:
         raise InputError("the name of a file to be written is empty; give one")
-    check_name(path)
-    if is_folder(path):
+    if exists(path) and is_folder(path):  # of a remote path, exists() also tells that its scheme is unknown
         raise InputError(f"{path}: cannot be written, it is a folder; name a file")
     target = _place(path)
     temporary = None if _is_special(path) else _temporary(target)
@@ -373,6 +372,12 @@ def _open_local(path: str, mode: str):
             lambda: open(path, mode, **text), f"the other end of {path}", _FIFO_LIMIT_SECS
         )
     return open(path, mode, **text)
+
+
+def _open_remote(path: str, mode: str):
+    file = _gfile().GFile(path, mode)
+    file.writelines = lambda lines: [file.write(line) for line in lines]  # which it lacks
+    return file
 
 
 def _own_descriptor(path: str) -> int | None:

@@ -186,12 +186,12 @@ def _check_files(options: PredictOptions):
     if options.output_file == STANDARD:
         return
     model = options.model_dir
-    folders = [folder for depth in ("", "*", "*/*") for folder in files.matching(os.path.join(model, depth))]
+    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(os.path.join(model, depth))]
     files.keep_apart(
         [options.output_file],
         {
             "input_file": ["/dev/stdin" if options.input_file == STANDARD else options.input_file],
-            "model_dir": [path for path in folders if not files.is_folder(path)],
+            "model_dir": [path for path in found if not files.is_folder(path)],
         },
     )
 

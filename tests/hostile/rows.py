@@ -66,16 +66,16 @@ def check(row: Row, folder: pathlib.Path):
     else:
         assert ended.status == 0, ended.sentence
     for part in row.says:
-        assert part in ended.sentence
+        assert part in ended.sentence, ended.sentence
     for part in row.warns:
-        assert part in ended.log
+        assert part in ended.log, ended.log[-2000:]
     added = [name for name in after if name not in before]
     changed = [name for name in before if after.get(name) != before[name]]
     surplus = [name for name in added if not any(fnmatch.fnmatch(name, glob) for glob in row.leaves)]
     surplus += [
         f"~{name}" for name in changed if not any(fnmatch.fnmatch(f"~{name}", glob) for glob in row.leaves)
     ]
-    assert surplus == []
+    assert surplus == [], surplus
 
 
 def contents(folder: pathlib.Path) -> dict[str, str]:

@@ -34,7 +34,7 @@ def vocabulary(folder, output="v.txt", **flags):
 
 def features(folder, output="features.jsonl", **flags):
     given = {"input_file": "corpus.txt", "output_file": output, **flags}
-    return model_flags(folder, **{name: at(folder, value) for name, value in given.items()})
+    return [*model_flags(folder, **{name: at(folder, value) for name, value in given.items()}), "--layers=-1"]
 
 
 def predictions(folder, output="answers.jsonl", **flags):
@@ -627,22 +627,21 @@ def test_an_open_file_is_written_to_where_it_stands(folder):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can run a process as another user")
 @pytest.mark.parametrize(
-    ("mode", "command", "sentence"),
+    ("mode", "mode_of_text", "sentence"),
     [
-        (0o755, "RUN", "a.tfrecord: cannot be written (Permission denied)"),
-        (0o700, "RUN", "corpus.txt"),
-        (0o755, "chmod", "corpus.txt: cannot be read (Permission denied)"),
+        (0o755, 0o644, "a.tfrecord: cannot be written (Permission denied)"),
+        (0o700, 0o644, "vocab.txt: cannot be read (Permission denied)"),
+        (0o777, 0o600, "corpus.txt: cannot be read (Permission denied)"),
     ],
 )
-def test_folders_without_permission(folder, mode, command, sentence):
-    if command == "chmod":
-        (folder / "corpus.txt").chmod(0)
+def test_folders_without_permission(folder, mode, mode_of_text, sentence):
+    (folder / "corpus.txt").chmod(mode_of_text)
     folder.chmod(mode)
-    program = (
-        "import os, runpy, sys; sys.path.insert(0, os.getcwd()); import google_crc32c, numpy; "
-        "from official_bert.runners import create_pretraining_data; os.setgid(65534); os.setuid(65534); "
-        "sys.argv[0] = 'create_pretraining_data.py'; "
-        "runpy.run_path('create_pretraining_data.py', run_name='__main__')"
+    program = (  # what is imported belongs to root, so it comes before the change of the user
+        "import os, sys; sys.path.insert(0, os.getcwd()); import create_pretraining_data as script; "
+        "from official_bert import flags; from official_bert.runners import create_pretraining_data; "
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv[0] = 'create_pretraining_data.py'; "
+        "flags.run(script.main, script.PretrainingDataOptions)"
     )
     for above in (folder.parent, folder.parent.parent):
         above.chmod(0o755)
