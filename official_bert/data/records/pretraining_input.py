@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert.data.records.datasets import records_of
 from official_bert.data.records.framing import read_examples
 from official_bert.errors import InputError
 from official_bert.features import Feature
@@ -86,7 +87,7 @@ def training_dataset(
     # `repeat` comes before `shuffle`, as in the original: the end of one pass mixes with the start of the next.
     dataset = dataset.repeat().shuffle(len(files), seed=seed)
     dataset = dataset.interleave(
-        _records_of, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
+        records_of, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
     )
     dataset = dataset.shuffle(RECORDS_SHUFFLED, seed=seed)
     return _batches(dataset, features, batch_size, limits)
@@ -100,7 +101,7 @@ def evaluation_dataset(
     The arguments, result and errors are those of `training_dataset`.
     """
     check_first_record(files, features, limits)
-    dataset = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(_records_of).repeat()
+    dataset = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(records_of).repeat()
     return _batches(dataset, features, batch_size, limits)
 
 
@@ -112,12 +113,6 @@ def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: i
     """
     digest = hashlib.sha256(repr((list(files), list(features), batch_size)).encode()).hexdigest()
     return int(digest[:15], 16)
-
-
-def _records_of(file: tf.Tensor) -> tf.data.Dataset:
-    """Returns a dataset of the serialized records, string[], of one file."""
-    gzip = tf.strings.regex_full_match(file, r".*\.gz")
-    return tf.data.TFRecordDataset(file, compression_type=tf.where(gzip, "GZIP", ""))
 
 
 def _batches(dataset, features, batch_size, limits) -> tf.data.Dataset:
