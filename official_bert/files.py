@@ -71,7 +71,7 @@ def parse_json(text: str | bytes, has_lines: bool = True) -> Any:
 
     Args:
         text: the text; a byte order mark at the start of bytes is ignored.
-        has_lines: whether the error message names a line; False for a text that is itself one line of a file.
+        has_lines: whether the error message begins with the line and column; False for a text that is itself a line.
 
     Raises:
         InputError: the text is not JSON, not UTF-8, nested too deep, or has a number of thousands of digits. The caller
@@ -79,12 +79,14 @@ def parse_json(text: str | bytes, has_lines: bool = True) -> Any:
     """
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        line = f"line {error.lineno}, " if has_lines else ""
-        raise InputError(f"{line}column {error.colno}: no JSON ({error.msg})") from error
     except UnicodeDecodeError as error:
         raise InputError(f"byte {error.start} is no {error.encoding}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or thousands of brackets
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # also a number of thousands of digits, or thousands of brackets
+        if has_lines and isinstance(error, json.JSONDecodeError):
+            raise InputError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg})") from error
         raise InputError(f"no JSON ({error})") from error
 
 

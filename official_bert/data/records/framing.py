@@ -5,7 +5,6 @@ its files with this module. The checks of input files read with it, because they
 """
 
 import contextlib
-import functools
 import gzip
 import os
 import struct
@@ -24,7 +23,6 @@ _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
 _LARGEST_RECORD_BYTES = 1 << 30  # a larger length must be damaged
-_BLOCK_BYTES = 1 << 20  # that the check of lengths reads at a time
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -105,37 +103,6 @@ def read_records(path: str) -> Iterator[tuple[int, bytes]]:
                 raise _damaged(path, number, "its bytes do not fit their checksum")
             yield number, data
             number += 1
-
-
-def first_length_beyond_end(path: str) -> int:
-    """Finds the first record whose length exceeds its file, for which a reader would reserve memory.
-
-    The function follows the lengths from record to record and verifies no checksum, so the record that it finds may
-    follow a damaged one; `read_records` names that one. A file is read once per process, unless it changes.
-
-    Returns:
-        The number of the record, from 0; -1 if there is none, or the file is compressed, remote or absent.
-    """
-    if path.endswith(".gz") or files.is_remote(path) or not os.path.isfile(path):
-        return -1
-    found = os.stat(path)
-    return _first_length_beyond_end(path, found.st_size, found.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=100_000)
-def _first_length_beyond_end(path: str, size: int, _changed_ns: int) -> int:
-    position, number, start, block = 0, 0, 0, b""
-    length_at, around = _LENGTH.unpack_from, _HEADER.size + _CHECKSUM.size
-    with files.open_file(path, "rb") as file:
-        while position < size:
-            if position - start > len(block) - _LENGTH.size:
-                file.seek(position)
-                start, block = position, file.read(_BLOCK_BYTES)
-                if len(block) < _LENGTH.size:
-                    return number
-            position += length_at(block, position - start)[0] + around
-            number += 1
-    return -1 if position == size else number - 1
 
 
 def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:

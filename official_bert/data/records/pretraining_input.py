@@ -26,6 +26,7 @@ from official_bert.files import is_remote
 FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # few, because every saved iterator contains them
+_PIPELINE = 2  # number of this structure of datasets; the iterators of another cannot be restored
 
 
 class Limit(NamedTuple):
@@ -111,7 +112,8 @@ def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: i
     A saved iterator can be restored only into a pipeline with the same key. In any other pipeline it would fail
     later, or go on with the records of other files.
     """
-    digest = hashlib.sha256(repr((list(files), list(features), batch_size)).encode()).hexdigest()
+    key = _PIPELINE, list(files), list(features), batch_size
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()
     return int(digest[:15], 16)
 
 
