@@ -15,6 +15,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import importlib
 import ipaddress
 import json
@@ -151,8 +152,9 @@ class Model:
         limits.check_answer(found)
         return found
 
+    @functools.cached_property
     def metadata(self) -> dict:
-        """Returns the answer to GET /v1/models/NAME/metadata."""
+        """The answer to GET /v1/models/NAME/metadata, which is made once: that takes milliseconds."""
         definitions = {
             name: json_format.MessageToDict(
                 definition, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
@@ -253,7 +255,7 @@ class RestHandler(tornado.web.RequestHandler):
         self._model.check(name, int(version) if version else None)
         if verb == ":predict":
             raise tornado.web.HTTPError(405)
-        self._send(200, json.dumps(self._model.metadata() if verb else self._model.status(), indent=1))
+        self._send(200, json.dumps(self._model.metadata if verb else self._model.status(), indent=1))
 
     def write_error(self, status_code: int, exc_info=None, **_):
         if self._is_refused:
