@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
+import http.client
 import json
 import pathlib
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,8 +36,11 @@ TEXT_SIGNATURE = "serving_text"
 TIMEOUT_SECS = 60
 
 
+JSON_TYPE = {"Content-Type": "application/json"}  # without it a server may take a request for a web page's
+
+
 class RefusedError(Exception):
-    """The server refused a request; the message is its answer."""
+    """The server refused a request, or gave no answer that can be read; the message says which."""
 
 
 def rest_predict(
@@ -55,20 +61,35 @@ def rest_predict(
         "signature_name": signature_name,
         "inputs": {name: plain(np.asarray(values)) for name, values in inputs.items()},
     }
-    outputs = rest_call(f"{address}/v1/models/{model_name}:predict", request)["outputs"]
-    return (
-        outputs if isinstance(outputs, dict) else {"": outputs}
-    )  # the server sends a single output without its name
+    url = f"{address}/v1/models/{urllib.parse.quote(model_name, safe='')}:predict"
+    answer = rest_call(url, request)
+    if "outputs" not in answer:
+        raise RefusedError(f"{url}: answers without outputs")
+    outputs = answer["outputs"]
+    # The server sends a single output without its name.
+    return outputs if isinstance(outputs, dict) else {"": outputs}
 
 
 def rest_call(url: str, request: Any) -> dict:
     """Sends a JSON request, or a GET request if it is None, and returns the JSON answer."""
     data = None if request is None else json.dumps(request).encode()
     try:
-        with urllib.request.urlopen(url, data, TIMEOUT_SECS) as response:
-            return json.load(response)
+        with urllib.request.urlopen(
+            urllib.request.Request(url, data, JSON_TYPE), timeout=TIMEOUT_SECS
+        ) as response:
+            answer = json.load(response)
     except urllib.error.HTTPError as error:
-        raise RefusedError(f"{error.code}: {json.load(error)['error']}") from error
+        body = error.read()
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            body = json.loads(body)["error"]
+        raise RefusedError(f"{error.code}: {body}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise RefusedError(f"{url}: gives no answer ({getattr(error, 'reason', None) or error})") from error
+    except (ValueError, RecursionError) as error:  # an address that is none, or an answer that is no JSON
+        raise RefusedError(f"{url}: is no address of a server that answers JSON ({error})") from error
+    if not isinstance(answer, dict):
+        raise RefusedError(f"{url}: answers no JSON object")
+    return answer
 
 
 def grpc_predict(
@@ -190,8 +211,14 @@ def main():
         if not arguments.vocab_file:
             parser.error("--vocab_file must be given: this signature takes ids")
         from official_bert import FullTokenizer
+        from official_bert.data.text.model_inputs import check_vocabulary
+        from official_bert.errors import InputError
 
-        tokenizer = FullTokenizer(arguments.vocab_file, do_lower_case=not arguments.cased)
+        try:
+            tokenizer = FullTokenizer(arguments.vocab_file, do_lower_case=not arguments.cased)
+            check_vocabulary(tokenizer, 1 << 31, arguments.vocab_file)
+        except InputError as error:
+            raise SystemExit(f"serving_client.py: {error}") from None
     inputs = inputs_of(
         arguments.signature_name, arguments.texts, tokenizer, arguments.max_seq_length, arguments.text_names
     )

@@ -50,6 +50,9 @@ _POSITIVE_FIELDS = (
     "type_vocab_size",
 )
 _DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+# Beyond what any model has; building it would fill the memory or not end.
+_MOST_LAYERS = 1_000
+_MOST_WEIGHTS = 1 << 36
 
 
 class BertConfig:
@@ -117,9 +120,15 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, json_object: dict) -> "BertConfig":
-        """Sets every key of the dictionary as a field, over the defaults; `to_dict` returns unknown keys, too."""
+        """Sets every key of the dictionary as a field, over the defaults; `to_dict` returns unknown keys, too.
+
+        Raises:
+            InputError: a key is the name of a method.
+        """
         config = cls(vocab_size=None)
         for key, value in json_object.items():
+            if hasattr(cls, key):
+                raise InputError(f"{key!r} is no field of a model config; remove it")
             setattr(config, key, value)
         return config
 
@@ -132,9 +141,16 @@ class BertConfig:
                 does not support.
         """
         json_object = _read_object(json_file)
-        if "model_type" not in json_object:
-            return cls.from_dict(json_object)
-        return cls.from_dict(_from_huggingface_fields(json_object, json_file))
+        if "model_type" in json_object:
+            json_object = _from_huggingface_fields(json_object, json_file)
+        try:
+            config = cls.from_dict(json_object)
+            config.to_dict()  # fails where an unknown field is nested too deep to be written again
+        except InputError as error:
+            raise InputError(f"{json_file}: {error}") from None
+        except RecursionError:
+            raise InputError(f"{json_file}: has a field that is nested too deep; remove it") from None
+        return config
 
     def to_dict(self) -> dict:
         return copy.deepcopy(self.__dict__)
@@ -175,24 +191,37 @@ class BertConfig:
             if value is None:
                 raise InputError(f"{source}: {name} is missing; add it to the config file")
             if not _is_int(value) or value <= 0:
-                raise InputError(f"{source}: {name} must be a positive whole number, got {value!r}")
+                raise InputError(f"{source}: {name} must be a positive whole number, got {_short(value)}")
         for name in _DROPOUT_FIELDS:
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and 0 <= value < 1):
-                raise InputError(f"{source}: {name} must be a number from 0 to below 1, got {value!r}")
+                raise InputError(f"{source}: {name} must be a number from 0 to below 1, got {_short(value)}")
         if not _is_number(self.initializer_range) or self.initializer_range < 0:
             raise InputError(
-                f"{source}: initializer_range must be 0 or positive, got {self.initializer_range!r}"
+                f"{source}: initializer_range must be 0 or positive, got {_short(self.initializer_range)}"
             )
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"{source}: hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
                 f"({self.num_attention_heads})"
             )
-        named = self.hidden_act if not callable(self.hidden_act) else None
-        if named and (not isinstance(named, str) or named.lower() not in ACTIVATIONS):
+        self._check_size(source)
+        named = None if callable(self.hidden_act) else self.hidden_act
+        if named not in (None, "") and (not isinstance(named, str) or named.lower() not in ACTIVATIONS):
             raise InputError(
-                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {self.hidden_act!r}"
+                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_short(named)}"
+            )
+
+    def _check_size(self, source: str):
+        """Refuses a model that no machine can build."""
+        tables = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        layer = 4 * self.hidden_size + 2 * self.intermediate_size
+        num_weights = self.hidden_size * (tables + self.num_hidden_layers * layer)
+        if self.num_hidden_layers > _MOST_LAYERS or num_weights > _MOST_WEIGHTS:
+            sizes = ", ".join(f"{name}={_short(getattr(self, name))}" for name in _POSITIVE_FIELDS)
+            raise InputError(
+                f"{source}: has more than {_MOST_LAYERS} layers or {_MOST_WEIGHTS:.1e} weights ({sizes}); correct the "
+                "field that is too large"
             )
 
 
@@ -215,9 +244,9 @@ def _from_huggingface_fields(json_object: dict, source: str) -> dict:
     defaults = vars(BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act="gelu"))
     fields = {key: json_object.get(key, default) for key, default in defaults.items()}
     activation = fields["hidden_act"]
-    if activation not in _FROM_HUGGING_FACE:
+    if not isinstance(activation, str) or activation not in _FROM_HUGGING_FACE:
         raise InputError(
-            f"{source}: hidden_act {activation!r} is not supported; it must be one of "
+            f"{source}: hidden_act {_short(activation)} is not supported; it must be one of "
             f"{', '.join(_FROM_HUGGING_FACE)}"
         )
     return fields | {"hidden_act": _FROM_HUGGING_FACE[activation]}
@@ -226,7 +255,7 @@ def _from_huggingface_fields(json_object: dict, source: str) -> dict:
 def _refuse_unlike(json_object: dict, key: str, only, source: str):
     value = json_object.get(key, only)
     if value != only:
-        raise InputError(f"{source}: {key} is {value!r}, and only models with {only!r} can be loaded")
+        raise InputError(f"{source}: {key} is {_short(value)}, and only models with {only!r} can be loaded")
 
 
 def _is_int(value) -> bool:
@@ -234,7 +263,14 @@ def _is_int(value) -> bool:
 
 
 def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if _is_int(value):
+        return abs(value) < 1 << 63
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _short(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def read_config(config_file: str, max_seq_length: int) -> BertConfig:

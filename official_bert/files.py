@@ -147,17 +147,35 @@ def read_json(path: str) -> Any:
     with open_file(path, "rb") as file:
         data = file.read()
     try:
-        return json.loads(data)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}: line {error.lineno}, column {error.colno}: no JSON ({error.msg}); download or make the file anew"
-        ) from error
+        return parse_json(data)
+    except InputError as error:
+        is_text = not isinstance(error.__cause__, UnicodeDecodeError)
+        remedy = "download or make the file anew" if is_text else "save the file as UTF-8"
+        raise InputError(f"{path}: {error}; {remedy}") from error
+
+
+def parse_json(text: str | bytes, has_lines: bool = True) -> Any:
+    """Returns the value of a JSON text; every reader of JSON calls this function.
+
+    Args:
+        text: the text; a byte order mark at the start of bytes is ignored.
+        has_lines: whether the error message begins with the line and column; False for a text that is itself a line.
+
+    Raises:
+        InputError: the text is not JSON, not UTF-8, nested too deep, or has a number of thousands of digits. The caller
+            names the file and the remedy.
+    """
+    try:
+        return json.loads(text)
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: byte {error.start} is no {error.encoding}; save the file as UTF-8"
-        ) from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or thousands of brackets
-        raise InputError(f"{path}: no JSON ({error}); download or make the file anew") from error
+        raise InputError(f"byte {error.start} is no {error.encoding}") from error
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # also a number of thousands of digits, or thousands of brackets
+        if has_lines and isinstance(error, json.JSONDecodeError):
+            raise InputError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg})") from error
+        raise InputError(f"no JSON ({error})") from error
 
 
 def exists(path: str) -> bool:

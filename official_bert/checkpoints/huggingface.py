@@ -14,6 +14,7 @@ import safetensors.numpy
 from official_bert import files
 from official_bert.checkpoints import names
 from official_bert.config import BertConfig
+from official_bert.data.json import field
 from official_bert.errors import InputError
 
 WEIGHTS_FILE = "model.safetensors"
@@ -175,9 +176,14 @@ def _weight_files(path: str) -> list[str]:
 
 
 def _shards(index: str) -> list[str]:
-    content = files.read_json(index)
-    try:
-        shards = sorted(set(content["weight_map"].values()))
-        return [os.path.join(os.path.dirname(index), shard) for shard in shards]
-    except (KeyError, TypeError, AttributeError):
-        raise InputError(f"{index}: has no readable weight_map; fetch the file again") from None
+    shards = field(files.read_json(index), "weight_map", dict, index).values()
+    for shard in shards:
+        if (
+            not isinstance(shard, str)
+            or shard != os.path.basename(shard)
+            or not shard.endswith(".safetensors")
+        ):
+            raise InputError(
+                f"{index}: weight_map names {shard!r}, which is no safetensors file beside it; fetch the file again"
+            )
+    return [os.path.join(os.path.dirname(index), shard) for shard in sorted(set(shards))]

@@ -14,6 +14,7 @@ from absl import logging
 
 from official_bert import files
 from official_bert.checkpoints import CheckpointManager
+from official_bert.data.json import field
 from official_bert.errors import InputError
 from official_bert.training import reporting
 
@@ -49,15 +50,15 @@ class PeriodicEvaluation:
             first_step: updates that the model has had; later entries of the history belong to weights that are lost.
 
         Raises:
-            InputError: the run has a history, but its best weights are gone.
+            InputError: the run has a history, but its best weights are gone, or a line of the history is damaged.
         """
         self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
         self._measure, self._best, self._output_dir = measure, best, output_dir
         self._path = os.path.join(output_dir, HISTORY_FILE)
         self._history: dict[int, dict[str, float | None]] = {}
         if files.exists(self._path):
-            rows = [json.loads(line) for line in files.read_lines(self._path)]
-            self._history = {row.pop("step"): row for row in rows if row["step"] <= first_step}
+            rows = (self._row(number, line) for number, line in enumerate(files.read_lines(self._path), 1))
+            self._history = {step: row for step, row in rows if step <= first_step}
         if self._history and not best.latest:
             raise InputError(
                 f"{best.output_dir}: the best checkpoint of {self._path} is gone; put it back, or give another "
@@ -94,6 +95,20 @@ class PeriodicEvaluation:
             self._best.save(step)  # before the history: a kill in between only causes a second evaluation
         with files.replacing(self._path) as file:
             file.writelines(json.dumps({"step": at} | row) + "\n" for at, row in self._history.items())
+
+    def _row(self, number: int, line: str) -> tuple[int, dict[str, float | None]]:
+        """Returns the step and the metrics of a line of the history."""
+        where = f"{self._path}: line {number}"
+        try:
+            row = files.parse_json(line, has_lines=False)
+        except InputError as error:
+            raise InputError(f"{where}: {error}; remove the line") from error
+        step = field(row, "step", int, where)
+        metrics = {name: value for name, value in row.items() if name != "step"}
+        for name in {self._main_metric, *metrics}:
+            if row.get(name, "") is not None:  # null stands for nan
+                field(row, name, float, where)
+        return step, metrics
 
     def _best_step(self) -> int:
         """Returns the step of the best evaluation, the first of equal ones."""

@@ -18,6 +18,7 @@ from absl import logging
 
 from official_bert import files
 from official_bert.checkpoints.folder import remove_all, with_best
+from official_bert.data.json import as_object
 from official_bert.errors import Diverged, InputError
 from official_bert.jobs.fine_tuning import Score
 from official_bert.jobs.folder_lock import locked
@@ -164,7 +165,7 @@ def _check_same_flags(options: FineTuningOptions):
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
-        earlier = files.read_json(path)
+        earlier = as_object(files.read_json(path), path)
         other = [f"--{name} was {earlier.get(name)}" for name in shared if shared[name] != earlier.get(name)]
         if other:
             raise InputError(
@@ -178,12 +179,21 @@ def _read_results(output_dir: str) -> dict[Trial, Score]:
     path = os.path.join(output_dir, RESULTS_FILE)
     if not files.exists(path):
         return {}
-    header, *rows = csv.reader(files.read_lines(path), delimiter="\t")
-    metric = header[5]
-    return {
-        Trial(int(row[1]), float(row[2]), float(row[3]), int(row[4])): Score(metric, float(row[5]))
-        for row in rows
-    }
+    scores, metric = {}, None
+    for number, line in enumerate(files.read_lines(path), 1):
+        row = line.split("\t")
+        try:
+            if metric is None:
+                metric = row[5]
+            else:
+                trial = Trial(int(row[1]), float(row[2]), float(row[3]), int(row[4]))
+                scores[trial] = Score(metric, float(row[5]))
+        except (ValueError, IndexError):
+            raise InputError(
+                f"{path}: line {number}: is no row of a search's results; remove it, or delete the file to run every "
+                "trial anew"
+            ) from None
+    return scores
 
 
 def _write_results(output_dir: str, scores: Mapping[Trial, Score]):

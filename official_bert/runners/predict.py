@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import select
@@ -90,7 +91,8 @@ def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor,
                 errors[row] = error
                 if options.on_error == STOP:
                     break
-        answers = predictor.answers(requests)
+        answer_all = predictor.answers if options.on_error == STOP else functools.partial(_answers, predictor)
+        answers = answer_all(requests)
         for row in range(len(requests) + len(errors)):
             if row in errors and options.on_error == STOP:
                 lines_out.flush()
@@ -98,8 +100,14 @@ def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor,
                     f"{_name(options.input_file)}: line {done + row + 1}: {errors[row]}; correct it, or give "
                     "--on_error=report to go on"
                 )
-            answer = {"error": str(errors[row])} if row in errors else next(answers)
-            lines_out.write(_json_line(answer))
+            answer = errors[row] if row in errors else next(answers)
+            try:
+                line = _json_line(answer)
+            except InputError as error:
+                if options.on_error == STOP:
+                    raise
+                errors[row], line = error, _json_line(error)
+            lines_out.write(line)
         lines_out.flush()
         done += len(lines)
         num_bad += len(errors)
@@ -124,10 +132,7 @@ def _json_reader(predictor: Predictor) -> Callable[[str], Sequence[str]]:
     required = predictor.columns[: predictor.num_required]
 
     def texts(line: str) -> list[str]:
-        try:
-            found = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"no JSON ({error})") from None
+        found = files.parse_json(line, has_lines=False)
         if not isinstance(found, dict):
             raise InputError(f"no JSON object; give one with the fields {', '.join(predictor.columns)}")
         missing = [name for name in required if found.get(name) is None]
@@ -144,7 +149,22 @@ def _json_reader(predictor: Predictor) -> Callable[[str], Sequence[str]]:
     return texts
 
 
-def _json_line(answer: dict) -> bytes:
+def _answers(predictor: Predictor, requests: Sequence[Sequence[str]]) -> Iterator[dict | InputError]:
+    """Yields an answer or an error for each request: where the model refuses some, each is asked for alone."""
+    try:
+        yield from list(predictor.answers(requests))
+        return
+    except InputError as error:
+        if len(requests) == 1:
+            yield error
+            return
+    for request in requests:
+        yield from _answers(predictor, [request])
+
+
+def _json_line(answer: dict | InputError) -> bytes:
+    if isinstance(answer, InputError):
+        answer = {"error": str(answer)}
     try:
         return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     except ValueError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,11 +17,19 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import files
+from official_bert.data.json import field, is_of_kind
+from official_bert.data.text.model_inputs import check_vocabulary
 from official_bert.errors import InputError
+from official_bert.options.predict import PredictorOptions
+from official_bert.options.squad import AUTO
 from official_bert.serving.export import versions
 from official_bert.tasks.base import LABELS_FILE
+from official_bert.tokenization import FullTokenizer
 
 RECORD_FILE = "assets.extra/export.json"
+_SETTINGS = {"export_text": bool, "max_seq_length": int, "do_lower_case": bool, "strip_accents": bool}
+_OF_LABELS = {"label", "labels", "tags"}  # outputs whose strings are labels
+_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
 class Record(NamedTuple):
@@ -47,6 +56,7 @@ class LoadedModel:
     Attributes:
         path: the version's folder.
         record: the record of the export.
+        tokenizer: the tokenizer of the export.
         labels: the labels in the order of the outputs; None if the task has none.
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
@@ -59,26 +69,34 @@ class LoadedModel:
             model_dir: a version's folder, or a folder of versions, of which the newest is loaded.
 
         Raises:
-            InputError: the folder has no model, or one that this package did not export.
+            InputError: the folder has no model, one that this package did not export, or one whose files are damaged
+                or do not belong together.
         """
         self.path = _version_folder(model_dir)
         self.record = self._read_record()
+        settings = self.record.settings
         labels = os.path.join(self.path, "assets.extra", LABELS_FILE)
         self.labels = list(files.read_lines(labels)) if files.exists(labels) else None
-        if self.record.settings["export_text"]:
+        self.tokenizer = FullTokenizer(
+            self.vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"]
+        )
+        if settings["export_text"]:
             _register_text_ops(self.path)
         try:
             with _quiet():
                 model = tf.saved_model.load(self.path)
-        except (OSError, ValueError, tf.errors.OpError) as error:
+            self._signatures = model.signatures
+            self.inputs = {
+                name: tuple(function.structured_input_signature[1])
+                for name, function in self._signatures.items()
+            }
+            outputs = self._signatures["serving_default"].structured_outputs
+        except Exception as error:  # a damaged file can end in any error of the loader
             raise InputError(
                 f"{self.path}: is no complete SavedModel ({_first_line(error)}); export it anew"
             ) from error
-        self._signatures = model.signatures
-        self.inputs = {
-            name: tuple(function.structured_input_signature[1]) for name, function in self._signatures.items()
-        }
-        self.outputs = set(self._signatures["serving_default"].structured_outputs)
+        self.outputs = set(outputs)
+        self._check_parts(model, outputs)
 
     @property
     def vocab_file(self) -> str:
@@ -91,9 +109,39 @@ class LoadedModel:
         Args:
             signature: its name.
             inputs: arrays by name; those that the signature does not have are ignored.
+
+        Raises:
+            InputError: the model refuses the inputs.
         """
         tensors = {name: tf.constant(inputs[name]) for name in self.inputs[signature]}
-        return {name: value.numpy() for name, value in self._signatures[signature](**tensors).items()}
+        try:
+            return {name: value.numpy() for name, value in self._signatures[signature](**tensors).items()}
+        except tf.errors.OpError as error:
+            raise InputError(f"{self.path}: cannot answer ({_first_line(error)})") from error
+
+    def _check_parts(self, model, outputs: Mapping[str, tf.TensorSpec]):
+        """Checks the vocabulary, the labels and the record against the graph."""
+        settings = self.record.settings
+        weights = getattr(model, "model_weights", {})
+        if _WORD_EMBEDDINGS in weights:
+            check_vocabulary(self.tokenizer, weights[_WORD_EMBEDDINGS].shape[0], self.vocab_file)
+        signature = "serving_text" if settings["export_text"] else "serving_ids"
+        if signature not in self.inputs:
+            raise InputError(
+                f"{os.path.join(self.path, RECORD_FILE)}: export_text is {settings['export_text']}, but the model has "
+                f"no signature {signature}; put the export's own file back"
+            )
+        labels_file = os.path.join(self.path, "assets.extra", LABELS_FILE)
+        if self.labels is None:
+            if _OF_LABELS & self.outputs:
+                raise InputError(f"{labels_file}: no such file, but the model answers labels; put it back")
+            return
+        shape = outputs["probabilities"].shape if "probabilities" in outputs else None
+        if shape is not None and shape.rank and shape[-1] not in (None, len(self.labels)):
+            raise InputError(
+                f"{labels_file}: has {len(self.labels)} labels, but the model has {shape[-1]} outputs; put the "
+                "export's own file back"
+            )
 
     def _read_record(self) -> Record:
         path = os.path.join(self.path, RECORD_FILE)
@@ -102,10 +150,28 @@ class LoadedModel:
                 f"{path}: is missing, and with it how text is read; export the model with export_saved_model.py"
             )
         content = files.read_json(path)
-        missing = [name for name in Record._fields if name not in content]
-        if missing:
-            raise InputError(f"{path}: lacks {', '.join(missing)}; export the model anew with this version")
-        return Record(**{name: content[name] for name in Record._fields})
+        kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
+        record = Record(**{name: field(content, name, kinds[name], path) for name in Record._fields})
+        _check_settings(record.settings, f"{path}: settings")
+        return record
+
+
+def _check_settings(settings: dict[str, Any], where: str):
+    """Checks the types of the settings that every client needs, and of those that the flags of predict.py replace."""
+    for name, kind in _SETTINGS.items():
+        if name != "strip_accents" or settings.get(name) is not None:
+            field(settings, name, kind, where)
+    settings.setdefault("strip_accents", None)
+    if settings["max_seq_length"] < 1:
+        raise InputError(f"{where}: max_seq_length must be positive; export the model anew")
+    for name, hint in typing.get_type_hints(PredictorOptions).items():
+        value, kind = settings.get(name), typing.get_args(hint)[:1]
+        if value is None or not kind:
+            continue
+        if kind == (float,) and (value == AUTO or isinstance(value, float)):  # a float may be infinite
+            continue
+        if not is_of_kind(value, kind[0]) or (kind == (int,) and value < 0):
+            raise InputError(f"{where}: {name} is {value!r}, which the flag does not accept; export it anew")
 
 
 def _version_folder(model_dir: str) -> str:
@@ -141,4 +207,4 @@ def _quiet():
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+    return (str(error).strip() or type(error).__name__).split("\n")[0]

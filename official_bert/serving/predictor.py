@@ -19,7 +19,6 @@ from official_bert.options.predict import PredictorOptions
 from official_bert.serving.loaded import LoadedModel
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Row, Texts
-from official_bert.tokenization import FullTokenizer
 from official_bert.training.prediction import predict
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
@@ -118,10 +117,7 @@ class _ServedModel:
         self._model, self._batch_size = model, batch_size
         self.path, self.inputs, self.outputs = model.path, model.inputs, model.outputs
         self.reads_text, self.max_seq_length = settings["export_text"], settings["max_seq_length"]
-        if not self.reads_text:
-            self.tokenizer = FullTokenizer(
-                model.vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"]
-            )
+        self.tokenizer = model.tokenizer
 
     def run(
         self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True

@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from tests.shared import ROOT
 
 MAX_REQUEST_BYTES = 100_000
+JSON_TYPE = {"Content-Type": "application/json"}
 
 # Runs a script that tells at SIGUSR1, on a line of its standard output, how many bytes it has allocated and not freed.
 # That is what leaks: what the process holds besides, free memory between it, goes up and down by tens of megabytes.
@@ -79,7 +80,7 @@ class Server(NamedTuple):
     def call(self, method: str, url: str, body=None, headers=None) -> tuple[int, dict]:
         connection = http.client.HTTPConnection("127.0.0.1", self.rest_port, timeout=60)
         with contextlib.closing(connection):
-            connection.request(method, url, body, headers or {})
+            connection.request(method, url, body, JSON_TYPE | (headers or {}))
             response = connection.getresponse()
             return response.status, json.loads(response.read())
 
@@ -95,8 +96,17 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def running_server(model_dir: pathlib.Path, model_name: str) -> Iterator[Server]:
-    """Runs a server on free ports; at the end it must still be running, and is killed."""
+def running_server(
+    model_dir: pathlib.Path, model_name: str, *flags: str, log: BinaryIO | None = None
+) -> Iterator[Server]:
+    """Runs a server on free ports; at the end it must still be running, and is killed.
+
+    Args:
+        model_dir: the folder of versions.
+        model_name: the name of the model.
+        *flags: further flags.
+        log: receives its standard error; None for that of the tests.
+    """
     command = [
         sys.executable,
         "-c",
@@ -107,10 +117,11 @@ def running_server(model_dir: pathlib.Path, model_name: str) -> Iterator[Server]
         "--rest_api_port=0",
         "--port=0",
         f"--max_request_bytes={MAX_REQUEST_BYTES}",
+        *flags,
     ]
     # TensorFlow logs every failed assertion; Python's own allocator would hide its objects from malloc's counters.
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONMALLOC": "malloc"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as process:
         try:
             line = process.stdout.readline()
             rest_port, grpc_port = re.search(

@@ -51,7 +51,7 @@ def servers(made) -> dict:
         grpc_servers = []
         for kind in ("swag", "mrpc", TEXT_KIND):
             model = server.Model(kind, str(made[kind].parent))
-            running, port = server.start_grpc(model, "127.0.0.1:0", 1 << 20, num_workers=1)
+            running, port = server.start_grpc(model, "127.0.0.1:0", server.Workers(server.Limits()))
             grpc_servers.append(running)
             found[kind] = (model, port)
         yield found
@@ -108,7 +108,8 @@ def test_both_protocols_give_what_a_direct_call_gives(client, made, servers, kin
     else:
         columns = {name: client.plain(values) for name, values in inputs.items()}
         body = json.dumps({"signature_name": signature_name, "inputs": columns}).encode()
-        found.append(load_example("serving_server").rest_answer(rest, body)["outputs"])
+        server = load_example("serving_server")
+        found.append(server.rest_answer(rest, body, server.Limits())["outputs"])
     for outputs in found:
         assert outputs.keys() == wanted.keys()
         for name, values in wanted.items():

@@ -17,13 +17,14 @@ import tensorflow as tf
 
 from official_bert.data.records.examples import encode_examples
 from tests import toy
-from tests.examples.serving import MAX_REQUEST_BYTES, Server, load_example, running_server
+from tests.examples.serving import JSON_TYPE, MAX_REQUEST_BYTES, Server, load_example, running_server
 from tests.serving import exported
 from tests.serving.answers import signatures_of
 
 pytestmark = pytest.mark.needs_extra("grpc", "tensorflow_serving", "tornado")
 
 NUM_CLIENTS = 8
+JSON_LINE = "Content-Type: application/json\r\n"
 NUM_WARM_UP, NUM_MEASURED = 800, 3200  # requests; in all of them a leak shows more than once
 GROWTH_BYTES = 256  # that a request may leave allocated on average: caches that still fill up
 IDS, MASK = "input_ids", "input_mask"
@@ -188,7 +189,7 @@ def test_a_body_that_is_too_large_is_not_read(server):
     with socket.create_connection(("127.0.0.1", server.rest_port), timeout=30) as connection:
         length = 1 << 40
         connection.sendall(
-            f"POST {server.url} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode()
+            f"POST {server.url} HTTP/1.1\r\nHost: localhost\r\n{JSON_LINE}Content-Length: {length}\r\n\r\n".encode()
         )
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
 
@@ -225,7 +226,7 @@ def one_client(server: Server, good: list, number: int, end_secs: float) -> int:
             connection.close()
             return count
         body, wanted = draws.choice(good)
-        connection.request("POST", server.url, body)
+        connection.request("POST", server.url, body, JSON_TYPE)
         response = connection.getresponse()
         answer = json.loads(response.read())
         assert response.status == 200, answer
@@ -262,7 +263,7 @@ def test_requests_leave_nothing_allocated(server):
 
             def send(count, connection=connection, bodies=bodies):
                 for body in itertools.islice(itertools.cycle(bodies), count):
-                    connection.request("POST", server.url, body)
+                    connection.request("POST", server.url, body, JSON_TYPE)
                     connection.getresponse().read()
 
             send(NUM_WARM_UP)

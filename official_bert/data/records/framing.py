@@ -23,6 +23,7 @@ _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
 _LARGEST_RECORD_BYTES = 1 << 30  # a larger length must be damaged
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def frame(data: bytes) -> bytes:
@@ -91,8 +92,12 @@ def read_records(path: str) -> Iterator[tuple[int, bytes]]:
         number = 0
         while header := _read(file, _HEADER.size, path, number, may_end=True):
             length, length_checksum = _HEADER.unpack(header)
-            if _CHECKSUM.pack(length_checksum) != _checksum(header[:8]) or length > _LARGEST_RECORD_BYTES:
+            if _CHECKSUM.pack(length_checksum) != _checksum(header[:8]):
+                if header.startswith(_GZIP_MAGIC) and not number:
+                    raise InputError(f"{path}: is compressed; give it a name that ends in .gz")
                 raise _damaged(path, number, "its length does not fit its checksum")
+            if length > _LARGEST_RECORD_BYTES:
+                raise _damaged(path, number, f"its length is {length} bytes")
             data = _read(file, length, path, number)
             if _read(file, _CHECKSUM.size, path, number) != _checksum(data):
                 raise _damaged(path, number, "its bytes do not fit their checksum")

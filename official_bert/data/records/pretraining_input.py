@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert.data.records.datasets import records_of
 from official_bert.data.records.framing import read_examples
 from official_bert.errors import InputError
 from official_bert.features import Feature
@@ -26,6 +27,7 @@ FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # few, because every saved iterator contains them
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
+_PIPELINE = 2  # number of this structure of datasets; the iterators of another cannot be restored
 
 
 class Limit(NamedTuple):
@@ -89,7 +91,7 @@ def training_dataset(
     # `repeat` comes before `shuffle`, as in the original: the end of one pass mixes with the start of the next.
     dataset = dataset.repeat().shuffle(len(files), seed=seed)
     dataset = dataset.interleave(
-        _records_of, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
+        records_of, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
     )
     dataset = dataset.shuffle(RECORDS_SHUFFLED, seed=seed)
     return _batches(dataset, features, batch_size, limits)
@@ -103,7 +105,7 @@ def evaluation_dataset(
     The arguments, result and errors are those of `training_dataset`.
     """
     check_first_record(files, features, limits)
-    dataset = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(_records_of).repeat()
+    dataset = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(records_of).repeat()
     return _batches(dataset, features, batch_size, limits)
 
 
@@ -113,14 +115,9 @@ def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: i
     A saved iterator can be restored only into a pipeline with the same key. In any other pipeline it would fail
     later, or go on with the records of other files.
     """
-    digest = hashlib.sha256(repr((list(files), list(features), batch_size)).encode()).hexdigest()
+    key = _PIPELINE, list(files), list(features), batch_size
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()
     return int(digest[:15], 16)
-
-
-def _records_of(file: tf.Tensor) -> tf.data.Dataset:
-    """Returns a dataset of the serialized records, string[], of one file."""
-    gzip = tf.strings.regex_full_match(file, r".*\.gz")
-    return tf.data.TFRecordDataset(file, compression_type=tf.where(gzip, "GZIP", ""))
 
 
 def _batches(dataset, features, batch_size, limits) -> tf.data.Dataset:

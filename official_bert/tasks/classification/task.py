@@ -245,7 +245,10 @@ class ClassificationTask(Task):
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:
         """Returns a client that asks for the label, the labels or the score of a text or a pair."""
-        return ClassificationClient(model, settings["labels"], settings["num_texts"])
+        num_texts = settings.get("num_texts")
+        if num_texts not in (None, 1, 2):
+            raise InputError(f"{model.path}: its record has {num_texts!r} as num_texts; export it anew")
+        return ClassificationClient(model, settings["labels"], num_texts)
 
 
 def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, is_labelled: bool):

@@ -12,7 +12,7 @@ from typing import Any
 from absl import logging
 
 from official_bert import files
-from official_bert.data.json import field
+from official_bert.data.json import field, is_of_kind
 from official_bert.errors import InputError
 from official_bert.metrics.squad import Question
 
@@ -136,7 +136,7 @@ def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:
 
 def _id(question: Any, where: str) -> str:
     """Returns the id of a question; a number is converted to the string that the files of answers contain."""
-    if isinstance(question, dict) and isinstance(question.get("id"), int):
+    if isinstance(question, dict) and is_of_kind(question.get("id"), int):
         return str(question["id"])
     return field(question, "id", str, where)
 

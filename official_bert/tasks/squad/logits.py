@@ -8,13 +8,31 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from official_bert import files
+from official_bert.data.json import as_object
 from official_bert.errors import InputError
 from official_bert.tasks.squad.answers import RawResult
+
+# What numpy and zipfile raise for a file that is no archive of arrays, or a damaged one. MemoryError: a header with
+# the shape of terabytes; RuntimeError and NotImplementedError: an encrypted archive, or one of another compression.
+_DAMAGES = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OSError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def file_digest(path: str) -> str:
@@ -61,10 +79,13 @@ def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
         content = file.read()
     try:
         with np.load(io.BytesIO(content)) as arrays:
-            found = json.loads(str(arrays["made_from"]))
+            found = as_object(files.parse_json(str(arrays["made_from"])), "made_from")
             columns = [arrays[name] for name in ("unique_ids", "start_logits", "end_logits")]
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: no file of logits; predict again in its folder") from error
+        _check_columns(*columns)
+    except _DAMAGES as error:
+        raise InputError(
+            f"{path}: no file of logits ({_reason(error)}); predict again in its folder"
+        ) from error
     differing = [name for name, value in made_from.items() if found.get(name) != value]
     if differing:
         raise InputError(
@@ -72,3 +93,22 @@ def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
             "predict the same file with the same vocabulary and settings"
         )
     return [RawResult(int(unique_id), start, end) for unique_id, start, end in zip(*columns, strict=True)]
+
+
+def _check_columns(unique_ids: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray):
+    """Refuses arrays that `write_logits` does not write."""
+    if unique_ids.ndim != 1 or unique_ids.dtype.kind not in "iu":
+        raise ValueError("unique_ids must be whole numbers")
+    for name, logits in (("start_logits", start_logits), ("end_logits", end_logits)):
+        if (
+            (logits.ndim != 2 and len(unique_ids))
+            or len(logits) != len(unique_ids)
+            or logits.dtype.kind != "f"
+        ):
+            raise ValueError(f"{name} must be numbers, one row for each of unique_ids")
+        if not np.isfinite(logits).all():
+            raise ValueError(f"{name} holds values that are not finite")
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

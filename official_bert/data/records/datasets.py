@@ -1,0 +1,37 @@
+"""Reads a TFRecord file as a tf.data pipeline, after a check of its lengths, for which TensorFlow reserves memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_ALL, _NONE_READ = (
+    (1 << 31) - 1,
+    -1,
+)  # what tf.data.Dataset.skip leaves out: all records, or the whole file unread
+
+
+def records_of(file: str | tf.Tensor) -> tf.data.Dataset:
+    """Returns a dataset of the serialized records, string[], of one file, decompressed if its name ends in .gz.
+
+    TensorFlow reserves the memory for a record before it reads it, so a length of 2^40 ends the process, also with a
+    valid checksum. To skip a record it only reads the length, and notices where the file ends. Each pass over a file
+    therefore begins with skipping all of its records. Compressed files are read in pieces, and need no such check;
+    remote ones get none, because it would read them twice.
+
+    Args:
+        file: the path, string[].
+
+    Raises (when the dataset is read):
+        tf.errors.DataLossError: a record exceeds the file, or a checksum is wrong.
+    """
+    import tensorflow as tf
+
+    file = tf.convert_to_tensor(file)
+    is_compressed = tf.strings.regex_full_match(file, r".*\.gz")
+    is_remote = tf.strings.regex_full_match(file, r".*://.*")
+    records = tf.data.TFRecordDataset(file, compression_type=tf.where(is_compressed, "GZIP", ""))
+    skipped = tf.where(is_compressed | is_remote, _NONE_READ, _ALL)
+    return records.skip(tf.cast(skipped, tf.int64)).concatenate(records)
