@@ -183,7 +183,7 @@ def _small_disk(path: pathlib.Path, num_bytes: int) -> Iterator[bool]:
         yield mounted
     finally:
         if mounted:
-            subprocess.run(["umount", str(path)], check=True)
+            subprocess.run(["umount", "--lazy", str(path)], check=True)  # a reader may still be open
 
 
 @pytest.mark.long
