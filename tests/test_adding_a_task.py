@@ -115,7 +115,8 @@ def folder(tmp_path_factory) -> pathlib.Path:
         assert finished.returncode == 0, finished.stderr
 
     def run_in_this_process(command: str):
-        path, python, script, *flags = shlex.split(string.Template(command).substitute(places))
+        words = string.Template(command).substitute(places).replace("\\\n", "")
+        path, python, script, *flags = shlex.split(words)
         assert (path, python, pathlib.Path(script).parent) == ("PYTHONPATH=.", "python", ROOT)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
