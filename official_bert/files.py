@@ -22,8 +22,6 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from absl import logging
-
 from official_bert import waiting
 from official_bert.errors import InputError
 
@@ -117,7 +115,7 @@ def read_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -> It
                 yield line.decode("utf-8", errors)
     if num_damaged:
         done = "left out" if errors == "ignore" else "replaced"
-        logging.warning("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_damaged)
+        _warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_damaged)
 
 
 def _checked_lines(path: str, file) -> Iterator[bytes]:
@@ -417,6 +415,12 @@ def _is_special(path: str) -> bool:
     return _own_descriptor(path) is not None or (os.path.exists(path) and not os.path.isfile(path))
 
 
+def _warn(sentence: str, *values):
+    from absl import logging  # late: it loads absl.flags, which light uses of the package do without
+
+    logging.warning(sentence, *values)
+
+
 def _temporary(target: str) -> str:
     """Returns a name beside `target` for this process, and deletes what killed processes left under such names."""
     folder, name = os.path.split(target)
@@ -426,7 +430,7 @@ def _temporary(target: str) -> str:
         ):
             found = _TEMPORARY.fullmatch(os.path.basename(left))
             if found and not _is_running(int(found[1])):
-                logging.warning("%s: deleted, since a run that was killed left it", left)
+                _warn("%s: deleted, since a run that was killed left it", left)
                 with contextlib.suppress(OSError):
                     _remove_all(left)
     return os.path.join(folder, f".{name}.tmp-{os.getpid()}")

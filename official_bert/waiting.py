@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from absl import logging
-
 T = TypeVar("T")
 
 _FIRST_MESSAGE_SECS, _NEXT_MESSAGE_SECS = 2.0, 30.0
@@ -45,5 +43,7 @@ def result_of(call: Callable[[], T], waiting_for: str, limit_secs: float) -> T:
             return future.result()
         if left_secs <= pause_secs:
             raise TimeoutError(f"no answer within {limit_secs:g} s")
+        from absl import logging  # late: it loads absl.flags, which light uses of the package do without
+
         logging.info("waiting for %s, for %.0f s more at most", waiting_for, left_secs - pause_secs)
         pause_secs = _NEXT_MESSAGE_SECS

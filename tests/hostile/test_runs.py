@@ -344,11 +344,11 @@ DATA = [
     ),
     _diverging(
         "run_pretraining.py",
-        lambda folder: pretraining(folder, "--do_train", "--learning_rate=1e12", "--num_warmup_steps=0"),
+        lambda folder: pretraining(folder, "--do_train", "--learning_rate=1e9", "--num_warmup_steps=0"),
     ),
     _diverging(
         "run_classifier.py",
-        lambda folder: classification(folder, "--do_train", "--learning_rate=1e30", "--warmup_proportion=0"),
+        lambda folder: classification(folder, "--do_train", "--learning_rate=1e9", "--warmup_proportion=0"),
     ),
 ]
 
@@ -385,7 +385,7 @@ def test_a_training_from_weights_of_another_model_is_warned_of(folder):
 
 def test_what_a_diverged_run_saved_is_sound(folder):
     """The weights of step 1 are as large as the rate; the loss stays finite under LayerNorm."""
-    flags = ("--do_train", "--learning_rate=1e12", "--num_warmup_steps=0", "--save_checkpoints_steps=1")
+    flags = ("--do_train", "--learning_rate=1e9", "--num_warmup_steps=0", "--save_checkpoints_steps=1")
     ended = end_of("run_pretraining.py", *pretraining(folder, *flags))
     assert "of step 1 are not saved" in ended.sentence
     assert "holds" in ended.sentence

@@ -134,7 +134,7 @@ def test_what_a_task_of_ones_own_lets_through_is_refused(options, task, changes,
 def test_a_set_without_labels_is_only_predicted(options, tmp_path, caplog):
     (tmp_path / "AX.tsv").write_text("index\tsentence1\tsentence2\n0\tthe cat\tthe train\n1\ta\tb\n")
     predicted = dataclasses.replace(options, task_name="AX", do_train=False, do_eval=True)
-    refuse(predicted, "--do_eval: .* has no labels of AX to evaluate with; give --do_predict")
+    refuse(predicted, "--do_eval: .* has no labels to evaluate with; give --do_predict")
     caplog.clear()
     with caplog.at_level("WARNING", logger="absl"):
         run_classifier.run(dataclasses.replace(predicted, do_predict=True, allow_missing_weights=True))

@@ -36,7 +36,7 @@ TABLES = {
     "MRPC": (of_classifier(MrpcProcessor(), "dev"), "dev.tsv", "h\n", "LABEL\t1\t2\ta\tTEXT\n"),
     "XNLI": (of_classifier(XnliProcessor(), "dev"), "xnli.dev.tsv", "h\n", "zh\tLABEL\t\t\t\t\ta\tTEXT\n"),
     "tsv": (
-        of_classifier(TsvProcessor("text", label_column="label", labels=["1"]), "dev"),
+        of_classifier(TsvProcessor("text", label_column="label", labels=["0", "1"]), "dev"),
         "dev.tsv",
         "text\tlabel\n",
         "TEXT\tLABEL\n",
