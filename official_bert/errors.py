@@ -1,5 +1,9 @@
 """The exceptions that users can do something about."""
 
+import re
+
+_NODES = re.compile(r"\{\{.*?\}\} ?| \[Op:\w+\]")
+
 
 class InputError(ValueError):
     """A file, flag or value that the user gave cannot be used.
@@ -11,3 +15,9 @@ class InputError(ValueError):
 
 class Diverged(InputError):
     """The loss or the weights became infinite, not a number or absurdly large; a search goes on with its next trial."""
+
+
+def brief(error: Exception) -> str:
+    """Returns the first line of an error's message, without the names of TensorFlow's nodes, for use in a sentence."""
+    message = (getattr(error, "message", None) or str(error)).strip() or type(error).__name__
+    return _NODES.sub("", message.splitlines()[0])

@@ -305,6 +305,8 @@ def replacing(path: str, mode: str = "w"):
     target = _place(path)
     temporary = None if _is_special(path) else _temporary(target)
     try:
+        if temporary and os.path.islink(target):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         file = open_file(temporary or path, mode)
     except OSError as error:
         raise _cannot_write(path, error) from error

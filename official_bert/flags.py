@@ -14,7 +14,7 @@ import typing
 from absl import app, flags, logging
 
 from official_bert import files
-from official_bert.errors import InputError
+from official_bert.errors import InputError, brief
 
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
 
@@ -104,9 +104,7 @@ def _refuse_strays(argv, rest):
         if is_left:
             del left[0]
             if not word.startswith("-") and not before_is_unknown:
-                example = (
-                    f"{before}={word}" if before.startswith("--") and "=" not in before else "--flag=value"
-                )
+                example = f"{before}={word}" if re.fullmatch("--[^-=]+", before) else "--flag=value"
                 raise InputError(
                     f"the word {word!r} belongs to no flag; write {example}, and lists with commas"
                 )
@@ -192,9 +190,8 @@ class _Terminated(BaseException):
 
 
 def _terminate(*_):
-    signal.signal(
-        signal.SIGTERM, signal.SIG_IGN
-    )  # a second one would interrupt the deletion of unfinished files
+    # A second one would interrupt the deletion of unfinished files.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _Terminated
 
 
@@ -208,7 +205,7 @@ def _sentence_of(error: Exception) -> str | None:
             sentence = f"{error.filename or 'input or output'}: {error.strerror}"
             return "; ".join(filter(None, (sentence, files.remedy_of(error))))
         case MemoryError():
-            return f"the memory is full ({_first_line(error)}); give smaller batches or shorter sequences"
+            return f"the memory is full ({brief(error)}); give smaller batches or shorter sequences"
         case _ if tensorflow and isinstance(error, tensorflow.errors.OpError):
             remedies = {
                 tensorflow.errors.UnimplementedError: "give a path of this machine or of gs://",
@@ -216,9 +213,5 @@ def _sentence_of(error: Exception) -> str | None:
                 tensorflow.errors.UnavailableError: "check the network and run it again",
             }
             remedy = remedies.get(type(error), "check the files that the flags name, and their permissions")
-            return f"{type(error).__name__}: {_first_line(error.message or error)}; {remedy}"
+            return f"{type(error).__name__}: {brief(error)}; {remedy}"
     return None
-
-
-def _first_line(error) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -20,6 +20,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import __version__, files
+from official_bert.errors import brief
 
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
@@ -44,7 +45,7 @@ class ProgressReporter:
             first_step: the number of updates that earlier runs made.
         """
         self._num_train_steps, self._batch_size = num_train_steps, batch_size
-        self._writer = tf.summary.create_file_writer(output_dir)
+        self._writer = _event_writer(output_dir)
         self._watched = False
         self._start_interval(first_step)
 
@@ -104,7 +105,7 @@ def write_eval_results(output_dir: str, results: Mapping[str, float], step: int,
 
 def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
     """Writes the TensorBoard scalars of a step to a folder."""
-    _write_scalars(tf.summary.create_file_writer(folder), scalars, step)
+    _write_scalars(_event_writer(folder), scalars, step)
 
 
 def write_run_record(output_dir: str, script: str, options, seed: int, strategy: tf.distribute.Strategy):
@@ -141,6 +142,15 @@ def package_versions() -> dict[str, str]:
     }
 
 
+def _event_writer(folder: str):
+    """Returns a writer of TensorBoard's event files; on a full disk one that writes nothing."""
+    try:
+        return tf.summary.create_file_writer(folder)
+    except tf.errors.OpError as error:
+        logging.warning("%s: TensorBoard gets no scalars (%s); make room on the disk", folder, brief(error))
+        return tf.summary.create_noop_writer()
+
+
 def _write_scalars(writer, scalars: Mapping[str, float], step: int):
     """Writes scalars; a full disk costs the plot and not the run."""
     try:
@@ -150,9 +160,7 @@ def _write_scalars(writer, scalars: Mapping[str, float], step: int):
         writer.flush()
     except tf.errors.OpError as error:
         logging.warning(
-            "TensorBoard's scalars of step %d are lost (%s); make room on the disk",
-            step,
-            error.message.split("\n")[0],
+            "TensorBoard's scalars of step %d are lost (%s); make room on the disk", step, brief(error)
         )
 
 

@@ -10,6 +10,7 @@ import typing
 import pytest
 import tensorflow as tf
 
+from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.training import distribution
 from tests.hostile.rows import Row, check, model_flags, table
 from tests.scripts import end_of
@@ -304,20 +305,14 @@ def test_flags(row, folder, found_modules):
     ],
 )
 def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, settings, label):
-    from official_bert.tasks.classification.tsv import TsvProcessor
-
     (tmp_path / "train.tsv").write_text(text)
-    TsvProcessor.from_settings({"text_a_column": "0", "label_column": "1", "labels": None, **settings})
-    processor = TsvProcessor.from_settings({"label_column": "1", **settings, "labels": known(settings, text)})
+    labels = None if settings else sorted({line.split("\t")[1] for line in text.splitlines()})
+    processor = TsvProcessor.from_settings({"label_column": "1", "labels": labels, **settings})
     processor.get_train_examples(str(tmp_path))
-    assert (
+    warned = (
         f"train.tsv: line 1 is taken for the names of the columns, but that of the labels would be '{label}'"
-        in (caplog.text)
     )
-
-
-def known(settings, text):
-    return None if settings else sorted({line.split("\t")[1] for line in text.splitlines()})
+    assert warned in caplog.text
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import datetime
 import json
 import pathlib
+import resource
 
 import numpy as np
 import pytest
@@ -134,3 +135,21 @@ def test_each_run_leaves_its_record(tmp_path):
     assert "/device:CPU:0" in first["devices"]
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(first["started"])
     assert age.total_seconds() < 60
+
+
+@pytest.mark.parametrize("num_bytes", [0, 200])
+def test_a_full_disk_costs_the_plot_and_not_the_run(tmp_path, caplog, num_bytes):
+    """The event file cannot be made, or not be continued; the log lines are all there."""
+    caplog.set_level("INFO", logger="absl")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))  # no file grows beyond it, as on a full disk
+    try:
+        reporter = reporting.ProgressReporter(str(tmp_path), num_train_steps=3, batch_size=1, first_step=0)
+        for step in (1, 2, 3):
+            reporter.report(step, METRICS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [f"step {step}/3" in caplog.text for step in (1, 2, 3)] == [True] * 3
+    assert "File too large" in caplog.text
+    assert "make room on the disk" in caplog.text
+    assert "{{" not in caplog.text

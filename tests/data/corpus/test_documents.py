@@ -1,4 +1,11 @@
+import contextlib
 import itertools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -7,6 +14,7 @@ from official_bert.data.corpus.documents import id_type, read_documents
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
+from tests.shared import ROOT
 
 
 @pytest.fixture
@@ -89,3 +97,95 @@ def test_text_without_a_document_is_refused(tmp_path, tokenizer):
 def test_a_missing_file_is_named(tmp_path, tokenizer):
     with pytest.raises(InputError, match=r"absent\.txt: no such file"):
         read_documents([str(tmp_path / "absent.txt")], tokenizer)
+
+
+# Reads a corpus without an end with two workers, whose ids it prints.
+ENDLESS = """
+import multiprocessing
+import signal
+import sys
+import threading
+import time
+
+from official_bert.data.corpus import documents
+from official_bert.tokenization import FullTokenizer
+
+
+def lines(name):
+    while True:
+        yield "the cat sat on the mat " * 100
+        time.sleep(0.001)
+
+
+def show():
+    while len(multiprocessing.active_children()) < 2:
+        time.sleep(0.05)
+    print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    documents.files.read_lines = lines
+    threading.Thread(target=show, daemon=True).start()
+    try:
+        documents.read_documents(["corpus"], FullTokenizer(sys.argv[1]), num_workers=2)
+    except (KeyboardInterrupt, documents.InputError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def endless(tmp_path):
+    """A process group that reads without an end, and the ids of its workers."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "endless.py", toy.write_vocabulary(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    workers = [int(word) for word in process.stdout.readline().split()]
+    assert len(workers) == 2
+    yield process, workers
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def wait_for_the_end_of(processes):
+    deadline_secs = time.monotonic() + 60
+    while any(map(is_running, processes)):
+        assert time.monotonic() < deadline_secs, "processes are left"
+        time.sleep(0.05)
+
+
+def test_workers_end_when_their_parent_is_killed(endless):
+    process, workers = endless
+    process.kill()
+    wait_for_the_end_of(workers)
+
+
+def test_an_interrupt_of_all_processes_is_reported_once(endless):
+    process, workers = endless
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert errors == "KeyboardInterrupt: \n"
+    wait_for_the_end_of(workers)
+
+
+def test_a_killed_worker_is_a_sentence(endless):
+    process, workers = endless
+    os.kill(workers[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert errors.startswith("InputError: a process that tokenizes was killed")
+    wait_for_the_end_of(workers)
