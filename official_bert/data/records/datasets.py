@@ -17,14 +17,14 @@ def records_of(file: str | tf.Tensor) -> tf.data.Dataset:
     """Returns a dataset of the serialized records, string[], of one file, decompressed if its name ends in .gz.
 
     TensorFlow reserves the memory for a record before it reads it, so a length of 2^40 ends the process, also with a
-    valid checksum. To skip a record it only reads the length, and notices where the file ends. Each pass over a file
-    therefore begins with skipping all of its records. Compressed files are read in pieces, and need no such check;
-    remote ones get none, because it would read them twice.
+    valid checksum. To skip a record it only reads the length, and notices where the file ends. All records of a file
+    are therefore skipped when it is opened. Compressed files are read in pieces, and need no such check; remote ones
+    get none, because it would read them twice.
 
     Args:
         file: the path, string[].
 
-    Raises (when the dataset is read):
+    Raises (where the file is opened or read):
         tf.errors.DataLossError: a record exceeds the file, or a checksum is wrong.
     """
     import tensorflow as tf
@@ -32,6 +32,10 @@ def records_of(file: str | tf.Tensor) -> tf.data.Dataset:
     file = tf.convert_to_tensor(file)
     is_compressed = tf.strings.regex_full_match(file, r".*\.gz")
     is_remote = tf.strings.regex_full_match(file, r".*://.*")
-    records = tf.data.TFRecordDataset(file, compression_type=tf.where(is_compressed, "GZIP", ""))
-    skipped = tf.where(is_compressed | is_remote, _NONE_READ, _ALL)
-    return records.skip(tf.cast(skipped, tf.int64)).concatenate(records)
+    compression = tf.where(is_compressed, "GZIP", "")
+    skipped = tf.cast(tf.where(is_compressed | is_remote, _NONE_READ, _ALL), tf.int64)
+    # Not as a part of the dataset: after an error a pipeline goes on with its next part.
+    checked = tf.data.TFRecordDataset(file, compression).skip(skipped).reduce(0, lambda count, _: count + 1)
+    with tf.control_dependencies([checked]):
+        file = tf.identity(file)
+    return tf.data.TFRecordDataset(file, compression)
