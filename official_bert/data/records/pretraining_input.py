@@ -192,7 +192,12 @@ def explaining_input_errors(files: Sequence[str], features: Sequence[Feature], l
     """
     try:
         yield
-    except (tf.errors.InvalidArgumentError, tf.errors.DataLossError, tf.errors.NotFoundError) as error:
+    except (
+        tf.errors.InvalidArgumentError,
+        tf.errors.DataLossError,
+        tf.errors.NotFoundError,
+        UnicodeDecodeError,  # TensorFlow's message holds the bytes of a record that is no tf.Example
+    ) as error:
         logging.error("Reading stopped; looking through %d input files for the record at fault", len(files))
         explanation = diagnose(files, features, limits)
         if explanation is None:
