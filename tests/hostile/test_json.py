@@ -319,12 +319,12 @@ def test_good_logits_are_read(tmp_path, count):
 
 @pytest.fixture(scope="module")
 def version(tmp_path_factory) -> pathlib.Path:
-    return exported.make_export(tmp_path_factory.mktemp("mrpc"), "mrpc").path
+    return exported.shared_export(tmp_path_factory, "mrpc").path
 
 
 @pytest.fixture(scope="module")
 def squad_version(tmp_path_factory) -> pathlib.Path:
-    return exported.make_export(tmp_path_factory.mktemp("squad"), "squad").path
+    return exported.shared_export(tmp_path_factory, "squad").path
 
 
 class Damage(NamedTuple):
