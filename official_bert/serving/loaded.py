@@ -113,8 +113,8 @@ class LoadedModel:
         Raises:
             InputError: the model refuses the inputs.
         """
-        tensors = {name: tf.constant(inputs[name]) for name in self.inputs[signature]}
         try:
+            tensors = {name: tf.constant(inputs[name]) for name in self.inputs[signature]}
             return {name: value.numpy() for name, value in self._signatures[signature](**tensors).items()}
         except tf.errors.OpError as error:
             raise InputError(f"{self.path}: cannot answer ({_first_line(error)})") from error
