@@ -20,7 +20,7 @@ def test_messages_say_what_is_waited_for_until_the_limit(monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
     never = threading.Event()
     start_secs = time.monotonic()
-    with pytest.raises(TimeoutError, match="no answer within 0.1 s"):
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.1 s"):
         waiting.result_of(never.wait, "the moon", limit_secs=0.1)
     assert time.monotonic() - start_secs >= 0.09
     assert "waiting for the moon, for 0 s more at most" in caplog.text
