@@ -125,10 +125,11 @@ def show():
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    tokenizer = FullTokenizer(sys.argv[1])
     documents.files.read_lines = lines
     threading.Thread(target=show, daemon=True).start()
     try:
-        documents.read_documents(["corpus"], FullTokenizer(sys.argv[1]), num_workers=2)
+        documents.read_documents(["corpus"], tokenizer, num_workers=2)
     except (KeyboardInterrupt, documents.InputError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
 """
