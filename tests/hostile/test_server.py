@@ -41,7 +41,7 @@ PREDICT = "/v1/models/mrpc:predict"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> pathlib.Path:
     """Returns the folder of the versions of an export."""
-    return exported.make_export(tmp_path_factory.mktemp("mrpc"), "mrpc").path.parent
+    return exported.shared_export(tmp_path_factory, "mrpc").path.parent
 
 
 @pytest.fixture(scope="module")
