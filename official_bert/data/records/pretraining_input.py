@@ -26,11 +26,12 @@ from official_bert.files import is_remote
 FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # few, because every saved iterator contains them
+WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
 _PIPELINE = 2  # number of this structure of datasets; the iterators of another cannot be restored
 
 
 class Limit(NamedTuple):
-    """The range of a feature's values, 0 to `below` - 1.
+    """The range of a feature's values, from 0 to below `below`; NaN lies outside.
 
     Attributes:
         below: the smallest value that is too large.
@@ -46,9 +47,11 @@ def pretraining_limits(vocab_size: int, type_vocab_size: int, max_seq_length: in
     vocabulary = Limit(vocab_size, "vocab_size of the config")
     return {
         "input_ids": vocabulary,
+        "input_mask": Limit(2, "the number of values of a mask, 0 and 1,"),
         "segment_ids": Limit(type_vocab_size, "type_vocab_size of the config"),
         "masked_lm_positions": Limit(max_seq_length, "--max_seq_length"),
         "masked_lm_ids": vocabulary,
+        "masked_lm_weights": Limit(WEIGHTS_BELOW, "the limit of weights"),
         "next_sentence_labels": Limit(2, "the number of next-sentence labels"),
     }
 
@@ -126,7 +129,7 @@ def _batches(dataset, features, batch_size, limits) -> tf.data.Dataset:
         parsed = tf.io.parse_example(serialized, spec)
         for name, limit in limits.items():
             within = tf.reduce_all((parsed[name] >= 0) & (parsed[name] < limit.below))
-            tf.debugging.Assert(within, [f"{name} holds a value outside 0 .. {limit.below - 1}"])
+            tf.debugging.Assert(within, [f"{name} holds a value that is not from 0 to below {limit.below}"])
         return {feature.name: tf.cast(parsed[feature.name], feature.dtype) for feature in features}
 
     options = tf.data.Options()
@@ -226,7 +229,7 @@ def _check_record(
 
 
 def _check_values(record: str, name: str, stored: np.ndarray, limit: Limit):
-    wrong = stored[(stored < 0) | (stored >= limit.below)]
+    wrong = stored[~((stored >= 0) & (stored < limit.below))]
     if len(wrong):
         raise InputError(
             f"{record}: {name} holds {wrong[0]}, and {limit.named} is {limit.below}; make the records for "
