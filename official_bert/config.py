@@ -7,7 +7,7 @@ import copy
 import json
 import math
 
-from official_bert import files
+from official_bert import reading
 from official_bert.errors import InputError
 
 # Turc et al. (2019), table 1, and Devlin et al. (2019), section 3: layers, hidden size, heads.
@@ -226,7 +226,7 @@ class BertConfig:
 
 
 def _read_object(json_file: str) -> dict:
-    json_object = files.read_json(json_file)
+    json_object = reading.read_json(json_file)
     if not isinstance(json_object, dict):
         raise InputError(f"{json_file}: must hold a JSON object with the model's fields")
     return json_object

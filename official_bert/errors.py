@@ -21,3 +21,10 @@ def brief(error: Exception) -> str:
     """Returns the first line of an error's message, without the names of TensorFlow's nodes, for use in a sentence."""
     message = (getattr(error, "message", None) or str(error)).strip() or type(error).__name__
     return _NODES.sub("", message.splitlines()[0])
+
+
+def warn(sentence: str, *values):
+    """Logs a warning; for the files that light uses of the package import."""
+    from absl import logging  # late: it loads absl.flags
+
+    logging.warning(sentence, *values)

@@ -13,7 +13,7 @@ import typing
 
 from absl import app, flags, logging
 
-from official_bert import files
+from official_bert import files, writing
 from official_bert.errors import InputError, brief
 
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
@@ -203,7 +203,7 @@ def _sentence_of(error: Exception) -> str | None:
             return str(error)
         case OSError() if error.filename is not None or error.strerror is not None:
             sentence = f"{error.filename or 'input or output'}: {error.strerror}"
-            return "; ".join(filter(None, (sentence, files.remedy_of(error))))
+            return "; ".join(filter(None, (sentence, writing.remedy_of(error))))
         case MemoryError():
             return f"the memory is full ({brief(error)}); give smaller batches or shorter sequences"
         case _ if tensorflow and isinstance(error, tensorflow.errors.OpError):

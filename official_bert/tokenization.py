@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 
-from official_bert import files
+from official_bert import reading
 from official_bert.errors import InputError
 
 _LOWER_CASED_MODELS = (
@@ -82,7 +82,7 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
     Raises:
         InputError: the file does not exist.
     """
-    return {line.strip(): number for number, line in enumerate(files.read_lines(vocab_file))}
+    return {line.strip(): number for number, line in enumerate(reading.read_lines(vocab_file))}
 
 
 def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:

@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 
-from official_bert import files, flags
+from official_bert import flags, writing
 from official_bert.errors import InputError
 from official_bert.options.fields import POSITIVE, option
 
@@ -49,7 +49,7 @@ def main(options):
     if options.seed == 3:
         raise RuntimeError("a defect")
     if options.seed == 4:
-        with files.replacing(options.input_file[0]):
+        with writing.replacing(options.input_file[0]):
             os.kill(os.getpid(), getattr(signal, options.tpu_name))
             time.sleep(60)
     print(json.dumps(dataclasses.asdict(options)))

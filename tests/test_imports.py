@@ -23,6 +23,7 @@ LINES = (
     {"training", "checkpoints", "tasks"},
     {"optimization", "modeling", "data", "metrics"},
     {"features", "config", "tokenization"},
+    {"reading", "writing"},
     {"options", "files", "errors", "__version__"},
     {"waiting"},
 )
@@ -42,9 +43,11 @@ LIGHT_ROOMS = (
     "flags",
     "metrics",
     "options",
+    "reading",
     "tasks",
     "tokenization",
     "waiting",
+    "writing",
 )
 HEAVY_MODULES = (
     "data.corpus.vocabulary",

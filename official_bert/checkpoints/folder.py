@@ -11,7 +11,7 @@ import re
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
+from official_bert import writing
 from official_bert.errors import InputError
 
 BEST_FOLDER = "best"  # the subfolder of an output_dir with the checkpoint that had the best metric
@@ -194,6 +194,6 @@ def write_state(folder: str, names: list[str]):
         folder: the folder of the file.
         names: prefixes relative to the folder, so that it can be moved; the last one is the current checkpoint.
     """
-    with files.replacing(os.path.join(folder, STATE_FILE)) as file:
+    with writing.replacing(os.path.join(folder, STATE_FILE)) as file:
         file.write(f"model_checkpoint_path: {json.dumps(names[-1])}\n")
         file.writelines(f"all_model_checkpoint_paths: {json.dumps(name)}\n" for name in names)

@@ -11,7 +11,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from official_bert import files
+from official_bert import files, reading, writing
 from official_bert.checkpoints import names
 from official_bert.config import BertConfig
 from official_bert.data.json import field
@@ -141,9 +141,9 @@ def write(
         labels = [f"LABEL_{i}" for i in range(len(tensors["output_bias"]))]
         fields["id2label"] = {str(i): label for i, label in enumerate(labels)}
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
-    with files.replacing(os.path.join(folder, CONFIG_FILE)) as file:
+    with writing.replacing(os.path.join(folder, CONFIG_FILE)) as file:
         file.write(json.dumps(fields, indent=2, sort_keys=True) + "\n")
-    with files.replacing(os.path.join(folder, WEIGHTS_FILE), "wb") as file:
+    with writing.replacing(os.path.join(folder, WEIGHTS_FILE), "wb") as file:
         file.write(safetensors.numpy.save(renamed, metadata={"format": "pt"}))
 
 
@@ -176,7 +176,7 @@ def _weight_files(path: str) -> list[str]:
 
 
 def _shards(index: str) -> list[str]:
-    shards = field(files.read_json(index), "weight_map", dict, index).values()
+    shards = field(reading.read_json(index), "weight_map", dict, index).values()
     for shard in shards:
         if (
             not isinstance(shard, str)

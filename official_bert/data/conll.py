@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from official_bert import files
+from official_bert import writing
 from official_bert.data.tables import not_empty, numbered_lines
 from official_bert.errors import InputError
 
@@ -112,7 +112,7 @@ def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence
     Raises:
         InputError: the new file cannot be written.
     """
-    with files.replacing(path) as file:
+    with writing.replacing(path) as file:
         for sentence, tags in zip(source.sentences, predicted, strict=True):
             for columns, tag in zip(sentence.columns, in_scheme(tags, source.scheme), strict=True):
                 file.write(f"{' '.join(columns)} {tag}\n")

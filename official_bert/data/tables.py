@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from absl import logging
 
-from official_bert import files
+from official_bert import reading
 from official_bert.errors import InputError
 
 T = TypeVar("T")
@@ -107,12 +107,12 @@ def numbered_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -
 
     Args:
         path: the file.
-        errors: the treatment of bytes that are not UTF-8, as in files.read_lines.
+        errors: the treatment of bytes that are not UTF-8, as in reading.read_lines.
 
     Raises:
         InputError: the file cannot be read, or is no UTF-8 text.
     """
-    for line, text in enumerate(files.read_lines(path, errors), start=1):
+    for line, text in enumerate(reading.read_lines(path, errors), start=1):
         if line == 1:
             text = text.removeprefix("\ufeff")
         yield line, text.rstrip("\r")

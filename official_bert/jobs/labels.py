@@ -7,7 +7,7 @@ model's outputs.
 import os
 from collections.abc import Sequence
 
-from official_bert import files
+from official_bert import files, reading, writing
 from official_bert.checkpoints.folder import holds_checkpoint, with_best
 from official_bert.errors import InputError
 from official_bert.options.fine_tuning import FineTuningOptions
@@ -19,7 +19,7 @@ def write_labels(options: FineTuningOptions, labels: Sequence[str]):
     folders = with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
     for folder in folders:
         files.make_folder(folder)
-        with files.replacing(os.path.join(folder, LABELS_FILE)) as file:
+        with writing.replacing(os.path.join(folder, LABELS_FILE)) as file:
             file.writelines(f"{label}\n" for label in labels)
 
 
@@ -30,13 +30,13 @@ def read_labels(options: FineTuningOptions) -> list[str] | None:
         InputError: the checkpoints of output_dir are damaged.
     """
     path = _path(options)
-    return list(files.read_lines(path)) if path else None
+    return list(reading.read_lines(path)) if path else None
 
 
 def read_labels_beside(checkpoint: str) -> list[str] | None:
     """Reads the labels in the folder of a checkpoint, given as a folder or a prefix; None if there are none."""
     path = _path_beside(checkpoint)
-    return list(files.read_lines(path)) if path else None
+    return list(reading.read_lines(path)) if path else None
 
 
 def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):

@@ -7,7 +7,7 @@ show in no shape of a weight, and another one gives other numbers without an err
 import os
 from typing import Protocol
 
-from official_bert import files
+from official_bert import files, reading
 from official_bert.checkpoints.folder import BEST_FOLDER
 from official_bert.config import BertConfig, read_config
 from official_bert.data.text.model_inputs import check_vocabulary
@@ -77,7 +77,7 @@ def _config_beside(checkpoint: str) -> str | None:
     folders = [folder, os.path.dirname(folder)] if os.path.basename(folder) == BEST_FOLDER else [folder]
     for path in (os.path.join(each, name) for each in folders for name in CONFIG_NAMES):
         if files.exists(path):
-            content = files.read_json(path)
+            content = reading.read_json(path)
             # A config.json of another program says nothing about the model.
             if isinstance(content, dict) and "num_attention_heads" in content:
                 return path

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from absl import logging
 
-from official_bert import files
+from official_bert import files, reading, writing
 from official_bert.checkpoints import CheckpointManager
 from official_bert.data.json import field
 from official_bert.errors import InputError
@@ -57,7 +57,7 @@ class PeriodicEvaluation:
         self._path = os.path.join(output_dir, HISTORY_FILE)
         self._history: dict[int, dict[str, float | None]] = {}
         if files.exists(self._path):
-            rows = (self._row(number, line) for number, line in enumerate(files.read_lines(self._path), 1))
+            rows = (self._row(number, line) for number, line in enumerate(reading.read_lines(self._path), 1))
             self._history = {step: row for step, row in rows if step <= first_step}
         if self._history and not best.latest:
             raise InputError(
@@ -93,14 +93,14 @@ class PeriodicEvaluation:
         }
         if self._best_step() == step:
             self._best.save(step)  # before the history: a kill in between only causes a second evaluation
-        with files.replacing(self._path) as file:
+        with writing.replacing(self._path) as file:
             file.writelines(json.dumps({"step": at} | row) + "\n" for at, row in self._history.items())
 
     def _row(self, number: int, line: str) -> tuple[int, dict[str, float | None]]:
         """Returns the step and the metrics of a line of the history."""
         where = f"{self._path}: line {number}"
         try:
-            row = files.parse_json(line, has_lines=False)
+            row = reading.parse_json(line, has_lines=False)
         except InputError as error:
             raise InputError(f"{where}: {error}; remove the line") from error
         step = field(row, "step", int, where)

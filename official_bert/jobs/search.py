@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 from absl import logging
 
-from official_bert import files
+from official_bert import files, reading, writing
 from official_bert.checkpoints.folder import remove_all, with_best
 from official_bert.data.json import as_object
 from official_bert.errors import Diverged, InputError
@@ -165,13 +165,13 @@ def _check_same_flags(options: FineTuningOptions):
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
-        earlier = as_object(files.read_json(path), path)
+        earlier = as_object(reading.read_json(path), path)
         other = [f"--{name} was {earlier.get(name)}" for name in shared if shared[name] != earlier.get(name)]
         if other:
             raise InputError(
                 f"{path}: is of a search with other flags ({', '.join(other)}); give another --output_dir"
             )
-    with files.replacing(path) as file:
+    with writing.replacing(path) as file:
         file.write(json.dumps(shared, indent=2) + "\n")
 
 
@@ -180,7 +180,7 @@ def _read_results(output_dir: str) -> dict[Trial, Score]:
     if not files.exists(path):
         return {}
     scores, metric = {}, None
-    for number, line in enumerate(files.read_lines(path), 1):
+    for number, line in enumerate(reading.read_lines(path), 1):
         row = line.split("\t")
         try:
             if metric is None:
@@ -198,7 +198,7 @@ def _read_results(output_dir: str) -> dict[Trial, Score]:
 
 def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
     best, metric = _best(scores), max(score.metric for score in scores.values())  # "" of what diverged
-    with files.replacing(os.path.join(output_dir, RESULTS_FILE)) as file:
+    with writing.replacing(os.path.join(output_dir, RESULTS_FILE)) as file:
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
         table.writerow(["run", *(field.name for field in dataclasses.fields(Trial)), metric, "best"])
         for trial, score in scores.items():

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
+from official_bert import writing
 from official_bert.checkpoints import (
     CheckpointManager,
     load_checkpoint,
@@ -164,7 +164,7 @@ class TrainingJob:
             if evaluation:
                 evaluation(self.global_step)  # the earlier run may have been killed before this evaluation
             return
-        with files.replacing(os.path.join(options.output_dir, "bert_config.json")) as file:
+        with writing.replacing(os.path.join(options.output_dir, "bert_config.json")) as file:
             file.write(self.config.to_json_string())
         with self.strategy.scope():
             step = TrainingStep(objective, self._trained, self.optimizer, self.seed, options.jit_compile)

@@ -8,7 +8,7 @@ import time
 
 from absl import logging
 
-from official_bert import files
+from official_bert import files, reading, writing
 from official_bert.data.corpus.vocabulary import learn_vocabulary, select_words
 from official_bert.options.build_vocab import VocabularyOptions
 from official_bert.tokenization import BasicTokenizer
@@ -23,10 +23,10 @@ def run(options: VocabularyOptions):
     """
     start_secs = time.monotonic()
     tokenizer = BasicTokenizer(options.do_lower_case, options.strip_accents)
-    files.keep_apart([options.output_file], {"input_file": options.input_file})
+    writing.keep_apart([options.output_file], {"input_file": options.input_file})
     input_files = files.expand(options.input_file, "input_file")
     # The output is opened first, so that a path that cannot be written does not waste minutes.
-    with files.replacing(options.output_file) as file:
+    with writing.replacing(options.output_file) as file:
         counts = _count_words(input_files, tokenizer)
         words = select_words(counts, options.character_coverage, options.max_words)
         logging.info(
@@ -51,7 +51,7 @@ def run(options: VocabularyOptions):
 def _count_words(input_files: list[str], tokenizer: BasicTokenizer) -> collections.Counter:
     counts = collections.Counter()
     for name in input_files:
-        for line in files.read_lines(name):
+        for line in reading.read_lines(name):
             counts.update(tokenizer.tokenize(line))
         logging.info("%s read: %d words so far, %d distinct", name, counts.total(), len(counts))
     return counts

@@ -9,7 +9,7 @@ import os
 
 from absl import logging
 
-from official_bert import files
+from official_bert import files, reading, writing
 from official_bert.checkpoints import BEST_FOLDER, huggingface, names, open_checkpoint, soundness, tf1
 from official_bert.checkpoints.loading import Checkpoint
 from official_bert.config import BertConfig
@@ -44,7 +44,7 @@ def run(options: ConversionOptions):
         soundness.check_type(checkpoint, name)
 
     tensors = {name: checkpoint.read(name) for name in chosen}
-    with files.replacing_folder(options.output_dir) as folder:
+    with writing.replacing_folder(options.output_dir) as folder:
         if vocab_file:
             _copy(vocab_file, os.path.join(folder, VOCAB_NAME))
         if options.output_format == "huggingface":
@@ -60,7 +60,7 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint):
         names_of_outputs = (huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE)
     else:
         names_of_outputs = (CONFIG_NAME, f"{TF1_NAME}.index")
-    files.keep_apart(
+    writing.keep_apart(
         [os.path.join(options.output_dir, name) for name in names_of_outputs],
         {
             "input_checkpoint": [checkpoint.path, f"{checkpoint.path}.index", *_files_in(checkpoint.path)],
@@ -79,7 +79,7 @@ def _write_tf1(folder: str, tensors: dict, config: BertConfig):
             "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "
             "--hidden_act=gelu writes that into the config instead"
         )
-    with files.replacing(os.path.join(folder, CONFIG_NAME)) as file:
+    with writing.replacing(os.path.join(folder, CONFIG_NAME)) as file:
         file.write(config.to_json_string())
     tf1.write(os.path.join(folder, TF1_NAME), tensors)
 
@@ -136,7 +136,7 @@ def _vocab_file(options: ConversionOptions, checkpoint: Checkpoint, config: Bert
             "No %s beside %s: none is written; --vocab_file names one", VOCAB_NAME, checkpoint.path
         )
         return None
-    pieces = sum(1 for _ in files.read_lines(path))
+    pieces = sum(1 for _ in reading.read_lines(path))
     if pieces > config.vocab_size:
         raise InputError(
             f"{path}: has {pieces} lines, more than the model's vocab_size ({config.vocab_size}); give the "
@@ -193,7 +193,7 @@ def _last_training(folder: str) -> tuple[str, str]:
     path = os.path.join(folder, RECORD_NAME)
     if not files.exists(path):
         return "", ""
-    lines = [line for line in files.read_lines(path) if line.strip()]
+    lines = [line for line in reading.read_lines(path) if line.strip()]
     try:
         record = json.loads(lines[-1])
         return record["script"], record["flags"].get("task_name") or ""
@@ -206,5 +206,5 @@ def _last_training(folder: str) -> tuple[str, str]:
 def _copy(source: str, target: str):
     with files.open_file(source, "rb") as file:
         content = file.read()
-    with files.replacing(target, "wb") as file:
+    with writing.replacing(target, "wb") as file:
         file.write(content)

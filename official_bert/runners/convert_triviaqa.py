@@ -5,7 +5,7 @@ In: TriviaQA's JSON and the folder of its documents. Out: a SQuAD file.
 
 import os
 
-from official_bert import files
+from official_bert import files, writing
 from official_bert.options.triviaqa import TriviaqaOptions
 from official_bert.tasks.squad.triviaqa import triviaqa_to_squad
 
@@ -18,7 +18,7 @@ def run(options: TriviaqaOptions):
             cannot be written.
     """
     documents = os.path.join(options.evidence_dir, "*")
-    files.keep_apart(
+    writing.keep_apart(
         [options.output_file],
         {"triviaqa_file": [options.triviaqa_file], "evidence_dir": files.matching(documents)},
     )

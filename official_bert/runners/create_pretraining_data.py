@@ -7,7 +7,7 @@ import random
 
 from absl import logging
 
-from official_bert import files
+from official_bert import files, writing
 from official_bert.data.corpus.documents import Documents, read_documents
 from official_bert.data.corpus.exact import create_instances
 from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
@@ -25,7 +25,7 @@ def run(options: PretrainingDataOptions) -> random.Random:
         InputError: no file matches, the files contain no text, the vocabulary lacks a special token, or an output
             cannot be written.
     """
-    files.keep_apart(
+    writing.keep_apart(
         options.output_file, {"input_file": options.input_file, "vocab_file": [options.vocab_file]}
     )
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
+from official_bert import files, writing
 from official_bert.checkpoints import load_checkpoint
 from official_bert.config import BertConfig, read_config
 from official_bert.data.number_text import json_vectors
@@ -42,7 +42,7 @@ def run(options: ExtractionOptions):
     Raises:
         InputError: an option or a file cannot be used.
     """
-    files.keep_apart([options.output_file], _inputs(options))
+    writing.keep_apart([options.output_file], _inputs(options))
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
     config = read_config(options.bert_config_file, options.max_seq_length)
@@ -52,7 +52,7 @@ def run(options: ExtractionOptions):
     batches = _batches(read_sentences(options.input_file), options.batch_size)
     first = next(batches)  # reports an empty file before anything is built or written
 
-    with files.replacing(options.output_file) as file:
+    with writing.replacing(options.output_file) as file:
         encode = _encoder(options, config, strategy, layers)
         progress = Progress("lines")
         for sentences in itertools.chain([first], batches):

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from absl import logging
 
-from official_bert import files
+from official_bert import files, reading, writing
 from official_bert.errors import InputError
 from official_bert.jobs.progress import Progress
 from official_bert.options.predict import JSON, STOP, PredictOptions, PredictorOptions
@@ -46,7 +46,7 @@ def run(options: PredictOptions):
         if options.output_file == STANDARD:
             lines_out = stack.enter_context(_standard_output())
         else:
-            lines_out = stack.enter_context(files.replacing(options.output_file, "wb"))
+            lines_out = stack.enter_context(writing.replacing(options.output_file, "wb"))
         _answer_lines(lines_in, lines_out, predictor, options)
 
 
@@ -132,7 +132,7 @@ def _json_reader(predictor: Predictor) -> Callable[[str], Sequence[str]]:
     required = predictor.columns[: predictor.num_required]
 
     def texts(line: str) -> list[str]:
-        found = files.parse_json(line, has_lines=False)
+        found = reading.parse_json(line, has_lines=False)
         if not isinstance(found, dict):
             raise InputError(f"no JSON object; give one with the fields {', '.join(predictor.columns)}")
         missing = [name for name in required if found.get(name) is None]
@@ -207,7 +207,7 @@ def _check_files(options: PredictOptions):
         return
     model = options.model_dir
     found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(os.path.join(model, depth))]
-    files.keep_apart(
+    writing.keep_apart(
         [options.output_file],
         {
             "input_file": ["/dev/stdin" if options.input_file == STANDARD else options.input_file],
@@ -232,7 +232,7 @@ def _standard_output() -> Iterator[BinaryIO]:
         # Redirects data that is not yet flushed, so that Python reports no error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            remedy = files.remedy_of(error) or "name a file with --output_file"
+            remedy = writing.remedy_of(error) or "name a file with --output_file"
             raise InputError(f"standard output: cannot be written ({error.strerror}); {remedy}") from error
 
 

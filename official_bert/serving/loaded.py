@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
+from official_bert import files, reading
 from official_bert.data.json import field, is_of_kind
 from official_bert.data.text.model_inputs import check_vocabulary
 from official_bert.errors import InputError
@@ -76,7 +76,7 @@ class LoadedModel:
         self.record = self._read_record()
         settings = self.record.settings
         labels = os.path.join(self.path, "assets.extra", LABELS_FILE)
-        self.labels = list(files.read_lines(labels)) if files.exists(labels) else None
+        self.labels = list(reading.read_lines(labels)) if files.exists(labels) else None
         self.tokenizer = FullTokenizer(
             self.vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"]
         )
@@ -149,7 +149,7 @@ class LoadedModel:
             raise InputError(
                 f"{path}: is missing, and with it how text is read; export the model with export_saved_model.py"
             )
-        content = files.read_json(path)
+        content = reading.read_json(path)
         kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
         record = Record(**{name: field(content, name, kinds[name], path) for name in Record._fields})
         _check_settings(record.settings, f"{path}: settings")

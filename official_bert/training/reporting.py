@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import __version__, files
+from official_bert import __version__, writing
 from official_bert.errors import brief
 
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
@@ -98,7 +98,7 @@ def write_eval_results(output_dir: str, results: Mapping[str, float], step: int,
     logging.info("***** Eval results *****")
     for line in lines:
         logging.info("  %s", line)
-    with files.replacing(os.path.join(output_dir, f"eval_results{suffix}.txt")) as file:
+    with writing.replacing(os.path.join(output_dir, f"eval_results{suffix}.txt")) as file:
         file.writelines(f"{line}\n" for line in lines)
     write_scalars(os.path.join(output_dir, f"eval{suffix}"), results, step)
 
@@ -128,7 +128,7 @@ def write_run_record(output_dir: str, script: str, options, seed: int, strategy:
         "num_replicas": strategy.num_replicas_in_sync,
         "devices": [device.name for device in tf.config.list_logical_devices()],
     }
-    files.append_line(os.path.join(output_dir, "runs.jsonl"), json.dumps(record))
+    writing.append_line(os.path.join(output_dir, "runs.jsonl"), json.dumps(record))
 
 
 def package_versions() -> dict[str, str]:

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from official_bert import files
+from official_bert import files, writing
 from tests.hostile.rows import Row, check, contents, model_flags, table
 from tests.scripts import end_of
 from tests.shared import ROOT
@@ -554,11 +554,11 @@ def test_a_full_disk_leaves_nothing(row, folder):
 def test_a_line_is_appended_whole_or_not_at_all(tmp_path):
     path = tmp_path / "runs.jsonl"
     path.write_text("half")
-    files.append_line(str(path), "one")
-    files.append_line(str(path), "two")
+    writing.append_line(str(path), "one")
+    writing.append_line(str(path), "two")
     assert path.read_text() == "half\none\ntwo\n"
     with largest_file(1024), pytest.raises(files.InputError, match=rf"runs.jsonl: cannot .* {ROOM}"):
-        files.append_line(str(path), "x" * 2000)
+        writing.append_line(str(path), "x" * 2000)
     assert path.read_text() == "half\none\ntwo\n"
     assert contents(tmp_path).keys() == {"runs.jsonl"}
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert import files
+from official_bert import reading
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.jobs import search
@@ -511,9 +511,9 @@ def answers(version: pathlib.Path, folder: pathlib.Path) -> list[dict]:
 )
 def test_the_reader_of_json(text, says):
     with pytest.raises(InputError) as refused:
-        files.parse_json(text)
+        reading.parse_json(text)
     assert says in str(refused.value)
 
 
 def test_a_byte_order_mark_is_ignored():
-    assert files.parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+    assert reading.parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}

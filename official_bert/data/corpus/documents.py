@@ -19,7 +19,7 @@ from multiprocessing import resource_tracker
 
 import numpy as np
 
-from official_bert import files
+from official_bert import reading
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
@@ -85,7 +85,7 @@ def read_documents(
         if len(segment_starts) - 1 > document_starts[-1]:
             document_starts.append(len(segment_starts) - 1)
 
-    blocks = _blocks(line for name in input_files for line in files.read_lines(name))
+    blocks = _blocks(line for name in input_files for line in reading.read_lines(name))
     for block_ids, lengths in _encode_blocks(blocks, tokenizer, num_workers):
         ids.extend(block_ids)
         for length in lengths:

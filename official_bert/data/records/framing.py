@@ -15,7 +15,7 @@ from typing import BinaryIO
 import google_crc32c
 import numpy as np
 
-from official_bert import files
+from official_bert import files, writing
 from official_bert.data.records.examples import MalformedExample, decode_example, encode_examples
 from official_bert.errors import InputError
 
@@ -75,7 +75,7 @@ def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
     with contextlib.ExitStack() as stack:
         opened = []
         for path in paths:
-            file = stack.enter_context(files.replacing(path, "wb"))
+            file = stack.enter_context(writing.replacing(path, "wb"))
             if path.endswith(".gz"):  # without name and time, equal records give equal bytes
                 file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
             opened.append(file)

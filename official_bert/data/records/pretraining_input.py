@@ -134,6 +134,8 @@ def _batches(dataset, features, batch_size, limits) -> tf.data.Dataset:
 
     options = tf.data.Options()
     options.deterministic = True
+    # TensorFlow takes the check of lengths in `records_of` for state that a saved iterator would lose.
+    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     dataset = dataset.batch(batch_size, drop_remainder=True).map(parse).prefetch(BATCHES_AHEAD)
     return dataset.with_options(options)
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_text
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
-from official_bert import files
+from official_bert import writing
 from official_bert.data.text.character_classes import character_classes
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer
@@ -280,7 +280,7 @@ def write_vocabulary(vocab: Mapping[str, int], path: str):
     for piece, number in vocab.items():
         if piece.split() == [piece]:
             lines[number] = piece
-    with files.replacing(path) as file:
+    with writing.replacing(path) as file:
         file.writelines(f"{line}\n" for line in lines)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from official_bert import files
+from official_bert import reading
 from official_bert.errors import InputError
 
 _match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator
@@ -31,7 +31,7 @@ def read_sentences(path: str) -> Iterator[Sentence]:
         InputError: the file does not exist or is empty.
     """
     line_index = -1
-    for line_index, line in enumerate(files.read_lines(path)):
+    for line_index, line in enumerate(reading.read_lines(path)):
         text = line.strip()
         pair = _match_pair(text)
         yield Sentence(line_index, *(pair.groups() if pair else (text, None)))

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from official_bert import files
+from official_bert import writing
 from official_bert.metrics import classification
 from official_bert.modeling import BertChoice
 from official_bert.modeling.losses import cross_entropy
@@ -82,7 +82,7 @@ class ChoiceTask(Task):
 
     def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes test_results.tsv: one line per example with the probability of each choice."""
-        with files.replacing(os.path.join(output_dir, f"test_results{suffix}.tsv")) as file:
+        with writing.replacing(os.path.join(output_dir, f"test_results{suffix}.tsv")) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in outputs["probabilities"])
 
     def serving_outputs(self, model, features: dict) -> dict:

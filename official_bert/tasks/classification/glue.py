@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from absl import logging
 
-from official_bert import files
+from official_bert import files, writing
 from official_bert.data.tables import read_tsv
 from official_bert.errors import InputError
 from official_bert.tasks.base import ORIGINAL_BUFFER_SIZE
@@ -97,7 +97,7 @@ class GlueProcessor(DataProcessor):
         ids = [row.field(0, "the index") for row in self.test_layouts(data_dir)[suffix].rows(data_dir)]
         files.make_folder(folder)
         path = os.path.join(folder, self.submissions[suffix])
-        with files.replacing(path) as file:
+        with writing.replacing(path) as file:
             file.write("index\tprediction\n")
             for number, answer in zip(ids, self._answers(predictions), strict=True):
                 file.write(f"{number}\t{answer}\n")

@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
-from official_bert import files
+from official_bert import writing
 from official_bert.errors import InputError
 from official_bert.metrics import classification, regression
 from official_bert.modeling import BertClassifier
@@ -202,7 +202,7 @@ class ClassificationTask(Task):
         """
         logging.info("***** Predict results *****")
         values = outputs["score"][:, None] if self.processor.is_regression else outputs["probabilities"]
-        with files.replacing(os.path.join(output_dir, f"test_results{suffix}.tsv")) as file:
+        with writing.replacing(os.path.join(output_dir, f"test_results{suffix}.tsv")) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in values.astype(np.float32))
         if self._submission_dir:
             path = self.processor.write_submission(

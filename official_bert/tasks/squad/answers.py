@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert import files
+from official_bert import writing
 from official_bert.errors import InputError
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.final_text import FinalText
@@ -234,7 +234,7 @@ def write_json(path: str, content: Any):
     Raises:
         InputError: the file cannot be written.
     """
-    with files.replacing(path) as file:
+    with writing.replacing(path) as file:
         file.write(json.dumps(content, indent=4) + "\n")
 
 

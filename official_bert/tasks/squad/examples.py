@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from official_bert import files
+from official_bert import reading
 from official_bert.data.json import field, is_of_kind
 from official_bert.errors import InputError
 from official_bert.metrics.squad import Question
@@ -123,7 +123,7 @@ def read_squad_json(input_file: str) -> list[dict]:
     Raises:
         InputError: there is no such file, or it is no JSON object with a list "data".
     """
-    return field(files.read_json(input_file), "data", list, input_file)
+    return field(reading.read_json(input_file), "data", list, input_file)
 
 
 def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from official_bert import files
+from official_bert import files, reading, writing
 from official_bert.data.json import as_object
 from official_bert.errors import InputError
 from official_bert.tasks.squad.answers import RawResult
@@ -61,7 +61,7 @@ def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str
         end_logits=np.array(end_logits, np.float32),
         made_from=np.array(json.dumps(dict(made_from))),
     )
-    with files.replacing(path, "wb") as file:
+    with writing.replacing(path, "wb") as file:
         file.write(buffer.getvalue())
 
 
@@ -79,7 +79,7 @@ def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
         content = file.read()
     try:
         with np.load(io.BytesIO(content)) as arrays:
-            found = as_object(files.parse_json(str(arrays["made_from"])), "made_from")
+            found = as_object(reading.parse_json(str(arrays["made_from"])), "made_from")
             columns = [arrays[name] for name in ("unique_ids", "start_logits", "end_logits")]
         _check_columns(*columns)
     except _DAMAGES as error:

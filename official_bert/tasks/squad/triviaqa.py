@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from official_bert import files
+from official_bert import files, reading, writing
 from official_bert.data.json import field
 from official_bert.errors import InputError
 
@@ -90,7 +90,7 @@ def triviaqa_to_squad(
             f"{input_file}: none of its questions has a document that begins with an answer; give a larger "
             "--max_document_words, or the file that these documents belong to"
         )
-    with files.replacing(output_file) as file:
+    with writing.replacing(output_file) as file:
         json.dump({"version": "1.1", "data": articles}, file)
     logging.info(
         "%s: %d questions with a document; left out: %d whose document begins without an answer, %d without a document",
@@ -116,7 +116,7 @@ def find_answer(text: str, aliases: Iterable[str]) -> re.Match | None:
 
 def _questions(input_file: str) -> Iterator[tuple[str, str, list[str], list[str]]]:
     """Yields id, question, aliases of the answer and documents of every question."""
-    for number, entry in enumerate(field(files.read_json(input_file), "Data", list, input_file), 1):
+    for number, entry in enumerate(field(reading.read_json(input_file), "Data", list, input_file), 1):
         question_id = field(entry, "QuestionId", str, f"{input_file}: question {number}")
         where = f"{input_file}: question {question_id}"
         answer = field(entry, "Answer", dict, where)

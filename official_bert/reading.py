@@ -1,0 +1,104 @@
+"""Reads text and JSON, and refuses what is neither.
+
+Every text and every JSON file or line that a user gives is read here, so that the checks are the same for all.
+"""
+
+import io
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from official_bert import errors, files
+from official_bert.errors import InputError
+
+_SAMPLE_BYTES = 1 << 16
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+}
+_NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")  # U+FFFD stands for bytes that are not UTF-8
+
+
+def read_lines(path: str, undecodable: Literal["ignore", "replace"] = "ignore") -> Iterator[str]:
+    """Yields the lines of a text file without "\\n".
+
+    Args:
+        path: the file.
+        undecodable: the treatment of bytes that are not UTF-8: "ignore" leaves them out, as the original does, and
+            "replace" makes them U+FFFD. A warning counts the lines with such bytes.
+
+    Raises:
+        InputError: the file cannot be read, is UTF-16, compressed or binary, or ends its lines with "\\r" alone.
+    """
+    num_damaged = 0
+    with files.open_file(path, "rb") as file:
+        for line in _checked_lines(path, file):
+            line = line.removesuffix(b"\n")
+            try:
+                yield line.decode("utf-8")
+            except UnicodeDecodeError:
+                num_damaged += 1
+                yield line.decode("utf-8", undecodable)
+    if num_damaged:
+        done = "left out" if undecodable == "ignore" else "replaced"
+        errors.warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_damaged)
+
+
+def _checked_lines(path: str, file) -> Iterator[bytes]:
+    """Yields the lines of a binary file, once its first 64 KiB look like lines of UTF-8 text."""
+    start = file.read(_SAMPLE_BYTES)
+    for beginning, name in _COMPRESSED.items():
+        if start.startswith(beginning):
+            raise InputError(f"{path}: is compressed with {name}; decompress it")
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start[:2].count(0) == 1:
+        raise InputError(f"{path}: is UTF-16; save it as UTF-8")
+    num_strange = len(_NO_TEXT.findall(start.decode("utf-8", "replace")))
+    if num_strange > 16 and num_strange > 0.3 * len(start):
+        raise InputError(f"{path}: is binary, or text in another encoding than UTF-8; save it as UTF-8 text")
+    start += file.readline()
+    if b"\r" in start[:-1] and b"\n" not in start:
+        raise InputError(f'{path}: ends its lines with "\\r" alone; save it with "\\n" or "\\r\\n"')
+    yield from itertools.chain(io.BytesIO(start), file)
+
+
+def read_json(path: str) -> Any:
+    """Returns the content of a JSON file; a byte order mark is ignored.
+
+    Raises:
+        InputError: the file does not exist or is not JSON. The message names the line and column of invalid JSON, and
+            the first byte that is not UTF-8.
+    """
+    with files.open_file(path, "rb") as file:
+        data = file.read()
+    try:
+        return parse_json(data)
+    except InputError as error:
+        is_text = not isinstance(error.__cause__, UnicodeDecodeError)
+        remedy = "download or make the file anew" if is_text else "save the file as UTF-8"
+        raise InputError(f"{path}: {error}; {remedy}") from error
+
+
+def parse_json(text: str | bytes, has_lines: bool = True) -> Any:
+    """Returns the value of a JSON text; every reader of JSON calls this function.
+
+    Args:
+        text: the text; a byte order mark at the start of bytes is ignored.
+        has_lines: whether the error message begins with the line and column; False for a text that is itself a line.
+
+    Raises:
+        InputError: the text is not JSON, not UTF-8, nested too deep, or has a number of thousands of digits. The caller
+            names the file and the remedy.
+    """
+    try:
+        return json.loads(text)
+    except UnicodeDecodeError as error:
+        raise InputError(f"byte {error.start} is no {error.encoding}") from error
+    except (ValueError, RecursionError) as error:  # also thousands of digits, or thousands of brackets
+        if has_lines and isinstance(error, json.JSONDecodeError):
+            raise InputError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg})") from error
+        raise InputError(f"no JSON ({error})") from error
