@@ -21,7 +21,7 @@ test: install-dev
 	$(IN_VENV) -m pytest -m "not long" -n 2 --dist loadfile $(PYTEST)
 
 test-long: install-dev
-	$(IN_VENV) -m pytest -m long $(PYTEST)
+	$(IN_VENV) -m pytest -m long --timeout=3600 $(PYTEST)
 
 lint: install-dev
 	$(IN_VENV) -m ruff check .

@@ -1,6 +1,6 @@
 """Checks the types of values in JSON: the objects of a file, their fields, and the fields' values.
 
-In: values that `official_bert.files.read_json` or `parse_json` returns. Out: the value of a field, or an error that
+In: values that `official_bert.reading.read_json` or `parse_json` returns. Out: the value of a field, or an error that
 names the object and the field.
 """
 

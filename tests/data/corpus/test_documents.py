@@ -126,7 +126,7 @@ def show():
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tokenizer = FullTokenizer(sys.argv[1])
-    documents.files.read_lines = lines
+    documents.reading.read_lines = lines
     threading.Thread(target=show, daemon=True).start()
     try:
         documents.read_documents(["corpus"], tokenizer, num_workers=2)
@@ -188,5 +188,5 @@ def test_a_killed_worker_is_a_sentence(endless):
     process, workers = endless
     os.kill(workers[0], signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
-    assert errors.startswith("InputError: a process that tokenizes was killed")
+    assert errors.startswith("InputError: --num_workers=2: a worker process was killed")
     wait_for_the_end_of(workers)
