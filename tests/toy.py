@@ -28,7 +28,7 @@ One single line document here.
 BERT_CONFIG = {
     "vocab_size": len(VOCABULARY),
     "hidden_size": 16,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "intermediate_size": 32,
     "hidden_act": "gelu",
@@ -54,7 +54,7 @@ def write_text(folder: pathlib.Path, text: str = TEXT, name: str = "text.txt") -
     return str(path)
 
 
-def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 2) -> pathlib.Path:
+def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 1) -> pathlib.Path:
     """Makes a small released model: vocab.txt, bert_config.json and bert_model.ckpt with random weights.
 
     The checkpoint has the pre-training heads, as the released checkpoints do.
