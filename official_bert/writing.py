@@ -167,19 +167,33 @@ def _cannot_write(path: str, error: OSError) -> InputError:
     return InputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}")
 
 
-def _temporary(target: str) -> str:
-    """Returns a name beside `target` for this process, and deletes what killed processes left under such names."""
-    folder, name = os.path.split(target)
-    if not files.is_remote(target):
-        for left in local_glob.glob(
-            os.path.join(local_glob.escape(folder), f".{local_glob.escape(name)}.tmp-*")
-        ):
-            found = _TEMPORARY.fullmatch(os.path.basename(left))
-            if found and not _is_running(int(found[1])):
-                errors.warn("%s: deleted, since a run that was killed left it", left)
-                with contextlib.suppress(OSError):
-                    files.remove(left)
+def temporary_name(folder: str, name: str) -> str:
+    """Returns the path in `folder` under which this process writes what becomes `name`."""
     return os.path.join(folder, f".{name}.tmp-{os.getpid()}")
+
+
+def remove_left(folder: str, pattern: str):
+    """Deletes the temporary files and folders that killed processes left.
+
+    Args:
+        folder: where they are; nothing is deleted in a remote one, whose processes may run on other machines.
+        pattern: a glob of the names that they would have become.
+    """
+    if files.is_remote(folder):
+        return
+    for left in local_glob.glob(os.path.join(local_glob.escape(folder), f".{pattern}.tmp-*")):
+        found = _TEMPORARY.fullmatch(os.path.basename(left))
+        if found and not _is_running(int(found[1])):
+            errors.warn("%s: deleted, since a run that was killed left it", left)
+            with contextlib.suppress(OSError):
+                files.remove(left)
+
+
+def _temporary(target: str) -> str:
+    """Returns a temporary name beside `target`, without what killed processes left for the same one."""
+    folder, name = os.path.split(target)
+    remove_left(folder, local_glob.escape(name))
+    return temporary_name(folder, name)
 
 
 def _is_running(process: int) -> bool:

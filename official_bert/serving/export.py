@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from official_bert import files
+from official_bert import files, writing
 from official_bert.errors import InputError
 
 _gfile = tf.io.gfile
@@ -46,7 +46,7 @@ def export_version(
     """Adds a version to a folder: its number follows the highest one there.
 
     The version is written under a temporary name that servers ignore. Exports that run at the same time get different
-    numbers, and the files that a killed export leaves do no harm.
+    numbers. What a killed export left is deleted.
 
     Args:
         export_dir: the folder, created if it does not exist.
@@ -61,7 +61,8 @@ def export_version(
         InputError: the folder or a file in it cannot be written.
     """
     files.make_folder(export_dir)
-    temporary = os.path.join(export_dir, f"unfinished-{uuid.uuid4().hex}")
+    writing.remove_left(export_dir, "version-*")
+    temporary = writing.temporary_name(export_dir, f"version-{uuid.uuid4().hex}")
     try:
         # These traces exist since ExportedModel was made; a tf.function would be traced again.
         traced = {name: signature.get_concrete_function() for name, signature in signatures.items()}

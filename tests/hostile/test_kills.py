@@ -84,7 +84,7 @@ def _of_training(out: pathlib.Path) -> dict:
     found = {}
     for path in sorted(out.rglob("*")):
         name = str(path.relative_to(out))
-        if path.is_dir() or "tfevents" in name or name == "runs.jsonl" or _is_of_a_kill(name):
+        if path.is_dir() or "tfevents" in name or name == "runs.jsonl":
             continue
         if name.endswith(".index"):
             found |= {f"{name}: {key}": value for key, value in _tensors(path).items()}
@@ -103,12 +103,12 @@ def _tensors(index: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _of_data_creation(out: pathlib.Path) -> dict:
-    return {path.name: path.read_bytes() for path in out.iterdir() if not _is_of_a_kill(path.name)}
+    return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
 def _of_export(out: pathlib.Path) -> dict:
-    """The files of the newest version, and its weights."""
-    newest = max((path for path in out.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    """The files of the newest version, and its weights; there is nothing but versions."""
+    newest = max(out.iterdir(), key=lambda path: int(path.name))
     names = {str(path.relative_to(newest)): b"" for path in newest.rglob("*") if path.is_file()}
     weights = tf.train.load_checkpoint(str(newest / "variables" / "variables"))
     graph = ("_CHECKPOINTABLE_OBJECT_GRAPH",)
@@ -117,11 +117,6 @@ def _of_export(out: pathlib.Path) -> dict:
         for name in weights.get_variable_to_shape_map()
         if name not in graph
     }
-
-
-def _is_of_a_kill(name: str) -> bool:
-    """Whether this is a file under a temporary name, which a kill may leave."""
-    return ".tmp-" in name or name.startswith("unfinished-")
 
 
 JOBS = {
@@ -208,8 +203,8 @@ def _assert_whole(out: pathlib.Path):
     """Every file under a final name is whole."""
     for path in filter(pathlib.Path.is_file, out.rglob("*")):
         name = path.name
-        if any(map(_is_of_a_kill, path.relative_to(out).parts)) or ".writing" in str(path):
-            raise AssertionError(f"{path} is left")
+        assert ".tmp-" not in str(path)
+        assert ".writing" not in str(path)
         if name.endswith(".index"):
             assert _tensors(path)
         elif name.endswith((".tfrecord", ".tfrecord.gz", ".tf_record")):
