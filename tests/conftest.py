@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         first.add_marker(pytest.mark.skip(f"{count} {' and '.join(dict.fromkeys(reasons))}"))
         surplus.update(others)
     config.hook.pytest_deselected(items=list(surplus))
-    # With `--no-loadscope-reorder` the workers take the files in this order. The slow ones, which train and export, have
-    # names late in the alphabet; begun last, one of them would run alone for minutes.
+    # With `--no-loadscope-reorder` the workers take the files in this order. The slow ones, which train and export,
+    # have names late in the alphabet; begun last, one of them would run alone for minutes.
     kept = [item for item in items if item not in surplus]
     items[:] = sorted(kept, key=lambda item: item.path, reverse=True)

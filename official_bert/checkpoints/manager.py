@@ -35,7 +35,6 @@ class CheckpointManager:
         """
         self.output_dir, self.variables = output_dir, dict(variables)
         self.keep_max, self.worker = keep_max, worker
-        self._find_unsound = None  # made by the first save, when `variables` is complete
 
     @property
     def latest(self) -> str | None:
@@ -61,8 +60,7 @@ class CheckpointManager:
             InputError: the folder cannot be written to.
             Diverged: a variable is not finite or absurdly large; nothing is written.
         """
-        self._find_unsound = self._find_unsound or soundness.finder_of_unsound(self.variables)
-        if unsound := self._find_unsound():
+        if unsound := soundness.find_unsound(self.variables):
             raise Diverged(
                 f"the weights of step {step} are not saved, since {unsound}; lower --learning_rate or lengthen its "
                 "warm-up (the last checkpoint is sound)"

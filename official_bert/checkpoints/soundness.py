@@ -4,7 +4,7 @@ In: tensors of a checkpoint that is read, or the variables of a run that is abou
 is well, else an error that names the tensor.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -57,7 +57,7 @@ def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
     """
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is refused
         weight = np.asarray(checkpoint.read(name), np.float32)
-    if not np.all(np.abs(weight) <= LARGEST_WEIGHT):
+    if not _is_sound(weight):
         raise InputError(
             f"{checkpoint.path}: {name} holds {_unsound_value(weight)}, so the checkpoint is damaged or of a run that "
             "diverged; give an earlier checkpoint"
@@ -65,36 +65,26 @@ def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
     return weight
 
 
-def finder_of_unsound(variables: Mapping[str, tf.Variable]) -> Callable[[], str | None]:
-    """Returns a function that looks through the current values of variables.
-
-    The values are reduced to one boolean by a compiled function; NaN fails the comparison.
+def find_unsound(variables: Mapping[str, tf.Variable]) -> str | None:
+    """Looks through the values of variables.
 
     Args:
         variables: tf.Variables, Keras or mirrored variables by name; integers are left out.
 
     Returns:
-        A function that returns None if all values are sound, else the name and a value of an unsound variable.
+        None if all values are sound, else the name and a value of an unsound variable.
     """
-    weights = {
-        name: variable for name, variable in variables.items() if tf.as_dtype(variable.dtype).is_floating
-    }
-
-    @tf.function(autograph=False)
-    def all_are_sound():
-        tensors = map(tf.convert_to_tensor, weights.values())
-        return tf.reduce_all([tf.reduce_all(tf.abs(tensor) <= LARGEST_WEIGHT) for tensor in tensors])
-
-    def find() -> str | None:
-        if all_are_sound():
-            return None
-        for name, variable in weights.items():
+    for name, variable in variables.items():
+        if tf.as_dtype(variable.dtype).is_floating:
             value = tf.convert_to_tensor(variable).numpy()
-            if not np.all(np.abs(value) <= LARGEST_WEIGHT):
+            if not _is_sound(value):
                 return f"{name} holds {_unsound_value(value)}"
-        return None
+    return None
 
-    return find
+
+def _is_sound(weight: np.ndarray) -> bool:
+    """Tells whether all values are sound; NaN, which is the maximum of what it is in, fails the comparison."""
+    return not weight.size or bool(weight.max() <= LARGEST_WEIGHT and weight.min() >= -LARGEST_WEIGHT)
 
 
 def _unsound_value(weight: np.ndarray) -> str:
