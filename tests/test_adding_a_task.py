@@ -96,7 +96,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     Commands of scripts that an earlier command has run as a process run in this process, except on two replicas.
     """
     folder = tmp_path_factory.mktemp("reader")
-    model = toy.make_bert_base_dir(folder / "model")
+    model = toy.make_bert_base_dir(folder / "model", num_hidden_layers=2)
     (folder / "tickets.py").write_text(TICKETS)
     (folder / "highlights.py").write_text(HIGHLIGHTS)
     write_data(folder)

@@ -86,7 +86,7 @@ def test_the_originals_readme_commands(base, tmp_path):
     weights = pretraining_shapes(toy_config())
     slots = {f"{name}/{slot}": shape for name, shape in weights.items() for slot in ("adam_m", "adam_v")}
     assert {name: value.shape for name, value in values.items()} == weights | slots | {"global_step": ()}
-    assert len(values) == 139
+    assert len(values) == 91
     assert values["global_step"] == 20
 
 

@@ -51,7 +51,7 @@ def run(folder, *arguments, **environment) -> list[str]:
 
 
 def test_the_tests_of_a_file_that_lack_the_same_are_one_skip(checkout):
-    *_, first, second, third, fourth, last = run(checkout)
+    *_, third, fourth, first, second, last = run(checkout)  # the later file comes first
     wanted = f"3 tests need the folder `shared` beside this checkout: ln -s /path/to/shared {checkout.parent}/shared"
     assert first == f"SKIPPED [1] tests/test_first.py:5: {wanted}"
     assert (

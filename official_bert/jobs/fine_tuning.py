@@ -62,8 +62,8 @@ def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str,
         return ()
     if options.freeze_layers > config.num_hidden_layers:
         raise InputError(
-            f"--freeze_layers={options.freeze_layers}: the model has {config.num_hidden_layers} layers; give at most "
-            "that"
+            f"--freeze_layers={options.freeze_layers}: is more than the number of layers, "
+            f"{config.num_hidden_layers}; give at most that"
         )
     layers = (f"bert/encoder/layer_{layer}/" for layer in range(options.freeze_layers))
     return ("bert/embeddings/", *layers)

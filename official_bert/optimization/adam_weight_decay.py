@@ -101,21 +101,24 @@ class AdamWeightDecayOptimizer(tf.Module):
         # `_updated` takes values, because a mirrored variable as argument would be the first replica's on all replicas.
         values = [tf.convert_to_tensor(variable) for variable in (weight, *slots)]
         for variable, updated in zip(
-            (weight, *slots), self._updated(*values, gradient, rate, decay), strict=True
+            (weight, *slots),
+            _updated(*values, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon),
+            strict=True,
         ):
             variable.assign(updated)
-
-    # XLA makes one pass over memory out of a dozen. It compiles once for each shape.
-    @tf.function(jit_compile=True, autograph=False)
-    def _updated(self, weight, first, second, gradient, rate, decay):
-        """Returns the weight and its slots after the update."""
-        m = self.beta_1 * first + (1.0 - self.beta_1) * gradient
-        v = self.beta_2 * second + (1.0 - self.beta_2) * tf.square(gradient)
-        step = m / (tf.sqrt(v) + self.epsilon) + decay * weight
-        return weight - rate * step, m, v
 
     def decays(self, name: str) -> bool:
         """Tells whether weight decay applies to the variable with this name."""
         if not self.weight_decay_rate:
             return False
         return not any(re.search(pattern, name) for pattern in self.exclude_from_weight_decay)
+
+
+# XLA makes one pass over memory out of a dozen. It compiles once for each shape, whatever the number of optimizers.
+@tf.function(jit_compile=True, autograph=False)
+def _updated(weight, first, second, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float):
+    """Returns the weight and its slots after the update."""
+    m = beta_1 * first + (1.0 - beta_1) * gradient
+    v = beta_2 * second + (1.0 - beta_2) * tf.square(gradient)
+    step = m / (tf.sqrt(v) + epsilon) + decay * weight
+    return weight - rate * step, m, v

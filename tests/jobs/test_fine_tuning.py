@@ -21,7 +21,7 @@ from tests.test_run_classifier import write_task
 def options(tmp_path_factory):
     """24 updates on a task that a word decides; every test sets its own output_dir."""
     folder = tmp_path_factory.mktemp("task")
-    base = toy.make_bert_base_dir(folder / "base")
+    base = toy.make_bert_base_dir(folder / "base", num_hidden_layers=2)
     write_task(folder)
     return ClassificationOptions(
         task_name="tsv", data_dir=str(folder), text_a_column="text", label_column="kind", max_seq_length=16,
@@ -145,7 +145,7 @@ def test_frozen_layers_stay_as_they_are(options, tmp_path):
 def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
     (tmp_path / "a_file").touch()
     for changes, words in (
-        ({"freeze_layers": 3}, "--freeze_layers=3: the model has 2 layers"),
+        ({"freeze_layers": 3}, "--freeze_layers=3: is more than the number of layers, 2"),
         ({"early_stopping_patience": 3}, "only goes with --eval_every_steps or --eval_every_epochs"),
         ({"eval_every_steps": 3, "eval_every_epochs": 1.0}, "give one of them"),
         ({"search_epochs": ["3"]}, "--search_epochs: only goes with --search"),

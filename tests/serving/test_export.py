@@ -161,6 +161,7 @@ def test_a_killed_export_leaves_no_version_and_hinders_nobody(tmp_path):
     finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
     assert finished.returncode == -signal.SIGKILL, finished.stderr
     (left,) = tmp_path.iterdir()
-    assert left.name.startswith("unfinished-")
+    assert left.name.startswith(".version-")
     assert export_tiny(tmp_path) == str(tmp_path / "1")
     assert answer(tmp_path / "1") == 2.0
+    assert not left.exists()

@@ -46,7 +46,8 @@ def serialized(values: dict) -> bytes:
         return tf.train.Feature(int64_list=tf.train.Int64List(value=value))
 
     features = {name: feature(value) for name, value in values.items()}
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    return example.SerializeToString(deterministic=True)  # so that a file is always cut at the same place
 
 
 def write(path, numbers, **changed) -> str:
