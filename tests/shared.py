@@ -52,6 +52,14 @@ def _temporary_folder() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(prefix="recordings-")
 
 
+def in_test_long(*values) -> list:
+    """Parameters for further cases of a test that takes seconds for each; `make test` has others."""
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long)
+        for value in values
+    ]
+
+
 def shared(*parts: str) -> pathlib.Path:
     """Path below the folder `shared`, in a test that bears the marker `needs_shared`."""
     path = SHARED.joinpath(*parts)

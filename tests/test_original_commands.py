@@ -16,6 +16,7 @@ from official_bert.metrics.squad import evaluate_v1, evaluate_v2
 from official_bert.tasks.squad.examples import read_gold_answers
 from tests import toy
 from tests.scripts import run_here
+from tests.shared import in_test_long
 
 _SQUAD = """python run_squad.py \
   --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
@@ -172,7 +173,7 @@ def test_xnli(places, tmp_path):
 
 @pytest.mark.parametrize(
     ("model", "num_steps"),
-    [("Base", 4), ("Large", 2)],  # 26 / 12 * 2 = 4.33; 26 / 24 * 2 = 2.17
+    [("Base", 4), *in_test_long(("Large", 2))],  # 26 / 12 * 2 = 4.33; 26 / 24 * 2 = 2.17
 )
 def test_squad_1(model, num_steps, places, tmp_path):
     folder, log = run(f"SQuAD 1.1, {model}", places, tmp_path)

@@ -21,7 +21,7 @@ from tests.runners.pretraining_run import (
     write_records,
 )
 from tests.scripts import flag_list, run_here, run_recorded, run_script
-from tests.shared import ROOT
+from tests.shared import ROOT, in_test_long
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +96,11 @@ def toy_config():
     return BertConfig.from_dict(toy.BERT_CONFIG)
 
 
-def test_two_and_four_replicas_equal_one_device(base, tmp_path):
+@pytest.mark.parametrize("count", [2, *in_test_long(4)])
+def test_replicas_equal_one_device(base, tmp_path, count):
     alone = {"bert_config_file": base / "no_dropout.json"}
     mirrored = alone | {"distribution_strategy": "mirrored", "num_train_steps": 10, "steps_per_loop": 5}
-    runs = {
-        "one": alone,
-        "two": mirrored | {"num_logical_cpus": 2},
-        "four": mirrored | {"num_logical_cpus": 4},
-    }
+    runs = {"one": alone, "several": mirrored | {"num_logical_cpus": count}}
     for name, changes in runs.items():
         run = run_here if name == "one" else run_script  # two strategies in one process clash
         run("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / name, do_eval=True, **changes)))
@@ -113,13 +110,12 @@ def test_two_and_four_replicas_equal_one_device(base, tmp_path):
     assert len({round(loss, 4) for loss in losses["one"].values()}) > 5, "the losses move"
     weights = {name: checkpoint_values(tmp_path / name / "model.ckpt-10") for name in runs}
     evaluations = {name: scalars(tmp_path / name / "eval", "loss")[10] for name in runs}
-    for name in ("two", "four"):
-        for step, loss in losses["one"].items():
-            np.testing.assert_allclose(losses[name][step], loss, atol=1e-5)
-        np.testing.assert_allclose(evaluations[name], evaluations["one"], atol=1e-5)
-        training_state.assert_close(weights[name], weights["one"], weights=1e-6, first_moments=1e-7)
-    records = [json.loads(line) for line in (tmp_path / "four" / "runs.jsonl").read_text().splitlines()]
-    assert [record["num_replicas"] for record in records] == [4]
+    for step, loss in losses["one"].items():
+        np.testing.assert_allclose(losses["several"][step], loss, atol=1e-5)
+    np.testing.assert_allclose(evaluations["several"], evaluations["one"], atol=1e-5)
+    training_state.assert_close(weights["several"], weights["one"], weights=1e-6, first_moments=1e-7)
+    records = [json.loads(line) for line in (tmp_path / "several" / "runs.jsonl").read_text().splitlines()]
+    assert [record["num_replicas"] for record in records] == [count]
 
 
 MASKS_OF_TWO_REPLICAS = """

@@ -75,6 +75,7 @@ def test_a_choice_is_learnt_evaluated_and_predicted(tmp_path):
     np.testing.assert_allclose(float(results_of(again)["eval_loss"]), float(results["eval_loss"]), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_a_search_trains_every_combination_and_predicts_with_the_best(tmp_path):
     base = toy.make_bert_base_dir(tmp_path / "base")
     labels = write_swag(tmp_path)

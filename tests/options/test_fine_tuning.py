@@ -16,12 +16,13 @@ from official_bert.modeling import task_models
 from tests import fine_tuning_runs, training_state
 from tests.fine_tuning_runs import FAMILIES, figures, mark_of, noted_batches, prepared, run
 from tests.runners.pretraining_run import checkpoint_values, scalars
+from tests.shared import in_test_long
 
 NO_POSITION = -1e4  # the logit of what a batch has no position for
 PADDED, AWARE = {"length_aware_batches": False}, {"length_aware_batches": True}
 
 
-@pytest.mark.parametrize("family", ["classification", "choice", "tagging"])
+@pytest.mark.parametrize("family", ["tagging", *in_test_long("classification", "choice")])
 def test_length_aware_batches_train_the_same_weights(family, tmp_path, monkeypatch):
     # The mask of a tagger's head would depend on the length of the batch.
     monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
@@ -123,7 +124,7 @@ def trained(tmp_path_factory) -> Callable[[str], tuple[pathlib.Path, np.ndarray]
     return train
 
 
-@pytest.mark.parametrize("family", ["original", "choice", "tagging", "squad"])
+@pytest.mark.parametrize("family", ["original", "squad", *in_test_long("choice", "tagging")])
 def test_steps_and_warm_up_are_cut_once_at_the_end(family, trained):
     """As in the original: int(examples / batch * epochs) updates, of which int(updates * proportion) are warm-up.
 

@@ -106,6 +106,7 @@ def test_masked_words_in_onnx(tmp_path, tmp_path_factory, monkeypatch):
     assert_answers_as_the_export(onnx_runner(tmp_path / "model.onnx"), made, "serving_masked")
 
 
+@pytest.mark.long
 def test_the_documented_commands(tmp_path, tmp_path_factory, monkeypatch, capsys):
     """Those of the shell as processes, those of Python in this one, which has loaded TensorFlow."""
     made = exported.shared_export(tmp_path_factory, DOCUMENTED)

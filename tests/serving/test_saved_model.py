@@ -29,6 +29,7 @@ from tests.serving import c_runner, exported
 from tests.serving.answers import TOLERANCE, answers, assert_same, call, signatures_of
 from tests.serving.exported import KINDS, TAGS, Exported, export_options, make_checkpoint
 from tests.serving.test_warmup import requests_of
+from tests.shared import in_test_long
 
 LENGTH = 24
 SHORT, LONG = "the cat sat.", " ".join(toy.TEXT.split())
@@ -173,7 +174,9 @@ def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.nda
 
 
 @pytest.mark.needs_program("cc")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["mrpc", "squad", "ner", *in_test_long("pretraining", "sts-b", "swag", "tsv")]
+)
 def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
     made = made_of(kind)
     assert len(FIRST) == len(SECOND) == 7

@@ -16,6 +16,7 @@ from official_bert.tasks.squad.windows import convert_examples_to_features, dens
 from official_bert.tasks.tagging.windows import encoded_words
 from official_bert.tokenization import FullTokenizer
 from tests import toy
+from tests.shared import in_test_long
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
 WORDS = ("the", "cat", "sunny", "football", "U.S.", "waved,", "unheard", "\u200d")
@@ -51,7 +52,7 @@ def random_words(rng, largest):
 # --- one text or two
 
 
-@pytest.mark.parametrize("max_seq_length", [4, 9, 30])
+@pytest.mark.parametrize("max_seq_length", [9, *in_test_long(4, 30)])
 def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
     rng = random.Random(max_seq_length)
     pairs = [(" ".join(random_words(rng, 9)), " ".join(random_words(rng, 9))) for _ in range(200)]
@@ -83,7 +84,7 @@ def test_single_texts_by_hand(tokenizer):
 
 @pytest.mark.parametrize(
     ("max_seq_length", "doc_stride", "max_query_length"),
-    [(14, 4, 4), (9, 1, 5), (10, 100, 3), (230, 30, 64)],
+    [(14, 4, 4), (230, 30, 64), *in_test_long((9, 1, 5), (10, 100, 3))],
 )
 def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_stride, max_query_length):
     rng = random.Random(doc_stride)

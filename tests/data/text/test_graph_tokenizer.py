@@ -15,7 +15,7 @@ from official_bert.data.text.graph_tokenizer import TextTokenizer, readable, wri
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer, load_vocab
 from tests import toy
-from tests.shared import GOLDEN, shared
+from tests.shared import GOLDEN, in_test_long, shared
 from tests.test_tokenization import (
     CORNERS,
     LETTERS,
@@ -27,7 +27,8 @@ from tests.test_tokenization import (
 )
 from tests.test_tokenization import write_vocabulary as write_lines
 
-MODES = [(True, None), (False, None), (True, False), (False, True)]
+# do_lower_case, strip_accents
+MODES = [(True, None), (False, None), *in_test_long(((True, False),), ((False, True),))]
 
 
 class Pair:
@@ -48,7 +49,11 @@ class Pair:
         return [case for case in zip(encoded, expected, ours, strict=True) if case[1] != case[2]]
 
 
-@pytest.fixture(scope="module", params=MODES, ids=lambda mode: f"lower={mode[0]},strip={mode[1]}")
+@pytest.fixture(
+    scope="module",
+    params=[*MODES[:2], *in_test_long(*((mode,) for mode in MODES[2:]))],
+    ids=lambda mode: f"lower={mode[0]},strip={mode[1]}",
+)
 def pair(request, tmp_path_factory):
     pieces = [*SYLLABLES, *LETTERS]
     pieces = ["[UNK]", *dict.fromkeys([*pieces, *(f"##{piece}" for piece in pieces)])]

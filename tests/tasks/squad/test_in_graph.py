@@ -21,7 +21,7 @@ from official_bert.tasks.squad.windows import windows_of
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.oracles import plain_squad
-from tests.shared import minilm, shared
+from tests.shared import in_test_long, minilm, shared
 from tests.tasks.squad import agreement
 
 EXPECTED_AGREEMENT = pathlib.Path(__file__).with_name("agreement_expected.json")
@@ -101,10 +101,8 @@ def script_windows(tokenizer, pairs, rules, logits_of):
     [
         (False, 20, 30, True, 7),
         (False, 40, 1, True, 1009),
-        (False, 4, 3, False, 7),
-        (True, 20, 30, True, 1009),
         (True, 20, 30, False, 7),
-        (True, 1, 8, True, 11),
+        *in_test_long((False, 4, 3, False, 7), (True, 20, 30, True, 1009), (True, 1, 8, True, 11)),
     ],
 )
 def test_answers_are_those_of_run_squad(
