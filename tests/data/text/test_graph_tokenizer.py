@@ -49,11 +49,7 @@ class Pair:
         return [case for case in zip(encoded, expected, ours, strict=True) if case[1] != case[2]]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[*MODES[:2], *in_test_long(*((mode,) for mode in MODES[2:]))],
-    ids=lambda mode: f"lower={mode[0]},strip={mode[1]}",
-)
+@pytest.fixture(scope="module", params=MODES, ids=lambda mode: f"lower={mode[0]},strip={mode[1]}")
 def pair(request, tmp_path_factory):
     pieces = [*SYLLABLES, *LETTERS]
     pieces = ["[UNK]", *dict.fromkeys([*pieces, *(f"##{piece}" for piece in pieces)])]
