@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_ALL, _NONE_READ = (
-    (1 << 31) - 1,
-    -1,
-)  # what tf.data.Dataset.skip leaves out: all records, or the whole file unread
+# What tf.data.Dataset.skip leaves out: all records, or the whole file unread.
+_ALL, _NONE_READ = (1 << 31) - 1, -1
 
 
 def records_of(file: str | tf.Tensor) -> tf.data.Dataset:
