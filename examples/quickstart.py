@@ -84,7 +84,8 @@ def main():
     make_data(setting)
     baseline = baselines(OUTPUT / "held_out.tfrecord")
     write_config(setting)
-    start = pretrain(setting, OUTPUT / "untrained", baseline.num_records, "--do_eval=True")
+    random_weights = ("--do_eval=True", "--allow_missing_weights=True")
+    start = pretrain(setting, OUTPUT / "untrained", baseline.num_records, *random_weights)
     end = pretrain(setting, OUTPUT / "model", baseline.num_records, "--do_train=True", "--do_eval=True")
 
     print_table(start, end, baseline)
