@@ -114,8 +114,9 @@ def newest(folder: str) -> str | None:
 
 
 def check_not_lost(folder: str):
-    """Refuses a folder with a run's checkpoints and without the `checkpoint` file, where a run would start anew.
+    """Refuses a folder with a run's checkpoints and without the `checkpoint` file.
 
+    A run would start anew there, and a reader of the best checkpoint would take the newest one instead.
     A checkpoint of step 0 holds no update, and without the file it is what a kill during the first save leaves.
 
     Raises:
@@ -128,7 +129,7 @@ def check_not_lost(folder: str):
     if last_step and not _gfile.exists(state_file):
         raise InputError(
             f"{state_file}: is gone, but model.ckpt-{last_step} is there; write model_checkpoint_path: "
-            f'"model.ckpt-{last_step}" into this file to go on from it, or give another folder to start anew'
+            f'"model.ckpt-{last_step}" into this file to use it, or give another folder'
         )
 
 

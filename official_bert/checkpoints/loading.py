@@ -76,7 +76,9 @@ def open_checkpoint(path: str) -> Checkpoint:
         InputError: there is no checkpoint, or it cannot be read.
     """
     path = os.fspath(path)
-    best = folder.latest_checkpoint(os.path.join(path, folder.BEST_FOLDER))
+    best_folder = os.path.join(path, folder.BEST_FOLDER)
+    folder.check_not_lost(best_folder)
+    best = folder.latest_checkpoint(best_folder)
     if best:
         logging.info("%s keeps its best checkpoint: %s", path, best)
         return tf1.Tf1Checkpoint(best)

@@ -212,6 +212,17 @@ RESUMING = [
         ("out/best: the best checkpoint of", "eval_history.jsonl is gone; put it back"),
     ),
     Row(
+        "the list of the best checkpoint is lost, and a run elsewhere starts with the folder",
+        "run_classifier.py",
+        lambda folder: [
+            *_without_best(folder),
+            f"--output_dir={folder}/elsewhere",
+            f"--init_checkpoint={folder}/out",
+            "--labels=a,b,c",
+        ],
+        ("out/best/checkpoint: is gone, but model.ckpt-2 is there",),
+    ),
+    Row(
         "another process works in the folder of a classifier",
         "run_classifier.py",
         lambda folder: (_held(folder), classification(folder, "--do_train"))[1],
