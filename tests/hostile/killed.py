@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import tensorflow  # noqa: F401
 
+import official_bert
 from official_bert.jobs import fine_tune  # noqa: F401
 from official_bert.runners import create_pretraining_data, export_saved_model, run_pretraining  # noqa: F401
 from tests.scripts import end_of
@@ -24,7 +25,7 @@ from tests.scripts import end_of
 START, RUN, SAVE, RENAME = "start-up", "run", "save", "rename"
 _RENAMES = {"RenameFile", "DeleteFile", "DeleteRecursively", "rename", "replace", "remove", "unlink"}
 _WRITES = {"write", "writelines", "open", "close", "CreateDir", "RecursivelyCreateDir"}
-_PACKAGE = f"{os.sep}official_bert{os.sep}"
+_PACKAGE = f"{os.path.dirname(official_bert.__file__)}{os.sep}"
 
 
 class Point(NamedTuple):
@@ -110,7 +111,7 @@ def _kind_of(frame, event: str, function, has_written: bool) -> str | None:
     """Returns the kind of an event; None for one that does not count."""
     code = frame.f_code
     if event == "call":
-        if _PACKAGE not in code.co_filename:
+        if not code.co_filename.startswith(_PACKAGE):
             return None
         return RUN if has_written else START
     if event != "c_call":
@@ -121,6 +122,6 @@ def _kind_of(frame, event: str, function, has_written: bool) -> str | None:
         "save_v2",
         "merge_v2_checkpoints",
     )
-    if is_save_op or (function.__name__ in _WRITES and _PACKAGE in code.co_filename):
+    if is_save_op or (function.__name__ in _WRITES and code.co_filename.startswith(_PACKAGE)):
         return SAVE
     return None
