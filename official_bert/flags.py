@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import logging as std_logging
+import math
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from official_bert.errors import InputError, brief
 
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
 
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 _DEFINE = {
@@ -69,6 +71,10 @@ def define(options_class):
             flags.DEFINE_alias(field.metadata["alias"], field.name)
         if required:
             flags.mark_flag_as_required(field.name)
+        if kind is float:
+            flags.register_validator(
+                field.name, lambda value: value is None or math.isfinite(value), "must be a finite number"
+            )
         if field.metadata["check"]:
             holds, sentence = field.metadata["check"]
             flags.register_validator(
@@ -163,10 +169,12 @@ def answer_for_input(main, read):
     """Calls `main`; an error that the user can fix ends in one sentence and status 1, defects keep their traceback.
 
     Errors of TensorFlow are errors of files, memory or networks unless the log says otherwise: their traceback is
-    logged with --verbosity=1. SIGTERM unwinds the stack like Ctrl-C, so that unfinished files are deleted. After either
-    signal the process exits with the status that shells use for it.
+    logged with --verbosity=1. SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that unfinished files are deleted.
+    After a signal the process exits with the status that shells use for it.
     """
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in ENDING_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _terminate)
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     logging.get_absl_handler().addFilter(_OwnLines())
     try:
@@ -174,9 +182,10 @@ def answer_for_input(main, read):
     except KeyboardInterrupt:
         print(f"{sys.argv[0]}: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
-    except _Terminated:
-        print(f"{sys.argv[0]}: terminated; files that were not complete are deleted", file=sys.stderr)
-        sys.exit(128 + signal.SIGTERM)
+    except _Terminated as end:
+        with contextlib.suppress(OSError):  # a terminal that is closed
+            print(f"{sys.argv[0]}: terminated; files that were not complete are deleted", file=sys.stderr)
+        sys.exit(128 + end.number)
     except Exception as error:
         sentence = _sentence_of(error)
         if sentence is None:
@@ -186,13 +195,17 @@ def answer_for_input(main, read):
 
 
 class _Terminated(BaseException):
-    """SIGTERM arrived. No handler of exceptions takes it for a fault."""
+    """A signal arrived that ends the process. No handler of exceptions takes it for a fault."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
 
 
-def _terminate(*_):
-    # A second one would interrupt the deletion of unfinished files.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _Terminated
+def _terminate(number, _):
+    for ending in ENDING_SIGNALS:  # a second one would interrupt the deletion of unfinished files
+        signal.signal(ending, signal.SIG_IGN)
+    raise _Terminated(number)
 
 
 def _sentence_of(error: Exception) -> str | None:

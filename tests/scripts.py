@@ -74,7 +74,8 @@ def end_of(script: str, *arguments: str) -> Ended:
 
     Errors that are no input errors are raised: a process would print a traceback.
     """
-    log, handler, name = io.StringIO(), signal.getsignal(signal.SIGTERM), sys.argv[0]
+    log, name = io.StringIO(), sys.argv[0]
+    handlers = {number: signal.getsignal(number) for number in flags.ENDING_SIGNALS}
     sys.argv[0] = script
     try:
         with _defined(script, log) as (main, read):
@@ -85,7 +86,8 @@ def end_of(script: str, *arguments: str) -> Ended:
             return Ended(1, end.code, log.getvalue())
         return Ended(end.code or 0, "", log.getvalue())
     finally:
-        signal.signal(signal.SIGTERM, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         sys.argv[0] = name
     return Ended(0, "", log.getvalue())
 

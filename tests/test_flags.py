@@ -175,6 +175,7 @@ def test_what_the_user_can_mend_ends_in_one_sentence(script, tmp_path):
     [
         ("SIGINT", 130, "interrupted"),
         ("SIGTERM", 143, "terminated; files that were not complete are deleted"),
+        ("SIGHUP", 129, "terminated; files that were not complete are deleted"),
     ],
 )
 def test_a_signal_leaves_no_unfinished_file(script, tmp_path, name, status, said):

@@ -17,7 +17,7 @@ from official_bert.errors import InputError
 IOB1, IOB2 = "IOB1", "IOB2"
 _DOCUMENT_START = "-DOCSTART-"
 _columns_of = re.compile(r"[^ \t]+").findall  # other white space may be part of a word
-_is_tag = re.compile(r"O|[BI]-.+").fullmatch
+is_tag = re.compile(r"O|[BI]-.+").fullmatch
 
 
 class Sentence(NamedTuple):
@@ -84,13 +84,13 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
                     f"{path}: line {line}: has {len(columns)} columns and the lines before {num_columns}; separate "
                     "columns, and only them, by spaces or tabs"
                 )
-            if labelled and not _is_tag(columns[-1]):
+            if labelled and not is_tag(columns[-1]):
                 raise InputError(
                     f"{path}: line {line}: has the tag {columns[-1]!r}; tags are O, B-type and I-type (IOB1 or IOB2)"
                 )
     written = [[columns[-1] for columns in sentence.columns] for sentence in sentences]
     if not labelled:
-        has_tags = num_columns > 1 and all(_is_tag(tag) for tags in written for tag in tags)
+        has_tags = num_columns > 1 and all(is_tag(tag) for tags in written for tag in tags)
         return ConllFile(path, sentences, _logged_scheme(path, written) if has_tags else IOB2, has_documents)
     tagged = [
         sentence._replace(tags=to_iob2(tags)) for sentence, tags in zip(sentences, written, strict=True)

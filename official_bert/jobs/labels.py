@@ -27,16 +27,25 @@ def read_labels(options: FineTuningOptions) -> list[str] | None:
     """Reads the labels beside the checkpoint that the run loads; None if there are none.
 
     Raises:
-        InputError: the checkpoints of output_dir are damaged.
+        InputError: the checkpoints of output_dir are damaged, or the file is.
     """
     path = _path(options)
-    return list(reading.read_lines(path)) if path else None
+    return _read(path) if path else None
 
 
 def read_labels_beside(checkpoint: str) -> list[str] | None:
     """Reads the labels in the folder of a checkpoint, given as a folder or a prefix; None if there are none."""
     path = _path_beside(checkpoint)
-    return list(reading.read_lines(path)) if path else None
+    return _read(path) if path else None
+
+
+def _read(path: str) -> list[str]:
+    labels = list(reading.read_lines(path))
+    if not labels or "" in labels or len(set(labels)) < len(labels):
+        raise InputError(
+            f"{path}: must name each label once, on a line of its own; restore what the training wrote"
+        )
+    return labels
 
 
 def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):

@@ -132,6 +132,12 @@ def _check_weights(checkpoint: Checkpoint, config: BertConfig):
 def _vocab_file(options: ConversionOptions, checkpoint: Checkpoint, config: BertConfig) -> str | None:
     path = options.vocab_file or os.path.join(checkpoint.folder, VOCAB_NAME)
     if not options.vocab_file and not files.exists(path):
+        there = os.path.join(options.output_dir, VOCAB_NAME)
+        if files.exists(there):
+            raise InputError(
+                f"{there}: is a vocabulary of another conversion, and {checkpoint.path} has none; name its own with "
+                "--vocab_file, or another --output_dir"
+            )
         logging.warning(
             "No %s beside %s: none is written; --vocab_file names one", VOCAB_NAME, checkpoint.path
         )
@@ -166,8 +172,11 @@ def _linear_class(options: ConversionOptions, checkpoint: Checkpoint, chosen: li
         InputError: the checkpoint is of a task that the user wrote.
     """
     is_open = options.output_format == "huggingface" and huggingface.LINEAR_HEAD in chosen
-    if options.model_class or not is_open:
+    if not is_open:
         return options.model_class or huggingface.SEQUENCE_CLASSIFICATION
+    if options.model_class:
+        _warn_of_another_class(options.model_class, checkpoint)
+        return options.model_class
     script, task_name = _last_training(checkpoint.folder)
     if script in _CLASSES and ":" not in task_name:
         return _CLASSES[script]
@@ -184,6 +193,18 @@ def _linear_class(options: ConversionOptions, checkpoint: Checkpoint, chosen: li
         flag,
     )
     return huggingface.SEQUENCE_CLASSIFICATION
+
+
+def _warn_of_another_class(given: str, checkpoint: Checkpoint):
+    script, task_name = _last_training(checkpoint.folder)
+    if script in _CLASSES and ":" not in task_name and _CLASSES[script] != given:
+        logging.warning(
+            "--model_class=%s: %s was trained by %s.py, whose class is %s",
+            given,
+            checkpoint.path,
+            script,
+            _CLASSES[script],
+        )
 
 
 def _last_training(folder: str) -> tuple[str, str]:

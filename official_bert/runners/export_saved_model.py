@@ -39,9 +39,13 @@ def _make_task(options: ExportOptions) -> ServedTask:
     beside = read_labels_beside(options.init_checkpoint)
     task = registry.make_task(options.task_name, vars(options) | {"checkpoint_labels": beside})
     known = task.labels
-    if beside and known is not None and not options.labels and list(map(str, known)) != beside:
-        raise InputError(
-            f"--task_name={options.task_name}: its labels are {', '.join(map(str, known))}, but those beside the "
-            f"checkpoint are {', '.join(beside)}; name the task that it was trained on"
+    if beside and known is not None and list(map(str, known)) != beside:
+        labels = ", ".join(map(str, known))
+        given = (
+            f"--labels: are {labels}"
+            if options.labels
+            else f"--task_name={options.task_name}: its labels are {labels}"
         )
+        remedy = "leave the flag out" if options.labels else "name the task that it was trained on"
+        raise InputError(f"{given}, but those beside the checkpoint are {', '.join(beside)}; {remedy}")
     return task

@@ -13,6 +13,7 @@ from official_bert import files, writing
 from official_bert.errors import InputError
 
 _gfile = tf.io.gfile
+_LARGEST_VERSION = 2**63 - 1  # that TensorFlow Serving reads
 _TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
 
 
@@ -87,7 +88,8 @@ def export_version(
 def versions(export_dir: str) -> list[int]:
     """Returns the versions in a folder, lowest first."""
     names = (name.rstrip("/") for name in _gfile.listdir(export_dir))
-    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    numbers = (int(name) for name in names if name.isascii() and name.isdigit())
+    return sorted(number for number in numbers if number < _LARGEST_VERSION)
 
 
 def _published(temporary: str, export_dir: str) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from official_bert import files
+from official_bert import errors, files
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
 from official_bert.tasks.clients import Client, ServedModel, TextClient
@@ -66,10 +66,12 @@ class DataFiles(NamedTuple):
         if not self.data_dir:
             raise InputError(f"--{set_name}_file: must be given, or --data_dir")
         paths = [os.path.join(self.data_dir, name) for name in names]
-        found = next(filter(files.exists, paths), None)
-        if found is None and len(names) > 1:
+        found = [path for path in paths if files.exists(path)]
+        if not found and len(names) > 1:
             raise InputError(f"{self.data_dir}: has neither {' nor '.join(names)}; check --data_dir")
-        return found or paths[0]
+        if len(found) > 1:
+            errors.warn("%s is read, and %s, which is there, too, is not", *found[:2])
+        return next(iter(found), paths[0])
 
 
 class ServedTask(abc.ABC):

@@ -20,7 +20,15 @@ _TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to ans
 
 
 def strategy_name(options: DistributionOptions) -> str:
-    """Returns the name of the strategy: --distribution_strategy, else tpu with --use_tpu, else one_device."""
+    """Returns the name of the strategy: --distribution_strategy, else tpu with --use_tpu, else one_device.
+
+    Raises:
+        InputError: --use_tpu is given with another strategy.
+    """
+    if options.use_tpu and options.distribution_strategy not in (None, "tpu"):
+        raise InputError(
+            f"--use_tpu: contradicts --distribution_strategy={options.distribution_strategy}; leave one of them out"
+        )
     return options.distribution_strategy or ("tpu" if options.use_tpu else "one_device")
 
 

@@ -62,6 +62,13 @@ def triviaqa(folder, output="squad.json", document="doc.txt"):
     return [f"--{name}={at(folder, value)}" for name, value in given.items()]
 
 
+def twice(folder, flags):
+    """Repeats the question of triviaqa()."""
+    content = json.loads((folder / "qa.json").read_text())
+    (folder / "qa.json").write_text(json.dumps({"Data": content["Data"] * 2}))
+    return flags
+
+
 def conversion(folder, output="there", checkpoint="bert_model.ckpt", output_format="tf1"):
     return [
         f"--input_checkpoint={at(folder, checkpoint)}",
@@ -455,6 +462,24 @@ ROWS = [
         "convert_checkpoint.py",
         lambda at: conversion(at, "corpus.txt/there"),
         says=("no folder can be made there",),
+    ),
+    Row(
+        "brackets in a name are no glob where such a file exists",
+        "create_pretraining_data.py",
+        lambda at: corpus(at, input_file=str((at / "corpus.txt").rename(at / "a[1].txt"))),
+        leaves=("a.tfrecord",),
+    ),
+    Row(
+        "question that is there twice",
+        "convert_triviaqa.py",
+        lambda at: twice(at, triviaqa(at)),
+        says=("qa.json: question q1: is there twice",),
+    ),
+    Row(
+        "document without a name",
+        "convert_triviaqa.py",
+        lambda at: triviaqa(at, document=""),
+        says=("qa.json: the document '' is no file; correct its Filename",),
     ),
     # What killed runs left.
     Row(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.errors import InputError
+from official_bert.errors import InputError, warn
 from official_bert.features import encoder_features
 from official_bert.tokenization import FullTokenizer
 
@@ -97,4 +97,11 @@ def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str)
         raise InputError(
             f"{vocab_file}: has {num_ids} lines, but the model was made for vocab_size {vocab_size}; use the "
             "vocabulary and the configuration that belong together"
+        )
+    if num_ids < vocab_size:
+        warn(
+            "%s: has %d lines, fewer than the model's vocab_size %d: is it whole?",
+            vocab_file,
+            num_ids,
+            vocab_size,
         )

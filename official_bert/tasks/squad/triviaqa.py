@@ -116,9 +116,13 @@ def find_answer(text: str, aliases: Iterable[str]) -> re.Match | None:
 
 def _questions(input_file: str) -> Iterator[tuple[str, str, list[str], list[str]]]:
     """Yields id, question, aliases of the answer and documents of every question."""
+    seen = set()
     for number, entry in enumerate(field(reading.read_json(input_file), "Data", list, input_file), 1):
         question_id = field(entry, "QuestionId", str, f"{input_file}: question {number}")
         where = f"{input_file}: question {question_id}"
+        if question_id in seen:
+            raise InputError(f"{where}: is there twice; give each question a QuestionId of its own")
+        seen.add(question_id)
         answer = field(entry, "Answer", dict, where)
         aliases = [field(answer, "Value", str, where), *field(answer, "Aliases", list, where)]
         if answer.get("HumanAnswers") is not None:
@@ -132,6 +136,8 @@ def _questions(input_file: str) -> Iterator[tuple[str, str, list[str], list[str]
 
 def _document(evidence_dir: str, name: str, input_file: str) -> str:
     """Returns the path of a document, which lies in the folder whatever its name says."""
+    if not os.path.basename(name):
+        raise InputError(f"{input_file}: the document {name!r} is no file; correct its Filename")
     if os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == os.pardir:
         raise InputError(
             f"{input_file}: the document {name!r} is outside of {evidence_dir}; correct its Filename"

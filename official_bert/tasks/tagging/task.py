@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from official_bert.data.conll import ConllFile, in_scheme, read_conll, write_predictions
+from official_bert.data.conll import ConllFile, in_scheme, is_tag, read_conll, write_predictions
 from official_bert.errors import InputError
 from official_bert.metrics.entities import entity_scores
 from official_bert.modeling import BertTagger
@@ -76,6 +76,12 @@ class TaggingTask(Task):
     def from_settings(cls, variant: None, settings: Settings) -> Self:
         """Makes the task with the labels that the flags give, or else with those of the checkpoint."""
         labels = settings.get("labels") or settings.get("checkpoint_labels")
+        others = [label for label in labels or () if not is_tag(label)]
+        if others:
+            raise InputError(
+                f"{', '.join(others)}: no tags (O, B-type, I-type), so the model is of another task; name a checkpoint "
+                "that run_ner.py trained, or correct --labels"
+            )
         return cls(labels, settings.get("document_context", False))
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:

@@ -1,0 +1,129 @@
+"""Hostile uses of a trained model: as that of another task, or with labels, classes and files of another one."""
+
+import json
+import pathlib
+
+import pytest
+
+from official_bert.serving.export import versions
+from official_bert.tasks.base import DataFiles
+from tests.hostile.checkpoints import tensors_of, with_head, write_output_dir
+from tests.hostile.rows import Row, check, model_flags, table
+
+
+def trained(folder: pathlib.Path, labels: str = "a\nb\nc\n"):
+    """Writes what a training of the classifier leaves in `out`: a checkpoint, its labels, and the record of the run."""
+    write_output_dir(folder, with_head(tensors_of(folder), 3))
+    (folder / "out" / "labels.txt").write_text(labels)
+    record = {"script": "run_classifier", "flags": {"task_name": "tsv"}}
+    (folder / "out" / "runs.jsonl").write_text(json.dumps(record) + "\n")
+
+
+def export(folder: pathlib.Path, task_name: str, *flags: str, labels: str = "a\nb\nc\n") -> list[str]:
+    trained(folder, labels)
+    given = {"init_checkpoint": folder / "out", "task_name": task_name, "export_dir": folder / "export"}
+    return [*model_flags(folder, **given), *flags]
+
+
+def evaluation(folder: pathlib.Path, labels: str) -> list[str]:
+    trained(folder, labels)
+    given = {"task_name": "tsv", "data_dir": folder / "classification", "output_dir": folder / "out"}
+    return [*model_flags(folder, **given), "--do_eval", "--max_seq_length=16"]
+
+
+def conversion(folder: pathlib.Path, *flags: str) -> list[str]:
+    trained(folder)
+    return [f"--input_checkpoint={folder}/out", f"--output_dir={folder}/there", *flags]
+
+
+def with_another_vocabulary(folder: pathlib.Path) -> list[str]:
+    (folder / "there").mkdir()
+    (folder / "there" / "vocab.txt").write_text("of\nanother\n")
+    return conversion(folder, "--output_format=tf1")
+
+
+def with_short_vocabulary(folder: pathlib.Path) -> list[str]:
+    lines = (folder / "vocab.txt").read_text().splitlines(keepends=True)
+    (folder / "vocab.txt").write_text("".join(lines[:-3]))
+    return model_flags(
+        folder, input_file=folder / "corpus.txt", output_file=folder / "features.jsonl", layers="-1"
+    )
+
+
+ROWS = [
+    Row(
+        "a classifier exported as a tagger",
+        "export_saved_model.py",
+        lambda folder: export(folder, "ner"),
+        ("a, b, c: no tags", "run_ner.py"),
+    ),
+    Row(
+        "an export with labels in another order",
+        "export_saved_model.py",
+        lambda folder: export(folder, "tsv", "--labels=b,a,c"),
+        ("--labels: are b, a, c, but those beside the checkpoint are a, b, c", "leave the flag out"),
+    ),
+    Row(
+        "an export of another task",
+        "export_saved_model.py",
+        lambda folder: export(folder, "CoLA"),
+        ("--task_name=CoLA: its labels are 0, 1, but those beside the checkpoint are a, b, c",),
+    ),
+    *(
+        Row(
+            f"labels.txt {what}, in {script}",
+            script,
+            make,
+            ("out/labels.txt: must name each label once", "restore"),
+        )
+        for what, labels in (("empty", ""), ("with a label twice", "a\nb\nb\n"), ("with a gap", "a\n\nb\n"))
+        for script, make in (
+            ("export_saved_model.py", lambda folder, labels=labels: export(folder, "tsv", labels=labels)),
+            ("run_classifier.py", lambda folder, labels=labels: evaluation(folder, labels)),
+        )
+    ),
+    Row(
+        "a conversion into a folder with the vocabulary of another",
+        "convert_checkpoint.py",
+        with_another_vocabulary,
+        ("there/vocab.txt: is a vocabulary of another conversion", "--vocab_file"),
+    ),
+    Row(
+        "a conversion to another class than the training's",
+        "convert_checkpoint.py",
+        lambda folder: conversion(
+            folder, "--output_format=huggingface", "--model_class=BertForTokenClassification"
+        ),
+        warns=("was trained by run_classifier.py, whose class is BertForSequenceClassification",),
+        leaves=("there/*",),
+    ),
+    Row(
+        "a vocabulary that was cut",
+        "extract_features.py",
+        with_short_vocabulary,
+        warns=("vocab.txt: has 47 lines, fewer than the model's vocab_size 50",),
+        leaves=("features.jsonl",),
+    ),
+]
+
+
+@table(ROWS)
+def test_trained_models(row, folder):
+    check(row, folder)
+
+
+def test_the_file_that_is_not_read_is_named(tmp_path, caplog):
+    for name in ("train.conll", "train.txt"):
+        (tmp_path / name).touch()
+    assert DataFiles(str(tmp_path)).path("train", ["train.conll", "train.txt"]) == f"{tmp_path}/train.conll"
+    assert (
+        f"{tmp_path}/train.conll is read, and {tmp_path}/train.txt, which is there, too, is not"
+        in caplog.text
+    )
+
+
+@pytest.mark.parametrize("name", ["99999999999999999999", "9223372036854775808"])
+def test_a_version_beyond_64_bits_is_none(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / "7").mkdir()
+    assert versions(str(tmp_path)) == [7]
