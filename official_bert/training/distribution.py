@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from official_bert import waiting
 from official_bert.errors import InputError
@@ -20,15 +21,7 @@ _TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to ans
 
 
 def strategy_name(options: DistributionOptions) -> str:
-    """Returns the name of the strategy: --distribution_strategy, else tpu with --use_tpu, else one_device.
-
-    Raises:
-        InputError: --use_tpu is given with another strategy.
-    """
-    if options.use_tpu and options.distribution_strategy not in (None, "tpu"):
-        raise InputError(
-            f"--use_tpu: contradicts --distribution_strategy={options.distribution_strategy}; leave one of them out"
-        )
+    """Returns the name of the strategy: --distribution_strategy, else tpu with --use_tpu, else one_device."""
     return options.distribution_strategy or ("tpu" if options.use_tpu else "one_device")
 
 
@@ -54,7 +47,10 @@ def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
 
 @functools.cache
 def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
-    return _STRATEGIES[strategy_name(options)](options)
+    name = strategy_name(options)
+    if options.use_tpu and name != "tpu":
+        logging.warning("--use_tpu has no effect, since --distribution_strategy=%s is given", name)
+    return _STRATEGIES[name](options)
 
 
 def check_divides(batch_size: int, num_replicas: int, flag: str):

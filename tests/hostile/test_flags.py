@@ -125,12 +125,6 @@ ROWS = [
         says=("nothing to do", "--do_train"),
     ),
     Row(
-        "two strategies",
-        "run_classifier.py",
-        lambda folder: classifier(folder, "--use_tpu", "--distribution_strategy=mirrored"),
-        says=("--use_tpu: contradicts --distribution_strategy=mirrored",),
-    ),
-    Row(
         "corpus that is not there",
         "create_pretraining_data.py",
         lambda folder: [

@@ -93,6 +93,11 @@ def test_the_strategy_asked_for(options, name):
     assert strategy_name(DistributionOptions(**options)) == name
 
 
+def test_a_flag_without_effect_is_warned_of(caplog):
+    make_strategy(DistributionOptions(use_tpu=True, distribution_strategy="one_device", steps_per_loop=3))
+    assert "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
+
+
 class FakeTpu:
     """A fake of TensorFlow's resolver, connection and strategy that records the order of the calls."""
 
