@@ -49,6 +49,7 @@ def _fine_tuning(folder: pathlib.Path) -> list[str]:
     return [
         *model_flags(folder),
         "--task_name=tsv",
+        "--labels=a,b,c",
         f"--data_dir={folder}/classification",
         f"--output_dir={folder}/out",
         "--max_seq_length=16",
