@@ -71,12 +71,12 @@ def define(options_class):
             flags.DEFINE_alias(field.metadata["alias"], field.name)
         if required:
             flags.mark_flag_as_required(field.name)
-        if kind is float:
-            flags.register_validator(
-                field.name, lambda value: value is None or math.isfinite(value), "must be a finite number"
-            )
         if field.metadata["check"]:
             holds, sentence = field.metadata["check"]
+            if kind is float and not holds(math.inf):
+                flags.register_validator(
+                    field.name, lambda value: value is None or math.isfinite(value), "must be a finite number"
+                )
             flags.register_validator(
                 field.name, lambda value, holds=holds: value is None or holds(value), sentence
             )
