@@ -1,5 +1,6 @@
 """absl flags made from options classes, tested with a made-up script that runs as a process."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -67,16 +68,31 @@ def script(tmp_path_factory):
     return path
 
 
+@contextlib.contextmanager
+def _children_hear_signals():
+    """A shell starts background jobs with Ctrl-C ignored, and nohup with SIGHUP, and children inherit that.
+
+    A preexec_fn could reset it, too, but may hang in a process that has threads.
+    """
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def run(script, *arguments, status=0):
-    finished = subprocess.run(
-        [sys.executable, script, *arguments],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        # A shell starts background jobs, such as a whole test run, with the signal ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    with _children_hear_signals():
+        finished = subprocess.run(
+            [sys.executable, script, *arguments],
+            cwd=ROOT,
+            env={"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
     assert finished.returncode == status, finished.stderr
     return finished
 
