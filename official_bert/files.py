@@ -140,9 +140,9 @@ def expand(patterns: Iterable[str], flag: str) -> list[str]:
     """
     found = []
     for pattern in patterns:
-        names = matching(pattern) or [
-            name for name in (pattern,) if exists(name)
-        ]  # brackets may be part of a name
+        names = matching(pattern)
+        if not names and exists(pattern):  # brackets may be part of a name
+            names = [pattern]
         if not names:
             raise InputError(f"--{flag}: no file matches {pattern!r}; check the path or the glob")
         for name in names:

@@ -117,7 +117,10 @@ class AdamWeightDecayOptimizer(tf.Module):
 # XLA makes one pass over memory out of a dozen. It compiles once for each shape, whatever the number of optimizers.
 @tf.function(jit_compile=True, autograph=False)
 def _updated(weight, first, second, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float):
-    """Returns the weight and its slots after the update."""
+    """Returns the weight and its slots after the update: float32 of one shape, as they and the gradient are.
+
+    rate and decay: float32[].
+    """
     m = beta_1 * first + (1.0 - beta_1) * gradient
     v = beta_2 * second + (1.0 - beta_2) * tf.square(gradient)
     step = m / (tf.sqrt(v) + epsilon) + decay * weight

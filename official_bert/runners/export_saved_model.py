@@ -40,12 +40,11 @@ def _make_task(options: ExportOptions) -> ServedTask:
     task = registry.make_task(options.task_name, vars(options) | {"checkpoint_labels": beside})
     known = task.labels
     if beside and known is not None and list(map(str, known)) != beside:
+        given, remedy = f"--task_name={options.task_name}: its labels", "name the task that it was trained on"
+        if options.labels:
+            given, remedy = "--labels: they", "leave the flag out"
         labels = ", ".join(map(str, known))
-        given = (
-            f"--labels: are {labels}"
-            if options.labels
-            else f"--task_name={options.task_name}: its labels are {labels}"
+        raise InputError(
+            f"{given} are {labels}, but those beside the checkpoint are {', '.join(beside)}; {remedy}"
         )
-        remedy = "leave the flag out" if options.labels else "name the task that it was trained on"
-        raise InputError(f"{given}, but those beside the checkpoint are {', '.join(beside)}; {remedy}")
     return task

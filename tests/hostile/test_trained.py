@@ -61,7 +61,7 @@ ROWS = [
         "an export with labels in another order",
         "export_saved_model.py",
         lambda folder: export(folder, "tsv", "--labels=b,a,c"),
-        ("--labels: are b, a, c, but those beside the checkpoint are a, b, c", "leave the flag out"),
+        ("--labels: they are b, a, c, but those beside the checkpoint are a, b, c", "leave the flag out"),
     ),
     Row(
         "an export of another task",

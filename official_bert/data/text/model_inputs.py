@@ -79,7 +79,7 @@ def padded_features(
 
 
 def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str):
-    """Refuses a vocabulary that does not fit the model.
+    """Refuses a vocabulary that does not fit the model, and warns of one that is shorter than the embedding table.
 
     Args:
         tokenizer: a tokenizer with the vocabulary.

@@ -1,0 +1,192 @@
+"""Hostile surroundings: full disks, closed streams, missing permissions, sockets."""
+
+import contextlib
+import os
+import pathlib
+import resource
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from official_bert import writing
+from official_bert.errors import InputError
+from tests.hostile.commands import ROOM, conversion, corpus, features, predictions, vocabulary
+from tests.hostile.rows import Row, check, contents, table
+from tests.scripts import end_of
+from tests.shared import ROOT
+
+
+@contextlib.contextmanager
+def largest_file(num_bytes: int):
+    """Lets no file of this process grow above a size, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+FULL_DISK = [
+    Row(
+        "records on a full disk",
+        "create_pretraining_data.py",
+        lambda at: [*corpus(at), "--dupe_factor=50"],
+        says=("a.tfrecord: cannot be written (File too large)", ROOM),
+    ),
+    Row(
+        "compressed records on a full disk",
+        "create_pretraining_data.py",
+        lambda at: [*corpus(at, "a.tfrecord.gz"), "--dupe_factor=300"],
+        says=("a.tfrecord.gz: cannot be written (File too large)", ROOM),
+    ),
+    Row(
+        "features on a full disk",
+        "extract_features.py",
+        features,
+        says=("features.jsonl: cannot be written (File too large)", ROOM),
+    ),
+    Row(
+        "vocabulary on a full disk",
+        "build_vocab.py",
+        lambda at: [*vocabulary(at), "--vocab_size=9000"],
+        says=("v.txt: cannot be written (File too large)", ROOM),
+    ),
+    *(
+        Row(
+            f"conversion to {form} on a full disk",
+            "convert_checkpoint.py",
+            lambda at, form=form: conversion(at, "there", output_format=form),
+            says=(says, "cannot be written"),
+        )
+        for form, says in (("tf1", "bert_model.ckpt"), ("huggingface", "model.safetensors"))
+    ),
+]
+
+
+@table(FULL_DISK)
+def test_a_full_disk_leaves_nothing(row, folder):
+    with largest_file(8192):
+        check(row, folder)
+    assert not (folder / "there").exists()
+    assert [path.name for path in folder.rglob("*.tmp-*")] == []
+
+
+def test_a_line_is_appended_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text("half")
+    writing.append_line(str(path), "one")
+    writing.append_line(str(path), "two")
+    assert path.read_text() == "half\none\ntwo\n"
+    with largest_file(1024), pytest.raises(InputError, match=rf"runs.jsonl: cannot .* {ROOM}"):
+        writing.append_line(str(path), "x" * 2000)
+    assert path.read_text() == "half\none\ntwo\n"
+    assert contents(tmp_path).keys() == {"runs.jsonl"}
+
+
+def in_a_process(command: str, folder: pathlib.Path, **arguments) -> subprocess.CompletedProcess:
+    """Runs a line of the shell with $RUN, the script of data creation with the corpus of a folder."""
+    run = [sys.executable, str(ROOT / "create_pretraining_data.py"), *corpus(folder)]
+    return subprocess.run(
+        ["bash", "-c", command.replace("RUN", " ".join(run))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **arguments,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("RUN <&-", 0),
+        ("RUN >&-", 0),
+        ("RUN 2>&-", 0),
+        ("RUN <&- >&- 2>&-", 0),
+        ("RUN --output_file=/nowhere/a <&- >&- 2>&-", 1),
+        ("RUN --help >&-", 1),
+    ],
+)
+def test_closed_streams_are_no_fault(folder, command, status):
+    before = contents(folder)
+    finished = in_a_process(command, folder)
+    assert finished.returncode == status
+    assert "Traceback" not in finished.stderr
+    expected = {*before, "a.tfrecord"} if status == 0 else set(before)
+    assert contents(folder).keys() == expected
+    if status == 0:  # the log went nowhere, and not into the file that was opened next
+        in_a_process(f"RUN --output_file={folder}/b.tfrecord", folder)
+        assert (folder / "a.tfrecord").read_bytes() == (folder / "b.tfrecord").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("stream", "sentence"),
+    [
+        ("stdin", "--input_file=-: standard input is closed; name a file"),
+        ("stdout", "--output_file=-: standard output is closed; name a file"),
+    ],
+)
+def test_predict_needs_the_streams_that_it_is_told_to_use(folder, monkeypatch, stream, sentence):
+    monkeypatch.setattr(sys, f"__{stream}__", None)
+    ended = end_of("predict.py", *predictions(folder, "-", input_file="-"))
+    assert (ended.status, sentence in ended.sentence) == (1, True)
+
+
+def test_an_open_file_is_written_to_where_it_stands(folder):
+    log = folder / "log"
+    log.write_text("kept\n")
+    before = contents(folder)
+    assert in_a_process(f"RUN --output_file=/dev/stdout >> {log}", folder).returncode == 0
+    assert log.read_bytes().startswith(b"kept\n")
+    assert log.stat().st_size > 100
+    assert in_a_process(f"RUN --output_file=/dev/fd/3 3> {folder}/three", folder).returncode == 0
+    assert (folder / "three").read_bytes() == log.read_bytes().removeprefix(b"kept\n")
+    assert contents(folder).keys() == {*before, "three"}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can run a process as another user")
+@pytest.mark.parametrize(
+    ("mode", "mode_of_text", "sentence"),
+    [
+        (0o755, 0o644, "a.tfrecord: cannot be written (Permission denied)"),
+        (0o700, 0o644, "vocab.txt: cannot be read (Permission denied)"),
+        (0o777, 0o600, "corpus.txt: cannot be read (Permission denied)"),
+    ],
+)
+def test_folders_without_permission(folder, mode, mode_of_text, sentence):
+    (folder / "corpus.txt").chmod(mode_of_text)
+    folder.chmod(mode)
+    program = (  # what is imported belongs to root, so it comes before the change of the user
+        "import os, sys; sys.path.insert(0, os.getcwd()); import create_pretraining_data as script; "
+        "from official_bert import flags; from official_bert.runners import create_pretraining_data; "
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv[0] = 'create_pretraining_data.py'; "
+        "flags.run(script.main, script.PretrainingDataOptions)"
+    )
+    for above in folder.parents:
+        if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(
+            ("pytest-", "popen-")
+        ):
+            above.chmod(0o755)
+    finished = subprocess.run(
+        [sys.executable, "-c", program, *corpus(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert finished.returncode == 1
+    assert sentence in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_a_socket_is_no_output(folder):
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as opened:
+        opened.bind(str(folder / "s"))
+        ended = end_of("create_pretraining_data.py", *corpus(folder, "s"))
+    assert ended.status == 1
+    assert f"{folder}/s: cannot be written" in ended.sentence
