@@ -65,6 +65,7 @@ MAX_LINES = 600
 OF_THE_WHOLE_REPOSITORY = (
     "test_golden.py",
     "test_imports.py",
+    "test_makefile.py",
     "test_original_commands.py",
     "test_original_flags.py",
     "test_package.py",

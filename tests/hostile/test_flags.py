@@ -99,7 +99,6 @@ def module(folder, text, task_name):
 
 
 RAISES = """
-from official_bert.command_line import COMMANDS
 from official_bert.tasks.classification.processor import DataProcessor
 
 class NeedsMore(DataProcessor):
