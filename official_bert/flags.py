@@ -94,16 +94,25 @@ def parse(argv):
     that the shell took apart.
     """
     try:
-        for word in argv[1:]:
+        words = _with_flagfiles(argv[1:])
+        for word in words:
             files.check_name(word)
-        rest = flags.FLAGS(argv, known_only=True)
-        _refuse_strays(argv, rest[1:])
+        rest = flags.FLAGS([argv[0], *words], known_only=True)
+        _refuse_strays([argv[0], *words], rest[1:])
     except (flags.Error, InputError) as error:
         sys.exit(f"{argv[0]}: {error}")
     for word in rest[1:]:
         if word.startswith("-"):
             logging.warning("unknown flag, ignored: %s", word)
     return rest
+
+
+def _with_flagfiles(words: list[str]) -> list[str]:
+    """Puts the lines of each --flagfile in its place."""
+    try:
+        return flags.FLAGS.read_flags_from_files(words, force_gnu=False)
+    except UnicodeDecodeError as error:
+        raise InputError(f"--flagfile: is no UTF-8 text ({error}); write one flag a line") from error
 
 
 def _refuse_strays(argv, rest):
