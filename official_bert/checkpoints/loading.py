@@ -31,7 +31,7 @@ class LoadReport:
     Attributes:
         path: the prefix, folder or file of the checkpoint.
         matched: the variables that took their values from the checkpoint.
-        missing: the variables of the model that the checkpoint lacks; they keep their initial values.
+        missing: the variables of the model that the checkpoint lacks; they keep their random initial values.
         unexpected: the weights of the checkpoint that the model lacks, without optimizer slots and the step.
     """
 
@@ -96,13 +96,26 @@ def open_checkpoint(path: str) -> Checkpoint:
 def named_variables(model) -> dict:
     """Returns the variables of a Keras model by their names in a TF1 checkpoint.
 
+    The model may be a part of another one, and its name may be another one than its scope in a checkpoint.
+
     Raises:
         ValueError: two variables have the same name.
     """
-    variables = {names.from_path(variable.path): variable for variable in model.weights}
+    variables = {_name_in(model, variable): variable for variable in model.weights}
     if len(variables) != len(model.weights):
         raise ValueError(f"variables of {model.name} share a name: {sorted(v.path for v in model.weights)}")
     return variables
+
+
+def _name_in(model, variable) -> str:
+    """Returns the TF1 name of a variable of a model."""
+    below = variable.path.removeprefix(f"{model.path}/")
+    if below != variable.path:
+        scope = getattr(model, "checkpoint_scope", None)  # BertModel has one
+        name = f"{scope}/{below}" if scope else below
+        if names.to_huggingface(name) is not None:
+            return name
+    return names.from_path(variable.path)
 
 
 def load_checkpoint(model, path: str) -> LoadReport:
@@ -134,7 +147,7 @@ def load_checkpoint(model, path: str) -> LoadReport:
     assign(checkpoint, {name: variables[name] for name in report.matched})
     if report.missing:
         logging.warning(
-            "%s lacks these variables of the model, which keep their initial values: %s",
+            "%s lacks these variables of the model, which are randomly initialised: %s",
             checkpoint.path,
             ", ".join(report.missing),
         )
@@ -175,7 +188,7 @@ def log_trainable_variables(model, initialized: Collection[str] = ()):
     logging.info("**** Trainable Variables ****")
     initialized = set(initialized)
     for variable in model.trainable_variables:
-        name = names.from_path(variable.path)
+        name = _name_in(model, variable)
         suffix = ", *INIT_FROM_CKPT*" if name in initialized else ""
         logging.info("  name = %s:0, shape = %s%s", name, tuple(variable.shape), suffix)
 
