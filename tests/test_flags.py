@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -20,9 +22,12 @@ import signal
 import sys
 import time
 
+from absl import logging
+
 from official_bert import flags, writing
 from official_bert.errors import InputError
 from official_bert.options.fields import POSITIVE, option
+from official_bert.progress import updated_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,11 @@ def main(options):
         with writing.replacing(options.input_file[0]):
             os.kill(os.getpid(), getattr(signal, options.tpu_name))
             time.sleep(60)
+    if options.seed == 5:
+        updated_line.show("half of it is done")
+        logging.warning("a line")
+        updated_line.show("nearly all of it is done")
+        raise InputError("the end")
     print(json.dumps(dataclasses.asdict(options)))
 
 
@@ -198,6 +208,22 @@ def test_a_signal_leaves_no_unfinished_file(script, tmp_path, name, status, said
     stderr = run(script, f"--input_file={tmp_path}/out", "--seed=4", f"--tpu={name}", status=status).stderr
     assert stderr == f"{script}: {said}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_terminal_lines_and_sentences_take_the_place_of_progress(script):
+    ours, its = pty.openpty()
+    command = [sys.executable, script, "--input_file=a", "--seed=5"]
+    with subprocess.Popen(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stderr=its):
+        os.close(its)
+        written = b""
+        with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+            while more := os.read(ours, 1000):
+                written += more
+    os.close(ours)
+    first, second, _ = written.decode().split("\r\n")
+    assert first.startswith(f"\rhalf of it is done\r{' ' * 18}\rW")
+    assert first.endswith("] a line")
+    assert second == f"\rnearly all of it is done\r{' ' * 24}\r{script}: the end"
 
 
 def test_a_defect_keeps_its_traceback(script):

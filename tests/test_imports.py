@@ -25,7 +25,7 @@ LINES = (
     {"features", "config", "tokenization"},
     {"reading", "writing"},
     {"options", "files", "errors", "__version__"},
-    {"waiting"},
+    {"progress", "waiting"},
 )
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
@@ -43,6 +43,7 @@ LIGHT_ROOMS = (
     "flags",
     "metrics",
     "options",
+    "progress",
     "reading",
     "tasks",
     "tokenization",

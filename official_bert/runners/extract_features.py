@@ -24,10 +24,10 @@ from official_bert.data.text.sentences import Sentence, read_sentences
 from official_bert.errors import InputError
 from official_bert.features import encoder_features
 from official_bert.jobs.model_files import check_config_beside
-from official_bert.jobs.progress import Progress
 from official_bert.modeling import BertModel
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
+from official_bert.progress import Progress
 from official_bert.tokenization import FullTokenizer
 from official_bert.training import distribution
 

@@ -20,8 +20,8 @@ from absl import logging
 
 from official_bert import files, reading, writing
 from official_bert.errors import InputError
-from official_bert.jobs.progress import Progress
 from official_bert.options.predict import JSON, STOP, PredictOptions, PredictorOptions
+from official_bert.progress import Progress
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
 
 STANDARD = "-"
@@ -78,7 +78,8 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
 
 
 def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor, options: PredictOptions):
-    progress, done, num_bad = Progress("lines"), 0, 0
+    is_conversation = STANDARD in (options.input_file, options.output_file)
+    progress, done, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
     to_texts = _json_reader(predictor) if options.input_format == JSON else _tsv_texts
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         requests, errors = [], {}

@@ -21,6 +21,7 @@ from absl import logging
 
 from official_bert import __version__, writing
 from official_bert.errors import brief
+from official_bert.progress import clock_time, updated_line
 
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
@@ -46,17 +47,25 @@ class ProgressReporter:
         """
         self._num_train_steps, self._batch_size = num_train_steps, batch_size
         self._writer = _event_writer(output_dir)
-        self._watched = False
+        self._step, self._step_is_compiled = first_step, False
         self._start_interval(first_step)
 
     def watching(self, run_steps: Callable) -> Callable:
-        """Wraps `run_steps(batches, num_steps)` so that the clock starts anew after its first call."""
+        """Wraps `run_steps(batches, num_steps)`.
+
+        The log announces its first call, which compiles, and the clock starts anew after it. On a terminal the step is
+        shown after every call.
+        """
 
         def watched(batches, num_steps):
+            if not self._step_is_compiled:
+                logging.info("Compiling the training step ...")
             results = run_steps(batches, num_steps)
-            if not self._watched:
-                self._watched = True
-                self._start_interval(self._since_step + num_steps)
+            self._step += num_steps
+            if not self._step_is_compiled:
+                self._step_is_compiled = True
+                self._start_interval(self._step)
+            updated_line.show(f"step {self._step}/{self._num_train_steps}")
             return results
 
         return watched
@@ -74,8 +83,8 @@ class ProgressReporter:
         scalars = dict(metrics)
         if steps:
             scalars["examples_per_second"] = steps * self._batch_size / secs
-            left_secs = round((self._num_train_steps - step) * secs / steps)
-            fields += [f"{scalars['examples_per_second']:.1f} examples/s", f"{_hours(left_secs)} left"]
+            left_secs = (self._num_train_steps - step) * secs / steps
+            fields += [f"{scalars['examples_per_second']:.1f} examples/s", f"{clock_time(left_secs)} left"]
         logging.info("  ".join(fields))
         _write_scalars(self._writer, scalars, step)
         self._start_interval(step)
@@ -162,11 +171,6 @@ def _write_scalars(writer, scalars: Mapping[str, float], step: int):
         logging.warning(
             "TensorBoard's scalars of step %d are lost (%s); make room on the disk", step, brief(error)
         )
-
-
-def _hours(secs: int) -> str:
-    minutes, secs = divmod(secs, 60)
-    return f"{minutes // 60:02}:{minutes % 60:02}:{secs:02}"
 
 
 def _format_number(name: str, value) -> str:

@@ -87,6 +87,7 @@ def test_the_call_that_compiles_is_left_out(tmp_path, clock, lines):
     watched("third", 10)
     reporter.report(30, {"loss": 3.0})
     assert lines == [
+        "Compiling the training step ...",
         "step 10/40  loss 3",
         "step 30/40  loss 3  16.0 examples/s  00:00:05 left",  # 20 steps of 8 in 10 s
     ]

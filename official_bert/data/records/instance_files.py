@@ -6,6 +6,7 @@ from absl import logging
 
 from official_bert.data.corpus.instances import Features
 from official_bert.data.records.framing import ExampleFiles
+from official_bert.progress import Progress
 
 _LOGGED_EXAMPLES = 20
 
@@ -18,10 +19,12 @@ def write_features(batches: Iterable[Features], example_files: ExampleFiles, inv
         example_files: the files.
         inv_vocab: id -> token, for the log.
     """
+    progress = Progress("instances written")
     for features in batches:
         for row in range(min(len(features["input_ids"]), _LOGGED_EXAMPLES - example_files.num_written)):
             _log_example({name: values[row].tolist() for name, values in features.items()}, inv_vocab)
         example_files.write(features)
+        progress(example_files.num_written)
     logging.info("Wrote %d total instances", example_files.num_written)
 
 

@@ -16,6 +16,7 @@ from official_bert.data.text.model_inputs import model_input, model_input_ids
 from official_bert.data.text.ragged import ModelInputs
 from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
+from official_bert.progress import counted
 from official_bert.tokenization import FullTokenizer
 
 LARGEST_SCORE = 1e15  # squares of differences, summed over a batch, fit float32
@@ -180,7 +181,7 @@ def encoded_examples(
     targets = [target_of(example) if real else None for example, real in zip(examples, is_real, strict=True)]
     no_target = np.zeros_like(next((target for target in targets if target is not None), 0))
     encoded_set = EncodedExamples(
-        inputs=ModelInputs(map(encoded, examples)),
+        inputs=ModelInputs(map(encoded, counted(examples, "examples encoded"))),
         label_ids=np.array(
             [no_target if target is None else target for target in targets],
             np.float32 if label_list is None else np.int32,

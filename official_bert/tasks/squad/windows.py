@@ -14,6 +14,7 @@ import numpy as np
 from absl import logging
 
 from official_bert.errors import InputError
+from official_bert.progress import counted
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tokenization import FullTokenizer
@@ -157,7 +158,7 @@ def windows_of(
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     unique_ids = itertools.count(FIRST_UNIQUE_ID)
     words, document, num_empty = None, None, 0
-    for example_index, example in enumerate(examples):
+    for example_index, example in enumerate(counted(examples, "questions cut into windows")):
         if example.doc_tokens is not words:  # the questions of a paragraph share their words
             words, document = example.doc_tokens, _document(example.doc_tokens, pieces)
         query = tokenizer.tokenize(example.question_text)[: rules.max_query_length]
