@@ -25,6 +25,7 @@ import time
 from absl import logging
 
 from official_bert import flags, writing
+from official_bert.data.example_log import log_example
 from official_bert.errors import InputError
 from official_bert.options.fields import POSITIVE, option
 from official_bert.progress import updated_line
@@ -63,6 +64,9 @@ def main(options):
         logging.warning("a line")
         updated_line.show("nearly all of it is done")
         raise InputError("the end")
+    if options.seed == 6:
+        log_example(["token"], True, lambda: ["label: yes"])
+        logging.warning("odd")
     print(json.dumps(dataclasses.asdict(options)))
 
 
@@ -208,6 +212,21 @@ def test_a_signal_leaves_no_unfinished_file(script, tmp_path, name, status, said
     stderr = run(script, f"--input_file={tmp_path}/out", "--seed=4", f"--tpu={name}", status=status).stderr
     assert stderr == f"{script}: {said}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        ((), ["First example: token", "odd"]),
+        (("--verbosity=0",), ["First example: token", "odd"]),
+        (("--verbosity=-1",), ["odd"]),
+        (("--verbosity=-2",), []),
+        (("--verbosity=1",), ["*** Example ***", "label: yes", "odd"]),
+    ],
+)
+def test_verbosity_is_obeyed(script, given, lines):
+    logged = run(script, "--input_file=a", "--seed=6", *given).stderr.splitlines()
+    assert [line.split("] ")[1] for line in logged] == lines
 
 
 def test_on_a_terminal_lines_and_sentences_take_the_place_of_progress(script):

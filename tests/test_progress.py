@@ -1,8 +1,8 @@
 """The progress of long jobs, in the log and on a terminal, by a clock that the test turns."""
 
 import io
-import os
 import logging as std_logging
+import os
 
 import pytest
 from absl import logging

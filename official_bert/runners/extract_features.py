@@ -6,6 +6,7 @@ layers. Lines are read, encoded and written batch by batch, so memory does not g
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from absl import logging
 from official_bert import files, writing
 from official_bert.checkpoints import load_checkpoint
 from official_bert.config import BertConfig, read_config
+from official_bert.data.example_log import log_example
 from official_bert.data.number_text import json_vectors
 from official_bert.data.text.model_inputs import ModelInput, check_vocabulary, model_input, padded_features
 from official_bert.data.text.sentences import Sentence, read_sentences
@@ -187,12 +189,17 @@ def _log_first(sentences: Sequence[Sentence], inputs: Sequence[ModelInput], feat
     for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
         if sentence.line_index >= _LOGGED_EXAMPLES:
             return
-        logging.info("*** Example ***")
-        logging.info("unique_id: %d", sentence.line_index)
-        logging.info("tokens: %s", " ".join(tokens))
-        for name, title in (
-            ("input_ids", "input_ids"),
-            ("input_mask", "input_mask"),
-            ("segment_ids", "input_type_ids"),
-        ):
-            logging.info("%s: %s", title, " ".join(map(str, features[name][row].tolist())))
+        log_example(
+            tokens, sentence.line_index == 0, functools.partial(_details, sentence, tokens, features, row)
+        )
+
+
+def _details(sentence: Sentence, tokens: Sequence[str], features: Features, row: int) -> Iterator[str]:
+    yield f"unique_id: {sentence.line_index}"
+    yield f"tokens: {' '.join(tokens)}"
+    for name, title in (
+        ("input_ids", "input_ids"),
+        ("input_mask", "input_mask"),
+        ("segment_ids", "input_type_ids"),
+    ):
+        yield f"{title}: {' '.join(map(str, features[name][row].tolist()))}"

@@ -48,6 +48,8 @@ def run(options: PredictOptions):
         else:
             lines_out = stack.enter_context(writing.replacing(options.output_file, "wb"))
         _answer_lines(lines_in, lines_out, predictor, options)
+    if options.output_file != STANDARD:
+        logging.info("Wrote %s", options.output_file)
 
 
 def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:

@@ -103,13 +103,21 @@ def write_eval_results(output_dir: str, results: Mapping[str, float], step: int,
         suffix: a suffix of the names for a second set: "_mm" gives eval_results_mm.txt and eval_mm/.
     """
     numbers_by_name = sorted({**results, "global_step": step}.items())
-    lines = [f"{name} = {_format_number(name, value)}" for name, value in numbers_by_name]
-    logging.info("***** Eval results *****")
-    for line in lines:
-        logging.info("  %s", line)
-    with writing.replacing(os.path.join(output_dir, f"eval_results{suffix}.txt")) as file:
-        file.writelines(f"{line}\n" for line in lines)
+    texts = {name: _format_number(name, value) for name, value in numbers_by_name}
+    log_table("Eval results", texts)
+    path = os.path.join(output_dir, f"eval_results{suffix}.txt")
+    with writing.replacing(path) as file:
+        file.writelines(f"{name} = {text}\n" for name, text in texts.items())
+    logging.info("Wrote %s", path)
     write_scalars(os.path.join(output_dir, f"eval{suffix}"), results, step)
+
+
+def log_table(title: str, texts: Mapping[str, str]):
+    """Logs numbers by name, one below the other."""
+    logging.info("***** %s *****", title)
+    width = max(map(len, texts))
+    for name, text in texts.items():
+        logging.info("  %s = %s", name.ljust(width), text)
 
 
 def write_scalars(folder: str, scalars: Mapping[str, float], step: int):

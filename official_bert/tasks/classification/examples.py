@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
+from official_bert.data.example_log import log_example
 from official_bert.data.records.encoded_sets import log_progress, write_encoded_set
 from official_bert.data.text.model_inputs import model_input, model_input_ids
 from official_bert.data.text.ragged import ModelInputs
@@ -131,7 +131,7 @@ def convert_single_example(
         label_id=0 if target is None else target,
     )
     if ex_index < _LOGGED_EXAMPLES:
-        _log_example(example, tokens, vars(features), features.label_id)
+        _log_example(ex_index, example, tokens, vars(features), features.label_id)
     return features
 
 
@@ -252,13 +252,17 @@ def _log_first(
             ids = encoded.inputs.ids[row].tolist()
             features = {name: values[row] for name, values in batch.items()}
             label_id = features["label_ids"].tolist()
-            _log_example(examples[row], tokenizer.convert_ids_to_tokens(ids), features, label_id)
+            _log_example(row, examples[row], tokenizer.convert_ids_to_tokens(ids), features, label_id)
 
 
-def _log_example(example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id):
-    logging.info("*** Example ***")
-    logging.info("guid: %s", example.guid)
-    logging.info("tokens: %s", " ".join(tokens))
-    for name in ENCODER_INPUTS:
-        logging.info("%s: %s", name, " ".join(map(str, features[name])))
-    logging.info("label: %s (id = %s)", example.label, label_id)
+def _log_example(
+    index: int, example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id
+):
+    def details():
+        yield f"guid: {example.guid}"
+        yield f"tokens: {' '.join(tokens)}"
+        for name in ENCODER_INPUTS:
+            yield f"{name}: {' '.join(map(str, features[name]))}"
+        yield f"label: {example.label} (id = {label_id})"
+
+    log_example(tokens, index == 0, details)
