@@ -35,16 +35,18 @@ class Progress:
         self._start_secs = self._last_secs = time.monotonic()
 
     def __call__(self, done: int):
+        if done == self._total:
+            updated_line.wipe()  # what comes next, on standard output for instance, begins on an empty line
         now_secs = time.monotonic()
         is_updated = self._is_updated and updated_line.is_possible()
         if now_secs - self._last_secs < (_SECS_BETWEEN_UPDATES if is_updated else _SECS_BETWEEN_LINES):
             return
         self._last_secs = now_secs
         text = self._text(done, now_secs - self._start_secs)
-        if is_updated:
-            updated_line.show(text)
-        else:
+        if not is_updated:
             logging.info(text)
+        elif done != self._total:
+            updated_line.show(text)
 
     def _text(self, done: int, secs: float) -> str:
         if self._total is None:

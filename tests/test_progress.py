@@ -98,7 +98,8 @@ def test_a_terminal_shows_one_line_that_log_lines_wipe_away(clock, terminal):
     first, second = terminal.screen()
     assert first == "Saved checkpoint 7"
     assert second == "60 of 100 lines, 00:00:02 left"
-    progress.updated_line.wipe()
+    clock[0] = 104.0
+    report(100)  # the end
     assert terminal.screen()[1] == ""
 
 

@@ -12,6 +12,7 @@ from official_bert.serving.saved_model import export_model
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import validate_case_matches_checkpoint
+from official_bert.training.devices import log_devices
 
 
 def run(options: ExportOptions):
@@ -22,6 +23,7 @@ def run(options: ExportOptions):
     """
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = read_model_files(options)
+    log_devices()
     task = _make_task(options)
     task = task.for_checkpoint(open_checkpoint(options.init_checkpoint).shapes, tokenizer, config)
     model = task.build_model(config, use_one_hot_embeddings=False)
