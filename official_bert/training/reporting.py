@@ -12,7 +12,8 @@ import numbers
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 
 import keras
 import numpy as np
@@ -22,12 +23,13 @@ from absl import logging
 from official_bert import __version__, writing
 from official_bert.errors import brief
 from official_bert.progress import clock_time, updated_line
+from official_bert.training.train_log import TrainLog
 
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
 
 class ProgressReporter:
-    """Writes one log line and one set of TensorBoard scalars for each report.
+    """Writes one log line, one set of TensorBoard scalars and one line of train_log.jsonl for each report.
 
         step 200/1000  loss 6.51  mlm_accuracy 0.08  ...  120.3 examples/s  00:12:33 left
 
@@ -40,13 +42,13 @@ class ProgressReporter:
         """Starts the clock.
 
         Args:
-            output_dir: the folder of TensorBoard's event files.
+            output_dir: the folder of TensorBoard's event files and of train_log.jsonl.
             num_train_steps: the total number of updates.
             batch_size: the number of examples of an update.
             first_step: the number of updates that earlier runs made.
         """
         self._num_train_steps, self._batch_size = num_train_steps, batch_size
-        self._writer = _event_writer(output_dir)
+        self._writer, self._log = _event_writer(output_dir), TrainLog(output_dir, first_step)
         self._step, self._step_is_compiled = first_step, False
         self._start_interval(first_step)
 
@@ -70,15 +72,16 @@ class ProgressReporter:
 
         return watched
 
-    def report(self, step: int, metrics: Mapping[str, float]):
+    def report(self, step: int, metrics: Mapping[str, float], unshown: Collection[str] = ()):
         """Logs a line and writes the scalars.
 
         Args:
             step: the number of updates made so far.
             metrics: the metrics of the steps since the last report, in the order of the line.
+            unshown: those that the line has no room for.
         """
         fields = [f"step {step}/{self._num_train_steps}"]
-        fields += [f"{name} {value:.4g}" for name, value in metrics.items()]
+        fields += [f"{name} {value:.4g}" for name, value in metrics.items() if name not in unshown]
         steps, secs = step - self._since_step, time.monotonic() - self._since_secs
         scalars = dict(metrics)
         if steps:
@@ -87,29 +90,42 @@ class ProgressReporter:
             fields += [f"{scalars['examples_per_second']:.1f} examples/s", f"{clock_time(left_secs)} left"]
         logging.info("  ".join(fields))
         _write_scalars(self._writer, scalars, step)
+        self._log.append(step, scalars)
         self._start_interval(step)
 
     def _start_interval(self, step: int):
         self._since_step, self._since_secs = step, time.monotonic()
 
 
-def write_eval_results(output_dir: str, results: Mapping[str, float], step: int, suffix: str = ""):
+def write_eval_results(
+    output_dir: str,
+    results: Mapping[str, float],
+    step: int,
+    suffix: str = "",
+    further: Mapping[str, float] = MappingProxyType({}),
+):
     """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars under eval/.
+
+    A scalar that training writes, too, such as `loss`, has the same tag, so that TensorBoard shows both in one chart.
 
     Args:
         output_dir: the output folder of the run.
         results: the metrics by name; `global_step` is added.
         step: the number of updates made so far.
         suffix: a suffix of the names for a second set: "_mm" gives eval_results_mm.txt and eval_mm/.
+        further: metrics that the original's file does not have; they are in the log and in TensorBoard only.
     """
-    numbers_by_name = sorted({**results, "global_step": step}.items())
-    texts = {name: _format_number(name, value) for name, value in numbers_by_name}
-    log_table("Eval results", texts)
+
+    def texts_of(metrics):
+        return {name: _format_number(name, value) for name, value in sorted(metrics.items())}
+
+    texts = texts_of({**results, "global_step": step})
+    log_table("Eval results", texts_of({**results, **further, "global_step": step}))
     path = os.path.join(output_dir, f"eval_results{suffix}.txt")
     with writing.replacing(path) as file:
         file.writelines(f"{name} = {text}\n" for name, text in texts.items())
     logging.info("Wrote %s", path)
-    write_scalars(os.path.join(output_dir, f"eval{suffix}"), results, step)
+    write_scalars(os.path.join(output_dir, f"eval{suffix}"), {**results, **further}, step)
 
 
 def log_table(title: str, texts: Mapping[str, str]):
