@@ -9,13 +9,12 @@ import re
 import signal
 import sys
 import tempfile
-import types
-import typing
 
 from absl import app, flags, logging
 
 from official_bert import files, writing
 from official_bert.errors import InputError, brief
+from official_bert.options.fields import kind_of, without_flag
 from official_bert.progress import updated_line
 
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
@@ -55,13 +54,10 @@ def run(main, options_class):
 def define(options_class):
     """Defines a flag for each field of a frozen dataclass, and returns a function that builds it from parsed flags."""
     fields = dataclasses.fields(options_class)
-    types_of = typing.get_type_hints(options_class)
     for field in fields:
         required = field.default is dataclasses.MISSING
-        default = None if required else field.default
-        kind = types_of[field.name]
-        if isinstance(kind, types.UnionType):
-            kind = kind.__args__[0]
+        default = None if required else without_flag(field)
+        kind = kind_of(field)
         if field.metadata["refused"]:
             flags.DEFINE(_Refuses(field.metadata["refused"]), field.name, default, field.metadata["help"])
         elif field.metadata["choices"]:
@@ -81,7 +77,15 @@ def define(options_class):
             flags.register_validator(
                 field.name, lambda value, holds=holds: value is None or holds(value), sentence
             )
-    return lambda: options_class(**{field.name: flags.FLAGS[field.name].value for field in fields})
+    return lambda: options_class(**{field.name: _value(field) for field in fields})
+
+
+def _value(field: dataclasses.Field):
+    """Returns the value of a parsed flag; None without the flag if the model's folder may say it."""
+    flag = flags.FLAGS[field.name]
+    if field.metadata["otherwise"] is not dataclasses.MISSING and not flag.present:
+        return None
+    return flag.value
 
 
 def parse(argv):

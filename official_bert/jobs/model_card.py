@@ -15,6 +15,7 @@ from absl import logging
 
 from official_bert import files, reading, writing
 from official_bert.errors import InputError
+from official_bert.options.fields import without_flag
 
 FILE = "model_card.md"
 RECORDS_FILE = "runs.jsonl"
@@ -99,7 +100,7 @@ def _generated(output_dir: str, task: str, options) -> Iterator[str]:
     yield ""
     yield "## Flags that differ from their defaults"
     yield ""
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    defaults = {field.name: without_flag(field) for field in dataclasses.fields(options)}
     changed = {name: value for name, value in flags.items() if value != defaults.get(name, value)}
     yield from _table(("flag", "value"), ((f"`--{name}`", _code(value)) for name, value in changed.items()))
     for results in files.matching(os.path.join(output_dir, "eval_results*.txt")):

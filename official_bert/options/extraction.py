@@ -3,7 +3,12 @@
 import dataclasses
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
-from official_bert.options.model_files import ALLOW_MISSING_WEIGHTS, ConfigOptions, TokenizerOptions
+from official_bert.options.model_files import (
+    ALLOW_MISSING_WEIGHTS,
+    CHECKPOINT_FORMS,
+    ConfigOptions,
+    TokenizerOptions,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -12,9 +17,9 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions):
         help="The text to read, with one example a line. The two texts of a pair are separated by ' ||| '."
     )
     output_file: str = option(help="The file to write, with a JSON object for each line of the text.")
-    init_checkpoint: str = option(
-        help="The checkpoint with the model's weights: a TF1 checkpoint prefix or folder, the --output_dir of a "
-        "training script, or a Hugging Face folder."
+    init_checkpoint: str | None = option(
+        None,
+        help=f"The checkpoint with the model's weights: {CHECKPOINT_FORMS}. It must be given unless --model is.",
     )
     allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
     layers: str = option(
@@ -22,8 +27,8 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions):
         help="The encoder layers whose output is written, in this order, separated by commas: 0 is the first layer, "
         "-1 the last.",
     )
-    max_seq_length: int = option(
-        128,
+    max_seq_length: int | None = option(
+        otherwise=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, that an example may have. Longer examples are truncated, "
         "and the model sees shorter ones padded.",

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
+from official_bert import files, model_folder
 from official_bert.config import read_config
 from official_bert.data.records import pretraining_input
 from official_bert.errors import InputError
@@ -20,6 +20,7 @@ from official_bert.features import pretraining_features
 from official_bert.jobs.folder_lock import locked
 from official_bert.jobs.model_card import write_model_card
 from official_bert.jobs.training_job import TrainingJob, log_input_files
+from official_bert.model_files import read_vocabulary, resolved
 from official_bert.modeling import BertPretrainer
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
@@ -35,6 +36,7 @@ def run(options: PretrainingOptions):
     Raises:
         InputError: an option or a file cannot be used.
     """
+    options = resolved(options)
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
     strategy = distribution.make_strategy(options)
@@ -50,6 +52,7 @@ def run(options: PretrainingOptions):
     eval_files = (
         files.expand(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
     )
+    vocabulary = read_vocabulary(options, config)
     with locked(options.output_dir):
         job = TrainingJob(
             options,
@@ -62,6 +65,9 @@ def run(options: PretrainingOptions):
         reporting.write_run_record(options.output_dir, "run_pretraining", options, job.seed, strategy)
         pretraining = Pretraining(options, job)
         if options.do_train:
+            lengths = {name: getattr(options, name) for name in ("max_seq_length", "max_predictions_per_seq")}
+            record = model_folder.TaskRecord("pretraining", "pretraining", lengths)
+            model_folder.write(options.output_dir, config, *vocabulary, record)
             pretraining.train(train_files)
         if options.do_eval:
             pretraining.evaluate(eval_files)

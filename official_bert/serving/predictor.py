@@ -1,6 +1,7 @@
-"""Answers texts with an exported model: `official_bert.Predictor`.
+"""Answers texts with a trained model: `official_bert.Predictor`.
 
-In: the folder of an export. Out: an object that is called with texts and returns the answers that predict.py writes.
+In: the folder of an export or of a model. Out: an object that is called with texts and returns the answers that
+predict.py writes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import tensorflow as tf
 
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
+from official_bert.model_folder import ModelFolder
 from official_bert.options.predict import PredictorOptions
-from official_bert.serving.loaded import LoadedModel
+from official_bert.serving.live import LiveModel
+from official_bert.serving.loaded import LoadedModel, is_export
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Row, Texts
 from official_bert.training.prediction import predict
@@ -24,6 +27,20 @@ from official_bert.training.prediction import predict
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 _OF_PREDICTOR = ("model_dir", "batch_size")  # all other options are settings of the client
 _NOT_RECORDED = ("vectors",)  # settings of a client that an export does not record
+
+
+def open_model(model_dir: str) -> LoadedModel | LiveModel:
+    """Loads an export, or builds the model of a folder with a checkpoint.
+
+    Args:
+        model_dir: a version's folder, an export_dir, or the folder of a model.
+
+    Raises:
+        InputError: there is no model, or it cannot be used.
+    """
+    if not is_export(model_dir) and ModelFolder(model_dir).config_file:
+        return LiveModel(model_dir)
+    return LoadedModel(model_dir)
 
 
 class Predictor:
@@ -43,7 +60,8 @@ class Predictor:
         """Loads a model.
 
         Args:
-            model_dir: a version's folder, or an export_dir, of which the newest version is loaded.
+            model_dir: a version's folder, an export_dir, of which the newest version is loaded, or the folder of a
+                model, such as the output_dir of a training.
             batch_size: number of examples that the model processes at once.
             **settings: further flags of predict.py that change the answers of a model, such as
                 null_score_diff_threshold=-1.5.
@@ -59,7 +77,7 @@ class Predictor:
             for name, value in dataclasses.asdict(options).items()
             if value is not None and name not in _OF_PREDICTOR
         }
-        model = LoadedModel(model_dir)
+        model = open_model(model_dir)
         served = _ServedModel(model, batch_size)
         _check_settings(given, model)
         self.path, self._batch_size = model.path, batch_size
@@ -95,7 +113,7 @@ class Predictor:
         self._client.check(texts)
 
 
-def _check_settings(given: Mapping[str, Any], model: LoadedModel):
+def _check_settings(given: Mapping[str, Any], model: LoadedModel | LiveModel):
     """Refuses settings that the task of a model does not have, and changes of what the graph of an export fixes."""
     record = model.record
     for name in given.keys() - _NOT_RECORDED:
@@ -110,9 +128,9 @@ def _check_settings(given: Mapping[str, Any], model: LoadedModel):
 
 
 class _ServedModel:
-    """An export in the form of tasks/clients.py's ServedModel."""
+    """A model in the form of tasks/clients.py's ServedModel."""
 
-    def __init__(self, model: LoadedModel, batch_size: int):
+    def __init__(self, model: LoadedModel | LiveModel, batch_size: int):
         settings = model.record.settings
         self._model, self._batch_size = model, batch_size
         self.path, self.inputs, self.outputs = model.path, model.inputs, model.outputs

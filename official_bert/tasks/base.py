@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from official_bert.config import BertConfig
 
 ORIGINAL_BUFFER_SIZE = 100  # the size of the original's shuffle buffer, in examples
-LABELS_FILE = "labels.txt"  # in the order of the outputs; beside a checkpoint and in an export
 
 _TEXT_OR_PAIR = ([[None]], [[None], [None]])  # shapes of the inputs that the default client serves
 

@@ -16,7 +16,7 @@ def options(tmp_path):
     return ClassificationOptions(
         task_name="CoLA", data_dir="glue/CoLA", output_dir=str(tmp_path), vocab_file="base/vocab.txt",
         bert_config_file="base/bert_config.json", init_checkpoint="base/bert_model.ckpt", do_train=True,
-        learning_rate=2e-5, class_weights=["1", "2|3"],
+        learning_rate=2e-5, class_weights=["1", "2|3"], do_lower_case=True,  # the default, as a model's folder may say it
     )  # fmt: skip
 
 
@@ -45,6 +45,7 @@ def test_a_card_says_what_was_trained_on_what(options, tmp_path):
     ):
         assert f"\n{line}\n" in card, line
     assert "--train_batch_size" not in card  # the default
+    assert "--do_lower_case" not in card
 
 
 def test_an_evaluation_later_rewrites_its_part_and_keeps_the_users(options, tmp_path):

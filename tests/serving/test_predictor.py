@@ -273,7 +273,7 @@ def test_a_model_that_reads_text_answers_the_same(make, kind):
 
 
 def test_what_is_no_export_is_said(tmp_path, make):
-    with pytest.raises(InputError, match="absent: holds no exported model; name an --export_dir"):
+    with pytest.raises(InputError, match="absent: holds no model; name an --export_dir"):
         Predictor(str(tmp_path / "absent"))
     made = make("squad")
     with pytest.raises(InputError, match="--max_seq_length=24, which leaves no room for a context"):

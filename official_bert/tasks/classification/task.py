@@ -20,6 +20,7 @@ from official_bert.errors import InputError
 from official_bert.metrics import classification, regression
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
+from official_bert.options.fields import without_flag
 from official_bert.options.tsv import TsvOptions
 from official_bert.tasks.base import DataFiles, Settings, Task
 from official_bert.tasks.classification.client import ClassificationClient
@@ -87,7 +88,7 @@ class ClassificationTask(Task):
         """
         if not issubclass(variant, TsvProcessor):
             for field in dataclasses.fields(TsvOptions):
-                if settings.get(field.name, field.default) != field.default:
+                if settings.get(field.name) not in (None, without_flag(field)):
                     raise InputError(
                         f"--{field.name}: only goes with --task_name=tsv, not {settings['task_name']}; leave it out"
                     )
@@ -247,9 +248,10 @@ class ClassificationTask(Task):
         return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
 
     def settings(self) -> dict[str, Any]:
-        """Returns `num_texts`: 1 or 2 for tasks of single texts or pairs; None if an example may be either."""
+        """Returns the processor's settings and `num_texts`: 1 or 2, or None if an example may be a text or a pair."""
         processor = self.processor
-        return {"num_texts": (2 if processor.needs_pairs else None) if processor.has_pairs else 1}
+        num_texts = (2 if processor.needs_pairs else None) if processor.has_pairs else 1
+        return {"num_texts": num_texts} | processor.settings()
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:

@@ -21,7 +21,7 @@ from official_bert.errors import InputError
 from official_bert.metrics.entities import entity_scores
 from official_bert.modeling import BertTagger
 from official_bert.modeling.losses import cross_entropy
-from official_bert.tasks.base import LABELS_FILE, DataFiles, Settings, Task
+from official_bert.tasks.base import DataFiles, Settings, Task
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.tagging.client import TaggingClient
 from official_bert.tasks.tagging.windows import (
@@ -110,7 +110,7 @@ class TaggingTask(Task):
     def _known_labels(self) -> Sequence[str]:
         if self.labels is None:
             raise InputError(
-                f"no {LABELS_FILE} beside the checkpoint: give the --output_dir of a training run as "
+                "no labels.txt beside the checkpoint: give the --output_dir of a training run as "
                 "--init_checkpoint, or in export_saved_model.py --labels"
             )
         return self.labels
