@@ -15,6 +15,7 @@ from absl import app, flags, logging
 from official_bert import files, writing
 from official_bert.errors import InputError, brief
 from official_bert.options.fields import kind_of, without_flag
+from official_bert.progress import updated_line
 
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
 
@@ -188,10 +189,12 @@ def answer_for_input(main, read):
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, _terminate)
-    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     logging.get_absl_handler().addFilter(_OwnLines())
     try:
-        main(read())
+        try:
+            main(read())
+        finally:
+            updated_line.wipe()  # before a sentence that is no log line
     except KeyboardInterrupt:
         print(f"{sys.argv[0]}: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)

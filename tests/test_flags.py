@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -20,9 +22,13 @@ import signal
 import sys
 import time
 
+from absl import logging
+
 from official_bert import flags, writing
+from official_bert.data.example_log import log_example
 from official_bert.errors import InputError
 from official_bert.options.fields import POSITIVE, option
+from official_bert.progress import updated_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +59,14 @@ def main(options):
         with writing.replacing(options.input_file[0]):
             os.kill(os.getpid(), getattr(signal, options.tpu_name))
             time.sleep(60)
+    if options.seed == 5:
+        updated_line.show("half of it is done")
+        logging.warning("a line")
+        updated_line.show("nearly all of it is done")
+        raise InputError("the end")
+    if options.seed == 6:
+        log_example(["token"], True, lambda: ["label: yes"])
+        logging.warning("odd")
     print(json.dumps(dataclasses.asdict(options)))
 
 
@@ -225,6 +239,37 @@ def test_a_signal_leaves_no_unfinished_file(script, tmp_path, name, status, said
     stderr = run(script, f"--input_file={tmp_path}/out", "--seed=4", f"--tpu={name}", status=status).stderr
     assert stderr == f"{script}: {said}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        ((), ["First example: token", "odd"]),
+        (("--verbosity=0",), ["First example: token", "odd"]),
+        (("--verbosity=-1",), ["odd"]),
+        (("--verbosity=-2",), []),
+        (("--verbosity=1",), ["*** Example ***", "label: yes", "odd"]),
+    ],
+)
+def test_verbosity_is_obeyed(script, given, lines):
+    logged = run(script, "--input_file=a", "--seed=6", *given).stderr.splitlines()
+    assert [line.split("] ")[1] for line in logged] == lines
+
+
+def test_on_a_terminal_lines_and_sentences_take_the_place_of_progress(script):
+    ours, its = pty.openpty()
+    command = [sys.executable, script, "--input_file=a", "--seed=5"]
+    with subprocess.Popen(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stderr=its):
+        os.close(its)
+        written = b""
+        with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+            while more := os.read(ours, 1000):
+                written += more
+    os.close(ours)
+    first, second, _ = written.decode().split("\r\n")
+    assert first.startswith(f"\rhalf of it is done\r{' ' * 18}\rW")
+    assert first.endswith("] a line")
+    assert second == f"\rnearly all of it is done\r{' ' * 24}\r{script}: the end"
 
 
 def test_a_defect_keeps_its_traceback(script):

@@ -30,11 +30,12 @@ LINES = (
     {"features", "config", "tokenization", "tokenizer_config"},
     {"reading", "writing"},
     {"options", "files", "errors", "__version__"},
-    {"waiting"},
+    {"progress", "waiting"},
 )
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
 SINGLE_IMPORTER = {
+    "matplotlib": "runners.plot_run",
     "tensorflow_text": "data.text.graph_tokenizer",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.warmup",
@@ -51,6 +52,7 @@ LIGHT_ROOMS = (
     "model_files",
     "model_folder",
     "options",
+    "progress",
     "reading",
     "tasks",
     "tokenization",

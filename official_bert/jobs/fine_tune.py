@@ -22,6 +22,7 @@ from official_bert.features import EncodedSet
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_run, check_training_flags
 from official_bert.jobs.folder_lock import locked
 from official_bert.jobs.labels import check_labels, read_labels
+from official_bert.jobs.model_card import write_model_card
 from official_bert.jobs.search import search
 from official_bert.model_files import read_model_files, resolved, tokenizer_config_of
 from official_bert.options.fine_tuning import FineTuningOptions
@@ -131,6 +132,7 @@ def fine_tune(
         if options.do_predict:
             (predict or predict_test_sets)(fine_tuning, sets)
         fine_tuning.export(task_name)
+        write_model_card(options.output_dir, task_name, options)
         return fine_tuning.score
 
 

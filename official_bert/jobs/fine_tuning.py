@@ -221,6 +221,7 @@ class FineTuning:
         logging.info("  Batch size = %d", batch_size)
         outputs = self.outputs(encoded, batch_size)
         self.write_results(self._metrics(encoded, outputs, batch_size), suffix)
+        self.task.report(self.options.output_dir, encoded, outputs, suffix)
 
     def write_results(self, results: Mapping[str, float], suffix: str = ""):
         """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes the run's score."""

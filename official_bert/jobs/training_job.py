@@ -6,7 +6,7 @@ events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import keras
@@ -140,6 +140,7 @@ class TrainingJob:
         batches: Batches,
         metrics: Callable[[loop.Sums, int], dict[str, float]],
         evaluation: loop.Evaluation | None = None,
+        unshown: Collection[str] = (),
     ):
         """Trains to the total, from the newest checkpoint of output_dir on.
 
@@ -148,6 +149,7 @@ class TrainingJob:
             batches: the training batches.
             metrics: computes the metrics of the progress line from the objective's sums and the number of their steps.
             evaluation: the evaluation during training; None for none.
+            unshown: metrics that only TensorBoard and train_log.jsonl get.
         """
         options = self.options
         self.manager.remove_leftovers()
@@ -170,7 +172,7 @@ class TrainingJob:
 
         def report(step_number, num_steps, sums):
             rate = float(self.optimizer.current_rate())
-            reporter.report(step_number, metrics(sums, num_steps) | {"learning_rate": rate})
+            reporter.report(step_number, metrics(sums, num_steps) | {"learning_rate": rate}, unshown)
 
         def save(step_number):
             self.manager.save(step_number, batches.state)

@@ -6,6 +6,7 @@ In: a checkpoint with its configuration, vocabulary and labels. Out: the next ve
 from official_bert.options.export import ExportOptions
 from official_bert.serving import from_checkpoint
 from official_bert.serving.saved_model import export_model
+from official_bert.training.devices import log_devices
 
 
 def run(options: ExportOptions):
@@ -14,5 +15,6 @@ def run(options: ExportOptions):
     Raises:
         InputError: an option or a file cannot be used, or the checkpoint lacks weights of the task.
     """
+    log_devices()
     built = from_checkpoint.build(options)
     export_model(built.options, built.options.task_name, built.task, built.model, built.config)

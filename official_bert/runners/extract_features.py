@@ -6,6 +6,7 @@ layers. Lines are read, encoded and written batch by batch, so memory does not g
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -18,16 +19,17 @@ from absl import logging
 from official_bert import files, writing
 from official_bert.checkpoints import load_checkpoint
 from official_bert.config import BertConfig
+from official_bert.data.example_log import log_example
 from official_bert.data.number_text import json_vectors
 from official_bert.data.text.model_inputs import ModelInput, model_input, padded_features
 from official_bert.data.text.sentences import Sentence, read_sentences
 from official_bert.errors import InputError
 from official_bert.features import encoder_features
-from official_bert.jobs.progress import Progress
 from official_bert.model_files import check_config_beside, read_model_files, resolved
 from official_bert.modeling import BertModel
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
+from official_bert.progress import Progress
 from official_bert.training import distribution
 
 _LOGGED_EXAMPLES = 5
@@ -185,12 +187,17 @@ def _log_first(sentences: Sequence[Sentence], inputs: Sequence[ModelInput], feat
     for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
         if sentence.line_index >= _LOGGED_EXAMPLES:
             return
-        logging.info("*** Example ***")
-        logging.info("unique_id: %d", sentence.line_index)
-        logging.info("tokens: %s", " ".join(tokens))
-        for name, title in (
-            ("input_ids", "input_ids"),
-            ("input_mask", "input_mask"),
-            ("segment_ids", "input_type_ids"),
-        ):
-            logging.info("%s: %s", title, " ".join(map(str, features[name][row].tolist())))
+        log_example(
+            tokens, sentence.line_index == 0, functools.partial(_details, sentence, tokens, features, row)
+        )
+
+
+def _details(sentence: Sentence, tokens: Sequence[str], features: Features, row: int) -> Iterator[str]:
+    yield f"unique_id: {sentence.line_index}"
+    yield f"tokens: {' '.join(tokens)}"
+    for name, title in (
+        ("input_ids", "input_ids"),
+        ("input_mask", "input_mask"),
+        ("segment_ids", "input_type_ids"),
+    ):
+        yield f"{title}: {' '.join(map(str, features[name][row].tolist()))}"

@@ -6,6 +6,9 @@ a training job, and eval_results.txt.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -15,6 +18,7 @@ from official_bert.data.records import pretraining_input
 from official_bert.errors import InputError
 from official_bert.features import pretraining_features
 from official_bert.jobs.folder_lock import locked
+from official_bert.jobs.model_card import write_model_card
 from official_bert.jobs.training_job import TrainingJob, log_input_files
 from official_bert.model_files import read_vocabulary, resolved
 from official_bert.modeling import BertPretrainer
@@ -23,7 +27,7 @@ from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training import distribution, loop, reporting
 from official_bert.training.batches import TrainingBatches
 
-SHOWN_WHILE_TRAINING = ("loss", "masked_lm_accuracy", "next_sentence_accuracy")
+UNSHOWN_WHILE_TRAINING = ("masked_lm_loss", "next_sentence_loss", "masked_lm_perplexity")
 
 
 def run(options: PretrainingOptions):
@@ -67,6 +71,7 @@ def run(options: PretrainingOptions):
             pretraining.train(train_files)
         if options.do_eval:
             pretraining.evaluate(eval_files)
+        write_model_card(options.output_dir, "masked words and next sentences", options)
 
 
 class Pretraining:
@@ -93,11 +98,11 @@ class Pretraining:
 
         def metrics(sums, num_steps):
             found = objective.metrics(sums, num_steps)
-            return {name: found[name] for name in SHOWN_WHILE_TRAINING}
+            return found | perplexity(found)
 
         with pretraining_input.explaining_input_errors(train_files, self.features, self.limits):
             batches = TrainingBatches(dataset, job.strategy, job.steps_per_loop, job.seed, key)
-            job.train(objective, batches, metrics)
+            job.train(objective, batches, metrics, unshown=UNSHOWN_WHILE_TRAINING)
 
     def evaluate(self, eval_files: list[str]):
         """Evaluates the current weights and writes eval_results.txt."""
@@ -119,7 +124,15 @@ class Pretraining:
                 logging.info("  Num examples = %d", num_records)
                 sums = _sums_of_all(strategy, objective, dataset, num_records)
                 results = objective.metrics_of_all(sums, num_records)
-        reporting.write_eval_results(options.output_dir, results, self.job.global_step)
+        # The original's file has no perplexity, and programs read its lines.
+        reporting.write_eval_results(
+            options.output_dir, results, self.job.global_step, further=perplexity(results)
+        )
+
+
+def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the perplexity of the masked words, the exponential of their mean loss."""
+    return {"masked_lm_perplexity": float(np.exp(metrics["masked_lm_loss"]))}
 
 
 def _sums_of_all(strategy, objective: PretrainingObjective, dataset, num_records: int) -> loop.Sums:

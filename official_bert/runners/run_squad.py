@@ -142,7 +142,9 @@ def _predict_with_model(fine_tuning: FineTuning, sets: RunSets, threshold_set: Q
         if encoded.windows:
             outputs = fine_tuning.outputs(_Announced(encoded), options.predict_batch_size)
             found = raw_results(encoded.windows, outputs)
-        write_logits(os.path.join(options.output_dir, logits_name), found, made_from)
+        path = os.path.join(options.output_dir, logits_name)
+        write_logits(path, found, made_from)
+        logging.info("Wrote %s", path)
         return found
 
     prediction = _Prediction(options, fine_tuning.task, sets.tokenizer, results, threshold_set)

@@ -70,7 +70,9 @@ def export_model(
             lines = "".join(f"{label}\n" for label in task.labels)
             extra_files[f"assets.extra/{LABELS_NAME}"] = lines.encode()
         weights = {name: variable.value for name, variable in named_variables(model).items()}
+        logging.info("Compiling the signatures %s ...", ", ".join(content.signatures))
         exported = ExportedModel(content.signatures, weights, content.resources)
+        logging.info("Writing the SavedModel ...")
         version = export_version(options.export_dir, exported, content.signatures, extra_files)
     logging.info("Exported %s with the signatures %s", version, ", ".join(content.signatures))
     return version

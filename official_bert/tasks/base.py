@@ -256,6 +256,12 @@ class Task(ServedTask):
     def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Computes the official metrics of a set from the outputs of all its examples, in its order."""
 
+    def report(self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""):
+        """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix; nothing by default.
+
+        The arguments are those of `write_predictions`, of a set with labels.
+        """
+
     @abc.abstractmethod
     def write_predictions(
         self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""

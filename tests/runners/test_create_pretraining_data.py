@@ -86,7 +86,7 @@ def test_logs_files_and_examples_and_needs_no_tensorflow(tmp_path, arguments):
     poison.mkdir(parents=True)
     (poison / "__init__.py").write_text("raise SystemExit('imported TensorFlow')")
     finished = run_script(
-        SCRIPT, *flag_list(**arguments, num_workers=2), PYTHONPATH=f"{poison.parent}:{ROOT}"
+        SCRIPT, *flag_list(**arguments, num_workers=2, verbosity=1), PYTHONPATH=f"{poison.parent}:{ROOT}"
     )
     assert "*** Reading from input files ***" in finished.stderr
     assert "*** Writing to output files ***" in finished.stderr

@@ -27,6 +27,7 @@ from official_bert.tasks.classification.client import ClassificationClient
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
 from official_bert.tasks.classification.glue import GlueProcessor
 from official_bert.tasks.classification.processor import DataProcessor
+from official_bert.tasks.classification.report import report_labels
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.tasks.clients import ServedModel
 
@@ -196,6 +197,12 @@ class ClassificationTask(Task):
                 scores |= table[name](targets, predictions)
         return {f"eval_{name}": value for name, value in scores.items()}
 
+    def report(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
+        """Reports the scores of each label and writes confusion_matrix.tsv, if an example has one label."""
+        if not (self.processor.is_regression or self.processor.is_multi_label):
+            path = os.path.join(output_dir, f"confusion_matrix{suffix}.tsv")
+            report_labels(path, encoded.label_ids, self.predictions(outputs), self.labels)
+
     def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes test_results.tsv: one line per example with the probability of each label, in order, or the score.
 
@@ -203,8 +210,10 @@ class ClassificationTask(Task):
         """
         logging.info("***** Predict results *****")
         values = outputs["score"][:, None] if self.processor.is_regression else outputs["probabilities"]
-        with writing.replacing(os.path.join(output_dir, f"test_results{suffix}.tsv")) as file:
+        path = os.path.join(output_dir, f"test_results{suffix}.tsv")
+        with writing.replacing(path) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in values.astype(np.float32))
+        logging.info("Wrote %s", path)
         if self._submission_dir:
             path = self.processor.write_submission(
                 self._submission_dir, self._data_dir, self.predictions(outputs), suffix

@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from keras import ops
 
 from official_bert.data.conll import ConllFile, in_scheme, is_tag, read_conll, write_predictions
@@ -162,6 +163,7 @@ class TaggingTask(Task):
         """Writes predictions.conll: the test file with the predicted tags."""
         path = os.path.join(output_dir, f"predictions{suffix}.conll")
         write_predictions(path, encoded.source, self.predictions(encoded, outputs))
+        logging.info("Wrote %s", path)
 
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `logits` and `probabilities`, float32[B, S, labels], and `tags`, string[B, S], "" at padding.
