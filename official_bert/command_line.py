@@ -85,6 +85,10 @@ COMMANDS = {
         "conversion.ConversionOptions",
         "Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the optimizer slots.",
     ),
+    "plot_run": Command(
+        "plot_run.PlotOptions",
+        "Draws the loss, the accuracies and the learning rate of a training into a PNG file.",
+    ),
 }  # in the order in which a model is made and used
 
 
