@@ -111,10 +111,11 @@ def parse(argv):
     that the shell took apart.
     """
     try:
-        for word in argv[1:]:
+        words = _with_flagfiles(argv[1:])
+        for word in words:
             files.check_name(word)
-        rest = flags.FLAGS(argv, known_only=True)
-        _refuse_strays(argv, rest[1:])
+        rest = flags.FLAGS([argv[0], *words], known_only=True)
+        _refuse_strays([argv[0], *words], rest[1:])
     except (flags.Error, InputError) as error:
         sys.exit(f"{argv[0]}: {_in_our_words(str(error))}")
     for word in rest[1:]:
@@ -168,6 +169,14 @@ def _help_of(name: str, mark: str = "") -> str:
     default = f"(default: {flag.default_as_str})" if flag.default_as_str else ""
     choices = f"({flag.parser.syntactic_help})" if flag.parser.syntactic_help else ""
     return "\n".join((wrapped, *(f"    {more}" for more in (mark, default, choices) if more)))
+
+
+def _with_flagfiles(words: list[str]) -> list[str]:
+    """Puts the lines of each --flagfile in its place."""
+    try:
+        return flags.FLAGS.read_flags_from_files(words, force_gnu=False)
+    except UnicodeDecodeError as error:
+        raise InputError(f"--flagfile: is no UTF-8 text ({error}); write one flag a line") from error
 
 
 def _refuse_strays(argv, rest):

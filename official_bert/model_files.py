@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from official_bert import errors, reading
+from official_bert import errors, files, reading
 from official_bert.config import BertConfig, read_config
 from official_bert.data.json import is_of_kind
 from official_bert.data.text.model_inputs import check_vocabulary
@@ -103,7 +103,9 @@ class _Known:
         self._folder = folder
         self._tokenizer = folder.tokenizer_config() if folder else None
         self._tokenizer_source = folder.path if folder else None
-        if self._tokenizer is None and vocab_file:  # the vocabulary may lie in the folder of another model
+        if (
+            self._tokenizer is None and vocab_file and files.exists(vocab_file)
+        ):  # in the folder of another model
             self._tokenizer_source = os.path.dirname(vocab_file)
             self._tokenizer = TokenizerConfig.read(self._tokenizer_source)
         record = folder.task() if folder else None

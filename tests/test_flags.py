@@ -172,6 +172,33 @@ def test_booleans_in_every_spelling(script, spelling, value):
     assert json.loads(run(script, "--input_file=a", spelling).stdout)["verbose"] is value
 
 
+def test_a_flagfile_stands_for_its_lines(script, tmp_path):
+    """In its place among the flags: the last value counts."""
+    flagfile = tmp_path / "usual.flags"
+    flagfile.write_text("# An experiment.\n--input_file=a,b\n\n--rate=1e-3\n--batch_size=8\n--verbose\n")
+    given = json.loads(run(script, "--rate=2", f"--flagfile={flagfile}", "--batch_size=16").stdout)
+    values = {name: given[name] for name in ("input_file", "rate", "batch_size", "verbose")}
+    assert values == {"input_file": ["a", "b"], "rate": 1e-3, "batch_size": 16, "verbose": True}
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"--input_file=a\n--batch_size=x\n", "--batch_size=x"),
+        (b"--input_file=a\n--unknown=1\nword\n", "the word 'word' belongs to no flag"),
+        (b"\xff\xfe\x00", "--flagfile: is no UTF-8 text"),
+        (None, "Unable to open flagfile"),
+    ],
+)
+def test_a_wrong_flagfile_ends_in_one_sentence(script, tmp_path, content, named):
+    flagfile = tmp_path / "wrong.flags"
+    if content is not None:
+        flagfile.write_bytes(content)
+    stderr = run(script, f"--flagfile={flagfile}", status=1).stderr
+    assert named in stderr
+    assert stderr.count("\n") == 1
+
+
 def test_unknown_flags_are_named_and_left_alone(script):
     finished = run(script, "--input_file=a", "--dotrain=true", "--use_gpu", "--batch_size=4")
     assert json.loads(finished.stdout)["batch_size"] == 4  # what comes behind them is still read

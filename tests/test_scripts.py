@@ -1,7 +1,6 @@
 """What holds for every script of the repository root, whatever it does; the list is read from the folder."""
 
 import ast
-import importlib
 import re
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from dataclasses import MISSING, fields
 
 import pytest
 
+from official_bert.command_line import COMMANDS
 from official_bert.options.headings import ORDER, heading_of
 from tests.scripts import run_script
 from tests.shared import ROOT
@@ -20,19 +20,8 @@ MAX_HELP_CPU_SECS = 0.5
 
 
 def options_class(script: str) -> type:
-    """The class that the script hands to `flags.run`."""
-    tree = ast.parse((ROOT / script).read_text(encoding="utf-8"))
-    (name,) = [
-        call.args[1].id
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "flags.run"
-    ]
-    (module,) = [
-        node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]
-    ]
-    return getattr(importlib.import_module(module), name)
+    """The class whose fields are the flags of the script."""
+    return COMMANDS[script.removesuffix(".py")].options_class()
 
 
 def help_and_cpu_secs(script: str) -> tuple[str, float]:
@@ -76,6 +65,15 @@ def test_help_is_quick_and_lists_every_flag(script):
         assert ("(required)" in shown) == (field.default is MISSING)
         part = text[text.index(f"\n{heading}:\n") :].split("\n\n")[0]
         assert shown in part, f"--{field.name} is not under {heading}"
+
+
+def test_every_command_is_a_script_of_its_name():
+    assert sorted(f"{name}.py" for name in COMMANDS) == SCRIPTS
+    for script in SCRIPTS:
+        tree = ast.parse((ROOT / script).read_text(encoding="utf-8"))
+        name = script.removesuffix(".py")
+        assert ast.unparse(tree.body[-1].body[-1]) == f"command_line.run_command('{name}')"
+        assert ast.get_docstring(tree) == COMMANDS[name].summary
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

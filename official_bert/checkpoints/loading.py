@@ -32,7 +32,7 @@ class LoadReport:
     Attributes:
         path: the prefix, folder or file of the checkpoint.
         matched: the variables that took their values from the checkpoint.
-        missing: the variables of the model that the checkpoint lacks; they keep their initial values.
+        missing: the variables of the model that the checkpoint lacks; they keep their random initial values.
         unexpected: the weights of the checkpoint that the model lacks, without optimizer slots and the step.
     """
 
@@ -97,13 +97,26 @@ def open_checkpoint(path: str) -> Checkpoint:
 def named_variables(model) -> dict:
     """Returns the variables of a Keras model by their names in a TF1 checkpoint.
 
+    The model may be a part of another one, and its name may be another one than its scope in a checkpoint.
+
     Raises:
         ValueError: two variables have the same name.
     """
-    variables = {names.from_path(variable.path): variable for variable in model.weights}
+    variables = {_name_in(model, variable): variable for variable in model.weights}
     if len(variables) != len(model.weights):
         raise ValueError(f"variables of {model.name} share a name: {sorted(v.path for v in model.weights)}")
     return variables
+
+
+def _name_in(model, variable) -> str:
+    """Returns the TF1 name of a variable of a model."""
+    below = variable.path.removeprefix(f"{model.path}/")
+    if below != variable.path:
+        scope = getattr(model, "checkpoint_scope", None)  # BertModel has one
+        name = f"{scope}/{below}" if scope else below
+        if names.to_huggingface(name) is not None:
+            return name
+    return names.from_path(variable.path)
 
 
 def load_checkpoint(model, path: str) -> LoadReport:
@@ -173,7 +186,7 @@ def log_trainable_variables(model, initialized: Collection[str] = ()):
         model: a Keras model.
         initialized: the TF1 names of the variables that were loaded from a checkpoint.
     """
-    variables = {names.from_path(variable.path): variable for variable in model.trainable_variables}
+    variables = {_name_in(model, variable): variable for variable in model.trainable_variables}
     loaded = variables.keys() & set(initialized)
     num_random = len(variables) - len(loaded)
     origins = []

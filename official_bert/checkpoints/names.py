@@ -70,6 +70,7 @@ _TABLE = (
     *_head("cls/squad/", "qa_outputs"),
     *_head("", "classifier"),
 )
+_SCOPES = ("bert", "cls")
 _BY_TF1 = {entry.tf1: entry for entry in _TABLE}
 _BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
 
@@ -84,12 +85,14 @@ _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 def from_path(path: str) -> str:
     """Returns the TF1 name of the variable with this Keras path.
 
-    It is the whole path, or the part after the name of the model. A path that is not in the table is returned
-    unchanged.
+    It is the whole path, the part after the name of the model or, for a model inside others, the part that begins with
+    `bert` or `cls`. A path that is not in the table is returned unchanged.
     """
-    below = path.partition("/")[2]
-    if to_huggingface(path) is None and to_huggingface(below) is not None:
-        return below
+    parts = path.split("/")
+    for start in range(len(parts)):
+        below = "/".join(parts[start:])
+        if (start <= 1 or parts[start] in _SCOPES) and to_huggingface(below) is not None:
+            return below
     return path
 
 

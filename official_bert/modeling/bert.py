@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.modeling.configured import PACKAGE, ConfiguredModel, in_context
 from official_bert.modeling.dropout import draw_seed
 from official_bert.modeling.embeddings import Embeddings
 from official_bert.modeling.encoder import Encoder
@@ -34,7 +35,8 @@ class BertOutput(NamedTuple):
     pooled_output: Any
 
 
-class BertModel(keras.Model):
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class BertModel(ConfiguredModel):
     """Devlin et al. (2019), section 3: the bidirectional Transformer encoder.
 
         model = BertModel(BertConfig.from_json_file("bert_config.json"))
@@ -42,7 +44,12 @@ class BertModel(keras.Model):
         out.pooled_output  # [B, hidden]
 
     The weights exist when the constructor returns, under the names of the original's checkpoints.
+
+    Attributes:
+        checkpoint_scope: the first part of these names, whatever the name of the model is.
     """
+
+    checkpoint_scope = "bert"
 
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "bert"):
         """Builds the model and draws its weights.
@@ -79,7 +86,7 @@ class BertModel(keras.Model):
         input_ids,
         input_mask=None,
         segment_ids=None,
-        training=False,
+        training=None,
         dropout_seed=None,
         first_token_only=False,
     ):
@@ -91,7 +98,8 @@ class BertModel(keras.Model):
             input_ids: int32[B, S], the token ids.
             input_mask: int32[B, S], 1 for a token and 0 for padding; None means all ones.
             segment_ids: int32[B, S], 0 for the first segment and 1 for the second; None means all zeros.
-            training: whether dropout is applied.
+            training: whether dropout is applied; None follows the calling context, such as `fit` or a model around
+                this one, and means no dropout outside of any.
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
             first_token_only: whether the last layer is computed only for the first token, which suffices for the
                 pooled output.
@@ -105,7 +113,7 @@ class BertModel(keras.Model):
         """
         inputs = checked_encoder_inputs(self.config, input_ids, input_mask, segment_ids)
         return super().__call__(
-            *inputs, training=training, dropout_seed=dropout_seed, first_token_only=first_token_only
+            *inputs, dropout_seed=dropout_seed, first_token_only=first_token_only, **in_context(training)
         )
 
     def call(
@@ -113,7 +121,7 @@ class BertModel(keras.Model):
         input_ids,
         input_mask=None,
         segment_ids=None,
-        training=False,
+        training=None,
         dropout_seed=None,
         first_token_only=False,
     ):

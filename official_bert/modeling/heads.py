@@ -40,9 +40,13 @@ class MaskedLmHead(keras.layers.Layer):
         self.output_bias = self.add_weight((self.config.vocab_size,), initializer="zeros", name="output_bias")
 
     def call(self, sequence_output, positions, embedding_table):
-        """Returns logits, float[B*P, V], for float[B, S, hidden] and masked positions int32[B, P]."""
+        """Returns logits, float[B*P, V], for float[B, S, hidden] and masked positions int32[B, P].
+
+        Without positions, None, they are float[B, S, V].
+        """
         # Only the masked positions are multiplied: the product with the vocabulary is the model's most expensive one.
-        x = self.transform(gather_indexes(sequence_output, positions))
+        x = sequence_output if positions is None else gather_indexes(sequence_output, positions)
+        x = self.transform(x)
         return ops.matmul(x, ops.transpose(embedding_table)) + self.output_bias
 
 
@@ -83,11 +87,11 @@ class PretrainingHeads(keras.layers.Layer):
 
         Args:
             encoded: a BertOutput.
-            positions: int32[B, P], the masked positions.
+            positions: int32[B, P], the masked positions; None for all.
             embedding_table: float[V, hidden], the word embeddings.
 
         Returns:
-            Masked LM logits float[B*P, V] and next-sentence logits float[B, 2].
+            Masked LM logits float[B*P, V], or float[B, S, V] without positions, and next-sentence logits float[B, 2].
         """
         return (
             self.predictions(encoded.sequence_output, positions, embedding_table),

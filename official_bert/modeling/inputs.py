@@ -5,10 +5,13 @@ step the input pipeline has checked them. The models run these checks in `__call
 that occurs in `call` in a page of text.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from keras import backend, ops
 
 from official_bert.errors import InputError
+from official_bert.features import ENCODER_INPUTS
 
 
 def checked_ids(name: str, ids, size: int, table: str):
@@ -32,6 +35,34 @@ def checked_ids(name: str, ids, size: int, table: str):
         raise InputError(f"{name} must be whole numbers, got {dtype}")
     _check_values(name, ids, size, table)
     return ids if dtype == "int32" else ops.cast(ids, "int32")
+
+
+def checked_features(config, features) -> dict:
+    """Checks the encoder's inputs among the features of a task model.
+
+    Args:
+        config: the BertConfig of the model.
+        features: a dict with `input_ids` and possibly `input_mask`, `segment_ids` and others. For choices, whose
+            features are [B, N, S], the encoder itself checks them.
+
+    Returns:
+        The features that are not None, with the encoder's inputs as checked by `checked_encoder_inputs`.
+
+    Raises:
+        InputError: as `checked_encoder_inputs`, or the features are no dict with `input_ids`.
+    """
+    if not isinstance(features, Mapping) or features.get("input_ids") is None:
+        given = ", ".join(map(str, features)) if isinstance(features, Mapping) else type(features).__name__
+        raise InputError(
+            f"the model takes a dict of features with {', '.join(ENCODER_INPUTS)}, of which only the first is needed; "
+            f"got {given or 'an empty one'}"
+        )
+    given = {name: value for name, value in features.items() if value is not None}
+    if len(_with_shape("input_ids", given["input_ids"]).shape) == 3:
+        return given
+    inputs = checked_encoder_inputs(config, *(given.get(name) for name in ENCODER_INPUTS))
+    checked = zip(ENCODER_INPUTS, inputs, strict=True)
+    return given | {name: value for name, value in checked if value is not None}
 
 
 def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):

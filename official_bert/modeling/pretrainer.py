@@ -10,16 +10,17 @@ from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
-from official_bert.modeling.bert import BertModel
+from official_bert.modeling.configured import PACKAGE
+from official_bert.modeling.headed import HeadedModel
 from official_bert.modeling.heads import PretrainingHeads
-from official_bert.modeling.inputs import checked_encoder_inputs, checked_ids
+from official_bert.modeling.inputs import checked_ids
 
 
 class PretrainingOutput(NamedTuple):
     """The result of a call of BertPretrainer.
 
     Attributes:
-        masked_lm_logits: float[B*P, V].
+        masked_lm_logits: float[B*P, V], or float[B, S, V] for a call without `masked_lm_positions`.
         next_sentence_logits: float[B, 2], class 0 for a second segment that follows the first, 1 for a random one.
         encoded: BertOutput.
     """
@@ -30,7 +31,7 @@ class PretrainingOutput(NamedTuple):
 
     @property
     def masked_lm_log_probs(self):
-        """float32[B*P, V]."""
+        """float32 of the same shape as the logits."""
         return ops.log_softmax(ops.cast(self.masked_lm_logits, "float32"))
 
     @property
@@ -39,53 +40,47 @@ class PretrainingOutput(NamedTuple):
         return ops.log_softmax(ops.cast(self.next_sentence_logits, "float32"))
 
 
-class BertPretrainer(keras.Model):
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class BertPretrainer(HeadedModel):
     """BertModel with both pre-training heads.
 
     pretrainer = BertPretrainer(config)
-    out = pretrainer({"input_ids": ids, "input_mask": None, "segment_ids": None, "masked_lm_positions": positions})
+    out = pretrainer({"input_ids": ids, "masked_lm_positions": positions})
     out.masked_lm_log_probs, out.next_sentence_log_probs
     """
 
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "pretrainer"):
         """Builds the model and draws its weights; arguments and errors are those of BertModel."""
-        super().__init__(name=name)
-        self.bert = BertModel(config, use_one_hot_embeddings)
-        self.config = self.bert.config
+        super().__init__(config, use_one_hot_embeddings, name)
         self.build()
 
     def build(self, input_shape=None):
         self.cls = PretrainingHeads(self.config)
         self.cls.build()
 
-    def __call__(self, features, training=False, dropout_seed=None):
+    def checked(self, features) -> dict:
+        """Returns the features that the model reads; in eager calls positions outside the sequence are refused."""
+        given = super().checked(features)
+        checked = {name: given[name] for name in ENCODER_INPUTS if name in given}
+        if MASKED_LM_POSITIONS in given:
+            length = checked["input_ids"].shape[-1]
+            checked[MASKED_LM_POSITIONS] = checked_ids(
+                MASKED_LM_POSITIONS, given[MASKED_LM_POSITIONS], length, "sequence length"
+            )
+        return checked
+
+    def call(self, features, training=None, dropout_seed=None):
         """Encodes a batch and scores words and next sentences.
 
-        Lists, arrays and tensors of other integers do as well.
-
         Args:
-            features: a dict with `input_ids`, `input_mask`, `segment_ids`, int32[B, S], and `masked_lm_positions`,
-                int32[B, P]; labels among them are not read.
-            training: whether dropout is applied.
+            features: a dict with `input_ids` and possibly `input_mask` and `segment_ids`, int32[B, S], as in BertModel,
+                and `masked_lm_positions`, int32[B, P], without which every position is scored; labels are not read.
+            training: whether dropout is applied; None follows the calling context.
             dropout_seed: int32[2], of which every mask is made; drawn when `training` without one.
 
         Returns:
             PretrainingOutput.
-
-        Raises:
-            InputError: as BertModel; in eager calls also for positions outside the sequence.
         """
-        inputs = checked_encoder_inputs(self.config, *(features[name] for name in ENCODER_INPUTS))
-        checked = dict(zip(ENCODER_INPUTS, inputs, strict=True))
-        checked[MASKED_LM_POSITIONS] = checked_ids(
-            MASKED_LM_POSITIONS, features[MASKED_LM_POSITIONS], inputs[0].shape[-1], "sequence length"
-        )
-        return super().__call__(checked, training=training, dropout_seed=dropout_seed)
-
-    def call(self, features, training=False, dropout_seed=None):
-        """The computation behind `__call__`."""
-        encoded = self.bert(
-            *(features[name] for name in ENCODER_INPUTS), training=training, dropout_seed=dropout_seed
-        )
-        logits = self.cls(encoded, features[MASKED_LM_POSITIONS], self.bert.embedding_table)
+        encoded = self.encoded(features, training, dropout_seed)
+        logits = self.cls(encoded, features.get(MASKED_LM_POSITIONS), self.bert.embedding_table)
         return PretrainingOutput(*logits, encoded)

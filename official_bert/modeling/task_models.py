@@ -10,8 +10,9 @@ from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS
-from official_bert.modeling.bert import BertModel
+from official_bert.modeling.configured import PACKAGE
 from official_bert.modeling.dropout import draw_seed, dropout
+from official_bert.modeling.headed import HeadedModel
 from official_bert.modeling.heads import LinearHead
 from official_bert.modeling.layers import create_initializer
 
@@ -20,13 +21,12 @@ HEAD_INITIALIZER_RANGE = 0.02
 _HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
 
 
-class _LinearModel(keras.Model):
+class _LinearModel(HeadedModel):
     """The encoder with a linear head whose variables have no scope, as in the original's classifier."""
 
     def __init__(self, config: BertConfig, num_outputs: int, use_one_hot_embeddings: bool, name: str):
-        super().__init__(name=name)
-        self.bert = BertModel(config, use_one_hot_embeddings)
-        self.config, self.num_outputs = self.bert.config, num_outputs
+        super().__init__(config, use_one_hot_embeddings, name)
+        self.num_outputs = num_outputs
         self.build()
 
     def build(self, input_shape=None):
@@ -35,17 +35,21 @@ class _LinearModel(keras.Model):
         self.output_weights = self.add_weight(shape, initializer=initializer, name="output_weights")
         self.output_bias = self.add_weight((self.num_outputs,), initializer="zeros", name="output_bias")
 
+    def get_config(self):
+        return super().get_config() | {"num_outputs": self.num_outputs}
+
     def _logits(self, features, training, dropout_seed, output: str):
         """Returns logits, float[..., K], for the encoder's output of this name in BertOutput."""
         seed = (draw_seed() if dropout_seed is None else dropout_seed) if training else None
         # Training computes the last layer for all tokens, because a shorter layer would draw other dropout masks from
         # the same seed.
         first_token_only = output == "pooled_output" and not training
-        vectors = getattr(_encoded(self.bert, features, training, seed, first_token_only), output)
+        vectors = getattr(self.encoded(features, training, seed, first_token_only), output)
         vectors = dropout(vectors, CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
         return ops.matmul(vectors, ops.transpose(self.output_weights)) + self.output_bias
 
 
+@keras.saving.register_keras_serializable(package=PACKAGE)
 class BertClassifier(_LinearModel):
     """A classifier or, with K = 1, a regression model of a text or a pair. Devlin et al. (2019), section 4.1.
 
@@ -69,12 +73,13 @@ class BertClassifier(_LinearModel):
         """
         super().__init__(config, num_outputs, use_one_hot_embeddings, name)
 
-    def call(self, features, training=False, dropout_seed=None):
+    def call(self, features, training=None, dropout_seed=None):
         """Computes the logits of a batch.
 
         Args:
-            features: a dict with `input_ids`, `input_mask` and `segment_ids`, each int32[B, S].
-            training: whether dropout is applied.
+            features: a dict with `input_ids`, `input_mask` and `segment_ids`, each int32[B, S]; the last two may be
+                absent, as in BertModel, and others are not read.
+            training: whether dropout is applied; None follows the calling context.
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
 
         Returns:
@@ -83,6 +88,7 @@ class BertClassifier(_LinearModel):
         return self._logits(features, training, dropout_seed, "pooled_output")
 
 
+@keras.saving.register_keras_serializable(package=PACKAGE)
 class BertChoice(BertClassifier):
     """A multiple-choice model: one score for each of N texts or pairs. Devlin et al. (2019), section 4.4."""
 
@@ -90,17 +96,24 @@ class BertChoice(BertClassifier):
         """Builds the model and draws its weights; the arguments are those of BertModel."""
         super().__init__(config, 1, use_one_hot_embeddings, name)
 
-    def call(self, features, training=False, dropout_seed=None):
+    def get_config(self):
+        arguments = super().get_config()
+        del arguments["num_outputs"]  # always 1
+        return arguments
+
+    def call(self, features, training=None, dropout_seed=None):
         """Computes the logits of a batch; the arguments are BertClassifier's, with features int32[B, N, S].
 
         Returns:
             float[B, N].
         """
         shape = ops.shape(features["input_ids"])
-        flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in ENCODER_INPUTS}
+        given = [name for name in ENCODER_INPUTS if name in features]
+        flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in given}
         return ops.reshape(super().call(flat, training, dropout_seed), shape[:2])
 
 
+@keras.saving.register_keras_serializable(package=PACKAGE)
 class BertTagger(_LinearModel):
     """A tagger: K logits for every token. Devlin et al. (2019), section 5.3."""
 
@@ -114,7 +127,7 @@ class BertTagger(_LinearModel):
         """Builds the model and draws its weights; the arguments are those of BertClassifier."""
         super().__init__(config, num_outputs, use_one_hot_embeddings, name)
 
-    def call(self, features, training=False, dropout_seed=None):
+    def call(self, features, training=None, dropout_seed=None):
         """Computes the logits of a batch; the arguments are those of BertClassifier.
 
         Returns:
@@ -138,34 +151,28 @@ class _SpanScope(keras.layers.Layer):
         return self.squad(x)
 
 
-class BertSpans(keras.Model):
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class BertSpans(HeadedModel):
     """A model of answer spans: a start and an end logit for every token. Devlin et al. (2019), section 4.2."""
 
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "spans"):
         """Builds the model and draws its weights; the arguments are those of BertModel."""
-        super().__init__(name=name)
-        self.bert = BertModel(config, use_one_hot_embeddings)
-        self.config = self.bert.config
+        super().__init__(config, use_one_hot_embeddings, name)
         self.build()
 
     def build(self, input_shape=None):
         self.cls = _SpanScope(_with_head_range(self.config))
         self.cls.build()
 
-    def call(self, features, training=False, dropout_seed=None):
+    def call(self, features, training=None, dropout_seed=None):
         """Computes the logits of a batch; the arguments are those of BertClassifier.
 
         Returns:
             The start logits and the end logits, float[B, S] each; padding is not masked out.
         """
-        encoded = _encoded(self.bert, features, training, dropout_seed)
+        encoded = self.encoded(features, training, dropout_seed)
         logits = self.cls(encoded.sequence_output)  # [B, S, 2]
         return logits[..., 0], logits[..., 1]
-
-
-def _encoded(bert, features, training, dropout_seed, first_token_only=False):
-    inputs = (features[name] for name in ENCODER_INPUTS)
-    return bert(*inputs, training=training, dropout_seed=dropout_seed, first_token_only=first_token_only)
 
 
 def _with_head_range(config: BertConfig) -> BertConfig:

@@ -2,12 +2,15 @@
 
 from official_bert.optimization.adam_weight_decay import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer
 from official_bert.optimization.gradients import clip_by_global_norm, dense_gradients
+from official_bert.optimization.keras_optimizer import KerasAdamWeightDecay, keras_optimizer
 from official_bert.optimization.schedule import WarmupLinearDecay
 
 __all__ = [
     "EXCLUDED_FROM_DECAY",
     "AdamWeightDecayOptimizer",
+    "KerasAdamWeightDecay",
     "WarmupLinearDecay",
     "clip_by_global_norm",
     "dense_gradients",
+    "keras_optimizer",
 ]

@@ -98,30 +98,35 @@ class AdamWeightDecayOptimizer(tf.Module):
     def _update(self, name, weight, gradient, rate):
         slots = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
         decay = tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
-        # `_updated` takes values, because a mirrored variable as argument would be the first replica's on all replicas.
+        # `_compiled_update` takes values: a mirrored variable as argument would be the first replica's on all replicas.
         values = [tf.convert_to_tensor(variable) for variable in (weight, *slots)]
-        for variable, updated in zip(
+        for variable, value in zip(
             (weight, *slots),
-            _updated(*values, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon),
+            _compiled_update(*values, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon),
             strict=True,
         ):
-            variable.assign(updated)
+            variable.assign(value)
 
     def decays(self, name: str) -> bool:
         """Tells whether weight decay applies to the variable with this name."""
-        if not self.weight_decay_rate:
-            return False
-        return not any(re.search(pattern, name) for pattern in self.exclude_from_weight_decay)
+        return bool(self.weight_decay_rate) and is_decayed(name, self.exclude_from_weight_decay)
 
 
-# XLA makes one pass over memory out of a dozen. It compiles once for each shape, whatever the number of optimizers.
-@tf.function(jit_compile=True, autograph=False)
-def _updated(weight, first, second, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float):
-    """Returns the weight and its slots after the update: float32 of one shape, as they and the gradient are.
+def is_decayed(name: str, excluded: Iterable[str]) -> bool:
+    """Tells whether the name of a variable contains no match of the regular expressions of an exclusion."""
+    return not any(re.search(pattern, name) for pattern in excluded)
 
-    rate and decay: float32[].
+
+def updated(weight, first, second, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float):
+    """Returns the weight and its slots after the update: floats of one shape, as they and the gradient are.
+
+    rate and decay: float[].
     """
     m = beta_1 * first + (1.0 - beta_1) * gradient
     v = beta_2 * second + (1.0 - beta_2) * tf.square(gradient)
     step = m / (tf.sqrt(v) + epsilon) + decay * weight
     return weight - rate * step, m, v
+
+
+# XLA makes one pass over memory out of a dozen. It compiles once for each shape, whatever the number of optimizers.
+_compiled_update = tf.function(updated, jit_compile=True, autograph=False)

@@ -51,4 +51,9 @@ class PretrainingOptions(TrainingOptions):
     num_warmup_steps: int = option(
         10000, check=NOT_NEGATIVE, help="The number of updates during which the learning rate warms up."
     )
-    max_eval_steps: int = option(100, check=POSITIVE, help="The number of batches of an evaluation.")
+    max_eval_steps: int = option(
+        100,
+        check=NOT_NEGATIVE,
+        help="The number of batches of an evaluation, which starts the files anew at their end. 0 evaluates every "
+        "record once.",
+    )

@@ -110,12 +110,20 @@ class Pretraining:
         logging.info("***** Running evaluation *****")
         logging.info("  Batch size = %d", batch_size)
         log_input_files(eval_files)
-        dataset = pretraining_input.evaluation_dataset(eval_files, self.features, batch_size, self.limits)
+        dataset = pretraining_input.evaluation_dataset(
+            eval_files, self.features, batch_size, self.limits, repeat=options.max_eval_steps > 0
+        )
         objective = PretrainingObjective(self.job.model, batch_size)
         with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits):
-            batches = _per_replica(strategy, dataset)
-            sums = loop.evaluate(strategy, objective, batches, options.max_eval_steps)
-        results = objective.metrics(sums, options.max_eval_steps)
+            if options.max_eval_steps:
+                batches = _per_replica(strategy, dataset)
+                sums = loop.evaluate(strategy, objective, batches, options.max_eval_steps)
+                results = objective.metrics(sums, options.max_eval_steps)
+            else:
+                num_records = pretraining_input.count_records(eval_files)
+                logging.info("  Num examples = %d", num_records)
+                sums = _sums_of_all(strategy, objective, dataset, num_records)
+                results = objective.metrics_of_all(sums, num_records)
         # The original's file has no perplexity, and programs read its lines.
         reporting.write_eval_results(
             options.output_dir, results, self.job.global_step, further=perplexity(results)
@@ -125,6 +133,20 @@ class Pretraining:
 def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
     """Returns the perplexity of the masked words, the exponential of their mean loss."""
     return {"masked_lm_perplexity": float(np.exp(metrics["masked_lm_loss"]))}
+
+
+def _sums_of_all(strategy, objective: PretrainingObjective, dataset, num_records: int) -> loop.Sums:
+    """Sums the objective's values over every record once.
+
+    The replicas share the full batches. A smaller last one may not divide among them, so one device has it.
+    """
+    num_full, num_left = divmod(num_records, objective.batch_size)
+    batches = iter(dataset)
+    sums = loop.evaluate(strategy, objective, _per_replica(strategy, batches), num_full)
+    if num_left:
+        of_rest = loop.evaluate(tf.distribute.get_strategy(), objective, batches, 1)
+        sums = {name: sums.get(name, 0.0) + value for name, value in of_rest.items()}
+    return sums
 
 
 def _per_replica(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset):

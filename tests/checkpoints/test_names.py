@@ -57,6 +57,9 @@ def test_other_spellings_of_hugging_face(huggingface, tf1):
         ("pretrainer/cls/predictions/output_bias", "cls/predictions/output_bias"),
         ("classifier/output_weights", "output_weights"),
         ("mine/dense/kernel", "mine/dense/kernel"),
+        ("outer/mine/bert/pooler/dense/bias", "bert/pooler/dense/bias"),
+        ("outer/spans/cls/squad/output_bias", "cls/squad/output_bias"),
+        ("outer/mine/output_weights", "outer/mine/output_weights"),
     ],
 )
 def test_a_path_is_looked_up_with_and_without_its_model(path, tf1):

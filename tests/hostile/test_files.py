@@ -170,7 +170,7 @@ ROWS = [
         "conversion into the folder of the input",
         "convert_checkpoint.py",
         lambda at: conversion(at, ".", output_format="huggingface"),
-        leaves=("config.json", "model.safetensors"),
+        leaves=("config.json", "model.safetensors", "tokenizer_config.json"),
     ),
     # Names in the folder of documents.
     *(

@@ -1,0 +1,40 @@
+"""The encoder inside a model with a head: the base of the pre-training model and of the fine-tuning models.
+
+In: a dict of features. Out, in subclasses: what the head computes from the encoder's output.
+"""
+
+from official_bert.config import BertConfig
+from official_bert.features import ENCODER_INPUTS
+from official_bert.modeling.bert import BertModel
+from official_bert.modeling.configured import ConfiguredModel, in_context
+from official_bert.modeling.inputs import checked_features
+
+
+class HeadedModel(ConfiguredModel):
+    """A model whose encoder is `bert`; a subclass builds the head and computes `call`."""
+
+    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool, name: str):
+        super().__init__(name=name)
+        self.bert = BertModel(config, use_one_hot_embeddings)
+        self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
+
+    def __call__(self, features, training=None, dropout_seed=None):
+        """Checks the features and computes what `call` describes.
+
+        Lists, arrays and tensors of other integers do as well.
+
+        Raises:
+            InputError: as BertModel, or the features are no dict with `input_ids`.
+        """
+        return super().__call__(self.checked(features), dropout_seed=dropout_seed, **in_context(training))
+
+    def checked(self, features) -> dict:
+        """Returns the features that are not None, checked as far as their values are known."""
+        return checked_features(self.config, features)
+
+    def encoded(self, features, training, dropout_seed, first_token_only=False):
+        """Returns the BertOutput of a batch of checked features."""
+        inputs = (features.get(name) for name in ENCODER_INPUTS)
+        return self.bert(
+            *inputs, training=training, dropout_seed=dropout_seed, first_token_only=first_token_only
+        )

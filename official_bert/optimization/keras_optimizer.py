@@ -1,0 +1,131 @@
+"""The optimizer of the original as a Keras optimizer, for `model.compile` and `fit`.
+
+In: the peak learning rate and the length of the training. Out: a keras.optimizers.Optimizer with the numbers of
+AdamWeightDecayOptimizer and of the gradient clipping before it, which is saved with the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from official_bert.checkpoints import names
+from official_bert.optimization.adam_weight_decay import EXCLUDED_FROM_DECAY, is_decayed, updated
+from official_bert.optimization.gradients import CLIP_NORM, dense_gradients
+from official_bert.optimization.schedule import WarmupLinearDecay
+
+_register = keras.saving.register_keras_serializable(package="official_bert")
+
+
+def keras_optimizer(
+    learning_rate: float,
+    num_train_steps: int | None = None,
+    num_warmup_steps: int = 0,
+    weight_decay_rate: float = 0.01,
+) -> KerasAdamWeightDecay:
+    """Returns the optimizer that the scripts train with, for `model.compile(optimizer=...)`.
+
+    Args:
+        learning_rate: the rate that the warm-up leads to.
+        num_train_steps: the number of updates, after which the rate is 0; None for a constant rate without warm-up.
+        num_warmup_steps: the number of updates of the warm-up.
+        weight_decay_rate: the share of a variable that an update with learning rate 1 removes.
+    """
+    rate = learning_rate
+    if num_train_steps is not None:
+        rate = KerasWarmupLinearDecay(learning_rate, num_train_steps, num_warmup_steps)
+    return KerasAdamWeightDecay(rate, weight_decay_rate=weight_decay_rate)
+
+
+@_register
+class KerasWarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """WarmupLinearDecay as a Keras schedule; `step` is the number of updates already made."""
+
+    def __init__(self, peak: float, num_train_steps: int, num_warmup_steps: int = 0):
+        """Makes a schedule; the arguments are those of WarmupLinearDecay."""
+        super().__init__()
+        self._schedule = WarmupLinearDecay(peak, num_train_steps, num_warmup_steps)
+
+    def __call__(self, step):
+        return self._schedule(tf.convert_to_tensor(step))
+
+    def get_config(self) -> dict:
+        return dataclasses.asdict(self._schedule)
+
+
+@_register
+class KerasAdamWeightDecay(keras.optimizers.Optimizer):
+    """Adam without bias correction, and weight decay that is multiplied by the rate, on clipped gradients.
+
+    The formula is that of AdamWeightDecayOptimizer. Gradients of embedding look-ups are made dense first: the norm of
+    their rows is not the norm of the gradient. The variables' names decide about decay; those of models of this project
+    are the names of the original, wherever in another model they are.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-3,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        exclude_from_weight_decay: Iterable[str] = EXCLUDED_FROM_DECAY,
+        global_clipnorm: float | None = CLIP_NORM,
+        name: str = "adam_weight_decay",
+        **arguments,
+    ):
+        """Makes an optimizer without variables; Keras builds it.
+
+        Args:
+            learning_rate: a number or a Keras schedule.
+            weight_decay_rate: the share of a variable that an update with learning rate 1 removes.
+            beta_1: the decay rate of the first moment.
+            beta_2: the decay rate of the second moment.
+            epsilon: a constant that is added outside the square root.
+            exclude_from_weight_decay: regular expressions; variables whose names contain a match are not decayed.
+            global_clipnorm: the largest norm of all gradients that is not scaled; None for no clipping.
+            name: the name of the optimizer.
+            **arguments: further arguments of keras.optimizers.Optimizer.
+        """
+        super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **arguments)
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.excluded_from_decay = tuple(exclude_from_weight_decay)
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        decayed = (is_decayed(names.from_path(one.path), self.excluded_from_decay) for one in variables)
+        self._decays = [self.weight_decay_rate if is_one else 0.0 for is_one in decayed]
+        self._first, self._second = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
+
+    def apply(self, grads, trainable_variables=None):
+        super().apply(dense_gradients(list(grads)), trainable_variables)
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one variable and its slots; the variable may be TensorFlow's, which has no path."""
+        index = self._get_variable_index(variable)
+        variables = variable, self._first[index], self._second[index]
+        gradient, rate = ops.cast(gradient, variable.dtype), ops.cast(learning_rate, variable.dtype)
+        values = map(ops.convert_to_tensor, variables)
+        results = updated(
+            *values, gradient, rate, self._decays[index], self.beta_1, self.beta_2, self.epsilon
+        )
+        for changed, value in zip(variables, results, strict=True):
+            self.assign(changed, value)
+
+    def get_config(self) -> dict:
+        config = super().get_config()
+        del config["weight_decay"]  # of Keras, which decays nothing here
+        return config | {
+            "weight_decay_rate": self.weight_decay_rate,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "exclude_from_weight_decay": list(self.excluded_from_decay),
+        }

@@ -1,0 +1,113 @@
+"""The Keras optimizer makes the updates of the project's own step, in `fit` and beside it, and is saved whole."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert import AdamWeightDecayOptimizer, BertClassifier, BertConfig, keras_optimizer
+from official_bert.checkpoints import named_variables
+from official_bert.modeling import task_models
+from official_bert.optimization import EXCLUDED_FROM_DECAY, KerasAdamWeightDecay, WarmupLinearDecay
+from official_bert.tasks.base import TaskObjective
+from official_bert.tasks.classification.glue import MnliProcessor
+from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.training.loop import compiled_steps
+from official_bert.training.step import TrainingStep
+from tests import toy
+
+UPDATES, BATCH, LENGTH = 10, 4, 9
+CONFIG = BertConfig.from_dict(
+    toy.BERT_CONFIG | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+)
+
+
+def batches() -> dict[str, np.ndarray]:
+    """Features of all updates, [updates, batch, ...]; ids repeat within a batch."""
+    draws = np.random.default_rng(2)
+    shape = (UPDATES, BATCH, LENGTH)
+    lengths = draws.integers(4, LENGTH + 1, (UPDATES, BATCH, 1))
+    return {
+        "input_ids": draws.integers(0, 12, shape).astype(np.int32),
+        "input_mask": (np.arange(LENGTH) < lengths).astype(np.int32),
+        "segment_ids": draws.integers(0, 2, shape).astype(np.int32),
+        "label_ids": draws.integers(0, 3, shape[:2]).astype(np.int32),
+        "is_real_example": np.ones(shape[:2], np.int32),
+    }
+
+
+def trained_by_the_step(model, features) -> dict[str, np.ndarray]:
+    """Trains as the scripts do; returns the weights and the slots by name."""
+    weights = {name: variable.value for name, variable in named_variables(model).items()}
+    optimizer = AdamWeightDecayOptimizer(
+        WarmupLinearDecay(0.002, 12, 3), weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
+    )
+    optimizer.build(weights.items())
+    objective = TaskObjective(ClassificationTask(MnliProcessor()), model)
+    step = TrainingStep(objective, list(weights.values()), optimizer, run_seed=1)
+    run = compiled_steps(tf.distribute.get_strategy(), step)
+    for update in range(UPDATES):
+        run({name: tf.constant(values[update][None]) for name, values in features.items()}, 1)
+    return {name: variable.numpy() for name, variable in (weights | optimizer.slots).items()}
+
+
+def test_ten_updates_are_those_of_the_step(monkeypatch):
+    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
+    features = batches()
+    ours, theirs = (
+        BertClassifier(CONFIG, 3),
+        BertClassifier(CONFIG, 3, name="bias"),
+    )  # no name of a model counts
+    theirs.set_weights(ours.get_weights())
+    initial = {name: variable.numpy() for name, variable in named_variables(ours).items()}
+    expected = trained_by_the_step(ours, features)
+
+    optimizer = keras_optimizer(0.002, num_train_steps=12, num_warmup_steps=3)
+    theirs.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    inputs = {name: features[name].reshape(-1, LENGTH) for name in ("input_ids", "input_mask", "segment_ids")}
+    theirs.fit(inputs, features["label_ids"].reshape(-1), batch_size=BATCH, shuffle=False, verbose=0)
+
+    assert int(optimizer.iterations) == UPDATES
+    for name, variable in named_variables(theirs).items():
+        np.testing.assert_allclose(variable.numpy(), expected[name], rtol=0, atol=1e-6, err_msg=name)
+    assert max(np.abs(expected[name] - initial[name]).max() for name in initial) > 0.01, (
+        "the weights have moved"
+    )
+    slots = {slot.path: slot.numpy() for slot in optimizer.variables}
+    for index, variable in enumerate(theirs.trainable_variables):
+        name = {id(value): name for name, value in named_variables(theirs).items()}[id(variable)]
+        for slot, value in (("adam_m", optimizer._first[index]), ("adam_v", optimizer._second[index])):
+            np.testing.assert_allclose(value.numpy(), expected[f"{name}/{slot}"], rtol=1e-3, atol=2e-7)
+    assert len(slots) == 2 + 2 * len(theirs.trainable_variables) - 1
+
+
+def test_rows_of_a_look_up_are_summed_before_clipping():
+    """Gradient [3, 4] twice for one row is [6, 8], of norm 10; as rows its norm would be 7.07."""
+    table = keras.Variable(np.zeros((2, 2), np.float32), name="table")
+    optimizer = KerasAdamWeightDecay(0.0)
+    rows = tf.IndexedSlices(tf.constant([[3.0, 4.0], [3.0, 4.0]]), tf.constant([1, 1]), tf.constant([2, 2]))
+    optimizer.apply([rows], [table])
+    np.testing.assert_allclose(optimizer._first[0].numpy(), [[0, 0], [0.06, 0.08]], rtol=1e-6)
+
+
+def test_the_rate_is_that_of_the_updates_made():
+    variable = keras.Variable(np.float32([1.0]), name="kernel")
+    optimizer = keras_optimizer(0.1, 10, 2, weight_decay_rate=0.5)
+    rates, values = [], []
+    for _ in range(3):
+        rates.append(float(optimizer.learning_rate))
+        optimizer.apply([tf.constant([0.0])], [variable])
+        values.append(float(variable.numpy()[0]))
+    np.testing.assert_allclose(rates, [0.0, 0.05, 0.08], rtol=1e-6)
+    np.testing.assert_allclose(values, [1.0, 0.975, 0.975 * 0.96], rtol=1e-6)  # w (1 - rate * 0.5)
+
+
+@pytest.mark.parametrize("rate", [{}, {"num_train_steps": 9, "num_warmup_steps": 4}])
+def test_the_configuration_makes_it_again(rate):
+    optimizer = keras_optimizer(0.25, weight_decay_rate=0.125, **rate)
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(again) is KerasAdamWeightDecay
+    assert again.get_config() == optimizer.get_config()
+    assert (again.weight_decay_rate, again.global_clipnorm) == (0.125, 1.0)
+    again.build([])
+    assert float(again.learning_rate) == (0.0 if rate else 0.25)
