@@ -95,7 +95,7 @@ def test_the_originals_readme_commands(base, tmp_path):
         assert sorted(scalars(output / "eval", tag)) == [20]
         assert scalars(output, tag) == pytest.approx({row["step"]: row[tag] for row in rows})
     assert "perplexity" not in next(line for line in finished.stderr.splitlines() if "step 10/20" in line)
-    assert "26 trainable variables with" in finished.stderr
+    assert "30 trainable variables with" in finished.stderr
     assert "all from the checkpoint" in finished.stderr
     assert "*INIT_FROM_CKPT*" not in finished.stderr  # with --verbosity=1
     assert "***** Eval results *****" in finished.stderr
