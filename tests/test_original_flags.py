@@ -237,7 +237,7 @@ def test_the_help_shows_the_types_and_defaults(script):
 @EVERY_SCRIPT
 def test_the_required_flags_are_the_originals(script):
     stderr = run_script(script, status=1).stderr
-    missing = re.findall(r"Flag --(\w+) must have a value", stderr)
+    missing = re.findall(r"--(\w+): must be given", stderr)
     assert sorted(missing) == sorted(
         name for name, (_, default) in ours(script).items() if default == REQUIRED
     )
