@@ -109,8 +109,9 @@ class TextClient:
         fewest, most = self.num_required, len(self.columns)
         if not fewest <= len(texts) <= most:
             wanted = str(most) if fewest == most else f"{fewest} or {most}"
+            noun = "text" if most == 1 else "texts"
             raise InputError(
-                f"the model takes {wanted} texts ({', '.join(self.columns)}), {len(texts)} given"
+                f"the model takes {wanted} {noun} ({', '.join(self.columns)}), {len(texts)} given"
             )
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
