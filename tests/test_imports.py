@@ -25,7 +25,7 @@ LINES = (
     {"checkpoints"},
     {"data", "metrics"},
     {"features", "config", "tokenization"},
-    {"reading", "writing"},
+    {"reading", "writing", "pairs"},
     {"options", "files", "errors", "__version__"},
     {"waiting"},
 )
@@ -45,6 +45,7 @@ LIGHT_ROOMS = (
     "flags",
     "metrics",
     "options",
+    "pairs",
     "reading",
     "tasks",
     "tokenization",
