@@ -10,15 +10,13 @@ import os
 from absl import logging
 
 from official_bert import files, reading, writing
-from official_bert.checkpoints import BEST_FOLDER, huggingface, names, open_checkpoint, soundness, tf1
+from official_bert.checkpoints import BEST_FOLDER, huggingface, names, open_checkpoint, released, soundness
 from official_bert.checkpoints.loading import Checkpoint
+from official_bert.checkpoints.released import CONFIG_NAME, TF1_NAME, VOCAB_NAME
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.options.conversion import MODEL_CLASSES, ConversionOptions
 
-TF1_NAME = "bert_model.ckpt"
-CONFIG_NAME = "bert_config.json"
-VOCAB_NAME = "vocab.txt"
 RECORD_NAME = "runs.jsonl"
 _CLASSES = {
     "run_classifier": huggingface.SEQUENCE_CLASSIFICATION,
@@ -50,7 +48,7 @@ def run(options: ConversionOptions):
         if options.output_format == "huggingface":
             huggingface.write(folder, tensors, config, linear_class)
         else:
-            _write_tf1(folder, tensors, config)
+            released.write(folder, tensors, config)
     logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
 
 
@@ -71,17 +69,6 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint):
 
 def _files_in(folder: str) -> list[str]:
     return files.matching(os.path.join(folder, "*.safetensors"))
-
-
-def _write_tf1(folder: str, tensors: dict, config: BertConfig):
-    if config.hidden_act == "gelu_erf":
-        logging.warning(
-            "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "
-            "--hidden_act=gelu writes that into the config instead"
-        )
-    with writing.replacing(os.path.join(folder, CONFIG_NAME)) as file:
-        file.write(config.to_json_string())
-    tf1.write(os.path.join(folder, TF1_NAME), tensors)
 
 
 def _config_file(options: ConversionOptions, checkpoint: Checkpoint) -> str:
