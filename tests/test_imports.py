@@ -28,7 +28,7 @@ LINES = (
     {"model_folder"},
     {"data", "metrics"},
     {"features", "config", "tokenization", "tokenizer_config"},
-    {"reading", "writing"},
+    {"reading", "writing", "pairs"},
     {"options", "files", "errors", "__version__"},
     {"progress", "waiting"},
 )
@@ -52,6 +52,7 @@ LIGHT_ROOMS = (
     "model_files",
     "model_folder",
     "options",
+    "pairs",
     "progress",
     "reading",
     "tasks",

@@ -27,6 +27,11 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions):
         help="The encoder layers whose output is written, in this order, separated by commas: 0 is the first layer, "
         "-1 the last.",
     )
+    attentions: bool = option(
+        False,
+        help="Write the attention probabilities of the layers in --layers, too: for each head a row for each token, "
+        "with the probabilities with which it attends to all tokens.",
+    )
     max_seq_length: int | None = option(
         otherwise=128,
         check=MIN_SEQ_LENGTH,
