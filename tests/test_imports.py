@@ -74,6 +74,7 @@ MAX_LINES = 600
 
 # Test files at the top of tests/ that are of no file in particular.
 OF_THE_WHOLE_REPOSITORY = (
+    "test_first_hour.py",
     "test_golden.py",
     "test_imports.py",
     "test_makefile.py",
