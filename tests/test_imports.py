@@ -283,7 +283,7 @@ def has_subject(test_file: pathlib.PurePath, root: pathlib.Path) -> bool:
     Args:
         test_file: below tests/, such as "data/test_tables.py", whose subject is official_bert/data/tables.py. Other
             subjects are folders (official_bert/data/corpus, of test_corpus.py in it or above it), scripts in the folder
-            of the same name (examples/quickstart.py), and pages of docs/.
+            of the same name (examples/quickstart.py, or a notebook), and pages of docs/.
         root: of the repository.
     """
     folder, name = test_file.parent, test_file.stem.removeprefix("test_")
@@ -292,6 +292,7 @@ def has_subject(test_file: pathlib.PurePath, root: pathlib.Path) -> bool:
         package / f"{name}.py",
         package / name,
         root / folder / f"{name}.py",
+        root / folder / f"{name}.ipynb",
         root / "docs" / f"{name}.md",
     ]
     return any(place.exists() for place in places) or (package.is_dir() and folder.name == name)

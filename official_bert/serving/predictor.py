@@ -48,6 +48,7 @@ class Predictor:
 
         predictor = Predictor("exports/mrpc")
         predictor("The cat sat.", "A cat was sitting.")  # {"label": "1", "probabilities": {"0": ..., "1": ...}}
+        predictor.classify("The cat sat.", "A cat was sitting.")  # {"label": "1", "score": ...}
 
     Attributes:
         columns: names of the texts of a request, in order: `text_a` and `text_b`; `question` and `context`;
@@ -80,14 +81,67 @@ class Predictor:
         model = open_model(model_dir)
         served = _ServedModel(model, batch_size)
         _check_settings(given, model)
-        self.path, self._batch_size = model.path, batch_size
+        self.path, self._batch_size, self._task_name = model.path, batch_size, model.record.task_name
         task_class = registry.task_class(model.record.family)
         self._client = task_class.client(served, model.record.settings | {"labels": model.labels} | given)
         self.columns, self.num_required = self._client.columns, self._client.num_required
 
-    def __call__(self, *texts: str) -> dict:
-        """Answers one request: a text, or the texts of `columns`."""
-        return next(self.answers([texts]))
+    def __call__(self, *texts: str | tuple[str, ...] | list) -> dict | list[dict]:
+        """Answers one request or several.
+
+            predictor("a text")    predictor("a text", "another")    predictor(("a text", "another"))     -> an answer
+            predictor(["a text", "another"])    predictor([("a text", "another"), ("a third", "a fourth")])   -> a list
+
+        Args:
+            *texts: the texts of `columns`, or their tuple, or a list of requests.
+
+        Raises:
+            InputError: the model cannot answer a request, or it is no text.
+        """
+        requests, is_one = _as_requests(texts)
+        answers = list(self.answers(requests))
+        return answers[0] if is_one else answers
+
+    def classify(self, *texts: str | tuple[str, ...] | list) -> Any:
+        """Returns `label` and `score` for a text or a pair; a list of these for several labels; for a list, a list."""
+        return self._in_brief("classify", texts)
+
+    def fill_mask(self, *texts: str | tuple[str, ...] | list, top_k: int = 5) -> Any:
+        """Returns the most probable words for the [MASK] of a text, best first, or for each of several.
+
+        Each is a dict with `score`, `token` and `sequence`. For a list of texts the result is a list.
+
+        Args:
+            *texts: a text with [MASK], or a pair, or a list.
+            top_k: the number of words, at most those of the model's answer.
+        """
+
+        def best(found):
+            return [best(one) for one in found] if found and isinstance(found[0], list) else found[:top_k]
+
+        _, is_one = _as_requests(texts)
+        found = self._in_brief("fill_mask", texts)
+        return best(found) if is_one else [best(one) for one in found]
+
+    def answer(self, question: str, context: str) -> dict:
+        """Returns `answer`, `start`, `end` and `score` for a question about a context."""
+        return self._in_brief("answer", (question, context))
+
+    def tag(self, *texts: str | list[str]) -> Any:
+        """Returns the entities of a text, each with `entity_group`, `word`, `start` and `end`; for a list, a list."""
+        return self._in_brief("tag", texts)
+
+    def _in_brief(self, method: str, texts: Sequence) -> Any:
+        own = getattr(self._client, "method", "")  # a client of the user's own may lack it
+        if own != method:
+            hint = f"call {own}" if own else "call the predictor itself"
+            raise InputError(f"{self.path}: {method} is not for a model of {self._task_name}; {hint}")
+        requests, is_one = _as_requests(texts)
+        found = [
+            self._client.in_brief(request, answer)
+            for request, answer in zip(requests, self.answers(requests), strict=True)
+        ]
+        return found[0] if is_one else found
 
     def answers(self, requests: Iterable[str | Texts]) -> Iterator[dict]:
         """Answers many requests in their order; it reads and answers a few batches at a time.
@@ -98,7 +152,7 @@ class Predictor:
         Raises:
             InputError: the model cannot answer a request, see `check`.
         """
-        requests = ((request,) if isinstance(request, str) else request for request in requests)
+        requests = map(_as_request, requests)
         while window := list(itertools.islice(requests, self._batch_size * WINDOW_BATCHES)):
             for texts in window:
                 self.check(texts)
@@ -111,6 +165,30 @@ class Predictor:
             InputError: the model cannot answer the request.
         """
         self._client.check(texts)
+
+
+def _as_requests(texts: Sequence) -> tuple[list[Texts], bool]:
+    """Returns the requests of a call, and whether it was one request that is no list."""
+    if len(texts) == 1 and isinstance(texts[0], list):
+        return list(map(_as_request, texts[0])), False
+    return [_as_request(texts[0] if len(texts) == 1 else texts)], True
+
+
+def _as_request(request: Any) -> Texts:
+    """Returns the texts of a request, which is a text or several.
+
+    Raises:
+        InputError: it is something else.
+    """
+    texts = [request] if isinstance(request, str) else request
+    is_sequence = isinstance(texts, (tuple, list))
+    wrong = [text for text in texts if not isinstance(text, str)] if is_sequence else [texts]
+    if wrong:
+        raise InputError(
+            f"a request must be a text (str) or a tuple of texts, got {type(wrong[0]).__name__}; pass several requests "
+            "as a list"
+        )
+    return tuple(texts)
 
 
 def _check_settings(given: Mapping[str, Any], model: LoadedModel | LiveModel):

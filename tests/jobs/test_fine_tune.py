@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -17,7 +18,10 @@ from official_bert.runners import run_classifier, run_squad
 from official_bert.tasks.classification.glue import ColaProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
-from tests import toy
+from official_bert.tokenizer_config import TokenizerConfig
+from tests import fine_tuning_runs, toy
+from tests.fine_tuning_runs import MAX_LENGTH
+from tests.shared import in_test_long
 from tests.tasks.squad.sample import QUESTIONS, write_squad
 
 
@@ -156,3 +160,38 @@ def test_a_task_that_is_only_exported_cannot_be_trained(options):
         InputError, match="--task_name=pretraining: is exported only and cannot be fine-tuned"
     ):
         fine_tune(options, "pretraining", "run_classifier")
+
+
+@pytest.mark.parametrize(
+    "family", ["classification", *in_test_long("multi-label", "choice", "tagging", "squad")]
+)
+def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, family):
+    """Both hold what evaluation and Predictor need, and give the numbers of the run that trained the model."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    options = fine_tuning_runs.prepared(data, family)
+    also = {} if family == "squad" else {"do_eval": True}
+    fine_tuning_runs.run(family, options, out, do_train=True, do_predict=True, eval_every_steps=2, **also)
+    wanted = fine_tuning_runs.figures(out)
+    for folder in (out, out / "best"):
+        assert (folder / "vocab.txt").read_text() == (data / "model" / "vocab.txt").read_text()
+        assert TokenizerConfig.read(str(folder)) == TokenizerConfig(True, None, 512)
+        assert json.loads((folder / "bert_config.json").read_text())["hidden_dropout_prob"] == 0.0
+        assert json.loads((folder / "task.json").read_text())["settings"]["max_seq_length"] == MAX_LENGTH
+    shutil.rmtree(data / "model")
+    bare = dataclasses.replace(
+        options, vocab_file=None, bert_config_file=None, init_checkpoint=None, max_seq_length=None
+    )
+    predictions = fine_tuning_runs.FAMILIES[family].predictions
+    content = (out / predictions).read_text()
+    fine_tuning_runs.run(family, bare, out, do_predict=True, **also)
+    assert fine_tuning_runs.figures(out) == pytest.approx(wanted, abs=1e-6)
+    assert (out / predictions).read_text() == content
+    for folder in (out, out / "best"):  # as the model of another run
+        fine_tuning_runs.run(
+            family,
+            dataclasses.replace(bare, model=str(folder)),
+            tmp_path / folder.name,
+            do_predict=True,
+            **also,
+        )
+        assert (tmp_path / folder.name / predictions).read_text() == content
