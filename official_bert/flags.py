@@ -142,7 +142,7 @@ def _answer_help(argv, options_class):
     """Prints the flags under their headings and ends the script with status 1, as absl does, if --help is given."""
     if not _HELP_FLAGS.intersection(argv[1:]):
         return
-    print(f"{sys.modules['__main__'].__doc__.strip()}\n")
+    print(f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]} --flag=value ...\n")
     fields = dataclasses.fields(options_class)
     for heading in ORDER:
         found = [field for field in fields if heading_of(options_class, field) == heading]

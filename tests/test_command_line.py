@@ -36,7 +36,7 @@ def test_without_a_command_it_lists_them(words):
 def test_help_of_a_command(name):
     text = official_bert(name, "--help", status=1).stdout  # absl's status, as of the scripts
     assert text.startswith(command_line.COMMANDS["run_ner"].summary)
-    assert f"\nofficial-bert {name}:\n" in text
+    assert f"\nusage: official-bert {name} --flag=value ...\n" in text
     assert "--[no]document_context:" in text
 
 

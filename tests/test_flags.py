@@ -306,7 +306,7 @@ def test_a_defect_keeps_its_traceback(script):
 
 def test_help_lists_the_flags_under_headings_and_leaves_with_1(script):
     assert run(script, "--help", status=1).stdout.startswith(
-        "A made-up script.\n\n"
+        f"A made-up script.\n\nusage: {script} --flag=value ...\n\n"
         "Needed:\n"
         "  --input_file: Files to read.\n"
         "    (required)\n"
