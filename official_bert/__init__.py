@@ -20,6 +20,7 @@ _PUBLIC = {
     "InputError": "official_bert.errors",
     "load_checkpoint": "official_bert.checkpoints",
     "Predictor": "official_bert.serving.predictor",
+    "SentenceEncoder": "official_bert.serving.sentence_encoder",
 }
 
 # Keras finds the classes in a .keras file only if their modules are loaded, and the file of a trained model needs both.
