@@ -15,9 +15,9 @@ import sys
 sys.path.insert(
     0, str(pathlib.Path(__file__).resolve().parent.parent)
 )  # finds official_bert without an installation
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-INCHES_PER_TOKEN, MARGIN_INCHES = 0.28, 1.2
+INCHES_PER_TOKEN, MARGIN_INCHES = 0.28, 1.6
 
 
 def main():
@@ -74,7 +74,8 @@ def draw(probabilities, tokens: list[str], output_file: str):
 
     side = MARGIN_INCHES + INCHES_PER_TOKEN * len(tokens)
     figure, axes = pyplot.subplots(figsize=(side, side), layout="constrained")
-    axes.imshow(probabilities, cmap="Blues", vmin=0.0)
+    image = axes.imshow(probabilities, cmap="Blues", vmin=0.0, vmax=1.0)
+    figure.colorbar(image, shrink=0.5, label="probability")
     axes.set_xticks(range(len(tokens)), tokens, rotation=90, family="monospace")
     axes.set_yticks(range(len(tokens)), tokens, family="monospace")
     axes.xaxis.tick_top()

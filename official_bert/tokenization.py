@@ -213,8 +213,8 @@ class FullTokenizer:
             InputError: an argument has another type, the texts and their pairs differ in number, there is no text, or
                 the vocabulary lacks [CLS], [SEP] or [UNK].
         """
-        firsts = _listed("texts", texts)
-        seconds = [None] * len(firsts) if pairs is None else _listed("pairs", pairs, may_be_none=True)
+        firsts = listed_texts("texts", texts)
+        seconds = [None] * len(firsts) if pairs is None else listed_texts("pairs", pairs, may_be_none=True)
         if pairs is not None and isinstance(texts, str | bytes) != isinstance(pairs, str | bytes):
             raise InputError(
                 "texts and pairs: one is a single text and the other is not; give both in one form"
@@ -292,7 +292,7 @@ class FullTokenizer:
         self._start_caches()
 
 
-def _listed(name: str, texts, may_be_none: bool = False) -> list:
+def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
     """Returns texts as a list; `name` is that of the argument.
 
     Raises:

@@ -28,6 +28,7 @@ from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS, encoder_features
 from official_bert.model_files import check_config_beside, read_model_files, resolved
 from official_bert.modeling import BertModel
+from official_bert.modeling.pooling import pooled
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
 from official_bert.progress import Progress
@@ -45,6 +46,10 @@ def run(options: ExtractionOptions):
         InputError: an option or a file cannot be used.
     """
     options = resolved(options)
+    if options.pooling and options.attentions:
+        raise InputError(
+            "--attentions: does not go with --pooling, which writes no tokens; leave one of them out"
+        )
     writing.keep_apart([options.output_file], _inputs(options))
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
@@ -127,7 +132,7 @@ def _encoder(
 
     Returns:
         A function from a batch of features, int32[B, S] each, to `vectors`, float32[B, S, layers, hidden], and with
-        --attentions to `attentions`, float32[B, layers, N, S, S].
+        --attentions to `attentions`, float32[B, layers, N, S, S]. With --pooling it is to `pooled`, float32[B, hidden].
     """
     with strategy.scope():
         model = BertModel(config, use_one_hot_embeddings=options.use_one_hot_embeddings)
@@ -141,6 +146,9 @@ def _encoder(
         inputs = (features[name] for name in ENCODER_INPUTS)
         outputs = model(*inputs, output_attentions=options.attentions)
         # TensorFlow prunes the layers above the last chosen one, and the pooler, from the graph.
+        if options.pooling:
+            vectors = outputs.all_encoder_layers[layers[0]]
+            return {"pooled": pooled(options.pooling, vectors, features["input_mask"])}
         chosen = {"vectors": tf.stack([outputs.all_encoder_layers[layer] for layer in layers], axis=2)}
         if options.attentions:
             probabilities = [outputs.all_attention_probabilities[layer] for layer in layers]
@@ -182,6 +190,10 @@ def _write(
     encoded: dict[str, np.ndarray],
 ):
     """Writes a line for each sentence; `encoded` is what the function of `_encoder` returns."""
+    if "pooled" in encoded:
+        for sentence, text in zip(sentences, json_vectors(encoded["pooled"]), strict=True):
+            file.write(f'{{"linex_index": {sentence.line_index}, "values": {text}}}\n')
+        return
     for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
         vectors = encoded["vectors"][row]
         texts = json_vectors(vectors[: len(tokens)].reshape(-1, vectors.shape[-1]))

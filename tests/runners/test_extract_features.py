@@ -175,6 +175,25 @@ def test_attentions_are_the_models(options):
             np.testing.assert_allclose(heads, expected[index][0], atol=1.1e-6)
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_vector_for_each_line(options, pooling):
+    extract_features.run(dataclasses.replace(options, layers="-2,-1"))
+    tokens = read_output(options.output_file)
+    extract_features.run(dataclasses.replace(options, layers="-2,-1", pooling=pooling))
+    written = read_output(options.output_file)
+    pool = {"mean": np.mean, "cls": lambda vectors, axis: vectors[0], "max": np.max}[pooling]
+    for line, (pooled, whole) in enumerate(zip(written, tokens, strict=True)):
+        assert list(pooled) == ["linex_index", "values"]
+        assert pooled["linex_index"] == whole["linex_index"] == line
+        vectors = np.array([feature["layers"][0]["values"] for feature in whole["features"]])
+        np.testing.assert_allclose(pooled["values"], pool(vectors, axis=0), atol=2e-6)
+
+
+def test_pooling_has_no_attentions(options):
+    with pytest.raises(InputError, match="--attentions: does not go with --pooling"):
+        extract_features.run(dataclasses.replace(options, pooling="mean", attentions=True))
+
+
 def test_the_output_does_not_depend_on_the_batch_size(options, tmp_path):
     written = []
     for batch_size in (1, 2, 5, 32):
