@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from official_bert.options.extraction import POOLINGS
 from official_bert.options.fields import LENGTH, LENGTH_OR_NONE, MIN_SEQ_LENGTH, option
 from official_bert.options.fine_tuning import EXPORT_TEXT
 from official_bert.options.model_files import CHECKPOINT_FORMS, ConfigOptions, TokenizerOptions
@@ -14,8 +15,8 @@ class ExportOptions(ConfigOptions, TokenizerOptions):
         None,
         help="The task that the checkpoint was trained on: a task of run_classifier.py (CoLA, SST-2, MRPC, STS-B, "
         "QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, tsv), squad, swag, codah or ner; pretraining for the vectors and the "
-        "masked words of a pre-trained model; or module:Class for a task of your own. "
-        "Without this flag the folder of the checkpoint says what it was trained on.",
+        "masked words of a pre-trained model; embedding for one vector of a text; or module:Class for a task of your "
+        "own. Without this flag the folder of the checkpoint says what it was trained on.",
     )
     export_dir: str = option(
         help="The folder that the model server watches. The export becomes a folder in it, named with the next "
@@ -38,6 +39,16 @@ class ExportOptions(ConfigOptions, TokenizerOptions):
     multi_label: bool | None = option(otherwise=False, help="With tsv, let an example have several labels.")
     regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score.")
     export_text: bool = option(False, help=EXPORT_TEXT)
+    pooling: str | None = option(
+        otherwise="mean",
+        choices=POOLINGS,
+        help="With embedding, how the vectors of the tokens become one: their mean, the vector of [CLS], or the "
+        "largest value of each coordinate.",
+    )
+    normalize: bool | None = option(
+        otherwise=True,
+        help="With embedding, divide a vector by its norm, so that a product of two is their cosine.",
+    )
     doc_stride: int | None = option(
         otherwise=128,
         check=LENGTH,

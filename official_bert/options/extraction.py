@@ -10,6 +10,8 @@ from official_bert.options.model_files import (
     TokenizerOptions,
 )
 
+POOLINGS = ("mean", "cls", "max")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExtractionOptions(ConfigOptions, TokenizerOptions):
@@ -29,7 +31,7 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions):
     )
     pooling: str | None = option(
         None,
-        choices=("mean", "cls", "max"),
+        choices=POOLINGS,
         help="Write one vector for each line, from the first layer in --layers: the mean of the tokens' vectors, the "
         "vector of [CLS], or the largest value of each coordinate. Without it, the vectors of all tokens are written.",
     )

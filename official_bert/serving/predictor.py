@@ -131,6 +131,10 @@ class Predictor:
         """Returns the entities of a text, each with `entity_group`, `word`, `start` and `end`; for a list, a list."""
         return self._in_brief("tag", texts)
 
+    def embed(self, *texts: str | list[str]) -> Any:
+        """Returns the vector of a text, a list of floats; for a list of texts a list of vectors."""
+        return self._in_brief("embed", texts)
+
     def _in_brief(self, method: str, texts: Sequence) -> Any:
         own = getattr(self._client, "method", "")  # a client of the user's own may lack it
         if own != method:

@@ -24,6 +24,7 @@ _FAMILIES = {
     "tagging": "official_bert.tasks.tagging.task:TaggingTask",
     "squad": "official_bert.tasks.squad.task:SquadTask",
     "pretraining": "official_bert.tasks.pretraining.task:PretrainingTask",
+    "embedding": "official_bert.tasks.embedding.task:EmbeddingTask",
 }
 
 
@@ -48,6 +49,7 @@ _TASKS = {
     "ner": _Entry("tagging"),
     "squad": _Entry("squad"),
     "pretraining": _Entry("pretraining"),
+    "embedding": _Entry("embedding"),
 }
 
 
