@@ -4,6 +4,7 @@ The public names below are resolved when they are first used: importing the pack
 """
 
 import importlib
+import sys
 
 _PUBLIC = {
     "BertConfig": "official_bert.config",
@@ -19,7 +20,11 @@ _PUBLIC = {
     "InputError": "official_bert.errors",
     "load_checkpoint": "official_bert.checkpoints",
     "Predictor": "official_bert.serving.predictor",
+    "SentenceEncoder": "official_bert.serving.sentence_encoder",
 }
+
+# Keras finds the classes in a .keras file only if their modules are loaded, and the file of a trained model needs both.
+_SAVED_BY_KERAS = ("official_bert.modeling", "official_bert.optimization")
 
 __all__ = sorted(_PUBLIC)
 __version__ = "0.1.0"
@@ -28,7 +33,11 @@ __version__ = "0.1.0"
 def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    if _PUBLIC[name] in _SAVED_BY_KERAS and "tensorflow" in sys.modules:  # other backends lack the optimizer
+        for module in _SAVED_BY_KERAS:
+            importlib.import_module(module)
+    return value
 
 
 def __dir__():

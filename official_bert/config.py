@@ -98,6 +98,12 @@ class BertConfig:
         self.type_vocab_size = type_vocab_size
         self.initializer_range = initializer_range
 
+    def __repr__(self) -> str:
+        fields = vars(self)
+        if fields.keys() - vars(BertConfig(None)).keys():  # the constructor takes no others
+            return f"BertConfig.from_dict({fields!r})"
+        return f"BertConfig({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
     @classmethod
     def from_size(cls, size: str, vocab_size: int = 30522, **overrides) -> "BertConfig":
         """Returns the configuration of a published size, "tiny" to "large", with two segment ids.

@@ -5,12 +5,23 @@ the result of each word, and the tokenization of running text needs only one loo
 """
 
 import itertools
+import os
 import re
+import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Self
 
-from official_bert import reading
+import numpy as np
+
+from official_bert import files, reading, writing
 from official_bert.errors import InputError
+from official_bert.pairs import joined
+from official_bert.tokenizer_config import TokenizerConfig
+
+NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")  # of a vocabulary that makes model inputs
+_FRAME = ("[PAD]", "[CLS]", "[SEP]")  # the pieces of model inputs that stand for no part of the text
+_MIN_SEQ_LENGTH = 3  # the special tokens of a pair
 
 _LOWER_CASED_MODELS = (
     "uncased_L-24_H-1024_A-16",
@@ -85,6 +96,24 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
     return {line.strip(): number for number, line in enumerate(reading.read_lines(vocab_file))}
 
 
+def write_vocabulary(vocab: Mapping[str, int], path: str):
+    """Writes a vocabulary file for a lookup table, which requires that all lines differ.
+
+    A line whose WordPiece a later line repeats, or whose WordPiece contains white space and so occurs in no word, is
+    replaced by a text that occurs in no word.
+
+    Args:
+        vocab: WordPiece -> index of its line.
+        path: the new file.
+    """
+    lines = [f"[line {number}]" for number in range(1 + max(vocab.values()))]
+    for piece, number in vocab.items():
+        if piece.split() == [piece]:
+            lines[number] = piece
+    with writing.replacing(path) as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
 def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
     """Looks up every item; an unknown item raises KeyError."""
     return [vocab[item] for item in items]
@@ -126,6 +155,21 @@ class FullTokenizer:
         self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
         self._start_caches()
 
+    @classmethod
+    def from_pretrained(cls, folder: str) -> Self:
+        """Makes the tokenizer of a model.
+
+        Args:
+            folder: the folder of a model, or a checkpoint in it. Its vocab.txt is read, and its tokenizer_config.json
+                says how; without that file text is lower-cased, as by default.
+
+        Raises:
+            InputError: the folder has no vocabulary, or a file of it is damaged.
+        """
+        folder = folder if files.is_folder(folder) else os.path.dirname(folder)
+        config = TokenizerConfig.read(folder) or TokenizerConfig()
+        return cls(os.path.join(folder, "vocab.txt"), config.do_lower_case, config.strip_accents)
+
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the WordPieces of a text, without special tokens and without truncation."""
         return self._look_up(self._pieces, text)
@@ -145,6 +189,84 @@ class FullTokenizer:
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """Looks up the token of every id; an id that is not in the vocabulary raises KeyError."""
         return convert_by_vocab(self.inv_vocab, ids)
+
+    def __call__(
+        self,
+        texts: str | Iterable[str],
+        pairs: str | Iterable[str | None] | None = None,
+        max_seq_length: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Makes the inputs of a model from texts or from pairs of texts.
+
+            BertModel(config)(**tokenizer(["A text.", "Another one."]))
+
+        Args:
+            texts: a text, which is a batch of one, or several.
+            pairs: the second text of each, of which one without tokens counts as absent; None for single texts.
+            max_seq_length: the number of tokens, special ones included, to which examples are truncated; the longer
+                text of a pair loses its last tokens first. None truncates nothing.
+
+        Returns:
+            `input_ids`, `input_mask` and `segment_ids`, each int32[B, S], padded with 0 to the longest example.
+
+        Raises:
+            InputError: an argument has another type, the texts and their pairs differ in number, there is no text, or
+                the vocabulary lacks [CLS], [SEP] or [UNK].
+        """
+        firsts = listed_texts("texts", texts)
+        seconds = [None] * len(firsts) if pairs is None else listed_texts("pairs", pairs, may_be_none=True)
+        if pairs is not None and isinstance(texts, str | bytes) != isinstance(pairs, str | bytes):
+            raise InputError(
+                "texts and pairs: one is a single text and the other is not; give both in one form"
+            )
+        if len(firsts) != len(seconds):
+            raise InputError(
+                f"pairs: has {len(seconds)} texts, and texts has {len(firsts)}; give one for each, or None"
+            )
+        length = sys.maxsize if max_seq_length is None else max_seq_length
+        if not isinstance(length, int | np.integer) or length < _MIN_SEQ_LENGTH:
+            raise InputError(
+                f"max_seq_length: must be a whole number from {_MIN_SEQ_LENGTH}, got {max_seq_length!r}"
+            )
+        if missing := [piece for piece in NEEDED_PIECES if piece not in self.vocab]:
+            raise InputError(f"the vocabulary lacks {', '.join(missing)}; add a line for each of them")
+        cls, sep = self.vocab["[CLS]"], self.vocab["[SEP]"]
+        rows = [
+            joined(self.encode(first), self.encode(second or ""), length, cls, sep)
+            for first, second in zip(firsts, seconds, strict=True)
+        ]
+        longest = max(len(ids) for ids, _ in rows)
+        names = ("input_ids", "input_mask", "segment_ids")
+        batch = {name: np.zeros((len(rows), longest), np.int32) for name in names}
+        for row, (ids, num_first) in enumerate(rows):
+            batch["input_ids"][row, : len(ids)] = ids
+            batch["input_mask"][row, : len(ids)] = 1
+            batch["segment_ids"][row, num_first : len(ids)] = 1
+        return batch
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """Returns the text of a sequence of ids: its words, whole again, with a space between them.
+
+        Case, accents and white space that tokenization removed do not come back, and punctuation stands apart.
+
+        Args:
+            ids: int[S], such as a row of `input_ids`.
+            skip_special_tokens: whether [CLS], [SEP] and [PAD] are left out. [UNK] and [MASK] stay, since they stand
+                for a word of the text.
+
+        Raises:
+            InputError: the ids are no sequence of whole numbers, or one of them is not in the vocabulary.
+        """
+        ids = _id_list(ids)
+        for number in ids:
+            if number not in self.inv_vocab:
+                raise InputError(f"ids: {number} is not in the vocabulary; give ids that it made")
+        kept = [
+            piece
+            for piece in self.convert_ids_to_tokens(ids)
+            if not skip_special_tokens or piece not in _FRAME
+        ]
+        return " ".join(kept).replace(" ##", "")
 
     def _start_caches(self):
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
@@ -168,6 +290,44 @@ class FullTokenizer:
     def __setstate__(self, state):
         vars(self).update(state)
         self._start_caches()
+
+
+def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
+    """Returns texts as a list; `name` is that of the argument.
+
+    Raises:
+        InputError: they are no text and no sequence of texts, or there is none.
+    """
+    if isinstance(texts, str | bytes):
+        return [texts]
+    if not isinstance(texts, Iterable) or isinstance(texts, Mapping | Set):
+        raise InputError(f"{name}: must be a text or a list of texts, got {type(texts).__name__}")
+    texts = list(texts)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str | bytes) and not (may_be_none and text is None):
+            raise InputError(
+                f"{name}: number {number} (from 0) is of type {type(text).__name__}, and must be a text (str)"
+            )
+    if not texts:
+        raise InputError(f"{name}: is empty; give at least one text")
+    return texts
+
+
+def _id_list(ids) -> list[int]:
+    """Returns int[S] as a list.
+
+    Raises:
+        InputError: the ids have another form or type.
+    """
+    try:
+        array = np.asarray(ids)
+    except ValueError:  # rows of different lengths
+        array = np.zeros((1, 1), int)
+    if array.ndim != 1:
+        raise InputError("ids: must be those of one sequence; decode the rows of a batch one by one")
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(f"ids: must be whole numbers, got {array.dtype}")
+    return array.tolist()
 
 
 class BasicTokenizer:

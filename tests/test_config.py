@@ -208,3 +208,15 @@ def test_activations_of_the_original_pass(activation):
 def test_no_tensorflow_is_loaded():
     code = "import sys, official_bert; official_bert.BertConfig(5); print('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_repr_makes_it_again():
+    config = BertConfig(99, hidden_size=8, hidden_act="relu", hidden_dropout_prob=0.25)
+    assert repr(config).startswith("BertConfig(vocab_size=99, hidden_size=8, num_hidden_layers=12, ")
+    assert "hidden_act='relu'" in repr(config)
+    assert eval(repr(config)).to_dict() == config.to_dict()
+    assert repr(eval(repr(config))) == repr(config)
+
+    other = BertConfig.from_dict({"vocab_size": 9, "pooler_type": "first"})
+    assert eval(repr(other)).to_dict() == other.to_dict()
+    assert other.to_dict()["pooler_type"] == "first"

@@ -27,8 +27,9 @@ LINES = (
     {"model_files"},
     {"model_folder"},
     {"data", "metrics"},
-    {"features", "config", "tokenization", "tokenizer_config"},
-    {"reading", "writing"},
+    {"features", "config", "tokenization"},
+    {"tokenizer_config"},
+    {"reading", "writing", "pairs"},
     {"options", "files", "errors", "__version__"},
     {"progress", "waiting"},
 )
@@ -52,6 +53,7 @@ LIGHT_ROOMS = (
     "model_files",
     "model_folder",
     "options",
+    "pairs",
     "progress",
     "reading",
     "tasks",
@@ -72,6 +74,7 @@ MAX_LINES = 600
 
 # Test files at the top of tests/ that are of no file in particular.
 OF_THE_WHOLE_REPOSITORY = (
+    "test_first_hour.py",
     "test_golden.py",
     "test_imports.py",
     "test_makefile.py",

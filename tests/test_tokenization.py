@@ -5,13 +5,16 @@ import json
 import pickle
 import unicodedata
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from official_bert import tokenization
+from official_bert.data.text.model_inputs import model_input
 from official_bert.errors import InputError
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer
+from tests import toy
 from tests.oracles.plain_tokenizer import PlainTokenizer
 from tests.shared import GOLDEN, shared
 
@@ -389,3 +392,125 @@ def test_a_tokenizer_travels_without_its_cache(vocab_file):
     assert len(pickle.dumps(tokenizer)) == fresh_bytes
     assert arrived.tokenize("w\u00e1nt Unw\u00e1nt") == ["want", "[UNK]"]
     assert arrived.encode("un") == [7]
+
+
+# --- calls, which make model inputs, and the way back
+
+
+@pytest.fixture
+def toy_tokenizer(tmp_path):
+    return FullTokenizer(toy.write_vocabulary(tmp_path))
+
+
+def ids_of(text):
+    return [toy.VOCABULARY.index(piece) for piece in text.split()]
+
+
+def test_a_call_pads_to_the_longest(toy_tokenizer):
+    batch = toy_tokenizer(["The sunny cat", b"mat", ""])
+    assert list(batch) == ["input_ids", "input_mask", "segment_ids"]
+    assert {array.dtype for array in batch.values()} == {np.dtype(np.int32)}
+    first = ids_of("[CLS] the sun ##ny cat [SEP]")
+    second = [*ids_of("[CLS] mat [SEP]"), 0, 0, 0]
+    np.testing.assert_array_equal(batch["input_ids"], [first, second, [2, 3, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(batch["input_mask"], [[1] * 6, [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(batch["segment_ids"], np.zeros((3, 6)))
+
+
+def test_a_call_with_pairs_truncates_the_longer_text(toy_tokenizer):
+    batch = toy_tokenizer(["the cat sat on the mat", "a"], ["it was sunny", None], max_seq_length=8)
+    np.testing.assert_array_equal(
+        batch["input_ids"],
+        [ids_of("[CLS] the cat sat [SEP] it was [SEP]"), [*ids_of("[CLS] a [SEP]"), 0, 0, 0, 0, 0]],
+    )
+    np.testing.assert_array_equal(batch["segment_ids"], [[0, 0, 0, 0, 0, 1, 1, 1], [0] * 8])
+    np.testing.assert_array_equal(batch["input_mask"][1], [1, 1, 1, 0, 0, 0, 0, 0])
+    assert toy_tokenizer("the cat sat", max_seq_length=4)["input_ids"].tolist() == [
+        ids_of("[CLS] the cat [SEP]")
+    ]
+
+
+def test_a_single_text_is_a_batch_of_one(toy_tokenizer):
+    (ids,), (mask,), (segments,) = toy_tokenizer("the cat", "a mat").values()
+    assert ids.tolist() == ids_of("[CLS] the cat [SEP] a mat [SEP]")
+    assert (mask.tolist(), segments.tolist()) == ([1] * 7, [0, 0, 0, 0, 1, 1, 1])
+    generated = toy_tokenizer(text for text in np.array(["the cat", "mat"]))
+    assert generated["input_ids"].tolist() == [[2, *ids_of("the cat"), 3], [2, *ids_of("mat"), 3, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text_a", "text_b"), [("the cat sat on the mat", "it was a sunny day"), ("the cat", None)]
+)
+@pytest.mark.parametrize("length", range(3, 18))
+def test_a_call_truncates_as_the_scripts_do(toy_tokenizer, text_a, text_b, length):
+    tokens, segments = model_input(toy_tokenizer, text_a, text_b, length)
+    batch = toy_tokenizer([text_a], [text_b], max_seq_length=length)
+    assert batch["input_ids"].tolist() == [ids_of(" ".join(tokens))]
+    assert batch["segment_ids"].tolist() == [segments]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"texts": 3}, "texts: must be a text or a list of texts, got int"),
+        ({"texts": {"text": "a"}}, "texts: must be a text or a list of texts, got dict"),
+        ({"texts": ["a", 1.5]}, r"texts: number 1 \(from 0\) is of type float"),
+        ({"texts": ["a", None]}, r"texts: number 1 .* NoneType"),
+        ({"texts": []}, "texts: is empty"),
+        ({"texts": [["a", "b"]]}, r"texts: number 0 .* list"),
+        ({"texts": ["a", "b"], "pairs": ["c"]}, "pairs: has 1 texts, and texts has 2"),
+        ({"texts": ["a"], "pairs": "b"}, "one is a single text and the other is not"),
+        ({"texts": "a", "pairs": ["b"]}, "one is a single text and the other is not"),
+        ({"texts": "a", "max_seq_length": 2}, "max_seq_length: must be a whole number from 3, got 2"),
+        ({"texts": "a", "max_seq_length": "8"}, "max_seq_length: .* got '8'"),
+    ],
+)
+def test_wrong_arguments_of_a_call_are_named(toy_tokenizer, arguments, message):
+    with pytest.raises(InputError, match=message) as refusal:
+        toy_tokenizer(**arguments)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_call_needs_the_special_pieces(tmp_path):
+    tokenizer = FullTokenizer(write_vocabulary(tmp_path, ["[UNK]", "[CLS]", "a"]))
+    with pytest.raises(InputError, match=r"the vocabulary lacks \[SEP\]; add a line"):
+        tokenizer("a")
+
+
+def test_ids_become_text_again(toy_tokenizer):
+    ids = toy_tokenizer(["It was a sunny [MASK] football day.", "Rain"], max_seq_length=32)["input_ids"]
+    assert toy_tokenizer.decode(ids[0]) == "it was a sunny [UNK] [UNK] [UNK] football day ."
+    assert toy_tokenizer.decode(ids[1]) == "rain"
+    assert toy_tokenizer.decode(ids[1][:4], skip_special_tokens=False) == "[CLS] rain [SEP] [PAD]"
+    assert toy_tokenizer.decode(ids_of("##ny [MASK] sun ##ny")) == "##ny [MASK] sunny"
+    assert toy_tokenizer.decode([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([1, 50], "ids: 50 is not in the vocabulary"),
+        ([-1], "ids: -1 is not"),
+        ([[1, 2], [3, 4]], "must be those of one sequence"),
+        ([[1, 2], [3]], "must be those of one sequence"),
+        (3, "must be those of one sequence"),
+        ([1.0], "must be whole numbers, got float64"),
+        (["the"], "must be whole numbers"),
+    ],
+)
+def test_wrong_ids_are_named(toy_tokenizer, ids, message):
+    with pytest.raises(InputError, match=message):
+        toy_tokenizer.decode(ids)
+
+
+def test_the_tokenizer_of_a_folder_reads_as_its_config_says(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\nThe\nthe\ne\u0301\n\u00e9\n")
+    text = "The \u00e9"
+    assert FullTokenizer.from_pretrained(str(tmp_path)).tokenize(text) == ["the", "[UNK]"]
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text('{"do_lower_case": false}')
+    assert FullTokenizer.from_pretrained(str(tmp_path / "model.ckpt-3")).tokenize(text) == ["The", "\u00e9"]
+    config.write_text('{"do_lower_case": true, "strip_accents": false}')
+    assert FullTokenizer.from_pretrained(str(tmp_path)).tokenize(text) == ["the", "\u00e9"]
+    with pytest.raises(InputError, match=r"absent/vocab\.txt: no such file"):
+        FullTokenizer.from_pretrained(str(tmp_path / "absent" / "x"))

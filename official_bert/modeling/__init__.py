@@ -2,7 +2,7 @@
 
 from official_bert.config import BertConfig
 from official_bert.modeling.activations import gelu, get_activation
-from official_bert.modeling.bert import BertModel, BertOutput
+from official_bert.modeling.bert import BertModel, BertOutput, BertOutputWithAttentions
 from official_bert.modeling.layers import create_initializer
 from official_bert.modeling.pretrainer import BertPretrainer, PretrainingOutput
 from official_bert.modeling.shapes import (
@@ -18,6 +18,7 @@ __all__ = [
     "BertConfig",
     "BertModel",
     "BertOutput",
+    "BertOutputWithAttentions",
     "BertPretrainer",
     "BertSpans",
     "BertTagger",

@@ -52,7 +52,8 @@ class SelfAttention(keras.layers.Layer):
             from_length: F; None means T.
 
         Returns:
-            float[B*F, N*H], the concatenated outputs of the heads.
+            float[B*F, N*H], the concatenated outputs of the heads, and the attention probabilities before dropout,
+            float[B, N, F, T].
         """
         to_length = ops.shape(bias)[-1]
         query = self._split_heads(self.query(from_x), from_length or to_length)  # [B, N, F, H]
@@ -64,9 +65,9 @@ class SelfAttention(keras.layers.Layer):
         probabilities = ops.softmax(scores + bias)
         # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the Transformer paper does it.
         rate = self.config.attention_probs_dropout_prob
-        probabilities = dropout(probabilities, rate, dropout_seed, self.dropout_index)
-        context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, F, N, H]
-        return ops.reshape(context, (-1, self.config.hidden_size))
+        weights = dropout(probabilities, rate, dropout_seed, self.dropout_index)
+        context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, F, N, H]
+        return ops.reshape(context, (-1, self.config.hidden_size)), probabilities
 
     def _split_heads(self, x, length):
         x = ops.reshape(x, (-1, length, self.config.num_attention_heads, self.head_size))  # [B, F, N, H]
@@ -87,6 +88,6 @@ class Attention(keras.layers.Layer):
         self.merge.build(input_shape)
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        """Returns float[B*F, N*H]; the arguments are those of SelfAttention."""
-        attended = self.heads(from_x, x, bias, dropout_seed, from_length=from_length)
-        return self.merge(attended, from_x, dropout_seed)
+        """Returns float[B*F, N*H] and the probabilities, as SelfAttention, whose arguments these are."""
+        attended, probabilities = self.heads(from_x, x, bias, dropout_seed, from_length=from_length)
+        return self.merge(attended, from_x, dropout_seed), probabilities

@@ -19,7 +19,7 @@ from official_bert.modeling.layers import DenseLayer
 
 
 class BertOutput(NamedTuple):
-    """The output of BertModel.
+    """The output of BertModel; its `all_attention_probabilities` is None.
 
     Attributes:
         embedding_output: float[B, S, hidden], the embeddings after layer norm (and dropout in training).
@@ -33,6 +33,25 @@ class BertOutput(NamedTuple):
     all_encoder_layers: list
     sequence_output: Any
     pooled_output: Any
+
+    all_attention_probabilities = None  # no field, because an output of a Keras layer holds tensors only
+
+
+class BertOutputWithAttentions(NamedTuple):
+    """The output of BertModel with `output_attentions`.
+
+    Attributes:
+        embedding_output, all_encoder_layers, sequence_output, pooled_output: those of BertOutput.
+        all_attention_probabilities: a list of float[B, N, S, S] for each layer: for each head and each token (third
+            axis) the probabilities with which it attends to all tokens, before dropout. With `first_token_only` the
+            last one is float[B, N, 1, S].
+    """
+
+    embedding_output: Any
+    all_encoder_layers: list
+    sequence_output: Any
+    pooled_output: Any
+    all_attention_probabilities: list
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
@@ -89,6 +108,7 @@ class BertModel(ConfiguredModel):
         training=None,
         dropout_seed=None,
         first_token_only=False,
+        output_attentions=False,
     ):
         """Encodes a batch.
 
@@ -103,9 +123,10 @@ class BertModel(ConfiguredModel):
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
             first_token_only: whether the last layer is computed only for the first token, which suffices for the
                 pooled output.
+            output_attentions: whether the attention probabilities of all layers are returned, too.
 
         Returns:
-            BertOutput.
+            BertOutput or, with `output_attentions`, BertOutputWithAttentions.
 
         Raises:
             InputError: the shapes differ, the sequence is longer than the position table or, checked in eager calls
@@ -113,7 +134,11 @@ class BertModel(ConfiguredModel):
         """
         inputs = checked_encoder_inputs(self.config, input_ids, input_mask, segment_ids)
         return super().__call__(
-            *inputs, dropout_seed=dropout_seed, first_token_only=first_token_only, **in_context(training)
+            *inputs,
+            dropout_seed=dropout_seed,
+            first_token_only=first_token_only,
+            output_attentions=output_attentions,
+            **in_context(training),
         )
 
     def call(
@@ -124,6 +149,7 @@ class BertModel(ConfiguredModel):
         training=None,
         dropout_seed=None,
         first_token_only=False,
+        output_attentions=False,
     ):
         """The computation behind `__call__`."""
         if input_mask is None:
@@ -133,8 +159,15 @@ class BertModel(ConfiguredModel):
         dropout_seed = self.dropout_seed(training, dropout_seed)
 
         embedded = self.embeddings(input_ids, segment_ids, dropout_seed)
-        layers = self.encoder(embedded, input_mask, dropout_seed, first_token_only=first_token_only)
-        return BertOutput(embedded, layers, layers[-1], self.pooler(layers[-1][:, 0]))
+        layers, attentions = self.encoder(
+            embedded,
+            input_mask,
+            dropout_seed,
+            first_token_only=first_token_only,
+            output_attentions=output_attentions,
+        )
+        output = BertOutput(embedded, layers, layers[-1], self.pooler(layers[-1][:, 0]))
+        return BertOutputWithAttentions(*output, attentions) if output_attentions else output
 
     def dropout_seed(self, training, given):
         """Returns the dropout seed of a call, int32[2], or None if the call has no dropout."""

@@ -1,13 +1,18 @@
-"""The base of all models: what Keras needs to save a model and to make it again.
+"""The base of all models: how a model is saved and made again, by Keras and as a folder with a checkpoint.
 
 In: a model. Out: its configuration as a dictionary of plain values, and from such a dictionary the same model with new
-weights. `.keras` files, `keras.models.clone_model` and `to_json` use both.
+weights, which `.keras` files, `keras.models.clone_model` and `to_json` use; or a folder, and a model of one.
 """
+
+from typing import TYPE_CHECKING, Literal, Self
 
 import keras
 
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
+
+if TYPE_CHECKING:
+    from official_bert.tokenization import FullTokenizer
 
 PACKAGE = "official_bert"  # Keras' name for the models of this project in a file
 
@@ -18,10 +23,56 @@ class ConfiguredModel(keras.Model):
     Attributes:
         config: the BertConfig.
         use_one_hot_embeddings: whether word embeddings are looked up by a matrix product.
+        has_open_outputs: whether the constructor has the argument `num_outputs`.
+        huggingface_class: the class of transformers for a head of one linear layer.
     """
 
     config: BertConfig
     use_one_hot_embeddings: bool
+    has_open_outputs = False
+    huggingface_class = ""
+
+    @classmethod
+    def from_pretrained(cls, folder: str, **arguments) -> Self:
+        """Makes a model with the configuration and the weights of a folder.
+
+        Weights of a head, or the pooler, that the checkpoint lacks are drawn, and the log names them.
+
+        Args:
+            folder: a TF1 prefix or folder, an output_dir of a training script, a Hugging Face folder or a safetensors
+                file, with bert_config.json or config.json beside it.
+            **arguments: further arguments of the class, such as `use_one_hot_embeddings` and `name`. `num_outputs` of a
+                classifier or tagger is that of the checkpoint's head, or the number of lines of labels.txt beside it,
+                if it is not given.
+
+        Raises:
+            InputError: there is no checkpoint or configuration, they do not fit each other or the arguments, or weights
+                of the encoder are missing.
+        """
+        from official_bert.modeling import pretrained  # late: it imports TensorFlow
+
+        return pretrained.load(cls, folder, arguments)
+
+    def save_pretrained(
+        self,
+        folder: str,
+        format: Literal["tf1", "huggingface"] = "tf1",
+        tokenizer: "FullTokenizer | None" = None,
+    ):
+        """Writes the weights and the configuration into a folder; on any failure, nothing is there.
+
+        Args:
+            folder: need not exist; it must not hold another checkpoint.
+            format: "tf1" writes bert_model.ckpt and bert_config.json, as the original's releases have them;
+                "huggingface" writes model.safetensors and config.json.
+            tokenizer: the tokenizer of the model, whose vocabulary is written to vocab.txt; None for none.
+
+        Raises:
+            InputError: the format is unknown or cannot hold the model, or the folder cannot be written.
+        """
+        from official_bert.modeling import pretrained  # late: it imports TensorFlow
+
+        pretrained.save(self, folder, format, tokenizer)
 
     def get_config(self) -> dict:
         """Returns the arguments of the constructor, the compute type and the numbers of the frozen layers.

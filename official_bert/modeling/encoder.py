@@ -32,9 +32,9 @@ class EncoderLayer(keras.layers.Layer):
         self.merge.build((*input_shape[:-1], config.intermediate_size))
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        """Returns float[B*F, hidden]; the arguments are those of SelfAttention."""
-        attended = self.attention(from_x, x, bias, dropout_seed, from_length=from_length)
-        return self.merge(self.intermediate(attended), attended, dropout_seed)
+        """Returns float[B*F, hidden] and float[B, N, F, T], as SelfAttention, whose arguments these are."""
+        attended, probabilities = self.attention(from_x, x, bias, dropout_seed, from_length=from_length)
+        return self.merge(self.intermediate(attended), attended, dropout_seed), probabilities
 
 
 class Encoder(keras.layers.Layer):
@@ -49,7 +49,7 @@ class Encoder(keras.layers.Layer):
         for layer in self.stack:
             layer.build((None, self.config.hidden_size))
 
-    def call(self, x, input_mask, dropout_seed=None, first_token_only=False):
+    def call(self, x, input_mask, dropout_seed=None, first_token_only=False, output_attentions=False):
         """Computes the outputs of all layers.
 
         Args:
@@ -57,19 +57,26 @@ class Encoder(keras.layers.Layer):
             input_mask: int32[B, S], 1 for a token and 0 for padding.
             dropout_seed: int32[2], or None for no dropout.
             first_token_only: whether the last layer is computed only for the first token.
+            output_attentions: whether the attention probabilities are kept, which an eager call would hold in memory.
 
         Returns:
-            A list of float[B, S, hidden], from the first layer to the last. With `first_token_only` the last one is
-            float[B, 1, hidden].
+            A list of float[B, S, hidden], from the first layer to the last, and a list of the attention probabilities
+            of each layer, float[B, N, S, S], or an empty one. With `first_token_only` the last ones are
+            float[B, 1, hidden] and float[B, N, 1, S].
         """
         length, hidden = ops.shape(x)[1], self.config.hidden_size
         bias = attention_bias(input_mask, x.dtype)
         x = ops.reshape(x, (-1, hidden))
-        outputs = []
+        outputs, all_probabilities = [], []
         for layer in self.stack[: -1 if first_token_only else None]:
-            x = layer(x, x, bias, dropout_seed)
+            x, probabilities = layer(x, x, bias, dropout_seed)
             outputs.append(ops.reshape(x, (-1, length, hidden)))
+            if output_attentions:
+                all_probabilities.append(probabilities)
         if first_token_only:
             first = ops.reshape(x, (-1, length, hidden))[:, 0]  # [B, hidden]
-            outputs.append(self.stack[-1](first, x, bias, dropout_seed, from_length=1)[:, None])
-        return outputs
+            x, probabilities = self.stack[-1](first, x, bias, dropout_seed, from_length=1)
+            outputs.append(x[:, None])
+            if output_attentions:
+                all_probabilities.append(probabilities)
+        return outputs, all_probabilities

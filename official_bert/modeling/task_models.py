@@ -24,6 +24,8 @@ _HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
 class _LinearModel(HeadedModel):
     """The encoder with a linear head whose variables have no scope, as in the original's classifier."""
 
+    has_open_outputs = True
+
     def __init__(self, config: BertConfig, num_outputs: int, use_one_hot_embeddings: bool, name: str):
         super().__init__(config, use_one_hot_embeddings, name)
         self.num_outputs = num_outputs
@@ -55,6 +57,8 @@ class BertClassifier(_LinearModel):
 
     It computes K outputs from the pooled output: the logits of K classes, or one score.
     """
+
+    huggingface_class = "BertForSequenceClassification"
 
     def __init__(
         self,
@@ -92,6 +96,9 @@ class BertClassifier(_LinearModel):
 class BertChoice(BertClassifier):
     """A multiple-choice model: one score for each of N texts or pairs. Devlin et al. (2019), section 4.4."""
 
+    has_open_outputs = False
+    huggingface_class = "BertForMultipleChoice"
+
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "choice"):
         """Builds the model and draws its weights; the arguments are those of BertModel."""
         super().__init__(config, 1, use_one_hot_embeddings, name)
@@ -116,6 +123,8 @@ class BertChoice(BertClassifier):
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertTagger(_LinearModel):
     """A tagger: K logits for every token. Devlin et al. (2019), section 5.3."""
+
+    huggingface_class = "BertForTokenClassification"
 
     def __init__(
         self,

@@ -27,6 +27,17 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions):
         help="The encoder layers whose output is written, in this order, separated by commas: 0 is the first layer, "
         "-1 the last.",
     )
+    pooling: str | None = option(
+        None,
+        choices=("mean", "cls", "max"),
+        help="Write one vector for each line, from the first layer in --layers: the mean of the tokens' vectors, the "
+        "vector of [CLS], or the largest value of each coordinate. Without it, the vectors of all tokens are written.",
+    )
+    attentions: bool = option(
+        False,
+        help="Write the attention probabilities of the layers in --layers, too: for each head a row for each token, "
+        "with the probabilities with which it attends to all tokens.",
+    )
     max_seq_length: int | None = option(
         otherwise=128,
         check=MIN_SEQ_LENGTH,

@@ -10,8 +10,9 @@ import os
 from absl import logging
 
 from official_bert import files, model_folder, reading, writing
-from official_bert.checkpoints import huggingface, names, open_checkpoint, soundness, tf1
+from official_bert.checkpoints import huggingface, names, open_checkpoint, released, soundness
 from official_bert.checkpoints.loading import Checkpoint
+from official_bert.checkpoints.released import TF1_NAME
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.model_folder import CONFIG_NAME, LABELS_NAME, TASK_NAME, VOCAB_NAME, ModelFolder
@@ -19,7 +20,6 @@ from official_bert.options.conversion import MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
 
-TF1_NAME = "bert_model.ckpt"
 _CLASSES = {  # by family of tasks
     "classification": huggingface.SEQUENCE_CLASSIFICATION,
     "tagging": huggingface.TOKEN_CLASSIFICATION,
@@ -50,7 +50,7 @@ def run(options: ConversionOptions):
         if options.output_format == "huggingface":
             huggingface.write(folder, tensors, config, linear_class, labels)
         else:
-            _write_tf1(folder, tensors, config)
+            released.write(folder, tensors, config)
         model_folder.write_beside(folder, vocab_file, tokenizer_config, record, labels)
     logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
 
@@ -72,17 +72,6 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, source: M
 
 def _files_in(folder: str) -> list[str]:
     return files.matching(os.path.join(folder, "*.safetensors"))
-
-
-def _write_tf1(folder: str, tensors: dict, config: BertConfig):
-    if config.hidden_act == "gelu_erf":
-        logging.warning(
-            "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "
-            "--hidden_act=gelu writes that into the config instead"
-        )
-    with writing.replacing(os.path.join(folder, CONFIG_NAME)) as file:
-        file.write(config.to_json_string())
-    tf1.write(os.path.join(folder, TF1_NAME), tensors)
 
 
 def _tokenizer_config(

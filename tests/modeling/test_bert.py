@@ -89,6 +89,65 @@ def test_the_first_token_alone_is_the_same(model):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def probabilities_by_numpy(model, layer, x, mask):
+    """The probabilities of a layer from its weights and its input, float[B, S, hidden]: float[B, N, S, S]."""
+    heads = model.encoder.stack[layer].attention.heads
+    query, key = (
+        np.matmul(x, projection.kernel.numpy().astype(np.float64)) + projection.bias.numpy()
+        for projection in (heads.query, heads.key)
+    )
+    query, key = (part.reshape(*x.shape[:2], 4, 8).transpose(0, 2, 1, 3) for part in (query, key))
+    scores = query @ key.transpose(0, 1, 3, 2) / np.sqrt(8) - 10000.0 * (1 - mask[:, None, None, :])
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def with_larger_weights():
+    """A model whose attention is far from even."""
+    model = BertModel(CONFIG)
+    for layer in model.encoder.stack:
+        for projection in (layer.attention.heads.query, layer.attention.heads.key):
+            projection.kernel.assign(projection.kernel * 20.0)
+    return model
+
+
+def test_attention_probabilities_are_those_of_the_weights():
+    model = with_larger_weights()
+    mask = np.ones_like(IDS)
+    mask[:, 5:] = 0
+    out = model(IDS, mask, output_attentions=True)
+    assert len(out.all_attention_probabilities) == 5
+    inputs = [out.embedding_output, *out.all_encoder_layers[:-1]]
+    for layer, (x, probabilities) in enumerate(zip(inputs, out.all_attention_probabilities, strict=True)):
+        expected = probabilities_by_numpy(model, layer, x.numpy().astype(np.float64), mask)
+        assert expected.max() > 0.5, "far from even"
+        np.testing.assert_allclose(probabilities, expected, atol=2e-6)
+    plain = model(IDS, mask)
+    assert plain.all_attention_probabilities is None
+    for ours, theirs in zip(plain, out[:4], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_attention_probabilities_of_the_first_token_alone():
+    model = with_larger_weights()
+    whole, first = (model(IDS, first_token_only=only, output_attentions=True) for only in (False, True))
+    *layers, last = first.all_attention_probabilities
+    assert last.shape == (len(IDS), 4, 1, 7)
+    np.testing.assert_allclose(last, whole.all_attention_probabilities[-1][:, :, :1], atol=2e-6)
+    for ours, theirs in zip(layers, whole.all_attention_probabilities[:-1], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_attention_probabilities_are_before_dropout():
+    """The embeddings are the first layer's input, so that without their dropout its probabilities are the same."""
+    config = BertConfig.from_dict(CONFIG.to_dict() | {"hidden_dropout_prob": 0.0, "num_hidden_layers": 1})
+    model = BertModel(config)
+    plain, trained = (model(IDS, training=training, output_attentions=True) for training in (False, True))
+    (ours,), (theirs,) = plain.all_attention_probabilities, trained.all_attention_probabilities
+    np.testing.assert_array_equal(ours, theirs)
+    assert np.abs(plain.sequence_output - trained.sequence_output).max() > 1e-4
+
+
 def test_one_hot_lookup_gives_the_same(model):
     one_hot = BertModel(CONFIG, use_one_hot_embeddings=True)
     for target, source in zip(one_hot.weights, model.weights, strict=True):

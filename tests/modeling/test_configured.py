@@ -166,6 +166,15 @@ def test_a_functional_model_on_the_encoder_is_saved(tmp_path):
     assert "bert/pooler/dense/kernel" in named_variables(again)
 
 
+def test_a_functional_model_gives_attentions(tmp_path):
+    input_ids = keras.Input((7,), dtype="int32")
+    out = BertModel(CONFIG)(input_ids, output_attentions=True)
+    model = keras.Model(input_ids, out.all_attention_probabilities[0])
+    probabilities = saved_and_loaded(model, tmp_path)(IDS)
+    assert_same(probabilities, model(IDS))
+    np.testing.assert_allclose(np.sum(probabilities, axis=-1), np.ones((6, 2, 7)), rtol=1e-5)
+
+
 @pytest.mark.parametrize("make", [lambda: Parent("init"), lambda: Parent("build"), Outer])
 def test_a_subclass_is_saved(tmp_path, make):
     model = make()

@@ -11,6 +11,7 @@ from official_bert.errors import InputError
 from official_bert.modeling import BertConfig, BertModel
 from official_bert.options.extraction import ExtractionOptions
 from official_bert.runners import extract_features
+from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.scripts import end_of, flag_list, run_recorded, run_script
 from tests.shared import ROOT
@@ -26,6 +27,7 @@ import tensorflow as tf
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
 from official_bert.runners import extract_features
+from official_bert.tokenization import FullTokenizer
 from official_bert.training import distribution
 
 make_strategy = distribution.make_strategy
@@ -145,6 +147,51 @@ def test_values_are_the_models_layers(options):
             np.testing.assert_allclose(
                 [vector["values"] for vector in written], expected[layer][0], atol=2e-6
             )
+
+
+def test_attentions_are_the_models(options):
+    extract_features.run(dataclasses.replace(options, layers="-1,0"))
+    with open(options.output_file, encoding="utf-8") as file:
+        plain = file.readlines()
+    extract_features.run(dataclasses.replace(options, layers="-1,0", attentions=True))
+    with open(options.output_file, encoding="utf-8") as file:
+        written = file.readlines()
+    examples = [json.loads(line) for line in written]
+    for line, plain_line, example in zip(written, plain, examples, strict=True):
+        assert line.startswith(plain_line.removesuffix("}\n") + ', "attentions": [{"index": -1, "heads": [[[')
+        assert list(example) == ["linex_index", "features", "attentions"]
+
+    model = BertModel.from_pretrained(options.init_checkpoint)
+    tokenizer = FullTokenizer(options.vocab_file)
+    texts = [("The cat sat on the mat.", "It was a sunny day."), ("", None)]  # padded and empty
+    for example, (text, pair) in zip(examples, texts, strict=False):
+        batch = tokenizer([text], [pair])
+        length = batch["input_ids"].shape[1]
+        expected = model(**batch, output_attentions=True).all_attention_probabilities
+        assert [layer["index"] for layer in example["attentions"]] == [-1, 0]
+        for layer, index in zip(example["attentions"], (3, 0), strict=True):
+            heads = np.array(layer["heads"])
+            assert heads.shape == (2, length, length)
+            np.testing.assert_allclose(heads, expected[index][0], atol=1.1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_vector_for_each_line(options, pooling):
+    extract_features.run(dataclasses.replace(options, layers="-2,-1"))
+    tokens = read_output(options.output_file)
+    extract_features.run(dataclasses.replace(options, layers="-2,-1", pooling=pooling))
+    written = read_output(options.output_file)
+    pool = {"mean": np.mean, "cls": lambda vectors, axis: vectors[0], "max": np.max}[pooling]
+    for line, (pooled, whole) in enumerate(zip(written, tokens, strict=True)):
+        assert list(pooled) == ["linex_index", "values"]
+        assert pooled["linex_index"] == whole["linex_index"] == line
+        vectors = np.array([feature["layers"][0]["values"] for feature in whole["features"]])
+        np.testing.assert_allclose(pooled["values"], pool(vectors, axis=0), atol=2e-6)
+
+
+def test_pooling_has_no_attentions(options):
+    with pytest.raises(InputError, match="--attentions: does not go with --pooling"):
+        extract_features.run(dataclasses.replace(options, pooling="mean", attentions=True))
 
 
 def test_the_output_does_not_depend_on_the_batch_size(options, tmp_path):

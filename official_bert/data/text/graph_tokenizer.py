@@ -6,17 +6,15 @@ TensorFlow. Models with the in-graph tokenizer read raw text wherever TensorFlow
 
 import os
 import tempfile
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
 import tensorflow_text
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
-from official_bert import writing
 from official_bert.data.text.character_classes import character_classes
 from official_bert.errors import InputError
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, write_vocabulary
 
 _WHITE_SPACE = r"[ \t\r\n\x{202f}]+"  # separates the words of a document, as in tasks/squad/examples.py
 
@@ -264,24 +262,6 @@ def readable(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.unicode_transcode(
         texts, "UTF-8", "UTF-8", errors="ignore", replace_control_characters=False
     )
-
-
-def write_vocabulary(vocab: Mapping[str, int], path: str):
-    """Writes a vocabulary file for a lookup table, which requires that all lines differ.
-
-    A line whose WordPiece a later line repeats, or whose WordPiece contains white space and so occurs in no word, is
-    replaced by a text that occurs in no word.
-
-    Args:
-        vocab: WordPiece -> index of its line.
-        path: the new file.
-    """
-    lines = [f"[line {number}]" for number in range(1 + max(vocab.values()))]
-    for piece, number in vocab.items():
-        if piece.split() == [piece]:
-            lines[number] = piece
-    with writing.replacing(path) as file:
-        file.writelines(f"{line}\n" for line in lines)
 
 
 def _split(texts: tf.Tensor, delimiter: str) -> Spans:

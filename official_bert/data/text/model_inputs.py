@@ -10,9 +10,17 @@ import numpy as np
 
 from official_bert.errors import InputError, warn
 from official_bert.features import encoder_features
-from official_bert.tokenization import FullTokenizer
+from official_bert.pairs import joined, truncate_seq_pair
+from official_bert.tokenization import NEEDED_PIECES, FullTokenizer
 
-_NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")
+__all__ = [
+    "ModelInput",
+    "check_vocabulary",
+    "model_input",
+    "model_input_ids",
+    "padded_features",
+    "truncate_seq_pair",
+]
 
 
 class ModelInput(NamedTuple):
@@ -33,7 +41,7 @@ def model_input(tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_s
     A second text without tokens counts as absent.
     """
     tokens_b = tokenizer.tokenize(text_b) if text_b else []
-    tokens, num_first = _joined(tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]")
+    tokens, num_first = joined(tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]")
     return ModelInput(tokens, [0] * num_first + [1] * (len(tokens) - num_first))
 
 
@@ -43,26 +51,7 @@ def model_input_ids(
     """Returns the ids of `model_input`'s tokens and the number of tokens in segment 0, without making token strings."""
     ids_b = tokenizer.encode(text_b) if text_b else []
     cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
-    return _joined(tokenizer.encode(text_a), ids_b, max_seq_length, cls, sep)
-
-
-def _joined(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[list, int]:
-    """Returns `cls first sep second sep`, truncated, and the length of segment 0; it may shorten the lists."""
-    if not second:
-        single = [cls, *first[: max_seq_length - 2], sep]
-        return single, len(single)
-    truncate_seq_pair(first, second, max_seq_length - 3)
-    return [cls, *first, sep, *second, sep], len(first) + 2
-
-
-def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int):
-    """Shortens two token lists in place to `max_length` in all; the longer one (b on a tie) loses its last token.
-
-    Fine-tuning and feature extraction truncate this way. The pairs of pre-training lose tokens at random ends instead
-    (`sentence_pairs.truncated`).
-    """
-    while len(tokens_a) + len(tokens_b) > max_length:
-        (tokens_a if len(tokens_a) > len(tokens_b) else tokens_b).pop()
+    return joined(tokenizer.encode(text_a), ids_b, max_seq_length, cls, sep)
 
 
 def padded_features(
@@ -89,7 +78,7 @@ def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str)
     Raises:
         InputError: a special token is missing, or an id lies outside the embedding table.
     """
-    missing = [piece for piece in _NEEDED_PIECES if piece not in tokenizer.vocab]
+    missing = [piece for piece in NEEDED_PIECES if piece not in tokenizer.vocab]
     if missing:
         raise InputError(f"{vocab_file}: lacks {', '.join(missing)}; add a line for each of them")
     num_ids = 1 + max(tokenizer.vocab.values())

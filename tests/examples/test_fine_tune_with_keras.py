@@ -1,0 +1,69 @@
+"""The example as a process: it learns, and what it saves is read by Keras and by from_pretrained."""
+
+import os
+import re
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from official_bert import BertClassifier, BertConfig, BertPretrainer, FullTokenizer
+from tests import toy
+from tests.shared import ROOT
+
+SCRIPT = ROOT / "examples" / "fine_tune_with_keras.py"
+CAT, TRAIN = "the cat sat on the mat", "a train left the station"
+
+
+def run(**flags) -> subprocess.CompletedProcess:
+    flags = [f"--{name}={value}" for name, value in flags.items()]
+    return subprocess.run([sys.executable, SCRIPT, *flags], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("vocabulary")))
+    config = BertConfig.from_dict(toy.BERT_CONFIG | {"initializer_range": 0.2})
+    BertPretrainer(config).save_pretrained(str(folder), tokenizer=tokenizer)
+    return folder
+
+
+def test_it_learns_and_saves(folder, tmp_path):
+    (tmp_path / "train.tsv").write_text(f"{CAT}\tanimal\n{TRAIN}\tmachine\n" * 20 + f"{CAT}\tanimal\n")
+    output = tmp_path / "output"
+    finished = run(
+        model=folder, train_file=tmp_path / "train.tsv", output_dir=output, learning_rate=0.01, epochs=8
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "accuracy on 5 held-out examples: 1.0000" in finished.stdout
+    assert sorted(name for name in os.listdir(output) if not name.startswith("bert_model.ckpt")) == [
+        "bert_config.json",
+        "labels.txt",
+        "model.keras",
+        "vocab.txt",
+    ]
+    assert (output / "labels.txt").read_text() == "animal\nmachine\n"
+    loaded, trained = keras.models.load_model(output / "model.keras"), BertClassifier.from_pretrained(output)
+    batch = FullTokenizer(str(output / "vocab.txt"))([CAT, TRAIN])
+    np.testing.assert_array_equal(loaded(batch), trained(batch))
+    np.testing.assert_array_equal(np.argmax(loaded(batch), axis=-1), [0, 1])
+    assert int(loaded.optimizer.iterations) == 8 * 2  # 36 examples in batches of 32
+    assert float(loaded.optimizer.learning_rate) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("good\tyes\nbad\n", "line 2: must be a text, a tab and a label"),
+        ("a\tyes\n", "fewer than two labels"),
+    ],
+)
+def test_a_wrong_file_is_named(folder, tmp_path, content, message):
+    (tmp_path / "train.tsv").write_text(content)
+    finished = run(model=folder, train_file=tmp_path / "train.tsv", output_dir=tmp_path / "output")
+    assert finished.returncode == 1
+    assert re.search(message, finished.stderr.splitlines()[-1])
+    assert not (tmp_path / "output").exists()
