@@ -3,12 +3,13 @@
 In: the scalars that TensorBoard gets. Out: a line for each progress line, {"step": 100, "loss": 6.5, ...}; a figure
 that is not finite is null, as JSON has no nan.
 
-A line is appended with one call, so a kill leaves whole lines; a full disk may leave a part of one. A run that starts
-again from an older checkpoint first removes the lines of the steps that are lost, and such a part.
+A line is appended with one call, so a kill leaves whole lines, and so does a full disk. A run that starts again from an
+older checkpoint first removes the lines of the steps that are lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -48,12 +49,23 @@ class TrainLog:
             if files.is_remote(self._path):  # where nothing can be appended to a file
                 writing.append_line(self._path, line)
             else:
-                with files.open_file(self._path, "ab") as file:
-                    file.write(line.encode() + b"\n")
+                _append(self._path, line.encode() + b"\n")
         except (InputError, OSError) as error:
             logging.warning(
                 "%s: the line of step %d is lost (%s); make room on the disk", self._path, step, error
             )
+
+
+def _append(path: str, data: bytes):
+    """Appends all of the data or, where the disk is full, nothing."""
+    size = os.path.getsize(path) if os.path.exists(path) else 0
+    try:
+        with files.open_file(path, "ab") as file:
+            file.write(data)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.truncate(path, size)
+        raise
 
 
 def read_train_log(path: str) -> list[dict]:

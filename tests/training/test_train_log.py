@@ -23,7 +23,7 @@ def test_lines_of_lost_steps_are_cut(tmp_path):
     for step in (10, 100, 200, 300):
         first.append(step, {"loss": step / 100})
     with open(tmp_path / FILE, "a") as file:
-        file.write('{"step": 400, "lo')  # on a disk that became full
+        file.write('{"step": 400, "lo')  # of a copy that was cut off
     resumed = TrainLog(str(tmp_path), first_step=250)
     resumed.append(260, {"loss": 9.0})
     steps = [json.loads(line)["step"] for line in (tmp_path / FILE).read_text().splitlines()]
@@ -38,9 +38,11 @@ def test_what_is_no_line_of_a_log_is_not_read(tmp_path):
 def test_a_full_disk_costs_the_line_and_not_the_run(tmp_path, caplog):
     log = TrainLog(str(tmp_path), first_step=0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40, hard))
     try:
         log.append(1, {"loss": 6.5})
+        log.append(2, {"loss": 6.5})  # of which a part has room
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "the line of step 1 is lost ([Errno 27] File too large); make room on the disk" in caplog.text
+    assert "the line of step 2 is lost ([Errno 27] File too large); make room on the disk" in caplog.text
+    assert (tmp_path / FILE).read_text() == '{"step": 1, "loss": 6.5}\n'
