@@ -168,10 +168,11 @@ class Sets(NamedTuple):
 
 def read_sets(options) -> Sets:
     """Reads and encodes the sets with the functions that our script uses."""
-    from official_bert.jobs.model_files import read_model_files
+    from official_bert.model_files import read_model_files, resolved
     from official_bert.tasks import registry
     from official_bert.tasks.base import DataFiles
 
+    options = resolved(options)
     _, tokenizer = read_model_files(options)
     task_name = getattr(options, "task_name", None) or _TASK_NAMES[type(options).__name__]
     task = registry.make_task(task_name, {"task_name": task_name} | vars(options))
