@@ -1,4 +1,4 @@
-# Everything a fresh machine needs: `make quickstart` to see it work, `make test` before a commit.
+# Everything a fresh machine needs. `make` alone prints the targets: the lines with ##.
 #
 #   PYTHON=python3.12     the Python that .venv is made with: 3.11, 3.12 or 3.13
 #   QUICKSTART=short      a smaller quickstart (under 3 minutes) instead of the full one (under 10 minutes)
@@ -10,27 +10,30 @@ PYTEST ?=
 
 IN_VENV := .venv/bin/python
 
-.PHONY: quickstart test test-long lint install install-dev clean
+.PHONY: help quickstart test test-long lint install install-dev clean
 .DELETE_ON_ERROR:
 
-quickstart: install
+help:  ## prints this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+quickstart: install  ## pre-trains a small BERT in quickstart_output; with QUICKSTART=short in under 3 minutes
 	$(IN_VENV) examples/quickstart.py --setting=$(QUICKSTART)
 
 # Two processes, each test file in one of them: a process with TensorFlow takes 1 to 2 GB and starts in 5 s. A test that
 # waits for more than 10 minutes fails with the stacks of all threads.
-test: install-dev
+test: install-dev  ## runs the tests; with PYTEST="tests/data" those of one folder
 	$(IN_VENV) -m pytest -m "not long" --timeout=600 --timeout-method=signal -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
-test-long: install-dev
+test-long: install-dev  ## runs the tests that take minutes
 	$(IN_VENV) -m pytest -m long --timeout=3600 --timeout-method=signal $(PYTEST)
 
-lint: install-dev
+lint: install-dev  ## checks lint and format with ruff
 	$(IN_VENV) -m ruff check .
 	$(IN_VENV) -m ruff format --check .
 
-install: .venv/installed
+install: .venv/installed  ## makes .venv with all that the commands need; PYTHON=python3.12 chooses its Python
 
-install-dev: .venv/installed-dev
+install-dev: .venv/installed-dev  ## adds what tests and lint need
 
 # The stamps: an installation is repeated when a list of requirements is newer.
 .venv/installed: requirements.txt | .venv/created
@@ -53,5 +56,5 @@ install-dev: .venv/installed-dev
 	$(PYTHON) -m venv .venv
 	@touch $@
 
-clean:
-	rm -rf .venv quickstart_output build *.egg-info
+clean:  ## deletes .venv and what builds leave; trained models stay
+	rm -rf .venv build *.egg-info

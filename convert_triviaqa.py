@@ -1,15 +1,7 @@
 #!/usr/bin/env python3
-"""Converts TriviaQA-Wiki to training data in SQuAD's format for run_squad.py, as in the paper."""
+"""Converts TriviaQA-Wiki to training data in SQuAD's format for run_squad, as in the paper."""
 
-from official_bert import flags
-from official_bert.options.triviaqa import TriviaqaOptions
-
-
-def main(options: TriviaqaOptions):
-    from official_bert.runners import convert_triviaqa
-
-    convert_triviaqa.run(options)
-
+from official_bert import command_line
 
 if __name__ == "__main__":
-    flags.run(main, TriviaqaOptions)
+    command_line.run_command("convert_triviaqa")

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.py."""
+"""Makes masked LM and next-sentence TFRecords from raw text for run_pretraining."""
 
 import importlib
 
-from official_bert import flags
-from official_bert.options.pretraining_data import PretrainingDataOptions
+from official_bert import command_line
 
 _PUBLIC = (  # the names that users import from this script
     "TrainingInstance",
@@ -22,11 +21,5 @@ def __getattr__(name: str):
     return getattr(importlib.import_module("official_bert.data.corpus.token_instances"), name)
 
 
-def main(options: PretrainingDataOptions):
-    from official_bert.runners import create_pretraining_data  # --help does not need it
-
-    create_pretraining_data.run(options)
-
-
 if __name__ == "__main__":
-    flags.run(main, PretrainingDataOptions)
+    command_line.run_command("create_pretraining_data")

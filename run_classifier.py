@@ -3,8 +3,7 @@
 
 import importlib
 
-from official_bert import flags
-from official_bert.options.classification import ClassificationOptions
+from official_bert import command_line
 
 _PUBLIC = {  # the names that users import from this script
     "official_bert.tasks.classification.examples": (
@@ -29,12 +28,5 @@ def __getattr__(name: str):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def main(options: ClassificationOptions):
-    with flags.quiet_imports():  # imports TensorFlow, which --help does not need
-        from official_bert.runners import run_classifier
-
-    run_classifier.run(options)
-
-
 if __name__ == "__main__":
-    flags.run(main, ClassificationOptions)
+    command_line.run_command("run_classifier")

@@ -3,8 +3,7 @@
 
 import importlib
 
-from official_bert import flags
-from official_bert.options.squad import SquadOptions
+from official_bert import command_line
 
 _PUBLIC = {  # the names that users import from this script
     "official_bert.tasks.squad.examples": ("SquadExample", "read_squad_examples"),
@@ -22,12 +21,5 @@ def __getattr__(name: str):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def main(options: SquadOptions):
-    with flags.quiet_imports():  # imports TensorFlow, which --help does not need
-        from official_bert.runners import run_squad
-
-    run_squad.run(options)
-
-
 if __name__ == "__main__":
-    flags.run(main, SquadOptions)
+    command_line.run_command("run_squad")

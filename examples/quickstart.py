@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Pre-trains a small BERT from scratch, with the same commands as a large one.
 
-In: the English text that comes with every Python. Out: a corpus, a vocabulary, records and a trained model in
-./quickstart_output. The script prints every command before it runs it, then a table of the results and the model's
-predictions for three masked words.
+In: the English text that comes with every Python. Out, in ./quickstart_output/<setting>: a corpus, a vocabulary,
+records, the training run in `model`, and in `bert` a model in the form of a released one. The script prints every
+command before it runs it, then a table of the results, the model's predictions for three masked words, and commands to
+go on with.
 
     python examples/quickstart.py [--setting=full|short]
 
 `full` takes less than 10 minutes on two cores. `short` runs the same commands on shorter sequences in less than 3
 minutes, and its model knows less. Both exit with status 1 unless the model is clearly better than always predicting the
-most frequent word.
+most frequent word. A second run continues an interrupted one; it never trains a finished model again, nor deletes it.
 """
 
 import argparse
@@ -18,15 +19,14 @@ import dataclasses
 import os
 import pathlib
 import shlex
-import shutil
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # finds official_bert without an installation
 
-OUTPUT = pathlib.Path("quickstart_output")
-EVAL_BATCH_SIZE = 8
+OUTPUTS = pathlib.Path("quickstart_output")
+POSITIONS = 128
 SENTENCES = (
     "If the argument is not a number, a TypeError [MASK] is raised.",
     "The return value of this [MASK] is a new string.",
@@ -76,21 +76,24 @@ SETTINGS = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--setting", choices=SETTINGS, default="full")
-    setting = SETTINGS[parser.parse_args().setting]
+    name = parser.parse_args().setting
+    setting, output = SETTINGS[name], OUTPUTS / name
     os.chdir(ROOT)
-    shutil.rmtree(OUTPUT, ignore_errors=True)
-    OUTPUT.mkdir()
+    if (output / "bert").exists():
+        print(f"{output}/bert holds a trained model already. Delete {output} to train another one.")
+    else:
+        output.mkdir(parents=True, exist_ok=True)
+        make_data(setting, output)
+        write_config(setting, output)
+        pretrain(setting, output, "untrained", "--do_eval=True", "--allow_missing_weights=True")
+        pretrain(setting, output, "model", "--do_train=True", "--do_eval=True")
+        publish(output)
 
-    make_data(setting)
-    baseline = baselines(OUTPUT / "held_out.tfrecord")
-    write_config(setting)
-    random_weights = ("--do_eval=True", "--allow_missing_weights=True")
-    start = pretrain(setting, OUTPUT / "untrained", baseline.num_records, *random_weights)
-    end = pretrain(setting, OUTPUT / "model", baseline.num_records, "--do_train=True", "--do_eval=True")
-
-    print_table(start, end, baseline)
-    predict_masked_words(setting)
-    check_learning(end, baseline)
+    baseline = baselines(output)
+    print_table(results(output / "untrained"), results(output / "model"), baseline)
+    predict_masked_words(output / "bert")
+    check_learning(results(output / "model"), baseline)
+    print_next_steps(setting, output)
 
 
 def run(script: str, *flags: str):
@@ -101,25 +104,26 @@ def run(script: str, *flags: str):
         sys.exit(status)
 
 
-def make_data(setting: Setting):
-    """Makes the corpus, the vocabulary, and the records of both parts of the corpus."""
+def make_data(setting: Setting, output: pathlib.Path):
+    """Makes the corpus, the vocabulary, the records of both parts of the corpus, and a task to fine-tune on."""
     run(
         "examples/quickstart_corpus.py",
-        f"--train_file={OUTPUT}/train.txt",
-        f"--held_out_file={OUTPUT}/held_out.txt",
+        f"--train_file={output}/train.txt",
+        f"--held_out_file={output}/held_out.txt",
     )
+    run("examples/quickstart_topics.py", f"--data_dir={output}/topics")
     run(
         "build_vocab.py",
-        f"--input_file={OUTPUT}/train.txt",
-        f"--output_file={OUTPUT}/vocab.txt",
+        f"--input_file={output}/train.txt",
+        f"--output_file={output}/vocab.txt",
         f"--vocab_size={setting.vocab_size}",
     )
     for part, dupe_factor in (("train", setting.dupe_factor), ("held_out", 5)):
         run(
             "create_pretraining_data.py",
-            f"--input_file={OUTPUT}/{part}.txt",
-            f"--output_file={OUTPUT}/{part}.tfrecord",
-            f"--vocab_file={OUTPUT}/vocab.txt",
+            f"--input_file={output}/{part}.txt",
+            f"--output_file={output}/{part}.tfrecord",
+            f"--vocab_file={output}/vocab.txt",
             f"--max_seq_length={setting.max_seq_length}",
             f"--max_predictions_per_seq={setting.max_predictions_per_seq}",
             f"--dupe_factor={dupe_factor}",
@@ -143,50 +147,50 @@ class Baselines:
     next_sentence_accuracy: float
 
 
-def baselines(path: pathlib.Path) -> Baselines:
-    """Computes the baselines from the labels in a file of records."""
+def baselines(output: pathlib.Path) -> Baselines:
+    """Computes the baselines from the labels in the held-out records."""
     from official_bert.data.records.framing import read_examples
 
     pieces, labels = collections.Counter(), collections.Counter()
-    for _, example in read_examples(str(path)):
+    for _, example in read_examples(str(output / "held_out.tfrecord")):
         weights = example["masked_lm_weights"]
         pieces.update(int(i) for i, weight in zip(example["masked_lm_ids"], weights, strict=True) if weight)
         labels.update([int(example["next_sentence_labels"][0])])
     ((most_frequent, count),) = pieces.most_common(1)
     return Baselines(
         num_records=labels.total(),
-        word=(OUTPUT / "vocab.txt").read_text(encoding="utf-8").split("\n")[most_frequent],
+        word=(output / "vocab.txt").read_text(encoding="utf-8").split("\n")[most_frequent],
         masked_lm_accuracy=count / pieces.total(),
         next_sentence_accuracy=max(labels.values()) / labels.total(),
     )
 
 
-def write_config(setting: Setting):
+def write_config(setting: Setting, output: pathlib.Path):
     from official_bert import BertConfig
 
     config = BertConfig.from_size(
         "tiny",
         vocab_size=setting.vocab_size,
-        max_position_embeddings=setting.max_seq_length,
+        max_position_embeddings=POSITIONS,
         hidden_dropout_prob=0.0,  # in such a short run dropout only slows the learning down
         attention_probs_dropout_prob=0.0,
         initializer_range=setting.initializer_range,
     )
-    (OUTPUT / "bert_config.json").write_text(config.to_json_string(), encoding="utf-8")
+    (output / "bert_config.json").write_text(config.to_json_string(), encoding="utf-8")
 
 
-def pretrain(setting: Setting, output_dir: pathlib.Path, num_held_out: int, *modes: str) -> dict[str, float]:
-    """Runs run_pretraining.py and returns its eval_results.txt; without --do_train the model is untrained."""
+def pretrain(setting: Setting, output: pathlib.Path, name: str, *modes: str):
+    """Runs run_pretraining.py in the folder `name`; without --do_train the model is untrained."""
     run(
         "run_pretraining.py",
-        f"--input_file={OUTPUT}/train.tfrecord",
-        f"--eval_input_file={OUTPUT}/held_out.tfrecord",
-        f"--output_dir={output_dir}",
+        f"--input_file={output}/train.tfrecord",
+        f"--eval_input_file={output}/held_out.tfrecord",
+        f"--output_dir={output}/{name}",
         *modes,
-        f"--bert_config_file={OUTPUT}/bert_config.json",
+        f"--bert_config_file={output}/bert_config.json",
+        f"--vocab_file={output}/vocab.txt",
         f"--train_batch_size={setting.train_batch_size}",
-        f"--eval_batch_size={EVAL_BATCH_SIZE}",
-        f"--max_eval_steps={num_held_out // EVAL_BATCH_SIZE}",
+        "--max_eval_steps=0",
         f"--max_seq_length={setting.max_seq_length}",
         f"--max_predictions_per_seq={setting.max_predictions_per_seq}",
         f"--num_train_steps={setting.num_train_steps}",
@@ -195,6 +199,21 @@ def pretrain(setting: Setting, output_dir: pathlib.Path, num_held_out: int, *mod
         f"--log_every_steps={setting.log_every_steps}",
         "--random_seed=12345",
     )
+
+
+def publish(output: pathlib.Path):
+    """Makes a folder like that of a released model, without what only a training needs."""
+    run(
+        "convert_checkpoint.py",
+        f"--model={output}/model",
+        f"--output_dir={output}/bert",
+        "--output_format=tf1",
+        "--strip_optimizer",
+    )
+
+
+def results(output_dir: pathlib.Path) -> dict[str, float]:
+    """Reads the eval_results.txt of a run."""
     lines = (output_dir / "eval_results.txt").read_text(encoding="utf-8").splitlines()
     return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
 
@@ -216,37 +235,45 @@ def check_learning(end: dict[str, float], baseline: Baselines):
         )
 
 
-def predict_masked_words(setting: Setting):
-    """Loads the trained model and prints its five best WordPieces for the masked word of each sentence."""
+def predict_masked_words(model: pathlib.Path):
+    """Prints the model's five best WordPieces for the masked word of each sentence."""
     from official_bert import flags
 
     with flags.quiet_imports():
-        from official_bert import BertConfig, BertPretrainer, FullTokenizer, load_checkpoint
+        from official_bert import Predictor
 
-    tokenizer = FullTokenizer(str(OUTPUT / "vocab.txt"))
-    model = BertPretrainer(BertConfig.from_json_file(str(OUTPUT / "bert_config.json")))
-    load_checkpoint(model, str(OUTPUT / "model"))
+    predictor = Predictor(str(model))
     print()
     for sentence in SENTENCES:
-        before, after = map(tokenizer.tokenize, sentence.split("[MASK]"))
-        tokens = ["[CLS]", *before, "[MASK]", *after, "[SEP]"]
-        log_probs = model(
-            features_of(tokenizer.convert_tokens_to_ids(tokens), 1 + len(before))
-        ).masked_lm_log_probs
-        best = log_probs.numpy()[0].argsort()[:-6:-1]
-        print(f"{sentence}\n    {', '.join(tokenizer.convert_ids_to_tokens(best.tolist()))}")
+        (mask,) = predictor(sentence)["masks"]
+        print(f"{sentence}\n    {', '.join(mask['tokens'][:5])}")
 
 
-def features_of(ids: list[int], position: int) -> dict:
-    """Returns the features of a batch with one sentence, whose masked word is at `position`."""
-    import numpy as np
+def print_next_steps(setting: Setting, output: pathlib.Path):
+    """Prints commands that use the model, and where to read on."""
+    print(f"""
+The model is in {output}/bert. Go on with it:
 
-    return {
-        "input_ids": np.array([ids], "int32"),
-        "input_mask": np.ones((1, len(ids)), "int32"),
-        "segment_ids": np.zeros((1, len(ids)), "int32"),
-        "masked_lm_positions": np.array([[position]], "int32"),
-    }
+source .venv/bin/activate
+export MODEL={output}/bert
+
+# Fill in a masked word.
+echo '{SENTENCES[1]}' | python predict.py --model_dir=$MODEL
+
+# Fine-tune it to tell which part of Python's manual a sentence is from.
+python run_classifier.py --task_name=tsv --data_dir={output}/topics --model=$MODEL \\
+    --do_train=true --do_eval=true --max_seq_length={setting.max_seq_length} --num_train_epochs=10 \\
+    --learning_rate=1e-3 --output_dir={output}/topics_model
+echo 'The command sets a breakpoint.' | python predict.py --model_dir={output}/topics_model
+
+# Serve it: in the second terminal, ask the server.
+python export_saved_model.py --model={output}/topics_model --export_dir={output}/export --export_text
+pip install -r requirements-serving.txt
+python examples/serving_server.py --model_name=topics --model_base_path={output}/export --rest_api_port=8501
+curl -s http://localhost:8501/v1/models/topics:predict -H 'Content-Type: application/json' \\
+    -d '{{"instances": [{{"text_a": "The command sets a breakpoint."}}]}}'
+
+Read on: README.md, docs/pretraining.md (a corpus of your own), docs/finetuning.md, docs/serving.md.""")
 
 
 if __name__ == "__main__":

@@ -104,9 +104,12 @@ def grpc_predict(
     Raises:
         RefusedError: the server refused the request.
     """
-    import grpc
-    import tensorflow as tf
-    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+    from official_bert.flags import quiet_imports
+
+    with quiet_imports():
+        import grpc
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = model_name, signature_name
@@ -116,6 +119,8 @@ def grpc_predict(
         try:
             answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, TIMEOUT_SECS)
         except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAVAILABLE:
+                raise RefusedError(f"{address}: gives no answer ({error.details()})") from error
             raise RefusedError(f"{error.code().name}: {error.details()}") from error
     return {name: tf.make_ndarray(proto) for name, proto in answer.outputs.items()}
 

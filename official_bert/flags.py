@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import difflib
 import logging as std_logging
 import math
 import os
@@ -9,16 +10,20 @@ import re
 import signal
 import sys
 import tempfile
-import types
-import typing
 
 from absl import app, flags, logging
 
 from official_bert import files, writing
 from official_bert.errors import InputError, brief
+from official_bert.options.fields import kind_of, without_flag
+from official_bert.options.headings import ORDER, heading_of, is_required
+from official_bert.progress import updated_line
 
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
 
+_HELP_FLAGS = {"--help", "-help", "-?", "--helpshort", "-helpshort"}
+_MISSING = "must be given"
+_SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
@@ -48,19 +53,21 @@ def run(main, options_class):
     """
     _occupy_closed_streams()
     read = define(options_class)
-    app.run(lambda _: answer_for_input(main, read), flags_parser=parse)
+
+    def parser(argv):
+        _answer_help(argv, options_class)
+        return parse(argv)
+
+    app.run(lambda _: answer_for_input(main, read), flags_parser=parser)
 
 
 def define(options_class):
     """Defines a flag for each field of a frozen dataclass, and returns a function that builds it from parsed flags."""
     fields = dataclasses.fields(options_class)
-    types_of = typing.get_type_hints(options_class)
     for field in fields:
-        required = field.default is dataclasses.MISSING
-        default = None if required else field.default
-        kind = types_of[field.name]
-        if isinstance(kind, types.UnionType):
-            kind = kind.__args__[0]
+        required = is_required(field)
+        default = None if required else without_flag(field)
+        kind = kind_of(field)
         if field.metadata["refused"]:
             flags.DEFINE(_Refuses(field.metadata["refused"]), field.name, default, field.metadata["help"])
         elif field.metadata["choices"]:
@@ -70,7 +77,9 @@ def define(options_class):
         if field.metadata["alias"]:
             flags.DEFINE_alias(field.metadata["alias"], field.name)
         if required:
-            flags.mark_flag_as_required(field.name)
+            flags.register_validator(field.name, lambda value: value is not None, _MISSING)
+        if field.name.startswith("output_"):  # the name of a file or a folder, or a list of names
+            flags.register_validator(field.name, _is_named, "a name is empty; give one")
         if field.metadata["check"]:
             holds, sentence = field.metadata["check"]
             if kind is float and not holds(math.inf):
@@ -80,7 +89,19 @@ def define(options_class):
             flags.register_validator(
                 field.name, lambda value, holds=holds: value is None or holds(value), sentence
             )
-    return lambda: options_class(**{field.name: flags.FLAGS[field.name].value for field in fields})
+    return lambda: options_class(**{field.name: _value(field) for field in fields})
+
+
+def _is_named(value: str | list[str] | None) -> bool:
+    return value is None or (all(value) if isinstance(value, list) and value else bool(value))
+
+
+def _value(field: dataclasses.Field):
+    """Returns the value of a parsed flag; None without the flag if the model's folder may say it."""
+    flag = flags.FLAGS[field.name]
+    if field.metadata["otherwise"] is not dataclasses.MISSING and not flag.present:
+        return None
+    return flag.value
 
 
 def parse(argv):
@@ -90,16 +111,72 @@ def parse(argv):
     that the shell took apart.
     """
     try:
-        for word in argv[1:]:
+        words = _with_flagfiles(argv[1:])
+        for word in words:
             files.check_name(word)
-        rest = flags.FLAGS(argv, known_only=True)
-        _refuse_strays(argv, rest[1:])
+        rest = flags.FLAGS([argv[0], *words], known_only=True)
+        _refuse_strays([argv[0], *words], rest[1:])
     except (flags.Error, InputError) as error:
-        sys.exit(f"{argv[0]}: {error}")
+        sys.exit(f"{argv[0]}: {_in_our_words(str(error))}")
     for word in rest[1:]:
         if word.startswith("-"):
-            logging.warning("unknown flag, ignored: %s", word)
+            logging.warning("unknown flag, ignored: %s%s", word, _suggestion(word))
     return rest
+
+
+def _in_our_words(message: str) -> str:
+    """Returns absl's message of validators that failed, a line each, in the form `--flag=value: sentence`."""
+    message = re.sub(f"(?m)^flag (--\\w+)=None: {_MISSING}$", rf"\1: {_MISSING}", message)
+    return re.sub(r"(?m)^flag (--\w+=)", r"\1", message)
+
+
+def _suggestion(word: str) -> str:
+    """Returns the question for the known flag that an unknown one resembles most; "" if it resembles none."""
+    name = word.lstrip("-").partition("=")[0]
+    known = [*flags.FLAGS, *(f"no{flag}" for flag in flags.FLAGS if flags.FLAGS[flag].boolean)]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=_SIMILARITY)
+    return f"; did you mean --{close[0]}?" if close else ""
+
+
+def _answer_help(argv, options_class):
+    """Prints the flags under their headings and ends the script with status 1, as absl does, if --help is given."""
+    if not _HELP_FLAGS.intersection(argv[1:]):
+        return
+    print(f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]} --flag=value ...\n")
+    fields = dataclasses.fields(options_class)
+    for heading in ORDER:
+        found = [field for field in fields if heading_of(options_class, field) == heading]
+        if found:
+            print(f"{heading}:")
+        for field in found:
+            print(_help_of(field.name, "(required)" if is_required(field) else ""))
+            if field.metadata["alias"]:
+                print(_help_of(field.metadata["alias"]))
+        if found:
+            print()
+    print(
+        "Every script knows --verbosity (-1 logs warnings only, 1 the original's details) and --flagfile=FILE, a file "
+        "with a\nflag on each line; --helpfull lists all flags."
+    )
+    sys.exit(1)
+
+
+def _help_of(name: str, mark: str = "") -> str:
+    """Returns the lines of a flag in --help."""
+    flag = flags.FLAGS[name]
+    text = f"--{'[no]' if flag.boolean else ''}{name}: {flag.help}"
+    wrapped = flags.text_wrap(text, indent="    ", firstline_indent="  ")
+    default = f"(default: {flag.default_as_str})" if flag.default_as_str else ""
+    choices = f"({flag.parser.syntactic_help})" if flag.parser.syntactic_help else ""
+    return "\n".join((wrapped, *(f"    {more}" for more in (mark, default, choices) if more)))
+
+
+def _with_flagfiles(words: list[str]) -> list[str]:
+    """Puts the lines of each --flagfile in its place."""
+    try:
+        return flags.FLAGS.read_flags_from_files(words, force_gnu=False)
+    except UnicodeDecodeError as error:
+        raise InputError(f"--flagfile: is no UTF-8 text ({error}); write one flag a line") from error
 
 
 def _refuse_strays(argv, rest):
@@ -149,7 +226,7 @@ def quiet_imports():
         os.dup2(kept_back.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             kept_back.seek(0)
             os.write(shown, kept_back.read())
             raise
@@ -175,16 +252,21 @@ def answer_for_input(main, read):
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, _terminate)
-    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     logging.get_absl_handler().addFilter(_OwnLines())
+    options = None
     try:
-        main(read())
+        try:
+            options = read()
+            main(options)
+        finally:
+            updated_line.wipe()  # before a sentence that is no log line
     except KeyboardInterrupt:
-        print(f"{sys.argv[0]}: interrupted", file=sys.stderr)
+        print(f"{sys.argv[0]}: interrupted{_remedy_of_a_stop(options)}", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except _Terminated as end:
         with contextlib.suppress(OSError):  # a terminal that is closed
-            print(f"{sys.argv[0]}: terminated; files that were not complete are deleted", file=sys.stderr)
+            sentence = f"terminated; files that were not complete are deleted{_remedy_of_a_stop(options)}"
+            print(f"{sys.argv[0]}: {sentence}", file=sys.stderr)
         sys.exit(128 + end.number)
     except Exception as error:
         sentence = _sentence_of(error)
@@ -192,6 +274,10 @@ def answer_for_input(main, read):
             raise
         logging.debug("where it happened:", exc_info=error)
         sys.exit(f"{sys.argv[0]}: {sentence}")
+
+
+def _remedy_of_a_stop(options) -> str:
+    return "; the same command resumes the training" if getattr(options, "do_train", False) else ""
 
 
 class _Terminated(BaseException):

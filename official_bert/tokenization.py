@@ -5,16 +5,19 @@ the result of each word, and the tokenization of running text needs only one loo
 """
 
 import itertools
+import os
 import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Self
 
 import numpy as np
 
-from official_bert import reading, writing
+from official_bert import files, reading, writing
 from official_bert.errors import InputError
 from official_bert.pairs import joined
+from official_bert.tokenizer_config import TokenizerConfig
 
 NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")  # of a vocabulary that makes model inputs
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")  # the pieces of model inputs that stand for no part of the text
@@ -151,6 +154,21 @@ class FullTokenizer:
         self.basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
         self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
         self._start_caches()
+
+    @classmethod
+    def from_pretrained(cls, folder: str) -> Self:
+        """Makes the tokenizer of a model.
+
+        Args:
+            folder: the folder of a model, or a checkpoint in it. Its vocab.txt is read, and its tokenizer_config.json
+                says how; without that file text is lower-cased, as by default.
+
+        Raises:
+            InputError: the folder has no vocabulary, or a file of it is damaged.
+        """
+        folder = folder if files.is_folder(folder) else os.path.dirname(folder)
+        config = TokenizerConfig.read(folder) or TokenizerConfig()
+        return cls(os.path.join(folder, "vocab.txt"), config.do_lower_case, config.strip_accents)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the WordPieces of a text, without special tokens and without truncation."""

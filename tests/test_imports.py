@@ -17,26 +17,32 @@ from tests.shared import ROOT
 
 # From top to bottom. A module may import from any line below its own, and from its own room.
 LINES = (
+    {"command_line"},
     {"flags", "runners"},
     {"jobs"},
     {"serving"},
     {"training", "tasks"},
     {"optimization", "modeling"},
     {"checkpoints"},
+    {"model_files"},
+    {"model_folder"},
     {"data", "metrics"},
     {"features", "config", "tokenization"},
+    {"tokenizer_config"},
     {"reading", "writing", "pairs"},
     {"options", "files", "errors", "__version__"},
-    {"waiting"},
+    {"progress", "waiting"},
 )
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
 SINGLE_IMPORTER = {
+    "matplotlib": "runners.plot_run",
     "tensorflow_text": "data.text.graph_tokenizer",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.warmup",
 }
 LIGHT_ROOMS = (
+    "command_line",
     "config",
     "data",
     "errors",
@@ -44,11 +50,15 @@ LIGHT_ROOMS = (
     "files",
     "flags",
     "metrics",
+    "model_files",
+    "model_folder",
     "options",
     "pairs",
+    "progress",
     "reading",
     "tasks",
     "tokenization",
+    "tokenizer_config",
     "waiting",
     "writing",
 )
@@ -64,8 +74,10 @@ MAX_LINES = 600
 
 # Test files at the top of tests/ that are of no file in particular.
 OF_THE_WHOLE_REPOSITORY = (
+    "test_first_hour.py",
     "test_golden.py",
     "test_imports.py",
+    "test_makefile.py",
     "test_original_commands.py",
     "test_original_flags.py",
     "test_package.py",
@@ -210,7 +222,11 @@ def breaches_of_outside_packages(module: str, imported: list[Import]) -> Iterato
             yield f"{module}: imports {package} with itself, not late"
         if room == "modeling" and package == "tensorflow" and module != "modeling.dropout":
             yield f"{module}: names TensorFlow, which only modeling.dropout does"
-        if room != "flags" and package == "absl" and not one.module.startswith("absl.logging"):
+        if (
+            room not in ("command_line", "flags")
+            and package == "absl"
+            and not one.module.startswith("absl.logging")
+        ):
             yield f"{module}: imports {one.module}; flags are for scripts, absl.logging is for all"
         if package in ("torch", "transformers"):
             yield f"{module}: imports {package}, which is for benchmarks"
@@ -248,13 +264,13 @@ def test_light_modules_load_no_tensorflow():
     assert finished.stdout == "[]\n"
 
 
-def test_scripts_import_only_flags_options_and_what_runs_late():
+def test_scripts_import_only_the_commands_and_what_runs_late():
     """Loading a script loads no runner: TensorFlow comes in with it."""
     modules = frozenset(sources())
     for name, source in scripts().items():
         for one in imports_of(source, modules):
             if one.ours and one.at_module_level:
-                assert room_of(one.module) in ("flags", "options"), f"{name}: imports {one.module} too early"
+                assert room_of(one.module) == "command_line", f"{name}: imports {one.module} too early"
             assert one.module.split(".")[0] not in HEAVY, f"{name}: imports {one.module}"
 
 
@@ -270,7 +286,7 @@ def has_subject(test_file: pathlib.PurePath, root: pathlib.Path) -> bool:
     Args:
         test_file: below tests/, such as "data/test_tables.py", whose subject is official_bert/data/tables.py. Other
             subjects are folders (official_bert/data/corpus, of test_corpus.py in it or above it), scripts in the folder
-            of the same name (examples/quickstart.py), and pages of docs/.
+            of the same name (examples/quickstart.py, or a notebook), and pages of docs/.
         root: of the repository.
     """
     folder, name = test_file.parent, test_file.stem.removeprefix("test_")
@@ -279,6 +295,7 @@ def has_subject(test_file: pathlib.PurePath, root: pathlib.Path) -> bool:
         package / f"{name}.py",
         package / name,
         root / folder / f"{name}.py",
+        root / folder / f"{name}.ipynb",
         root / "docs" / f"{name}.md",
     ]
     return any(place.exists() for place in places) or (package.is_dir() and folder.name == name)

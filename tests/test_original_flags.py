@@ -14,6 +14,7 @@ import pytest
 
 from official_bert.options.classification import ClassificationOptions
 from official_bert.options.extraction import ExtractionOptions
+from official_bert.options.fields import without_flag
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.options.pretraining_data import PretrainingDataOptions
 from official_bert.options.squad import SquadOptions
@@ -128,7 +129,15 @@ ORIGINAL = {
 }
 
 _SPLIT = "the text is split at its commas"
+_FOLDER = "--model, or the folder of the checkpoint, may have the file"
+_FILES_OF_A_MODEL = ("vocab_file", "bert_config_file", "init_checkpoint")
 OURS = {
+    **{
+        (script, name): (str, None, _FOLDER)
+        for script, stated in ORIGINAL.items()
+        for name in _FILES_OF_A_MODEL
+        if stated.get(name) == (str, REQUIRED)
+    },
     ("create_pretraining_data.py", "input_file"): (list[str], REQUIRED, _SPLIT),
     ("create_pretraining_data.py", "output_file"): (list[str], REQUIRED, _SPLIT),
     ("run_pretraining.py", "input_file"): (list[str], REQUIRED, _SPLIT),
@@ -185,7 +194,9 @@ def test_the_options_have_the_types_and_defaults(script):
     found = {}
     for field in dataclasses.fields(OPTIONS[script]):
         kind, default = kinds[field.name], field.default
-        if default is None:
+        if field.metadata["otherwise"] is not dataclasses.MISSING:
+            default = without_flag(field)
+        if field.default is None:
             assert isinstance(kind, types.UnionType), f"{field.name}: None is no {kind}"
             kind = kind.__args__[0]
         elif default is dataclasses.MISSING:
@@ -226,7 +237,7 @@ def test_the_help_shows_the_types_and_defaults(script):
 @EVERY_SCRIPT
 def test_the_required_flags_are_the_originals(script):
     stderr = run_script(script, status=1).stderr
-    missing = re.findall(r"Flag --(\w+) must have a value", stderr)
+    missing = re.findall(r"--(\w+): must be given", stderr)
     assert sorted(missing) == sorted(
         name for name, (_, default) in ours(script).items() if default == REQUIRED
     )

@@ -1,12 +1,17 @@
-"""The wheel: built from the checkout, unpacked into a clean folder, imported from there."""
+"""The wheel: built from the checkout, unpacked into a clean folder and imported from there, and installed by pip."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 
 import pytest
 
+from official_bert.command_line import COMMANDS
 from tests.shared import ROOT
 
 LIGHT_USE = """
@@ -24,8 +29,8 @@ print([name for name in ("tensorflow", "keras", "absl.flags") if name in sys.mod
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory):
-    """Folder that holds what the wheel installs."""
+def wheel(tmp_path_factory):
+    """Path of the wheel, built from a copy of the checkout."""
     work = tmp_path_factory.mktemp("wheel")
     source = work / "source"
     source.mkdir()
@@ -48,10 +53,34 @@ def unpacked(tmp_path_factory):
     ]
     finished = subprocess.run(build, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
-    (wheel,) = work.glob("*.whl")
+    (built,) = work.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel):
+    """Folder that holds what the wheel installs."""
+    work = wheel.parent
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(work / "site")
     return work / "site"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Folder of the commands of a new virtual environment in which pip has installed the wheel.
+
+    The packages that it needs are those of this environment: nothing is downloaded.
+    """
+    environment = tmp_path_factory.mktemp("environment")
+    venv.create(environment, symlinks=True)
+    python = environment / "bin" / "python"
+    (site,) = environment.glob("lib/python*/site-packages")
+    (site / "other_packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index"]
+    finished = subprocess.run([*pip, wheel], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    return environment / "bin"
 
 
 def run(unpacked, code: str, *arguments) -> str:
@@ -96,3 +125,45 @@ def test_a_model_is_built_from_the_wheel(unpacked):
 def test_a_name_that_is_not_public_is_an_attribute_error(unpacked):
     code = "import official_bert\ntry:\n    official_bert.Bert\nexcept AttributeError as error:\n    print(error)"
     assert run(unpacked, code) == "module 'official_bert' has no attribute 'Bert'\n"
+
+
+def command(installed, folder, *words, status=0) -> subprocess.CompletedProcess:
+    """Runs the installed command in a folder, as a user does who has no checkout."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    finished = subprocess.run(
+        [installed / "official-bert", *words], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert finished.returncode == status, finished.stderr
+    return finished
+
+
+def test_the_command_lists_its_subcommands(installed, tmp_path):
+    stdout = command(installed, tmp_path).stdout
+    assert re.findall(r"^  (\w+)", stdout, re.MULTILINE) == list(COMMANDS)
+    assert "--task_name" in command(installed, tmp_path, "run-classifier", "--help", status=1).stdout
+
+
+def test_commands_work_without_a_checkout(installed, tmp_path):
+    """The second one starts processes, which find the main module again by its path."""
+    (tmp_path / "text").write_text(
+        "the cat sat on the mat\nthe mat was flat\n\nthe dog sat on the cat\nso flat\n"
+    )
+    command(
+        installed, tmp_path, "build-vocab", "--input_file=text", "--output_file=vocab.txt", "--vocab_size=40"
+    )
+    vocabulary = (tmp_path / "vocab.txt").read_text().splitlines()
+    assert len(vocabulary) == 40
+    assert {"[PAD]", "[MASK]", "the", "##t"} <= set(vocabulary)
+    flags = ["--input_file=text", "--vocab_file=vocab.txt", "--max_seq_length=32"]
+    command(
+        installed, tmp_path, "create_pretraining_data", *flags, "--output_file=records", "--num_workers=2"
+    )
+    script = [sys.executable, ROOT / "create_pretraining_data.py", *flags, "--output_file=of_the_script"]
+    subprocess.run(script, cwd=tmp_path, capture_output=True, check=True)
+    assert (tmp_path / "records").read_bytes() == (tmp_path / "of_the_script").read_bytes() != b""
+
+
+def test_messages_name_the_command(installed, tmp_path):
+    flags = ["--input_file=no", "--vocab_file=no", "--output_file=x"]
+    stderr = command(installed, tmp_path, "create-pretraining-data", *flags, status=1).stderr
+    assert stderr.splitlines()[-1].startswith("official-bert create-pretraining-data: no: no such file")

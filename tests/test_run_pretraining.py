@@ -1,6 +1,8 @@
 """run_pretraining.py as its users start it: the original's commands, several replicas, a kill in the middle."""
 
 import json
+import math
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from official_bert.features import pretraining_features
+from official_bert.training.train_log import read_train_log
 from tests import toy, training_state
 from tests.checkpoints.sample import pretraining_shapes
 from tests.runners.pretraining_run import (
@@ -74,11 +77,27 @@ def test_the_originals_readme_commands(base, tmp_path):
         "global_step", "loss", "masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss",
     ]  # fmt: skip
     assert {path.name for path in output.iterdir() if not path.name.startswith("events.")} == {
-        "bert_config.json", "checkpoint", "eval", "eval_results.txt", "runs.jsonl",
+        "bert_config.json", "checkpoint", "eval", "eval_results.txt", "model_card.md", "runs.jsonl", "train_log.jsonl",
+        "task.json", "tokenizer_config.json", "vocab.txt",
         *(f"{kind}.{end}" for kind in ("model.ckpt-0", "model.ckpt-20", "input.ckpt-0-0", "input.ckpt-20-0")
           for end in ("index", "data-00000-of-00001")),
     }  # fmt: skip
-    assert "*INIT_FROM_CKPT*" in finished.stderr
+    # The original's file has no perplexity; the log and TensorBoard do, where training has the same tags.
+    perplexity = math.exp(float(results["masked_lm_loss"]))
+    found = scalars(output / "eval", "masked_lm_perplexity")
+    assert found == {20: pytest.approx(perplexity, rel=1e-5)}
+    (logged,) = re.findall(r"  masked_lm_perplexity   = (\S+)\n", finished.stderr)
+    assert float(logged) == pytest.approx(perplexity, rel=1e-5)
+    tags = ("loss", "masked_lm_accuracy", "masked_lm_loss", "masked_lm_perplexity", "next_sentence_loss")
+    rows = read_train_log(str(output / "train_log.jsonl"))
+    assert [row["step"] for row in rows] == [10, 20]
+    for tag in tags:
+        assert sorted(scalars(output / "eval", tag)) == [20]
+        assert scalars(output, tag) == pytest.approx({row["step"]: row[tag] for row in rows})
+    assert "perplexity" not in next(line for line in finished.stderr.splitlines() if "step 10/20" in line)
+    assert "30 trainable variables with" in finished.stderr
+    assert "all from the checkpoint" in finished.stderr
+    assert "*INIT_FROM_CKPT*" not in finished.stderr  # with --verbosity=1
     assert "***** Eval results *****" in finished.stderr
     assert "port.cc" not in finished.stderr, "TensorFlow's start-up messages are shown"
 
@@ -103,7 +122,12 @@ def test_replicas_equal_one_device(base, tmp_path, count):
     runs = {"one": alone, "several": mirrored | {"num_logical_cpus": count}}
     for name, changes in runs.items():
         run = run_here if name == "one" else run_script  # two strategies in one process clash
-        run("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / name, do_eval=True, **changes)))
+        evaluation = {
+            "do_eval": True,
+            "max_eval_steps": 0,
+            "eval_batch_size": 12,
+        }  # the last batch has 4 of 64
+        run("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / name, **evaluation, **changes)))
 
     losses = {name: scalars(tmp_path / name, "loss") for name in runs}
     assert sorted(losses["one"]) == list(range(1, 11))

@@ -48,10 +48,21 @@ def test_a_choice_is_learnt_evaluated_and_predicted(tmp_path):
     base = toy.make_bert_base_dir(tmp_path / "base")
     labels = write_swag(tmp_path)
     trained, again = tmp_path / "trained", tmp_path / "again"
+    usual = tmp_path / "usual.flags"
+    usual.write_text(
+        "\n".join(
+            [
+                "# As docs/finetuning.md has it.",
+                *model_flags(base),
+                "--train_batch_size=16",
+                "--learning_rate=1",
+            ]
+        )
+    )
     run_script(
-        "run_swag.py", *model_flags(base),
+        "run_swag.py", f"--flagfile={usual}",
         *flag_list(data_dir=tmp_path, output_dir=trained, do_train=True, do_eval=True, do_predict=True,
-                   num_train_epochs=8, train_batch_size=16, learning_rate=3e-3, random_seed=1),
+                   num_train_epochs=8, learning_rate=3e-3, random_seed=1),
     )  # fmt: skip
     results = results_of(trained)
     assert set(results) == {"eval_accuracy", "eval_loss", "loss", "global_step"}

@@ -1,8 +1,8 @@
 """What holds for every script of the repository root, whatever it does; the list is read from the folder."""
 
 import ast
-import importlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -10,27 +10,18 @@ from dataclasses import MISSING, fields
 
 import pytest
 
+from official_bert.command_line import COMMANDS
+from official_bert.options.headings import ORDER, heading_of
 from tests.scripts import run_script
 from tests.shared import ROOT
 
 SCRIPTS = sorted(path.name for path in ROOT.glob("*.py"))
-MAX_HELP_CPU_SECS = 1.0
+MAX_HELP_CPU_SECS = 0.5
 
 
 def options_class(script: str) -> type:
-    """The class that the script hands to `flags.run`."""
-    tree = ast.parse((ROOT / script).read_text(encoding="utf-8"))
-    (name,) = [
-        call.args[1].id
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "flags.run"
-    ]
-    (module,) = [
-        node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]
-    ]
-    return getattr(importlib.import_module(module), name)
+    """The class whose fields are the flags of the script."""
+    return COMMANDS[script.removesuffix(".py")].options_class()
 
 
 def help_and_cpu_secs(script: str) -> tuple[str, float]:
@@ -66,6 +57,23 @@ def test_help_is_quick_and_lists_every_flag(script):
     assert docstring.splitlines()[0] in text
     listed = set(re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", text, re.MULTILINE))
     assert {field.name for field in fields(options_class(script))} <= listed
+    headings = re.findall(r"^([A-Z].*):$", text, re.MULTILINE)
+    assert headings == sorted(set(headings), key=ORDER.index)
+    for field in fields(options_class(script)):
+        heading = heading_of(options_class(script), field)
+        (shown,) = re.findall(rf"^ +--(?:\[no\])?{field.name}:(?:.|\n(?!\n|  --))*", text, re.MULTILINE)
+        assert ("(required)" in shown) == (field.default is MISSING)
+        part = text[text.index(f"\n{heading}:\n") :].split("\n\n")[0]
+        assert shown in part, f"--{field.name} is not under {heading}"
+
+
+def test_every_command_is_a_script_of_its_name():
+    assert sorted(f"{name}.py" for name in COMMANDS) == SCRIPTS
+    for script in SCRIPTS:
+        tree = ast.parse((ROOT / script).read_text(encoding="utf-8"))
+        name = script.removesuffix(".py")
+        assert ast.unparse(tree.body[-1].body[-1]) == f"command_line.run_command('{name}')"
+        assert ast.get_docstring(tree) == COMMANDS[name].summary
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -79,7 +87,10 @@ def test_a_missing_required_flag_ends_in_one_sentence(script):
     required = [field.name for field in fields(options_class(script)) if field.default is MISSING]
     stderr = run_script(script, status=1).stderr
     assert "Traceback" not in stderr
-    assert any(f"--{name}" in stderr for name in required)
+    lines = stderr.removeprefix(f"{ROOT / script}: ").splitlines()
+    assert [line for line in lines if line.endswith("must be given")] == [
+        f"--{name}: must be given" for name in required
+    ]
 
 
 def test_importing_every_script_defines_no_flag_and_loads_no_tensorflow():
@@ -108,7 +119,7 @@ def test_unknown_flags_warn_and_the_run_goes_on(tmp_path):
         "--do_lower=False",
         status=1,
     ).stderr
-    assert "unknown flag, ignored: --do_lower=False" in stderr
+    assert "unknown flag, ignored: --do_lower=False; did you mean --do_lower_case?" in stderr
     assert f"{absent}: no such file" in stderr
     assert "Traceback" not in stderr
 
@@ -129,3 +140,22 @@ def test_a_wrong_value_ends_in_one_sentence(flag, named, tmp_path):
     assert stderr.count("\n") == 1
     assert flag.partition("=")[0] in stderr
     assert named in stderr
+
+
+def test_ctrl_c_while_tensorflow_is_imported_is_one_sentence(tmp_path):
+    """However early or late in the import it comes."""
+    slow = tmp_path / "tensorflow.py"
+    slow.write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
+    given = [f"--{name}={tmp_path}" for name in ("task_name", "data_dir", "output_dir")]
+    previous = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # ignored where a shell runs this in background
+    try:
+        finished = run_script(
+            "run_classifier.py", *given, "--do_train", status=130, PYTHONPATH=f"{tmp_path}:{ROOT}"
+        )
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert (
+        finished.stderr == f"{ROOT}/run_classifier.py: interrupted; the same command resumes the training\n"
+    )

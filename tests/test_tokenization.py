@@ -501,3 +501,16 @@ def test_ids_become_text_again(toy_tokenizer):
 def test_wrong_ids_are_named(toy_tokenizer, ids, message):
     with pytest.raises(InputError, match=message):
         toy_tokenizer.decode(ids)
+
+
+def test_the_tokenizer_of_a_folder_reads_as_its_config_says(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\nThe\nthe\ne\u0301\n\u00e9\n")
+    text = "The \u00e9"
+    assert FullTokenizer.from_pretrained(str(tmp_path)).tokenize(text) == ["the", "[UNK]"]
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text('{"do_lower_case": false}')
+    assert FullTokenizer.from_pretrained(str(tmp_path / "model.ckpt-3")).tokenize(text) == ["The", "\u00e9"]
+    config.write_text('{"do_lower_case": true, "strip_accents": false}')
+    assert FullTokenizer.from_pretrained(str(tmp_path)).tokenize(text) == ["the", "\u00e9"]
+    with pytest.raises(InputError, match=r"absent/vocab\.txt: no such file"):
+        FullTokenizer.from_pretrained(str(tmp_path / "absent" / "x"))

@@ -13,9 +13,8 @@ from absl import logging
 
 from official_bert import writing
 from official_bert.errors import InputError
+from official_bert.model_folder import BEST_FOLDER, STATE_NAME
 
-BEST_FOLDER = "best"  # the subfolder of an output_dir with the checkpoint that had the best metric
-STATE_FILE = "checkpoint"
 INPUT_PREFIX = "input.ckpt-"
 # What belongs to no whole checkpoint: an unfinished one, an unfinished list, or files of a step without a checkpoint.
 _PART = re.compile(
@@ -80,7 +79,7 @@ def latest_checkpoint(folder: str) -> str | None:
     listed, found = _listed(folder), checkpoint_paths(folder)
     if not listed:
         return None
-    state_file, current = os.path.join(folder, STATE_FILE), listed[-1]
+    state_file, current = os.path.join(folder, STATE_NAME), listed[-1]
     if found and os.path.basename(found[-1]) == os.path.basename(current):
         return found[-1]
     if _gfile.exists(f"{current}.index"):
@@ -105,7 +104,7 @@ def newest(folder: str) -> str | None:
             there. Starting anew would overwrite the checkpoints of the folder.
     """
     found = latest_checkpoint(folder)
-    state_file = os.path.join(folder, STATE_FILE)
+    state_file = os.path.join(folder, STATE_NAME)
     if found is None and _gfile.exists(state_file):
         raise InputError(
             f"{state_file}: names no existing checkpoint; put it back, or delete this file to start anew"
@@ -125,7 +124,7 @@ def check_not_lost(folder: str):
     names_there = _gfile.listdir(folder) if _gfile.isdir(folder) else []
     matches = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in names_there]
     last_step = max((int(match[1]) for match in matches if match), default=0)
-    state_file = os.path.join(folder, STATE_FILE)
+    state_file = os.path.join(folder, STATE_NAME)
     if last_step and not _gfile.exists(state_file):
         raise InputError(
             f"{state_file}: is gone, but model.ckpt-{last_step} is there; write model_checkpoint_path: "
@@ -148,7 +147,7 @@ def remove_leftovers(folder: str):
 
 def _listed(folder: str) -> list[str]:
     """Returns the paths in a folder's `checkpoint` file, the current one last; none without the file."""
-    state_file = os.path.join(folder, STATE_FILE)
+    state_file = os.path.join(folder, STATE_NAME)
     if not _gfile.exists(state_file):
         return []
     try:
@@ -182,8 +181,8 @@ def with_best(folder: str) -> tuple[str, str]:
 def remove_all(folder: str):
     """Deletes every checkpoint of a folder, also the parts that a killed run left of one; other files stay."""
     names_there = _gfile.listdir(folder) if _gfile.isdir(folder) else []
-    for name in sorted(names_there, key=lambda name: name != STATE_FILE):  # the list goes first
-        if name == STATE_FILE or name.startswith(("model.ckpt-", INPUT_PREFIX)):
+    for name in sorted(names_there, key=lambda name: name != STATE_NAME):  # the list goes first
+        if name == STATE_NAME or name.startswith(("model.ckpt-", INPUT_PREFIX)):
             path = os.path.join(folder, name)
             (_gfile.rmtree if _gfile.isdir(path) else _gfile.remove)(path)
 
@@ -195,6 +194,6 @@ def write_state(folder: str, names: list[str]):
         folder: the folder of the file.
         names: prefixes relative to the folder, so that it can be moved; the last one is the current checkpoint.
     """
-    with writing.replacing(os.path.join(folder, STATE_FILE)) as file:
+    with writing.replacing(os.path.join(folder, STATE_NAME)) as file:
         file.write(f"model_checkpoint_path: {json.dumps(names[-1])}\n")
         file.writelines(f"all_model_checkpoint_paths: {json.dumps(name)}\n" for name in names)

@@ -6,6 +6,7 @@ takes tensors by TF1 name and a BertConfig, and writes a folder that transformer
 
 import json
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import safetensors
@@ -115,6 +116,7 @@ def write(
     tensors: dict[str, np.ndarray],
     config: BertConfig,
     linear_class: str = SEQUENCE_CLASSIFICATION,
+    labels: Sequence[str] | None = None,
 ):
     """Writes config.json and model.safetensors.
 
@@ -124,6 +126,7 @@ def write(
         config: the configuration of the model.
         linear_class: the class of a model with the head `output_weights`, whose shape is the same for texts, tokens
             and choices.
+        labels: the labels in the order of the head's outputs; None if they are not known.
     """
     entries = [names.to_huggingface(name) for name in tensors]
     heads = [entry.tf1 for entry in entries if not entry.tf1.startswith("bert/")]
@@ -138,7 +141,9 @@ def write(
     architecture = _architecture(heads, linear_class)
     fields = config.to_huggingface_dict() | {"architectures": [architecture]}
     if architecture in (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION):
-        labels = [f"LABEL_{i}" for i in range(len(tensors["output_bias"]))]
+        num_outputs = len(tensors["output_bias"])
+        if labels is None or len(labels) != num_outputs:
+            labels = [f"LABEL_{i}" for i in range(num_outputs)]
         fields["id2label"] = {str(i): label for i, label in enumerate(labels)}
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
     with writing.replacing(os.path.join(folder, CONFIG_FILE)) as file:

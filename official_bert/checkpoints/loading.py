@@ -5,6 +5,7 @@ or of its model.safetensors. Out: the model with these weights, and a report of 
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Collection
 
@@ -179,18 +180,31 @@ def assign(checkpoint: Checkpoint, variables: dict):
 
 
 def log_trainable_variables(model, initialized: Collection[str] = ()):
-    """Logs the original's list of trainable variables, from which users see whether loading worked.
+    """Logs where the trainable variables come from, and with --verbosity=1 the original's list of them.
 
     Args:
         model: a Keras model.
         initialized: the TF1 names of the variables that were loaded from a checkpoint.
     """
-    logging.info("**** Trainable Variables ****")
-    initialized = set(initialized)
-    for variable in model.trainable_variables:
-        name = _name_in(model, variable)
-        suffix = ", *INIT_FROM_CKPT*" if name in initialized else ""
-        logging.info("  name = %s:0, shape = %s%s", name, tuple(variable.shape), suffix)
+    variables = {_name_in(model, variable): variable for variable in model.trainable_variables}
+    loaded = variables.keys() & set(initialized)
+    num_random = len(variables) - len(loaded)
+    origins = []
+    if loaded:
+        origins.append(f"{len(loaded) if num_random else 'all'} from the checkpoint")
+    if num_random:
+        origins.append(f"{num_random if loaded else 'all'} randomly initialised")
+    num_weights = sum(math.prod(variable.shape) for variable in variables.values())
+    logging.info(
+        "%d trainable variables with %s weights: %s",
+        len(variables),
+        f"{num_weights / 1e6:.1f} M" if num_weights >= 1e6 else f"{num_weights:,}",
+        ", ".join(origins),
+    )
+    logging.debug("**** Trainable Variables ****")
+    for name, variable in variables.items():
+        suffix = ", *INIT_FROM_CKPT*" if name in loaded else ""
+        logging.debug("  name = %s:0, shape = %s%s", name, tuple(variable.shape), suffix)
 
 
 def _enumerated(found: list[str]) -> str:

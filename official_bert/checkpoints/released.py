@@ -9,17 +9,14 @@ from collections.abc import Mapping
 import numpy as np
 from absl import logging
 
-from official_bert import files, reading, writing
+from official_bert import files, writing
 from official_bert.checkpoints import huggingface, tf1
-from official_bert.checkpoints.folder import BEST_FOLDER
 from official_bert.checkpoints.loading import Checkpoint
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
+from official_bert.model_folder import BEST_FOLDER, CONFIG_NAME, ModelFolder
 
 TF1_NAME = "bert_model.ckpt"
-CONFIG_NAME = "bert_config.json"
-VOCAB_NAME = "vocab.txt"
-LABELS_NAME = "labels.txt"
 
 
 def read_config_beside(checkpoint: Checkpoint) -> BertConfig:
@@ -28,18 +25,11 @@ def read_config_beside(checkpoint: Checkpoint) -> BertConfig:
     Raises:
         InputError: there is none, or no model can be built from it.
     """
-    folders = [checkpoint.folder]
-    if os.path.basename(checkpoint.folder) == BEST_FOLDER:
-        folders.append(os.path.dirname(checkpoint.folder))
-    paths = [
-        os.path.join(folder, name) for folder in folders for name in (CONFIG_NAME, huggingface.CONFIG_FILE)
-    ]
-    for path in filter(files.exists, paths):
-        content = reading.read_json(path)
-        if isinstance(content, dict) and "num_attention_heads" in content:  # else it is of another program
-            config = BertConfig.from_json_file(path)
-            config.validate(path)
-            return config
+    path = ModelFolder(checkpoint.path).config_file
+    if path:
+        config = BertConfig.from_json_file(path)
+        config.validate(path)
+        return config
     raise InputError(
         f"{checkpoint.path}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} of a model lies beside it; copy the "
         "model's configuration there"

@@ -1,7 +1,8 @@
 """Fine-tuning from the flags to the results: the common skeleton of all fine-tuning scripts.
 
 In: options and the name of a task. Out, in output_dir: the files of a training job, record files of the task's sets,
-eval_results.txt, the task's prediction files, labels.txt; with --search one such folder for each run.
+eval_results.txt, the task's prediction files, and the files of model_folder.py; with --search one such
+folder for each run.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from typing import Any
 
 from absl import logging
 
+from official_bert import model_folder
+from official_bert.checkpoints.folder import with_best
+from official_bert.config import BertConfig
 from official_bert.data.records.encoded_sets import write_encoded_set
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_run, check_training_flags
 from official_bert.jobs.folder_lock import locked
-from official_bert.jobs.labels import check_labels, read_labels, write_labels
-from official_bert.jobs.model_files import read_model_files
+from official_bert.jobs.labels import check_labels, read_labels
+from official_bert.jobs.model_card import write_model_card
 from official_bert.jobs.search import search
+from official_bert.model_files import read_model_files, resolved, tokenizer_config_of
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles, Task
@@ -93,6 +98,7 @@ def fine_tune(
     Raises:
         InputError: an option or a file cannot be used.
     """
+    options = resolved(options, registry.family_of(task_name, family))
     if options.search:
         return search(
             options,
@@ -116,9 +122,13 @@ def fine_tune(
         if options.do_train:
             sets.encoded("train")  # which counts the examples
         fine_tuning = FineTuning(options, config, strategy, task, sets.counts, script)
+        evaluates = options.do_eval or options.evaluates_during_training
+        if options.do_train and evaluates and registry.is_outside(task_name):
+            for suffix in sets.suffixes(options.development_set)[:1]:
+                encoded = sets.encoded(options.development_set, suffix)
+                fine_tuning.check_main_metric(encoded, task_name)
         if options.do_train:
-            if task.labels is not None:
-                write_labels(options, task.labels)
+            _write_model_files(options, config, task_name, task)
             fine_tuning.train(sets.encoded("train"), dev_set=lambda: sets.encoded(options.development_set))
             sets.forget("train")
         if options.do_eval:
@@ -127,6 +137,7 @@ def fine_tune(
         if options.do_predict:
             (predict or predict_test_sets)(fine_tuning, sets)
         fine_tuning.export(task_name)
+        write_model_card(options.output_dir, task_name, options)
         return fine_tuning.score
 
 
@@ -144,6 +155,20 @@ def predict_test_sets(fine_tuning: FineTuning, sets: RunSets):
         results = fine_tuning.task.write_predictions(output_dir, encoded, outputs, suffix)
         if results is not None:
             fine_tuning.write_results(results, suffix)
+
+
+def _write_model_files(options: FineTuningOptions, config: BertConfig, task_name: str, task: Task):
+    """Writes what a user of the model needs beside its weights, before training begins."""
+    record = model_folder.TaskRecord(
+        registry.canonical_name(task_name),
+        registry.family_of(task_name),
+        {"max_seq_length": options.max_seq_length} | task.settings(),
+    )
+    folders = with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
+    for folder in folders:
+        model_folder.write(
+            folder, config, options.vocab_file, tokenizer_config_of(options, config), record, task.labels
+        )
 
 
 def _check_flags(options: FineTuningOptions):

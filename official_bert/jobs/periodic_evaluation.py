@@ -81,9 +81,8 @@ class PeriodicEvaluation:
 
     def _evaluate(self, step: int):
         metrics = {name: float(value) for name, value in self._measure().items()}
-        logging.info("***** Eval results at step %d *****", step)
-        for name, value in sorted(metrics.items()):
-            logging.info("  %s = %.4g", name, value)
+        texts = {name: f"{value:.4g}" for name, value in sorted(metrics.items())}
+        reporting.log_table(f"Eval results at step {step}", texts)
         if math.isnan(metrics[self._main_metric]):
             logging.warning("%s is not a number: it counts as the worst", self._main_metric)
         reporting.write_scalars(os.path.join(self._output_dir, "eval"), metrics, step)

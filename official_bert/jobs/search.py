@@ -125,6 +125,7 @@ def _run_trials(
         _write_results(options.output_dir, scores)
         _drop_large_files(options, scores)
         forget_models()
+    logging.info("Wrote %s", os.path.join(options.output_dir, RESULTS_FILE))
     best = _best(scores)
     if not scores[best].metric:
         raise InputError("--search: the loss of every run diverged; give lower --search_learning_rates")

@@ -1,20 +1,18 @@
 """The common part of all training: building and loading a model, resuming, training, saving.
 
-In: options, a model and an objective. Out, in output_dir: checkpoints under the original's names, TensorBoard events,
-the configuration, and a record of the run.
+In: options, a model and an objective. Out, in output_dir: checkpoints under the original's names, and TensorBoard
+events.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import keras
 import tensorflow as tf
 from absl import logging
 
-from official_bert import writing
 from official_bert.checkpoints import (
     CheckpointManager,
     load_checkpoint,
@@ -24,7 +22,7 @@ from official_bert.checkpoints import (
 from official_bert.checkpoints.folder import check_not_lost
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
-from official_bert.jobs.model_files import check_config_beside, difference_beside
+from official_bert.model_files import check_config_beside, difference_beside
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.options.training import TrainingOptions
 from official_bert.training import distribution, loop, reporting, rng
@@ -74,7 +72,7 @@ class TrainingJob:
         Args:
             options: the options of the script.
             strategy: the strategy whose replicas share each batch.
-            config: the configuration of the model, written beside its checkpoints.
+            config: the configuration of the model.
             build_model: makes the model with initial weights.
             num_train_steps: updates in total, including earlier runs.
             num_warmup_steps: updates of the warm-up.
@@ -142,6 +140,7 @@ class TrainingJob:
         batches: Batches,
         metrics: Callable[[loop.Sums, int], dict[str, float]],
         evaluation: loop.Evaluation | None = None,
+        unshown: Collection[str] = (),
     ):
         """Trains to the total, from the newest checkpoint of output_dir on.
 
@@ -150,6 +149,7 @@ class TrainingJob:
             batches: the training batches.
             metrics: computes the metrics of the progress line from the objective's sums and the number of their steps.
             evaluation: the evaluation during training; None for none.
+            unshown: metrics that only TensorBoard and train_log.jsonl get.
         """
         options = self.options
         self.manager.remove_leftovers()
@@ -164,8 +164,6 @@ class TrainingJob:
             if evaluation:
                 evaluation(self.global_step)  # the earlier run may have been killed before this evaluation
             return
-        with writing.replacing(os.path.join(options.output_dir, "bert_config.json")) as file:
-            file.write(self.config.to_json_string())
         with self.strategy.scope():
             step = TrainingStep(objective, self._trained, self.optimizer, self.seed, options.jit_compile)
         reporter = reporting.ProgressReporter(
@@ -174,7 +172,7 @@ class TrainingJob:
 
         def report(step_number, num_steps, sums):
             rate = float(self.optimizer.current_rate())
-            reporter.report(step_number, metrics(sums, num_steps) | {"learning_rate": rate})
+            reporter.report(step_number, metrics(sums, num_steps) | {"learning_rate": rate}, unshown)
 
         def save(step_number):
             self.manager.save(step_number, batches.state)

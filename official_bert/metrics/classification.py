@@ -89,6 +89,22 @@ def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
     return scores | macro | {f"{name}_{label}": one[name] for label, one in each.items() for name in one}
 
 
+def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: int) -> np.ndarray:
+    """Counts the examples of each true label (a row) by the label that was predicted (a column).
+
+    Args:
+        targets: int[n], class ids, n > 0.
+        predictions: int[n].
+        num_labels: the number of classes.
+
+    Returns:
+        int64[num_labels, num_labels].
+    """
+    targets, predictions = _checked(targets, predictions, num_axes=1)
+    pairs = targets.astype(np.int64) * num_labels + predictions
+    return np.bincount(pairs, minlength=num_labels**2).reshape(num_labels, num_labels)
+
+
 def precision_recall_f1(num_true_positives: int, num_predicted: int, num_targets: int) -> dict[str, float]:
     """Returns `precision`, `recall` and `f1`; a score whose denominator is zero is 0.
 

@@ -8,7 +8,7 @@ import os
 
 import keras
 
-from official_bert import files, reading, writing
+from official_bert import model_folder, writing
 from official_bert.checkpoints import (
     huggingface,
     load_checkpoint,
@@ -20,7 +20,9 @@ from official_bert.checkpoints import (
 from official_bert.checkpoints.loading import Checkpoint
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
+from official_bert.model_folder import LABELS_NAME, VOCAB_NAME, ModelFolder
 from official_bert.tokenization import FullTokenizer, write_vocabulary
+from official_bert.tokenizer_config import TokenizerConfig
 
 FORMATS = {"tf1": f"{released.TF1_NAME}.index", "huggingface": huggingface.WEIGHTS_FILE}
 _DRAWN = ("bert/pooler/", "cls/", "output_")  # what may be missing, because fine-tuning learns it
@@ -59,7 +61,8 @@ def save(model, folder: str, form: str, tokenizer: FullTokenizer | None):
     tensors = {name: variable.numpy() for name, variable in variables.items()}
     with writing.replacing_folder(folder) as temporary:
         if tokenizer is not None:
-            write_vocabulary(tokenizer.vocab, os.path.join(temporary, released.VOCAB_NAME))
+            write_vocabulary(tokenizer.vocab, os.path.join(temporary, VOCAB_NAME))
+            model_folder.write_beside(temporary, None, _tokenizer_config(tokenizer, model.config))
         if form == "tf1":
             released.write(temporary, tensors, model.config)
         else:
@@ -74,13 +77,17 @@ def _num_outputs(checkpoint: Checkpoint) -> int:
     """
     if huggingface.LINEAR_HEAD in checkpoint.shapes:
         return checkpoint.shapes[huggingface.LINEAR_HEAD][0]
-    labels = os.path.join(checkpoint.folder, released.LABELS_NAME)
-    if files.exists(labels):
-        return sum(1 for _ in reading.read_lines(labels))
+    labels = ModelFolder(checkpoint.path).labels()
+    if labels:
+        return len(labels)
     raise InputError(
-        f"{checkpoint.path}: has no {huggingface.LINEAR_HEAD}, and no {released.LABELS_NAME} lies beside it; give "
-        "num_outputs"
+        f"{checkpoint.path}: has no {huggingface.LINEAR_HEAD}, and no {LABELS_NAME} lies beside it; give num_outputs"
     )
+
+
+def _tokenizer_config(tokenizer: FullTokenizer, config: BertConfig) -> TokenizerConfig:
+    basic = tokenizer.basic_tokenizer
+    return TokenizerConfig(basic.do_lower_case, basic.strip_accents, config.max_position_embeddings)
 
 
 def _check_vocabulary(tokenizer: FullTokenizer, config: BertConfig):

@@ -17,8 +17,8 @@ class ClassificationOptions(FineTuningOptions, TsvOptions):
         help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX or XNLI, in any case and without "
         "hyphens if you like; tsv for files of your own; or module:Class for a DataProcessor or a Task of your own."
     )
-    max_seq_length: int = option(
-        128,
+    max_seq_length: int | None = option(
+        otherwise=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, that an example may have. Longer examples are truncated.",
     )

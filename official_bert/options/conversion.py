@@ -11,8 +11,9 @@ MODEL_CLASSES = ("BertForSequenceClassification", "BertForTokenClassification", 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConversionOptions:
     input_checkpoint: str = option(
+        alias="model",
         help="The checkpoint to convert: a TF1 checkpoint prefix or folder, the --output_dir of a training script, "
-        "or a Hugging Face folder or its model.safetensors file."
+        "or a Hugging Face folder or its model.safetensors file.",
     )
     output_dir: str = option(help="The folder where the script writes the converted checkpoint.")
     output_format: str = option(
@@ -41,6 +42,11 @@ class ConversionOptions:
         None,
         help="The model's configuration. Without this flag the script reads bert_config.json or config.json beside "
         "the checkpoint.",
+    )
+    do_lower_case: bool | None = option(
+        None,
+        help="Whether the model reads lower-cased text, for the tokenizer_config.json in --output_dir. Without this "
+        "flag the tokenizer_config.json beside the checkpoint tells, or else whether the vocabulary has capitals.",
     )
     vocab_file: str | None = option(
         None,

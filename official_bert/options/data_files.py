@@ -14,8 +14,8 @@ class DataFilesOptions(FineTuningOptions):
     train_file: str | None = option(None, help="The training file to read instead of the one in --data_dir.")
     dev_file: str | None = option(None, help="The development file to read instead of the one in --data_dir.")
     test_file: str | None = option(None, help="The test file to read instead of the one in --data_dir.")
-    max_seq_length: int = option(
-        128,
+    max_seq_length: int | None = option(
+        otherwise=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, of the longest input that the model is given. run_swag.py "
         "truncates longer examples, run_ner.py splits them.",

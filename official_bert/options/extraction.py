@@ -3,7 +3,14 @@
 import dataclasses
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
-from official_bert.options.model_files import ALLOW_MISSING_WEIGHTS, ConfigOptions, TokenizerOptions
+from official_bert.options.model_files import (
+    ALLOW_MISSING_WEIGHTS,
+    CHECKPOINT_FORMS,
+    ConfigOptions,
+    TokenizerOptions,
+)
+
+POOLINGS = ("mean", "cls", "max")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -12,9 +19,9 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions):
         help="The text to read, with one example a line. The two texts of a pair are separated by ' ||| '."
     )
     output_file: str = option(help="The file to write, with a JSON object for each line of the text.")
-    init_checkpoint: str = option(
-        help="The checkpoint with the model's weights: a TF1 checkpoint prefix or folder, the --output_dir of a "
-        "training script, or a Hugging Face folder."
+    init_checkpoint: str | None = option(
+        None,
+        help=f"The checkpoint with the model's weights: {CHECKPOINT_FORMS}. It must be given unless --model is.",
     )
     allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
     layers: str = option(
@@ -24,7 +31,7 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions):
     )
     pooling: str | None = option(
         None,
-        choices=("mean", "cls", "max"),
+        choices=POOLINGS,
         help="Write one vector for each line, from the first layer in --layers: the mean of the tokens' vectors, the "
         "vector of [CLS], or the largest value of each coordinate. Without it, the vectors of all tokens are written.",
     )
@@ -33,8 +40,8 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions):
         help="Write the attention probabilities of the layers in --layers, too: for each head a row for each token, "
         "with the probabilities with which it attends to all tokens.",
     )
-    max_seq_length: int = option(
-        128,
+    max_seq_length: int | None = option(
+        otherwise=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, that an example may have. Longer examples are truncated, "
         "and the model sees shorter ones padded.",

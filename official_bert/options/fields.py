@@ -1,6 +1,7 @@
 """An option: a dataclass field with its help text and its check."""
 
 import dataclasses
+import types
 from collections.abc import Callable
 
 Check = tuple[Callable[[object], bool], str]
@@ -28,6 +29,17 @@ PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
 SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")
 
 
+def kind_of(field: dataclasses.Field) -> type:
+    """Returns the type of a field's value, None aside."""
+    return field.type.__args__[0] if isinstance(field.type, types.UnionType) else field.type
+
+
+def without_flag(field: dataclasses.Field):
+    """Returns the value of an option without its flag and without a model's folder that knows it."""
+    otherwise = field.metadata["otherwise"]
+    return field.default if otherwise is dataclasses.MISSING else otherwise
+
+
 def option(
     default=dataclasses.MISSING,
     *,
@@ -36,6 +48,7 @@ def option(
     choices: tuple[str, ...] | None = None,
     alias: str | None = None,
     refused: str | None = None,
+    otherwise: object = dataclasses.MISSING,
 ):
     """A field of an options class.
 
@@ -47,6 +60,17 @@ def option(
         alias: a second name of the flag.
         refused: for a flag of the original that has no meaning here, the sentence for whoever gives it. The script
             says it before it asks for required flags.
+        otherwise: for a field whose value the model's folder may say: the value without the flag and without such a
+            folder. The default is then None, which `model_files.resolved` replaces.
     """
-    metadata = {"help": help, "check": check, "choices": choices, "alias": alias, "refused": refused}
+    if otherwise is not dataclasses.MISSING:
+        default = None
+    metadata = {
+        "help": help,
+        "check": check,
+        "choices": choices,
+        "alias": alias,
+        "refused": refused,
+        "otherwise": otherwise,
+    }
     return dataclasses.field(default=default, metadata=metadata)

@@ -16,7 +16,9 @@ class PredictorOptions:
     """How a model answers."""
 
     model_dir: str = option(
-        help="The exported model: the folder of a version, or an --export_dir, whose newest version is taken."
+        alias="model",
+        help="The exported model: the folder of a version, or an --export_dir, whose newest version is taken. The "
+        "--output_dir of a training script, or another folder of a model, needs no export.",
     )
     batch_size: int = option(
         32,

@@ -1,6 +1,7 @@
 """The options of a pre-training run. Every field is a flag of run_pretraining.py."""
 
 import dataclasses
+from typing import ClassVar
 
 from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SIZE, option
 from official_bert.options.training import TrainingOptions
@@ -8,6 +9,8 @@ from official_bert.options.training import TrainingOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingOptions(TrainingOptions):
+    optional_files: ClassVar[tuple[str, ...]] = ("vocab_file",)
+
     input_file: list[str] = option(
         help="The TFRecords of create_pretraining_data.py: files or glob patterns, separated by commas."
     )
@@ -15,6 +18,20 @@ class PretrainingOptions(TrainingOptions):
         None,
         help="The TFRecords to evaluate on: files or glob patterns, separated by commas. Without this flag the "
         "script evaluates on --input_file.",
+    )
+    vocab_file: str | None = option(
+        None,
+        help="The vocabulary that the records were made with, which is copied into --output_dir for the users of the "
+        "model. Without this flag it is vocab.txt in the folder of the checkpoint or of --bert_config_file.",
+    )
+    do_lower_case: bool | None = option(
+        None,
+        help="Whether the text of the records was lower-cased, for the tokenizer_config.json in --output_dir. Without "
+        "this flag the tokenizer_config.json beside the vocabulary tells, or else whether the vocabulary has capitals.",
+    )
+    strip_accents: bool | None = option(
+        None,
+        help="Whether accents were removed from the text of the records. Without this flag it is as --do_lower_case.",
     )
     max_seq_length: int = option(
         128, check=LENGTH, help="The length of the sequences in the TFRecords, in tokens."
@@ -34,4 +51,9 @@ class PretrainingOptions(TrainingOptions):
     num_warmup_steps: int = option(
         10000, check=NOT_NEGATIVE, help="The number of updates during which the learning rate warms up."
     )
-    max_eval_steps: int = option(100, check=POSITIVE, help="The number of batches of an evaluation.")
+    max_eval_steps: int = option(
+        100,
+        check=NOT_NEGATIVE,
+        help="The number of batches of an evaluation, which starts the files anew at their end. 0 evaluates every "
+        "record once.",
+    )

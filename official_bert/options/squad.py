@@ -33,8 +33,8 @@ class SquadOptions(FineTuningOptions):
     predict_file: str | None = option(
         None, help="The questions to answer: a JSON file in SQuAD's format, such as dev-v2.0.json."
     )
-    max_seq_length: int = option(
-        384,
+    max_seq_length: int | None = option(
+        otherwise=384,
         check=LENGTH,
         help="The number of tokens of a window together with its question and the special tokens.",
     )

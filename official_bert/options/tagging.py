@@ -11,8 +11,8 @@ class TaggingOptions(DataFilesOptions):
     data_dir: str | None = option(
         None, help="The folder that holds the files train, dev and test, each with the suffix .conll or .txt."
     )
-    do_lower_case: bool = option(
-        True,
+    do_lower_case: bool | None = option(
+        otherwise=True,
         help="Lower-case the text. Uncased models need this; cased models, which the paper uses for names, need "
         "--nodo_lower_case.",
     )

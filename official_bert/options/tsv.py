@@ -24,8 +24,8 @@ class TsvOptions:
         "file.",
     )
     has_header: bool = option(True, help="With tsv, read the first line as the names of the columns.")
-    multi_label: bool = option(False, help="With tsv, let an example have several labels.")
+    multi_label: bool | None = option(otherwise=False, help="With tsv, let an example have several labels.")
     label_separator: str = option(
         ",", help="With tsv and --multi_label, the text that separates the labels of an example."
     )
-    regression: bool = option(False, help="With tsv, read the label as a score to predict.")
+    regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score to predict.")

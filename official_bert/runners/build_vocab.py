@@ -11,6 +11,7 @@ from absl import logging
 from official_bert import files, reading, writing
 from official_bert.data.corpus.vocabulary import learn_vocabulary, select_words
 from official_bert.options.build_vocab import VocabularyOptions
+from official_bert.progress import Progress
 from official_bert.tokenization import BasicTokenizer
 
 
@@ -49,9 +50,11 @@ def run(options: VocabularyOptions):
 
 
 def _count_words(input_files: list[str], tokenizer: BasicTokenizer) -> collections.Counter:
-    counts = collections.Counter()
+    counts, progress, num_lines = collections.Counter(), Progress("lines read"), 0
     for name in input_files:
         for line in reading.read_lines(name):
             counts.update(tokenizer.tokenize(line))
+            num_lines += 1
+            progress(num_lines)
         logging.info("%s read: %d words so far, %d distinct", name, counts.total(), len(counts))
     return counts

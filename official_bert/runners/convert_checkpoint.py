@@ -1,27 +1,29 @@
 """Converts a checkpoint between its formats without building a model: the runner of convert_checkpoint.py.
 
-In: a checkpoint of any format with its config and vocabulary. Out: a folder in the other format, with bit-identical
-weights.
+In: a checkpoint of any format with its config and vocabulary. Out: the folder of a model in the other format, with
+bit-identical weights.
 """
 
-import json
+import dataclasses
 import os
 
 from absl import logging
 
-from official_bert import files, reading, writing
-from official_bert.checkpoints import BEST_FOLDER, huggingface, names, open_checkpoint, released, soundness
+from official_bert import files, model_folder, reading, writing
+from official_bert.checkpoints import huggingface, names, open_checkpoint, released, soundness
 from official_bert.checkpoints.loading import Checkpoint
-from official_bert.checkpoints.released import CONFIG_NAME, TF1_NAME, VOCAB_NAME
+from official_bert.checkpoints.released import TF1_NAME
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
+from official_bert.model_folder import CONFIG_NAME, LABELS_NAME, TASK_NAME, VOCAB_NAME, ModelFolder
 from official_bert.options.conversion import MODEL_CLASSES, ConversionOptions
+from official_bert.tokenization import load_vocab
+from official_bert.tokenizer_config import TokenizerConfig
 
-RECORD_NAME = "runs.jsonl"
-_CLASSES = {
-    "run_classifier": huggingface.SEQUENCE_CLASSIFICATION,
-    "run_ner": huggingface.TOKEN_CLASSIFICATION,
-    "run_swag": huggingface.MULTIPLE_CHOICE,
+_CLASSES = {  # by family of tasks
+    "classification": huggingface.SEQUENCE_CLASSIFICATION,
+    "tagging": huggingface.TOKEN_CLASSIFICATION,
+    "choice": huggingface.MULTIPLE_CHOICE,
 }
 
 
@@ -32,27 +34,28 @@ def run(options: ConversionOptions):
         InputError: the checkpoint, config or vocabulary is missing or does not fit the others.
     """
     checkpoint = open_checkpoint(options.input_checkpoint)
-    _check_outputs(options, checkpoint)
-    config = _config(options, checkpoint)
+    source = ModelFolder(checkpoint.path)
+    _check_outputs(options, checkpoint, source)
+    config = _config(options, source)
     _check_weights(checkpoint, config)
-    vocab_file = _vocab_file(options, checkpoint, config)
+    vocab_file = _vocab_file(options, source, config)
     chosen = _chosen_names(options, checkpoint)
-    linear_class = _linear_class(options, checkpoint, chosen)
+    linear_class, labels, record = _linear_class(options, source, chosen), source.labels(), source.task()
+    tokenizer_config = _tokenizer_config(options, source, vocab_file, config)
     for name in filter(names.to_huggingface, chosen):
         soundness.check_type(checkpoint, name)
 
     tensors = {name: checkpoint.read(name) for name in chosen}
     with writing.replacing_folder(options.output_dir) as folder:
-        if vocab_file:
-            _copy(vocab_file, os.path.join(folder, VOCAB_NAME))
         if options.output_format == "huggingface":
-            huggingface.write(folder, tensors, config, linear_class)
+            huggingface.write(folder, tensors, config, linear_class, labels)
         else:
             released.write(folder, tensors, config)
+        model_folder.write_beside(folder, vocab_file, tokenizer_config, record, labels)
     logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
 
 
-def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint):
+def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, source: ModelFolder):
     """Refuses an output folder in which the files of the input would be replaced."""
     if options.output_format == "huggingface":
         names_of_outputs = (huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE)
@@ -62,7 +65,7 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint):
         [os.path.join(options.output_dir, name) for name in names_of_outputs],
         {
             "input_checkpoint": [checkpoint.path, f"{checkpoint.path}.index", *_files_in(checkpoint.path)],
-            "bert_config_file": [_config_file(options, checkpoint)],
+            "bert_config_file": [_config_file(options, source)],
         },
     )
 
@@ -71,19 +74,33 @@ def _files_in(folder: str) -> list[str]:
     return files.matching(os.path.join(folder, "*.safetensors"))
 
 
-def _config_file(options: ConversionOptions, checkpoint: Checkpoint) -> str:
-    beside = [os.path.join(checkpoint.folder, name) for name in (CONFIG_NAME, huggingface.CONFIG_FILE)]
-    path = options.bert_config_file or next(filter(files.exists, beside), None)
+def _tokenizer_config(
+    options: ConversionOptions, source: ModelFolder, vocab_file: str | None, config: BertConfig
+) -> TokenizerConfig | None:
+    """Returns how text is tokenized: by the flag, by the folder of the checkpoint, or else by the vocabulary."""
+    if vocab_file is None:
+        return None
+    known = source.tokenizer_config() or TokenizerConfig.guessed(load_vocab(vocab_file))
+    given = options.do_lower_case
+    return dataclasses.replace(
+        known,
+        do_lower_case=known.do_lower_case if given is None else given,
+        model_max_length=config.max_position_embeddings,
+    )
+
+
+def _config_file(options: ConversionOptions, source: ModelFolder) -> str:
+    path = options.bert_config_file or source.config_file
     if path is None:
         raise InputError(
-            f"{checkpoint.path}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside it; "
+            f"{source.checkpoint}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside it; "
             "name the model's config with --bert_config_file"
         )
     return path
 
 
-def _config(options: ConversionOptions, checkpoint: Checkpoint) -> BertConfig:
-    path = _config_file(options, checkpoint)
+def _config(options: ConversionOptions, source: ModelFolder) -> BertConfig:
+    path = _config_file(options, source)
     config = BertConfig.from_json_file(path)
     if options.hidden_act:
         config.hidden_act = options.hidden_act
@@ -116,17 +133,18 @@ def _check_weights(checkpoint: Checkpoint, config: BertConfig):
         )
 
 
-def _vocab_file(options: ConversionOptions, checkpoint: Checkpoint, config: BertConfig) -> str | None:
-    path = options.vocab_file or os.path.join(checkpoint.folder, VOCAB_NAME)
-    if not options.vocab_file and not files.exists(path):
-        there = os.path.join(options.output_dir, VOCAB_NAME)
-        if files.exists(there):
+def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertConfig) -> str | None:
+    path = options.vocab_file or source.vocab_file
+    for name, own in ((VOCAB_NAME, path), (LABELS_NAME, source.labels_file), (TASK_NAME, source.task_file)):
+        there = os.path.join(options.output_dir, name)
+        if own is None and files.exists(there):
+            remedy = "name its own with --vocab_file, or" if name == VOCAB_NAME else "give"
             raise InputError(
-                f"{there}: is a vocabulary of another conversion, and {checkpoint.path} has none; name its own with "
-                "--vocab_file, or another --output_dir"
+                f"{there}: is of another conversion, and {source.checkpoint} has none; {remedy} another --output_dir"
             )
+    if path is None:
         logging.warning(
-            "No %s beside %s: none is written; --vocab_file names one", VOCAB_NAME, checkpoint.path
+            "No %s beside %s: none is written; --vocab_file names one", VOCAB_NAME, source.checkpoint
         )
         return None
     pieces = sum(1 for _ in reading.read_lines(path))
@@ -152,67 +170,37 @@ def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[st
     return weights if options.strip_optimizer else list(checkpoint.shapes)
 
 
-def _linear_class(options: ConversionOptions, checkpoint: Checkpoint, chosen: list[str]) -> str:
+def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[str]) -> str:
     """Returns the class of transformers for a head of one linear layer, by the flag or the record of the training.
 
     Raises:
         InputError: the checkpoint is of a task that the user wrote.
     """
-    is_open = options.output_format == "huggingface" and huggingface.LINEAR_HEAD in chosen
-    if not is_open:
-        return options.model_class or huggingface.SEQUENCE_CLASSIFICATION
+    if options.output_format != "huggingface" or huggingface.LINEAR_HEAD not in chosen:
+        return huggingface.SEQUENCE_CLASSIFICATION
+    record = folder.task()
+    recorded = _CLASSES.get(record.family) if record else None
     if options.model_class:
-        _warn_of_another_class(options.model_class, checkpoint)
+        if recorded not in (None, options.model_class):
+            logging.warning(
+                "--model_class=%s: %s says that the model is a %s",
+                options.model_class,
+                folder.task_file,
+                recorded,
+            )
         return options.model_class
-    script, task_name = _last_training(checkpoint.folder)
-    if script in _CLASSES and ":" not in task_name:
-        return _CLASSES[script]
+    if recorded:
+        return recorded
     flag = f"--model_class={'|'.join(MODEL_CLASSES)}"
-    if script:
+    if record:
         raise InputError(
-            f"{checkpoint.path}: was trained on the task {task_name}, whose kind is not known; give {flag}"
+            f"{folder.path}: was trained on the task {record.task_name}, whose kind is not known; give {flag}"
         )
     logging.warning(
-        "No %s beside %s says what it was trained on: it is taken for a %s; %s names another class",
-        RECORD_NAME,
-        checkpoint.path,
+        "No %s in %s says what the model was trained on: it is taken for a %s; %s names another class",
+        TASK_NAME,
+        folder.path,
         huggingface.SEQUENCE_CLASSIFICATION,
         flag,
     )
     return huggingface.SEQUENCE_CLASSIFICATION
-
-
-def _warn_of_another_class(given: str, checkpoint: Checkpoint):
-    script, task_name = _last_training(checkpoint.folder)
-    if script in _CLASSES and ":" not in task_name and _CLASSES[script] != given:
-        logging.warning(
-            "--model_class=%s: %s was trained by %s.py, whose class is %s",
-            given,
-            checkpoint.path,
-            script,
-            _CLASSES[script],
-        )
-
-
-def _last_training(folder: str) -> tuple[str, str]:
-    """Returns the script and --task_name of the last run whose record lies beside a checkpoint; "" without one."""
-    if os.path.basename(folder) == BEST_FOLDER:
-        folder = os.path.dirname(folder)
-    path = os.path.join(folder, RECORD_NAME)
-    if not files.exists(path):
-        return "", ""
-    lines = [line for line in reading.read_lines(path) if line.strip()]
-    try:
-        record = json.loads(lines[-1])
-        return record["script"], record["flags"].get("task_name") or ""
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise InputError(
-            f"{path}: its last line is no record of a run; correct it, or give --model_class"
-        ) from None
-
-
-def _copy(source: str, target: str):
-    with files.open_file(source, "rb") as file:
-        content = file.read()
-    with writing.replacing(target, "wb") as file:
-        file.write(content)

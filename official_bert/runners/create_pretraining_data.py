@@ -13,8 +13,9 @@ from official_bert.data.corpus.exact import create_instances
 from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.instance_files import log_files, write_features
-from official_bert.jobs.progress import Progress
+from official_bert.model_files import resolved
 from official_bert.options.pretraining_data import PretrainingDataOptions
+from official_bert.progress import Progress
 from official_bert.tokenization import FullTokenizer
 
 
@@ -25,6 +26,7 @@ def run(options: PretrainingDataOptions) -> random.Random:
         InputError: no file matches, the files contain no text, the vocabulary lacks a special token, or an output
             cannot be written.
     """
+    options = resolved(options)
     writing.keep_apart(
         options.output_file, {"input_file": options.input_file, "vocab_file": [options.vocab_file]}
     )

@@ -7,6 +7,7 @@ does not grow with the text.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -18,19 +19,19 @@ from absl import logging
 
 from official_bert import files, writing
 from official_bert.checkpoints import load_checkpoint
-from official_bert.config import BertConfig, read_config
+from official_bert.config import BertConfig
+from official_bert.data.example_log import log_example
 from official_bert.data.number_text import json_vectors
-from official_bert.data.text.model_inputs import ModelInput, check_vocabulary, model_input, padded_features
+from official_bert.data.text.model_inputs import ModelInput, model_input, padded_features
 from official_bert.data.text.sentences import Sentence, read_sentences
 from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS, encoder_features
-from official_bert.jobs.model_files import check_config_beside
-from official_bert.jobs.progress import Progress
+from official_bert.model_files import check_config_beside, read_model_files, resolved
 from official_bert.modeling import BertModel
 from official_bert.modeling.pooling import pooled
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
-from official_bert.tokenization import FullTokenizer
+from official_bert.progress import Progress
 from official_bert.training import distribution
 
 _LOGGED_EXAMPLES = 5
@@ -44,6 +45,7 @@ def run(options: ExtractionOptions):
     Raises:
         InputError: an option or a file cannot be used.
     """
+    options = resolved(options)
     if options.pooling and options.attentions:
         raise InputError(
             "--attentions: does not go with --pooling, which writes no tokens; leave one of them out"
@@ -51,10 +53,8 @@ def run(options: ExtractionOptions):
     writing.keep_apart([options.output_file], _inputs(options))
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
-    config = read_config(options.bert_config_file, options.max_seq_length)
+    config, tokenizer = read_model_files(options)
     layers = layer_numbers(options.layers, config.num_hidden_layers)
-    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
-    check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
     batches = _batches(read_sentences(options.input_file), options.batch_size)
     first = next(batches)  # reports an empty file before anything is built or written
 
@@ -227,12 +227,17 @@ def _log_first(sentences: Sequence[Sentence], inputs: Sequence[ModelInput], feat
     for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
         if sentence.line_index >= _LOGGED_EXAMPLES:
             return
-        logging.info("*** Example ***")
-        logging.info("unique_id: %d", sentence.line_index)
-        logging.info("tokens: %s", " ".join(tokens))
-        for name, title in (
-            ("input_ids", "input_ids"),
-            ("input_mask", "input_mask"),
-            ("segment_ids", "input_type_ids"),
-        ):
-            logging.info("%s: %s", title, " ".join(map(str, features[name][row].tolist())))
+        log_example(
+            tokens, sentence.line_index == 0, functools.partial(_details, sentence, tokens, features, row)
+        )
+
+
+def _details(sentence: Sentence, tokens: Sequence[str], features: Features, row: int) -> Iterator[str]:
+    yield f"unique_id: {sentence.line_index}"
+    yield f"tokens: {' '.join(tokens)}"
+    for name, title in (
+        ("input_ids", "input_ids"),
+        ("input_mask", "input_mask"),
+        ("segment_ids", "input_type_ids"),
+    ):
+        yield f"{title}: {' '.join(map(str, features[name][row].tolist()))}"

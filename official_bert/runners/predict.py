@@ -20,9 +20,10 @@ from absl import logging
 
 from official_bert import files, reading, writing
 from official_bert.errors import InputError
-from official_bert.jobs.progress import Progress
 from official_bert.options.predict import JSON, STOP, PredictOptions, PredictorOptions
+from official_bert.progress import Progress
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
+from official_bert.training.devices import log_devices
 
 STANDARD = "-"
 _BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe
@@ -43,11 +44,14 @@ def run(options: PredictOptions):
         else:
             lines_in = stack.enter_context(files.open_file(options.input_file, "rb"))
         predictor = Predictor(**settings)
+        log_devices()
         if options.output_file == STANDARD:
             lines_out = stack.enter_context(_standard_output())
         else:
             lines_out = stack.enter_context(writing.replacing(options.output_file, "wb"))
         _answer_lines(lines_in, lines_out, predictor, options)
+    if options.output_file != STANDARD:
+        logging.info("Wrote %s", options.output_file)
 
 
 def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
@@ -78,7 +82,8 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
 
 
 def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor, options: PredictOptions):
-    progress, done, num_bad = Progress("lines"), 0, 0
+    is_conversation = STANDARD in (options.input_file, options.output_file)
+    progress, done, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
     to_texts = _json_reader(predictor) if options.input_format == JSON else _tsv_texts
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         requests, errors = [], {}

@@ -6,23 +6,28 @@ a training job, and eval_results.txt.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
+from official_bert import files, model_folder
 from official_bert.config import read_config
 from official_bert.data.records import pretraining_input
 from official_bert.errors import InputError
 from official_bert.features import pretraining_features
 from official_bert.jobs.folder_lock import locked
+from official_bert.jobs.model_card import write_model_card
 from official_bert.jobs.training_job import TrainingJob, log_input_files
+from official_bert.model_files import read_vocabulary, resolved
 from official_bert.modeling import BertPretrainer
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training import distribution, loop, reporting
 from official_bert.training.batches import TrainingBatches
 
-SHOWN_WHILE_TRAINING = ("loss", "masked_lm_accuracy", "next_sentence_accuracy")
+UNSHOWN_WHILE_TRAINING = ("masked_lm_loss", "next_sentence_loss", "masked_lm_perplexity")
 
 
 def run(options: PretrainingOptions):
@@ -31,6 +36,7 @@ def run(options: PretrainingOptions):
     Raises:
         InputError: an option or a file cannot be used.
     """
+    options = resolved(options)
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
     strategy = distribution.make_strategy(options)
@@ -46,6 +52,7 @@ def run(options: PretrainingOptions):
     eval_files = (
         files.expand(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
     )
+    vocabulary = read_vocabulary(options, config)
     with locked(options.output_dir):
         job = TrainingJob(
             options,
@@ -58,9 +65,13 @@ def run(options: PretrainingOptions):
         reporting.write_run_record(options.output_dir, "run_pretraining", options, job.seed, strategy)
         pretraining = Pretraining(options, job)
         if options.do_train:
+            lengths = {name: getattr(options, name) for name in ("max_seq_length", "max_predictions_per_seq")}
+            record = model_folder.TaskRecord("pretraining", "pretraining", lengths)
+            model_folder.write(options.output_dir, config, *vocabulary, record)
             pretraining.train(train_files)
         if options.do_eval:
             pretraining.evaluate(eval_files)
+        write_model_card(options.output_dir, "masked words and next sentences", options)
 
 
 class Pretraining:
@@ -87,11 +98,11 @@ class Pretraining:
 
         def metrics(sums, num_steps):
             found = objective.metrics(sums, num_steps)
-            return {name: found[name] for name in SHOWN_WHILE_TRAINING}
+            return found | perplexity(found)
 
         with pretraining_input.explaining_input_errors(train_files, self.features, self.limits):
             batches = TrainingBatches(dataset, job.strategy, job.steps_per_loop, job.seed, key)
-            job.train(objective, batches, metrics)
+            job.train(objective, batches, metrics, unshown=UNSHOWN_WHILE_TRAINING)
 
     def evaluate(self, eval_files: list[str]):
         """Evaluates the current weights and writes eval_results.txt."""
@@ -99,13 +110,43 @@ class Pretraining:
         logging.info("***** Running evaluation *****")
         logging.info("  Batch size = %d", batch_size)
         log_input_files(eval_files)
-        dataset = pretraining_input.evaluation_dataset(eval_files, self.features, batch_size, self.limits)
+        dataset = pretraining_input.evaluation_dataset(
+            eval_files, self.features, batch_size, self.limits, repeat=options.max_eval_steps > 0
+        )
         objective = PretrainingObjective(self.job.model, batch_size)
         with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits):
-            batches = _per_replica(strategy, dataset)
-            sums = loop.evaluate(strategy, objective, batches, options.max_eval_steps)
-        results = objective.metrics(sums, options.max_eval_steps)
-        reporting.write_eval_results(options.output_dir, results, self.job.global_step)
+            if options.max_eval_steps:
+                batches = _per_replica(strategy, dataset)
+                sums = loop.evaluate(strategy, objective, batches, options.max_eval_steps)
+                results = objective.metrics(sums, options.max_eval_steps)
+            else:
+                num_records = pretraining_input.count_records(eval_files)
+                logging.info("  Num examples = %d", num_records)
+                sums = _sums_of_all(strategy, objective, dataset, num_records)
+                results = objective.metrics_of_all(sums, num_records)
+        # The original's file has no perplexity, and programs read its lines.
+        reporting.write_eval_results(
+            options.output_dir, results, self.job.global_step, further=perplexity(results)
+        )
+
+
+def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the perplexity of the masked words, the exponential of their mean loss."""
+    return {"masked_lm_perplexity": float(np.exp(metrics["masked_lm_loss"]))}
+
+
+def _sums_of_all(strategy, objective: PretrainingObjective, dataset, num_records: int) -> loop.Sums:
+    """Sums the objective's values over every record once.
+
+    The replicas share the full batches. A smaller last one may not divide among them, so one device has it.
+    """
+    num_full, num_left = divmod(num_records, objective.batch_size)
+    batches = iter(dataset)
+    sums = loop.evaluate(strategy, objective, _per_replica(strategy, batches), num_full)
+    if num_left:
+        of_rest = loop.evaluate(tf.distribute.get_strategy(), objective, batches, 1)
+        sums = {name: sums.get(name, 0.0) + value for name, value in of_rest.items()}
+    return sums
 
 
 def _per_replica(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset):

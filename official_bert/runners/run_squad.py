@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from absl import logging
 
-from official_bert import files, tokenization
+from official_bert import files, model_folder, tokenization
+from official_bert.checkpoints.folder import with_best
 from official_bert.errors import InputError
 from official_bert.jobs.fine_tune import RunSets, fine_tune
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_training_flags
 from official_bert.jobs.folder_lock import locked
-from official_bert.jobs.model_files import read_model_files
+from official_bert.model_files import read_model_files, resolved
 from official_bert.options.squad import AUTO, SquadOptions
 from official_bert.tasks.squad.answers import Candidates, RawResult, choose_answers, raw_results
 from official_bert.tasks.squad.encoded import EncodedQuestions, EncodedWindows
@@ -47,6 +48,7 @@ def run(options: SquadOptions) -> Score | None:
     Raises:
         InputError: an option or a file cannot be used.
     """
+    options = resolved(options, "squad")
     _check(options)
     threshold_set = _read_threshold_set(options)
     if options.ensemble_dirs:
@@ -140,14 +142,27 @@ def _predict_with_model(fine_tuning: FineTuning, sets: RunSets, threshold_set: Q
         if encoded.windows:
             outputs = fine_tuning.outputs(_Announced(encoded), options.predict_batch_size)
             found = raw_results(encoded.windows, outputs)
-        write_logits(os.path.join(options.output_dir, logits_name), found, made_from)
+        path = os.path.join(options.output_dir, logits_name)
+        write_logits(path, found, made_from)
+        logging.info("Wrote %s", path)
         return found
 
     prediction = _Prediction(options, fine_tuning.task, sets.tokenizer, results, threshold_set)
     scores = prediction.answer(sets.encoded("test"))
     if scores is not None:
         fine_tuning.write_results(scores)
+    if fine_tuning.task.rules.is_tuned:
+        _record_threshold(options.output_dir, prediction.task.rules.null_score_diff_threshold)
     fine_tuning.task = prediction.task  # its threshold goes into the record of an export
+
+
+def _record_threshold(output_dir: str, threshold: float):
+    """Adds a tuned threshold to what the folders of the model know."""
+    for folder in with_best(output_dir):
+        record = model_folder.ModelFolder(folder).task() if files.is_folder(folder) else None
+        if record:
+            settings = record.settings | {"null_score_diff_threshold": threshold}
+            model_folder.write_record(folder, record._replace(settings=settings))
 
 
 def _predict_with_ensemble(options: SquadOptions, threshold_set: QuestionSet | None):

@@ -20,10 +20,10 @@ from official_bert import files, reading
 from official_bert.data.json import field, is_of_kind
 from official_bert.data.text.model_inputs import check_vocabulary
 from official_bert.errors import InputError
+from official_bert.model_folder import LABELS_NAME
 from official_bert.options.predict import PredictorOptions
 from official_bert.options.squad import AUTO
 from official_bert.serving.export import versions
-from official_bert.tasks.base import LABELS_FILE
 from official_bert.tokenization import FullTokenizer
 
 RECORD_FILE = "assets.extra/export.json"
@@ -75,7 +75,7 @@ class LoadedModel:
         self.path = _version_folder(model_dir)
         self.record = self._read_record()
         settings = self.record.settings
-        labels = os.path.join(self.path, "assets.extra", LABELS_FILE)
+        labels = os.path.join(self.path, "assets.extra", LABELS_NAME)
         self.labels = list(reading.read_lines(labels)) if files.exists(labels) else None
         self.tokenizer = FullTokenizer(
             self.vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"]
@@ -131,7 +131,7 @@ class LoadedModel:
                 f"{os.path.join(self.path, RECORD_FILE)}: export_text is {settings['export_text']}, but the model has "
                 f"no signature {signature}; put the export's own file back"
             )
-        labels_file = os.path.join(self.path, "assets.extra", LABELS_FILE)
+        labels_file = os.path.join(self.path, "assets.extra", LABELS_NAME)
         if self.labels is None:
             if _OF_LABELS & self.outputs:
                 raise InputError(f"{labels_file}: no such file, but the model answers labels; put it back")
@@ -174,15 +174,22 @@ def _check_settings(settings: dict[str, Any], where: str):
             raise InputError(f"{where}: {name} is {value!r}, which the flag does not accept; export it anew")
 
 
+def is_export(model_dir: str) -> bool:
+    """Tells whether a folder is a version, or a folder of versions."""
+    return _is_version(model_dir) or (files.is_folder(model_dir) and bool(versions(model_dir)))
+
+
+def _is_version(folder: str) -> bool:
+    return files.exists(os.path.join(folder, "saved_model.pb"))
+
+
 def _version_folder(model_dir: str) -> str:
-    if files.exists(os.path.join(model_dir, "saved_model.pb")):
-        return model_dir
-    found = versions(model_dir) if files.is_folder(model_dir) else []
-    if not found:
+    if not is_export(model_dir):
         raise InputError(
-            f"--model_dir={model_dir}: holds no exported model; name an --export_dir or a version in it"
+            f"--model_dir={model_dir}: holds no model; name an --export_dir, a version in it, or the --output_dir of a "
+            "training script"
         )
-    return os.path.join(model_dir, str(found[-1]))
+    return model_dir if _is_version(model_dir) else os.path.join(model_dir, str(versions(model_dir)[-1]))
 
 
 def _register_text_ops(path: str):

@@ -1,6 +1,7 @@
-"""Answers texts with an exported model: `official_bert.Predictor`.
+"""Answers texts with a trained model: `official_bert.Predictor`.
 
-In: the folder of an export. Out: an object that is called with texts and returns the answers that predict.py writes.
+In: the folder of an export or of a model. Out: an object that is called with texts and returns the answers that
+predict.py writes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import tensorflow as tf
 
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
+from official_bert.model_folder import ModelFolder
 from official_bert.options.predict import PredictorOptions
-from official_bert.serving.loaded import LoadedModel
+from official_bert.serving.live import LiveModel
+from official_bert.serving.loaded import LoadedModel, is_export
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Row, Texts
 from official_bert.training.prediction import predict
@@ -26,11 +29,26 @@ _OF_PREDICTOR = ("model_dir", "batch_size")  # all other options are settings of
 _NOT_RECORDED = ("vectors",)  # settings of a client that an export does not record
 
 
+def open_model(model_dir: str) -> LoadedModel | LiveModel:
+    """Loads an export, or builds the model of a folder with a checkpoint.
+
+    Args:
+        model_dir: a version's folder, an export_dir, or the folder of a model.
+
+    Raises:
+        InputError: there is no model, or it cannot be used.
+    """
+    if not is_export(model_dir) and ModelFolder(model_dir).config_file:
+        return LiveModel(model_dir)
+    return LoadedModel(model_dir)
+
+
 class Predictor:
     """A loaded model that answers texts.
 
         predictor = Predictor("exports/mrpc")
         predictor("The cat sat.", "A cat was sitting.")  # {"label": "1", "probabilities": {"0": ..., "1": ...}}
+        predictor.classify("The cat sat.", "A cat was sitting.")  # {"label": "1", "score": ...}
 
     Attributes:
         columns: names of the texts of a request, in order: `text_a` and `text_b`; `question` and `context`;
@@ -43,7 +61,8 @@ class Predictor:
         """Loads a model.
 
         Args:
-            model_dir: a version's folder, or an export_dir, of which the newest version is loaded.
+            model_dir: a version's folder, an export_dir, of which the newest version is loaded, or the folder of a
+                model, such as the output_dir of a training.
             batch_size: number of examples that the model processes at once.
             **settings: further flags of predict.py that change the answers of a model, such as
                 null_score_diff_threshold=-1.5.
@@ -59,17 +78,74 @@ class Predictor:
             for name, value in dataclasses.asdict(options).items()
             if value is not None and name not in _OF_PREDICTOR
         }
-        model = LoadedModel(model_dir)
+        model = open_model(model_dir)
         served = _ServedModel(model, batch_size)
         _check_settings(given, model)
-        self.path, self._batch_size = model.path, batch_size
+        self.path, self._batch_size, self._task_name = model.path, batch_size, model.record.task_name
         task_class = registry.task_class(model.record.family)
         self._client = task_class.client(served, model.record.settings | {"labels": model.labels} | given)
         self.columns, self.num_required = self._client.columns, self._client.num_required
 
-    def __call__(self, *texts: str) -> dict:
-        """Answers one request: a text, or the texts of `columns`."""
-        return next(self.answers([texts]))
+    def __call__(self, *texts: str | tuple[str, ...] | list) -> dict | list[dict]:
+        """Answers one request or several.
+
+            predictor("a text")    predictor("a text", "another")    predictor(("a text", "another"))     -> an answer
+            predictor(["a text", "another"])    predictor([("a text", "another"), ("a third", "a fourth")])   -> a list
+
+        Args:
+            *texts: the texts of `columns`, or their tuple, or a list of requests.
+
+        Raises:
+            InputError: the model cannot answer a request, or it is no text.
+        """
+        requests, is_one = _as_requests(texts)
+        answers = list(self.answers(requests))
+        return answers[0] if is_one else answers
+
+    def classify(self, *texts: str | tuple[str, ...] | list) -> Any:
+        """Returns `label` and `score` for a text or a pair; a list of these for several labels; for a list, a list."""
+        return self._in_brief("classify", texts)
+
+    def fill_mask(self, *texts: str | tuple[str, ...] | list, top_k: int = 5) -> Any:
+        """Returns the most probable words for the [MASK] of a text, best first, or for each of several.
+
+        Each is a dict with `score`, `token` and `sequence`. For a list of texts the result is a list.
+
+        Args:
+            *texts: a text with [MASK], or a pair, or a list.
+            top_k: the number of words, at most those of the model's answer.
+        """
+
+        def best(found):
+            return [best(one) for one in found] if found and isinstance(found[0], list) else found[:top_k]
+
+        _, is_one = _as_requests(texts)
+        found = self._in_brief("fill_mask", texts)
+        return best(found) if is_one else [best(one) for one in found]
+
+    def answer(self, question: str, context: str) -> dict:
+        """Returns `answer`, `start`, `end` and `score` for a question about a context."""
+        return self._in_brief("answer", (question, context))
+
+    def tag(self, *texts: str | list[str]) -> Any:
+        """Returns the entities of a text, each with `entity_group`, `word`, `start` and `end`; for a list, a list."""
+        return self._in_brief("tag", texts)
+
+    def embed(self, *texts: str | list[str]) -> Any:
+        """Returns the vector of a text, a list of floats; for a list of texts a list of vectors."""
+        return self._in_brief("embed", texts)
+
+    def _in_brief(self, method: str, texts: Sequence) -> Any:
+        own = getattr(self._client, "method", "")  # a client of the user's own may lack it
+        if own != method:
+            hint = f"call {own}" if own else "call the predictor itself"
+            raise InputError(f"{self.path}: {method} is not for a model of {self._task_name}; {hint}")
+        requests, is_one = _as_requests(texts)
+        found = [
+            self._client.in_brief(request, answer)
+            for request, answer in zip(requests, self.answers(requests), strict=True)
+        ]
+        return found[0] if is_one else found
 
     def answers(self, requests: Iterable[str | Texts]) -> Iterator[dict]:
         """Answers many requests in their order; it reads and answers a few batches at a time.
@@ -80,7 +156,7 @@ class Predictor:
         Raises:
             InputError: the model cannot answer a request, see `check`.
         """
-        requests = ((request,) if isinstance(request, str) else request for request in requests)
+        requests = map(_as_request, requests)
         while window := list(itertools.islice(requests, self._batch_size * WINDOW_BATCHES)):
             for texts in window:
                 self.check(texts)
@@ -95,7 +171,31 @@ class Predictor:
         self._client.check(texts)
 
 
-def _check_settings(given: Mapping[str, Any], model: LoadedModel):
+def _as_requests(texts: Sequence) -> tuple[list[Texts], bool]:
+    """Returns the requests of a call, and whether it was one request that is no list."""
+    if len(texts) == 1 and isinstance(texts[0], list):
+        return list(map(_as_request, texts[0])), False
+    return [_as_request(texts[0] if len(texts) == 1 else texts)], True
+
+
+def _as_request(request: Any) -> Texts:
+    """Returns the texts of a request, which is a text or several.
+
+    Raises:
+        InputError: it is something else.
+    """
+    texts = [request] if isinstance(request, str) else request
+    is_sequence = isinstance(texts, (tuple, list))
+    wrong = [text for text in texts if not isinstance(text, str)] if is_sequence else [texts]
+    if wrong:
+        raise InputError(
+            f"a request must be a text (str) or a tuple of texts, got {type(wrong[0]).__name__}; pass several requests "
+            "as a list"
+        )
+    return tuple(texts)
+
+
+def _check_settings(given: Mapping[str, Any], model: LoadedModel | LiveModel):
     """Refuses settings that the task of a model does not have, and changes of what the graph of an export fixes."""
     record = model.record
     for name in given.keys() - _NOT_RECORDED:
@@ -110,9 +210,9 @@ def _check_settings(given: Mapping[str, Any], model: LoadedModel):
 
 
 class _ServedModel:
-    """An export in the form of tasks/clients.py's ServedModel."""
+    """A model in the form of tasks/clients.py's ServedModel."""
 
-    def __init__(self, model: LoadedModel, batch_size: int):
+    def __init__(self, model: LoadedModel | LiveModel, batch_size: int):
         settings = model.record.settings
         self._model, self._batch_size = model, batch_size
         self.path, self.inputs, self.outputs = model.path, model.inputs, model.outputs

@@ -23,6 +23,7 @@ from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
 from official_bert.data.text.graph_inputs import TextReader
 from official_bert.errors import InputError
+from official_bert.model_folder import LABELS_NAME
 from official_bert.options.export import ExportOptions
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.serving import warmup
@@ -31,7 +32,7 @@ from official_bert.serving.loaded import RECORD_FILE, Record
 from official_bert.serving.signatures import position_signature, tensor_signatures
 from official_bert.serving.text_signatures import text_request, text_signature
 from official_bert.tasks import registry
-from official_bert.tasks.base import LABELS_FILE, ServedTask
+from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.reporting import package_versions
 
@@ -62,14 +63,16 @@ def export_model(
             content = _tensor_content(options, task, model, config)
         extra_files = content.extra_files | {
             "assets.extra/bert_config.json": config.to_json_string().encode(),
-            RECORD_FILE: _record(options, task_name, task),
+            RECORD_FILE: json.dumps(record_of(options, task_name, task)._asdict(), indent=2).encode(),
             warmup.FILE: warmup.warmup_records(content.requests),
         }
         if task.labels:
             lines = "".join(f"{label}\n" for label in task.labels)
-            extra_files[f"assets.extra/{LABELS_FILE}"] = lines.encode()
+            extra_files[f"assets.extra/{LABELS_NAME}"] = lines.encode()
         weights = {name: variable.value for name, variable in named_variables(model).items()}
+        logging.info("Compiling the signatures %s ...", ", ".join(content.signatures))
         exported = ExportedModel(content.signatures, weights, content.resources)
+        logging.info("Writing the SavedModel ...")
         version = export_version(options.export_dir, exported, content.signatures, extra_files)
     logging.info("Exported %s with the signatures %s", version, ", ".join(content.signatures))
     return version
@@ -92,6 +95,14 @@ def check_text_export(task: ServedTask):
         raise InputError(
             f"--export_text: needs tensorflow-text, which cannot be imported ({error}); install requirements.txt"
         ) from error
+
+
+def task_signatures(task: ServedTask, model: keras.Model, config: BertConfig) -> dict[str, Callable]:
+    """Returns the signatures of token ids and of records, by name: tf.functions with input signatures."""
+    signatures = tensor_signatures(functools.partial(task.serving_outputs, model), config, task.num_choices)
+    for name, outputs in task.position_signatures(model).items():
+        signatures[name] = position_signature(outputs, config)
+    return signatures
 
 
 class _Content(NamedTuple):
@@ -117,11 +128,11 @@ def _tensor_content(
     config: BertConfig,
 ) -> _Content:
     """Makes the signatures of token ids and of records."""
-    signatures = tensor_signatures(functools.partial(task.serving_outputs, model), config, task.num_choices)
+    signatures = task_signatures(task, model, config)
     requests = warmup.tensor_requests(options.max_seq_length, task.num_choices)
-    for name, outputs in task.position_signatures(model).items():
-        signatures[name] = position_signature(outputs, config)
-        requests.append(warmup.position_request(name, options.max_seq_length))
+    requests += [
+        warmup.position_request(name, options.max_seq_length) for name in task.position_signatures(model)
+    ]
     with files.open_file(options.vocab_file, "rb") as file:
         return _Content(signatures, requests, None, {"assets/vocab.txt": file.read()})
 
@@ -145,14 +156,13 @@ def _text_content(
     return _Content(signatures, [(name, request) for name in signatures], tokenizer, {})
 
 
-def _record(options: ExportOptions | FineTuningOptions, task_name: str, task: ServedTask) -> bytes:
+def record_of(options: ExportOptions | FineTuningOptions, task_name: str, task: ServedTask) -> Record:
     """Returns the content of export.json: the settings for clients, and the flags to repeat the export with."""
     reading = ("max_seq_length", "do_lower_case", "strip_accents", "export_text")
-    record = Record(
+    return Record(
         task_name=registry.canonical_name(task_name),
         family=registry.family_of(task_name),
         settings={name: getattr(options, name) for name in reading} | task.settings(),
         flags=dataclasses.asdict(options),
         versions=package_versions(),
     )
-    return json.dumps(record._asdict(), indent=2).encode()

@@ -5,14 +5,12 @@ In: the folder of a model, and texts. Out: a vector for each text.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 
-from official_bert import files, reading
 from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling import BertModel
@@ -56,7 +54,7 @@ class SentenceEncoder:
         if pooling not in POOLINGS:
             raise InputError(f"pooling={pooling!r}: must be one of {', '.join(POOLINGS)}")
         self.model = BertModel.from_pretrained(folder)
-        self.tokenizer = _tokenizer_of(folder)
+        self.tokenizer = FullTokenizer.from_pretrained(folder)
         longest = self.model.config.max_position_embeddings
         self.max_seq_length = longest if max_seq_length is None else max_seq_length
         if self.max_seq_length > longest:
@@ -100,15 +98,3 @@ class SentenceEncoder:
         out = self.model(*inputs, first_token_only=self._pooling == "cls")
         vectors = pooled(self._pooling, out.sequence_output, batch["input_mask"])
         return normalized(vectors) if self._normalize else vectors
-
-
-def _tokenizer_of(folder: str) -> FullTokenizer:
-    """Returns the tokenizer of a model's folder."""
-    folder = os.fspath(folder) if files.is_folder(folder) else os.path.dirname(folder)
-    config_file = os.path.join(folder, "tokenizer_config.json")
-    settings = reading.read_json(config_file) if files.exists(config_file) else {}
-    return FullTokenizer(
-        os.path.join(folder, "vocab.txt"),
-        do_lower_case=settings.get("do_lower_case", True),
-        strip_accents=settings.get("strip_accents"),
-    )

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from official_bert.config import BertConfig
 
 ORIGINAL_BUFFER_SIZE = 100  # the size of the original's shuffle buffer, in examples
-LABELS_FILE = "labels.txt"  # in the order of the outputs; beside a checkpoint and in an export
 
 _TEXT_OR_PAIR = ([[None]], [[None], [None]])  # shapes of the inputs that the default client serves
 
@@ -256,6 +255,12 @@ class Task(ServedTask):
     @abc.abstractmethod
     def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Computes the official metrics of a set from the outputs of all its examples, in its order."""
+
+    def report(self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""):
+        """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix; nothing by default.
+
+        The arguments are those of `write_predictions`, of a set with labels.
+        """
 
     @abc.abstractmethod
     def write_predictions(

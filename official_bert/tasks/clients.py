@@ -7,7 +7,7 @@ JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -59,10 +59,12 @@ class Client(Protocol):
     Attributes:
         columns: names of the texts of a request, in order.
         num_required: how many of them a request must have; the rest are optional.
+        method: name of the method of Predictor that gives `in_brief`; "" for none.
     """
 
     columns: Sequence[str]
     num_required: int
+    method: str
 
     def check(self, texts: Texts):
         """Refuses a request that the model cannot answer.
@@ -74,6 +76,9 @@ class Client(Protocol):
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns an answer of plain Python values, ready for JSON, for each request; all have passed `check`."""
 
+    def in_brief(self, texts: Texts, answer: dict) -> Any:
+        """Returns the answer to a request in the form that the pipelines of transformers give."""
+
 
 class TextClient:
     """A client for an export that returns one row of outputs for each request.
@@ -81,6 +86,8 @@ class TextClient:
     Without overrides it serves a task of texts or pairs and answers with every output of the model. Families override
     `encode`, `texts_by_input` and `answer`, or `answers` as a whole.
     """
+
+    method: ClassVar[str] = ""
 
     def __init__(self, model: ServedModel, columns: Sequence[str], num_required: int | None = None):
         """Connects the client to an export.
@@ -93,13 +100,18 @@ class TextClient:
         self.model, self.columns = model, tuple(columns)
         self.num_required = len(self.columns) if num_required is None else num_required
 
+    def in_brief(self, texts: Texts, answer: dict) -> Any:
+        """Returns the answer as it is, for clients without a `method`."""
+        return answer
+
     def check(self, texts: Texts):
         """Refuses a request with too many or too few texts."""
         fewest, most = self.num_required, len(self.columns)
         if not fewest <= len(texts) <= most:
             wanted = str(most) if fewest == most else f"{fewest} or {most}"
+            noun = "text" if most == 1 else "texts"
             raise InputError(
-                f"the model takes {wanted} texts ({', '.join(self.columns)}), {len(texts)} given"
+                f"the model takes {wanted} {noun} ({', '.join(self.columns)}), {len(texts)} given"
             )
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:

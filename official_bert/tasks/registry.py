@@ -24,6 +24,7 @@ _FAMILIES = {
     "tagging": "official_bert.tasks.tagging.task:TaggingTask",
     "squad": "official_bert.tasks.squad.task:SquadTask",
     "pretraining": "official_bert.tasks.pretraining.task:PretrainingTask",
+    "embedding": "official_bert.tasks.embedding.task:EmbeddingTask",
 }
 
 
@@ -48,6 +49,7 @@ _TASKS = {
     "ner": _Entry("tagging"),
     "squad": _Entry("squad"),
     "pretraining": _Entry("pretraining"),
+    "embedding": _Entry("embedding"),
 }
 
 
@@ -63,13 +65,7 @@ def make_task(task_name: str, settings: Settings, family: str | None = None) -> 
     Raises:
         InputError: there is no such task, or the settings do not fit it.
     """
-    if is_outside(task_name):
-        entry = _outside_entry(task_name)
-    else:
-        entry = _found(task_name)
-        if entry is None or family not in (None, entry.family):
-            names = [name for name, one in _TASKS.items() if family in (None, one.family)]
-            raise InputError(f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class")
+    entry = _entry(task_name, family)
     made_by = task_class(entry.family)
     try:
         return made_by.from_settings(entry.variant, settings)
@@ -79,9 +75,17 @@ def make_task(task_name: str, settings: Settings, family: str | None = None) -> 
         raise _failure(task_name, "making the task fails", error) from error
 
 
-def family_of(task_name: str) -> str:
-    """Returns the family of a task for `task_class`; for a task class outside this package it is `module:Class`."""
-    return (_outside_entry(task_name) if is_outside(task_name) else _found(task_name)).family
+def family_of(task_name: str, family: str | None = None) -> str:
+    """Returns the family of a task for `task_class`; for a task class outside this package it is `module:Class`.
+
+    Args:
+        task_name: as for `make_task`.
+        family: as for `make_task`.
+
+    Raises:
+        InputError: there is no such task.
+    """
+    return _entry(task_name, family).family
 
 
 def task_class(family: str) -> type[ServedTask]:
@@ -151,6 +155,16 @@ def _failure(task_name: str, what: str, error: Exception) -> InputError:
     return InputError(
         f"--task_name={task_name}: {what} ({type(error).__name__} in {place}: {reason}); correct it"
     )
+
+
+def _entry(task_name: str, family: str | None) -> _Entry:
+    if is_outside(task_name):
+        return _outside_entry(task_name)
+    entry = _found(task_name)
+    if entry is None or family not in (None, entry.family):
+        names = [name for name, one in _TASKS.items() if family in (None, one.family)]
+        raise InputError(f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class")
+    return entry
 
 
 def _outside_entry(task_name: str) -> _Entry:

@@ -16,6 +16,7 @@ from absl import logging
 from official_bert import waiting
 from official_bert.errors import InputError
 from official_bert.options.distribution import DistributionOptions
+from official_bert.training.devices import log_devices
 
 _TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to answer
 
@@ -50,7 +51,9 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     name = strategy_name(options)
     if options.use_tpu and name != "tpu":
         logging.warning("--use_tpu has no effect, since --distribution_strategy=%s is given", name)
-    return _STRATEGIES[name](options)
+    strategy = _STRATEGIES[name](options)
+    log_devices(strategy, name)
+    return strategy
 
 
 def check_divides(batch_size: int, num_replicas: int, flag: str):

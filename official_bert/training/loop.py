@@ -8,9 +8,13 @@ from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from official_bert.errors import Diverged
+from official_bert.progress import Progress
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
+
+FIRST_REPORT_STEPS = 10  # after which a user sees that all is well, however far the next log point is
 
 Sums = dict[str, float]
 # Batches of per-replica values by feature: stacked, [steps, batch / replicas, ...], or one by one,
@@ -120,7 +124,9 @@ def train(
         first_step: updates made by earlier runs.
         num_train_steps: updates in total.
         steps_per_loop: the maximum number of updates in one call into TensorFlow.
-        log_every_steps: `report` is called at the multiples of this number and at the end.
+        log_every_steps: `report` is called at the multiples of this number and at the end; besides, after the first
+            FIRST_REPORT_STEPS updates. The first call into TensorFlow, which compiles, makes a single update, so that
+            this report knows the speed of the others.
         save_every_steps: `save` is called at the multiples of this number and at the end.
         report: receives the step, the steps since the last report and their sums.
         save: receives the step.
@@ -138,11 +144,13 @@ def train(
         return evaluation is not None and is_due(step, evaluation.every_steps) and evaluation(step)
 
     intervals = [log_every_steps, save_every_steps] + ([evaluation.every_steps] if evaluation else [])
+    first_stops = [first_step + 1, first_step + FIRST_REPORT_STEPS]
     step, unreported, sums = first_step, 0, {}
     if step and stops_at(step):
         return
     while step < num_train_steps:
-        next_stop = min(num_train_steps, *(_next_multiple(step, every_steps) for every_steps in intervals))
+        multiples = (_next_multiple(step, every_steps) for every_steps in intervals)
+        next_stop = min(num_train_steps, *multiples, *(stop for stop in first_stops if stop > step))
         num_steps = min(steps_per_loop, next_stop - step)
         new = run_steps(draw(num_steps), num_steps)
         step, unreported = step + num_steps, unreported + num_steps
@@ -152,7 +160,7 @@ def train(
                 "lengthen its warm-up (the last checkpoint is sound)"
             )
         sums = {name: sums.get(name, 0.0) + value for name, value in new.items()}
-        if is_due(step, log_every_steps):
+        if is_due(step, log_every_steps) or step == first_stops[-1]:
             report(step, unreported, sums)
             unreported, sums = 0, {}
         if any(is_due(step, every_steps) for every_steps in intervals[1:]):
@@ -182,8 +190,11 @@ def evaluate(
         )
 
     sums: Sums = {}
-    for _ in range(num_batches):
+    logging.info("Compiling the evaluation step ...")
+    progress = Progress("batches evaluated", num_batches)
+    for done in range(num_batches):
         sums = {name: sums.get(name, 0.0) + value for name, value in _on_host(run(next(batches))).items()}
+        progress(done + 1)
     return sums
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from official_bert.features import EncodedSet
+from official_bert.progress import Progress
 from official_bert.training.distribution import split_over_replicas
 from official_bert.training.example_batches import padded_length
 from official_bert.training.loop import traced_once
@@ -27,7 +29,16 @@ def compiled_outputs(
         on_replicas = strategy.run(outputs, args=(batch,))
         return {name: strategy.gather(value, axis=0) for name, value in on_replicas.items()}
 
-    return traced_once(strategy, gathered, num_fixed_axes=0)
+    compiled, is_first = traced_once(strategy, gathered, num_fixed_axes=0), True
+
+    def run(batch):
+        nonlocal is_first
+        if is_first:
+            logging.info("Compiling the prediction step ...")
+            is_first = False
+        return compiled(batch)
+
+    return run
 
 
 def predict(
@@ -56,6 +67,7 @@ def predict(
     # The longest come first, so the first batch determines the length of the output arrays.
     order = np.argsort(-lengths, kind="stable") if pad_to_longest else np.arange(len(lengths))
     found: dict[str, np.ndarray] = {}
+    progress = Progress("examples", len(order))
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         length = padded_length(int(lengths[rows].max()), max_length) if pad_to_longest else max_length
@@ -70,4 +82,5 @@ def predict(
             if name not in found:
                 found[name] = np.zeros((len(order), *value.shape[1:]), value.dtype)
             found[name][(rows, slice(value.shape[1])) if value.ndim > 1 else rows] = value
+        progress(start + len(rows))
     return found

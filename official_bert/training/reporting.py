@@ -12,7 +12,8 @@ import numbers
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 
 import keras
 import numpy as np
@@ -21,12 +22,14 @@ from absl import logging
 
 from official_bert import __version__, writing
 from official_bert.errors import brief
+from official_bert.progress import clock_time, updated_line
+from official_bert.training.train_log import TrainLog
 
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
 
 class ProgressReporter:
-    """Writes one log line and one set of TensorBoard scalars for each report.
+    """Writes one log line, one set of TensorBoard scalars and one line of train_log.jsonl for each report.
 
         step 200/1000  loss 6.51  mlm_accuracy 0.08  ...  120.3 examples/s  00:12:33 left
 
@@ -39,68 +42,98 @@ class ProgressReporter:
         """Starts the clock.
 
         Args:
-            output_dir: the folder of TensorBoard's event files.
+            output_dir: the folder of TensorBoard's event files and of train_log.jsonl.
             num_train_steps: the total number of updates.
             batch_size: the number of examples of an update.
             first_step: the number of updates that earlier runs made.
         """
         self._num_train_steps, self._batch_size = num_train_steps, batch_size
-        self._writer = _event_writer(output_dir)
-        self._watched = False
+        self._writer, self._log = _event_writer(output_dir), TrainLog(output_dir, first_step)
+        self._step, self._step_is_compiled = first_step, False
         self._start_interval(first_step)
 
     def watching(self, run_steps: Callable) -> Callable:
-        """Wraps `run_steps(batches, num_steps)` so that the clock starts anew after its first call."""
+        """Wraps `run_steps(batches, num_steps)`.
+
+        The log announces its first call, which compiles, and the clock starts anew after it. On a terminal the step is
+        shown after every call.
+        """
 
         def watched(batches, num_steps):
+            if not self._step_is_compiled:
+                logging.info("Compiling the training step ...")
             results = run_steps(batches, num_steps)
-            if not self._watched:
-                self._watched = True
-                self._start_interval(self._since_step + num_steps)
+            self._step += num_steps
+            if not self._step_is_compiled:
+                self._step_is_compiled = True
+                self._start_interval(self._step)
+            updated_line.show(f"step {self._step}/{self._num_train_steps}")
             return results
 
         return watched
 
-    def report(self, step: int, metrics: Mapping[str, float]):
+    def report(self, step: int, metrics: Mapping[str, float], unshown: Collection[str] = ()):
         """Logs a line and writes the scalars.
 
         Args:
             step: the number of updates made so far.
             metrics: the metrics of the steps since the last report, in the order of the line.
+            unshown: those that the line has no room for.
         """
         fields = [f"step {step}/{self._num_train_steps}"]
-        fields += [f"{name} {value:.4g}" for name, value in metrics.items()]
+        fields += [f"{name} {value:.4g}" for name, value in metrics.items() if name not in unshown]
         steps, secs = step - self._since_step, time.monotonic() - self._since_secs
         scalars = dict(metrics)
         if steps:
             scalars["examples_per_second"] = steps * self._batch_size / secs
-            left_secs = round((self._num_train_steps - step) * secs / steps)
-            fields += [f"{scalars['examples_per_second']:.1f} examples/s", f"{_hours(left_secs)} left"]
+            left_secs = (self._num_train_steps - step) * secs / steps
+            fields += [f"{scalars['examples_per_second']:.1f} examples/s", f"{clock_time(left_secs)} left"]
         logging.info("  ".join(fields))
         _write_scalars(self._writer, scalars, step)
+        self._log.append(step, scalars)
         self._start_interval(step)
 
     def _start_interval(self, step: int):
         self._since_step, self._since_secs = step, time.monotonic()
 
 
-def write_eval_results(output_dir: str, results: Mapping[str, float], step: int, suffix: str = ""):
+def write_eval_results(
+    output_dir: str,
+    results: Mapping[str, float],
+    step: int,
+    suffix: str = "",
+    further: Mapping[str, float] = MappingProxyType({}),
+):
     """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars under eval/.
+
+    A scalar that training writes, too, such as `loss`, has the same tag, so that TensorBoard shows both in one chart.
 
     Args:
         output_dir: the output folder of the run.
         results: the metrics by name; `global_step` is added.
         step: the number of updates made so far.
         suffix: a suffix of the names for a second set: "_mm" gives eval_results_mm.txt and eval_mm/.
+        further: metrics that the original's file does not have; they are in the log and in TensorBoard only.
     """
-    numbers_by_name = sorted({**results, "global_step": step}.items())
-    lines = [f"{name} = {_format_number(name, value)}" for name, value in numbers_by_name]
-    logging.info("***** Eval results *****")
-    for line in lines:
-        logging.info("  %s", line)
-    with writing.replacing(os.path.join(output_dir, f"eval_results{suffix}.txt")) as file:
-        file.writelines(f"{line}\n" for line in lines)
-    write_scalars(os.path.join(output_dir, f"eval{suffix}"), results, step)
+
+    def texts_of(metrics):
+        return {name: _format_number(name, value) for name, value in sorted(metrics.items())}
+
+    texts = texts_of({**results, "global_step": step})
+    log_table("Eval results", texts_of({**results, **further, "global_step": step}))
+    path = os.path.join(output_dir, f"eval_results{suffix}.txt")
+    with writing.replacing(path) as file:
+        file.writelines(f"{name} = {text}\n" for name, text in texts.items())
+    logging.info("Wrote %s", path)
+    write_scalars(os.path.join(output_dir, f"eval{suffix}"), {**results, **further}, step)
+
+
+def log_table(title: str, texts: Mapping[str, str]):
+    """Logs numbers by name, one below the other."""
+    logging.info("***** %s *****", title)
+    width = max(map(len, texts))
+    for name, text in texts.items():
+        logging.info("  %s = %s", name.ljust(width), text)
 
 
 def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
@@ -162,11 +195,6 @@ def _write_scalars(writer, scalars: Mapping[str, float], step: int):
         logging.warning(
             "TensorBoard's scalars of step %d are lost (%s); make room on the disk", step, brief(error)
         )
-
-
-def _hours(secs: int) -> str:
-    minutes, secs = divmod(secs, 60)
-    return f"{minutes // 60:02}:{minutes % 60:02}:{secs:02}"
 
 
 def _format_number(name: str, value) -> str:

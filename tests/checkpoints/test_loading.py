@@ -35,9 +35,12 @@ HEADS = [name for name in pretraining_shapes(CONFIG) if name.startswith("cls/")]
 @pytest.fixture
 def logged(caplog):
     """Returns a function that returns the lines logged so far."""
+    logging.set_verbosity(logging.DEBUG)
+    caplog.set_level(python_logging.DEBUG, logger="absl")
+    yield lambda level=python_logging.DEBUG: [
+        record.getMessage() for record in caplog.records if record.levelno >= level
+    ]
     logging.set_verbosity(logging.INFO)
-    caplog.set_level(python_logging.INFO)
-    return lambda: [record.getMessage() for record in caplog.records]
 
 
 def test_names_of_the_variables_are_the_originals():
@@ -91,7 +94,7 @@ def test_partial_matches_are_reported_by_name(tmp_path, logged):
     np.testing.assert_array_equal(
         named_variables(model)["cls/seq_relationship/output_weights"].numpy(), untouched
     )
-    (warning,) = logged()
+    (warning,) = logged(python_logging.WARNING)
     assert all(name in warning for name in HEADS)
 
     tf1.write(prefix, with_training_state(random_weights(pretraining_shapes(CONFIG)), step=3))
@@ -114,6 +117,20 @@ def test_the_originals_log_of_trainable_variables(tmp_path, logged):
     assert sum(line.endswith("*INIT_FROM_CKPT*") for line in lines) == 39
     log_trainable_variables(model)
     assert logged()[-46].endswith("word_embeddings:0, shape = (20, 8)")
+
+
+def test_one_line_says_where_the_weights_come_from(logged):
+    model = BertPretrainer(CONFIG)
+    num_weights = sum(int(np.prod(shape)) for shape in pretraining_shapes(CONFIG).values())
+    names = list(pretraining_shapes(CONFIG))
+    for loaded, origins in (
+        (names, "all from the checkpoint"),
+        (names[:40], "40 from the checkpoint, 6 randomly initialised"),
+        ([], "all randomly initialised"),
+    ):
+        log_trainable_variables(model, loaded)
+        line = f"46 trainable variables with {num_weights:,} weights: {origins}"
+        assert logged(python_logging.INFO)[-1] == line
 
 
 def test_another_shape_names_both_and_changes_nothing(tmp_path):

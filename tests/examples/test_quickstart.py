@@ -17,10 +17,9 @@ def quickstart():
     return module
 
 
-def test_baselines_are_counted_over_real_predictions(quickstart, tmp_path, monkeypatch):
-    monkeypatch.setattr(quickstart, "OUTPUT", tmp_path)
+def test_baselines_are_counted_over_real_predictions(quickstart, tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[MASK]\nthe\nof\n")
-    with open_example_files([str(tmp_path / "records")]) as records:
+    with open_example_files([str(tmp_path / "held_out.tfrecord")]) as records:
         records.write(
             {
                 "masked_lm_ids": np.array([[2, 3, 0], [3, 3, 0], [2, 3, 2]]),
@@ -28,7 +27,7 @@ def test_baselines_are_counted_over_real_predictions(quickstart, tmp_path, monke
                 "next_sentence_labels": np.array([[0], [1], [1]]),
             }
         )
-    assert quickstart.baselines(tmp_path / "records") == quickstart.Baselines(
+    assert quickstart.baselines(tmp_path) == quickstart.Baselines(
         num_records=3,
         word="of",
         masked_lm_accuracy=3 / 5,  # "of" three times, "the" twice; three positions are padding
@@ -52,3 +51,26 @@ def test_a_command_that_fails_ends_the_quickstart_with_its_status(quickstart, ca
 
 def test_every_sentence_has_one_masked_word(quickstart):
     assert [sentence.count("[MASK]") for sentence in quickstart.SENTENCES] == [1, 1, 1]
+
+
+def test_a_finished_model_is_neither_trained_again_nor_deleted(quickstart, tmp_path, monkeypatch, capsys):
+    output = tmp_path / "short"
+    (output / "bert").mkdir(parents=True)
+    (output / "bert" / "bert_model.ckpt.index").touch()
+    monkeypatch.setattr(quickstart, "OUTPUTS", tmp_path)
+    monkeypatch.setattr(quickstart.os, "chdir", lambda _: None)
+    monkeypatch.setattr(quickstart, "run", lambda *command: pytest.fail(f"ran {command}"))
+    monkeypatch.setattr(quickstart, "predict_masked_words", lambda model: print(f"predicts with {model}"))
+    monkeypatch.setattr(quickstart, "baselines", lambda _: quickstart.Baselines(9, "the", 0.05, 0.7))
+    for name, accuracy in (("untrained", 0.001), ("model", 0.3)):
+        (output / name).mkdir()
+        text = f"loss = 2.5\nmasked_lm_accuracy = {accuracy}\nnext_sentence_accuracy = 0.5\n"
+        (output / name / "eval_results.txt").write_text(text)
+    monkeypatch.setattr(quickstart.sys, "argv", ["quickstart.py", "--setting=short"])
+    quickstart.main()
+    said = capsys.readouterr().out
+    assert f"{output}/bert holds a trained model already" in said
+    assert "masked LM accuracy           0.1%    30.0%       5.0%" in said
+    assert f"predicts with {output}/bert" in said
+    assert f"export MODEL={output}/bert" in said
+    assert (output / "bert" / "bert_model.ckpt.index").exists()

@@ -2,6 +2,11 @@
 
 import ast
 import json
+import os
+import re
+import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +18,7 @@ from tests.examples.serving import load_example, running_server
 from tests.scripts import run_script
 from tests.serving import exported
 from tests.serving.answers import signatures_of
+from tests.shared import ROOT
 
 pytestmark = pytest.mark.needs_extra("grpc", "tensorflow_serving", "tornado")
 
@@ -159,3 +165,18 @@ def test_the_client_as_a_process(made, client, servers, monkeypatch):
     with pytest.raises(SystemExit) as end:
         client.main()
     assert end.value.code == "refused: 404: Servable not found for request: Latest(other)"
+
+
+@pytest.mark.parametrize("way", ["rest", "grpc"])
+def test_without_a_server_one_sentence_says_so(way):
+    with socket.socket() as taken:  # bound but not listening: nobody answers there
+        taken.bind(("127.0.0.1", 0))
+        address = f"{'http://' if way == 'rest' else ''}127.0.0.1:{taken.getsockname()[1]}"
+        command = [sys.executable, str(ROOT / "examples" / "serving_client.py"), f"--{way}={address}"]
+        command += ["--signature_name=serving_text", "a text"]
+        finished = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        )
+    assert finished.returncode == 1
+    (sentence,) = finished.stderr.splitlines()
+    assert re.match(rf"refused: {address}\S*: gives no answer \(", sentence)

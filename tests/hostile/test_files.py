@@ -170,7 +170,7 @@ ROWS = [
         "conversion into the folder of the input",
         "convert_checkpoint.py",
         lambda at: conversion(at, ".", output_format="huggingface"),
-        leaves=("config.json", "model.safetensors"),
+        leaves=("config.json", "model.safetensors", "tokenizer_config.json"),
     ),
     # Names in the folder of documents.
     *(
@@ -318,7 +318,7 @@ ROWS = [
             ("unknown scheme", "s3://bucket/file", ("s3://bucket/file", "UnimplementedError")),
             ("address of the web", "https://host/file", ("https://host/file", "UnimplementedError")),
             ("name that is too long", "x" * 300, ("cannot be written (File name too long)",)),
-            ("empty name", "", ("the name of a file to be written is empty",)),
+            ("empty name", "", ("--output_file=: a name is empty; give one",)),
         )
         if not (what == "empty name" and script == "create_pretraining_data.py")  # an empty list of files
     ),

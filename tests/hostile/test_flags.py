@@ -1,7 +1,6 @@
 """Hostile command lines: flags that contradict each other, or whose values nothing can be done with."""
 
 import dataclasses
-import importlib
 import math
 import socket
 import types
@@ -10,6 +9,7 @@ import typing
 import pytest
 import tensorflow as tf
 
+from official_bert.command_line import COMMANDS
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.training import distribution
 from tests.hostile.rows import Row, check, model_flags, table
@@ -20,9 +20,7 @@ SCRIPTS = tuple(sorted(path.name for path in ROOT.glob("*.py")))
 
 
 def options_of(script):
-    main = importlib.import_module(script.removesuffix(".py")).main
-    (options_class,) = typing.get_type_hints(main).values()
-    return options_class
+    return COMMANDS[script.removesuffix(".py")].options_class()
 
 
 def kind_of(options_class, name):

@@ -87,6 +87,9 @@ def _of_training(out: pathlib.Path) -> dict:
         name = str(path.relative_to(out))
         if path.is_dir() or "tfevents" in name or name == "runs.jsonl":
             continue
+        if name in ("train_log.jsonl", "model_card.md"):  # have times and speeds in them
+            found[name] = b""
+            continue
         if name.endswith(".index"):
             found |= {f"{name}: {key}": value for key, value in _tensors(path).items()}
         elif ".data-" in name:

@@ -161,10 +161,10 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
     (folder / "corpus.txt").chmod(mode_of_text)
     folder.chmod(mode)
     program = (  # what is imported belongs to root, so it comes before the change of the user
-        "import os, sys; sys.path.insert(0, os.getcwd()); import create_pretraining_data as script; "
-        "from official_bert import flags; from official_bert.runners import create_pretraining_data; "
+        "import os, sys; sys.path.insert(0, os.getcwd()); from official_bert import command_line; "
+        "from official_bert.runners import create_pretraining_data; "
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv[0] = 'create_pretraining_data.py'; "
-        "flags.run(script.main, script.PretrainingDataOptions)"
+        "command_line.run_command('create_pretraining_data')"
     )
     for above in folder.parents:
         if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(

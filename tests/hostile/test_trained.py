@@ -15,8 +15,8 @@ def trained(folder: pathlib.Path, labels: str = "a\nb\nc\n"):
     """Writes what a training of the classifier leaves in `out`: a checkpoint, its labels, and the record of the run."""
     write_output_dir(folder, with_head(tensors_of(folder), 3))
     (folder / "out" / "labels.txt").write_text(labels)
-    record = {"script": "run_classifier", "flags": {"task_name": "tsv"}}
-    (folder / "out" / "runs.jsonl").write_text(json.dumps(record) + "\n")
+    record = {"task_name": "tsv", "family": "classification", "settings": {"max_seq_length": 16}}
+    (folder / "out" / "task.json").write_text(json.dumps(record))
 
 
 def export(folder: pathlib.Path, task_name: str, *flags: str, labels: str = "a\nb\nc\n") -> list[str]:
@@ -86,7 +86,7 @@ ROWS = [
         "a conversion into a folder with the vocabulary of another",
         "convert_checkpoint.py",
         with_another_vocabulary,
-        ("there/vocab.txt: is a vocabulary of another conversion", "--vocab_file"),
+        ("there/vocab.txt: is of another conversion", "--vocab_file"),
     ),
     Row(
         "a conversion to another class than the training's",
@@ -94,7 +94,7 @@ ROWS = [
         lambda folder: conversion(
             folder, "--output_format=huggingface", "--model_class=BertForTokenClassification"
         ),
-        warns=("was trained by run_classifier.py, whose class is BertForSequenceClassification",),
+        warns=("task.json says that the model is a BertForSequenceClassification",),
         leaves=("there/*",),
     ),
     Row(

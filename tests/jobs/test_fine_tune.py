@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -17,8 +18,22 @@ from official_bert.runners import run_classifier, run_squad
 from official_bert.tasks.classification.glue import ColaProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
-from tests import toy
+from official_bert.tokenizer_config import TokenizerConfig
+from tests import fine_tuning_runs, toy
+from tests.fine_tuning_runs import MAX_LENGTH
+from tests.shared import in_test_long
 from tests.tasks.squad.sample import QUESTIONS, write_squad
+
+
+class Misnamed(ColaProcessor):
+    """A processor of a user's own that compares runs by a metric which it does not compute."""
+
+    metrics = ("accuracy",)
+    main_metric = "f1"
+
+
+class Pedantic(ColaProcessor):
+    """A processor whose metrics fail where a label is never predicted, as they do for equal outputs."""
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +104,32 @@ def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
     assert list(json.loads((tmp_path / "out" / "predictions.json").read_text())) == ["q2"]
 
 
+@pytest.mark.parametrize("changes", [{}, {"eval_every_steps": 0}, {"do_eval": False}])
+def test_a_main_metric_that_is_not_computed_is_refused_before_training(options, tmp_path, changes):
+    named = dataclasses.replace(options, task_name=f"{__name__}:Misnamed", **changes)
+    expected = (
+        "its main_metric is eval_f1, but its metrics are eval_accuracy, eval_loss, loss; name one of these"
+    )
+    with pytest.raises(InputError, match=expected):
+        run_classifier.run(named)
+    assert not list((tmp_path / "out").glob("model.ckpt*"))
+
+
+def test_metrics_that_cannot_be_tried_out_are_no_reason_to_refuse(options, monkeypatch):
+    metrics = ClassificationTask.metrics
+
+    def strict(self, encoded, outputs):
+        if len(np.unique(outputs["probabilities"], axis=0)) == 1:
+            raise ZeroDivisionError("all outputs are equal")
+        return metrics(self, encoded, outputs)
+
+    monkeypatch.setattr(ClassificationTask, "metrics", strict)
+    score = run_classifier.run(
+        dataclasses.replace(options, task_name=f"{__name__}:Pedantic", do_predict=False)
+    )
+    assert score.metric == "eval_matthews"
+
+
 def test_a_set_is_encoded_when_it_is_needed_and_left_as_a_record_file(options, base, tmp_path):
     (tmp_path / "out").mkdir()
     tokenizer = FullTokenizer(str(base / "vocab.txt"))
@@ -119,3 +160,38 @@ def test_a_task_that_is_only_exported_cannot_be_trained(options):
         InputError, match="--task_name=pretraining: is exported only and cannot be fine-tuned"
     ):
         fine_tune(options, "pretraining", "run_classifier")
+
+
+@pytest.mark.parametrize(
+    "family", ["classification", *in_test_long("multi-label", "choice", "tagging", "squad")]
+)
+def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, family):
+    """Both hold what evaluation and Predictor need, and give the numbers of the run that trained the model."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    options = fine_tuning_runs.prepared(data, family)
+    also = {} if family == "squad" else {"do_eval": True}
+    fine_tuning_runs.run(family, options, out, do_train=True, do_predict=True, eval_every_steps=2, **also)
+    wanted = fine_tuning_runs.figures(out)
+    for folder in (out, out / "best"):
+        assert (folder / "vocab.txt").read_text() == (data / "model" / "vocab.txt").read_text()
+        assert TokenizerConfig.read(str(folder)) == TokenizerConfig(True, None, 512)
+        assert json.loads((folder / "bert_config.json").read_text())["hidden_dropout_prob"] == 0.0
+        assert json.loads((folder / "task.json").read_text())["settings"]["max_seq_length"] == MAX_LENGTH
+    shutil.rmtree(data / "model")
+    bare = dataclasses.replace(
+        options, vocab_file=None, bert_config_file=None, init_checkpoint=None, max_seq_length=None
+    )
+    predictions = fine_tuning_runs.FAMILIES[family].predictions
+    content = (out / predictions).read_text()
+    fine_tuning_runs.run(family, bare, out, do_predict=True, **also)
+    assert fine_tuning_runs.figures(out) == pytest.approx(wanted, abs=1e-6)
+    assert (out / predictions).read_text() == content
+    for folder in (out, out / "best"):  # as the model of another run
+        fine_tuning_runs.run(
+            family,
+            dataclasses.replace(bare, model=str(folder)),
+            tmp_path / folder.name,
+            do_predict=True,
+            **also,
+        )
+        assert (tmp_path / folder.name / predictions).read_text() == content

@@ -57,6 +57,24 @@ def evaluated(options, tmp_path_factory):
     return folder
 
 
+def test_an_evaluation_leaves_a_confusion_matrix_and_a_card(evaluated):
+    header, *rows = (
+        line.split("\t") for line in (evaluated / "confusion_matrix.tsv").read_text().splitlines()
+    )
+    labels = (evaluated / "labels.txt").read_text().splitlines()
+    assert header == ["", *labels]
+    assert [row[0] for row in rows] == labels
+    counts = np.array([row[1:] for row in rows], int)
+    assert counts.trace() / counts.sum() == pytest.approx(float(figures_of(evaluated)["eval_accuracy"]))
+    card = (evaluated / "model_card.md").read_text()
+    assert f"| eval_accuracy | {figures_of(evaluated)['eval_accuracy']} |" in card
+
+
+def test_training_and_evaluation_share_the_chart_of_the_loss(evaluated):
+    assert sorted(scalars(evaluated, "loss")) == [10, 24]
+    assert sorted(scalars(evaluated / "eval", "loss")) == [7, 14, 21, 24]
+
+
 def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evaluated, tmp_path):
     run(options, tmp_path / "plain")
     last = checkpoint_values(evaluated / "model.ckpt-24")

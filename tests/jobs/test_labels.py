@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints import CheckpointManager
 from official_bert.errors import InputError
-from official_bert.jobs.labels import check_labels, read_labels, write_labels
+from official_bert.jobs.labels import check_labels, read_labels
 from official_bert.options.choice import ChoiceOptions
 
 
@@ -62,11 +62,3 @@ def test_a_training_may_begin_from_a_model_of_other_labels(options, tmp_path):
     check_labels(dataclasses.replace(options, do_train=True), ["x", "y"])
     with pytest.raises(InputError, match="stand for a, b, but the task's labels are x, y"):
         check_labels(options, ["x", "y"])
-
-
-def test_the_best_checkpoint_has_the_labels_too(options, tmp_path):
-    write_labels(options, ["a", "b"])
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["labels.txt"]
-    write_labels(dataclasses.replace(options, do_train=True, eval_every_steps=5), [0, 1])
-    for folder in (tmp_path / "out", tmp_path / "out" / "best"):
-        assert (folder / "labels.txt").read_text() == "0\n1\n"

@@ -19,6 +19,7 @@ from official_bert.options.choice import ChoiceOptions
 def options_in(folder, **changes):
     given = {
         "vocab_file": "v", "bert_config_file": "c", "output_dir": str(folder), "do_train": True, "search": True,
+        "max_seq_length": 128, "do_lower_case": True,
         "search_batch_sizes": ["8", "16"], "search_learning_rates": ["1e-4"], "search_epochs": ["1", "2.5"],
     }  # fmt: skip
     return ChoiceOptions(**given | changes)

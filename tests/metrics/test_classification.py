@@ -6,7 +6,14 @@ import sklearn.metrics
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from official_bert.metrics.classification import accuracy, f1, matthews, per_label, precision_recall_f1
+from official_bert.metrics.classification import (
+    accuracy,
+    confusion_matrix,
+    f1,
+    matthews,
+    per_label,
+    precision_recall_f1,
+)
 
 CLASSES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30)
 ROW = st.tuples(*[st.integers(0, 1)] * 6)  # three labels: targets, then predictions
@@ -177,3 +184,13 @@ def test_shapes_that_do_not_fit_are_refused(metric, targets, predictions):
 def test_a_class_without_a_name_is_refused():
     with pytest.raises(ValueError, match="longer"):
         per_label([0, 2], [0, 2], ["a", "b"])
+
+
+def test_a_confusion_matrix_has_a_row_for_each_true_label():
+    random = np.random.default_rng(1)
+    targets, predictions = random.integers(0, 4, 50), random.integers(0, 4, 50)
+    expected = [[sum((targets == i) & (predictions == j)) for j in range(5)] for i in range(5)]
+    np.testing.assert_array_equal(confusion_matrix(targets, predictions, 5), expected)
+    np.testing.assert_array_equal(
+        confusion_matrix(targets, predictions, 4), sklearn.metrics.confusion_matrix(targets, predictions)
+    )

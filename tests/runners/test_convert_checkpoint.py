@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
 import pytest
 
+from official_bert import model_folder
 from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import open_checkpoint, tf1
 from official_bert.config import BertConfig
@@ -43,13 +45,19 @@ def test_to_hugging_face_as_a_process_and_back(tmp_path, trained):
         "convert_checkpoint.py",
         *flag_list(input_checkpoint=folder, output_dir=there, output_format="huggingface"),
     )
-    assert sorted(os.listdir(there)) == ["config.json", "model.safetensors", "vocab.txt"]
+    assert sorted(os.listdir(there)) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ]
     assert json.loads((there / "config.json").read_text())["hidden_act"] == "gelu_new"
     converted(input_checkpoint=there, output_dir=back, output_format="tf1")
     assert sorted(os.listdir(back)) == [
         "bert_config.json",
         "bert_model.ckpt.data-00000-of-00001",
         "bert_model.ckpt.index",
+        "tokenizer_config.json",
         "vocab.txt",
     ]
     assert BertConfig.from_json_file(str(back / "bert_config.json")).to_dict() == CONFIG.to_dict()
@@ -109,36 +117,32 @@ def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
     checkpoint_folder.write_state(str(folder / "best"), ["model.ckpt-20"])
     shutil.copy(folder / "bert_config.json", folder / "best")
 
-    def class_of(script: str, task_name: str, **flags) -> dict:
-        if script:
-            earlier = json.dumps({"script": "run_pretraining", "flags": {}})
-            record = json.dumps({"script": script, "flags": {"task_name": task_name}})
-            (folder / "runs.jsonl").write_text(f"{earlier}\n{record}\n")
+    def class_of(family: str, task_name: str = "mine", **flags) -> dict:
+        if family:
+            model_folder.write_record(str(folder), model_folder.TaskRecord(task_name, family, {}))
         out = tmp_path / "out"
         converted(input_checkpoint=folder, output_dir=out, output_format="huggingface", **flags)
         return json.loads((out / "config.json").read_text())
 
-    config = class_of("", "")
+    config = class_of("")
     assert config["architectures"] == ["BertForSequenceClassification"]
-    assert "No runs.jsonl beside" in caplog.text
+    assert re.search("No task.json in .* says what the model was trained on", caplog.text)
     caplog.clear()
-    assert class_of("run_classifier", "mnli")["architectures"] == ["BertForSequenceClassification"]
-    config = class_of("run_ner", "ner")
+    assert class_of("classification", "mine:Processor")["architectures"] == ["BertForSequenceClassification"]
+    config = class_of("tagging")
     assert config["architectures"] == ["BertForTokenClassification"]
     assert config["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
-    config = class_of("run_swag", "codah")
+    config = class_of("choice")
     assert config["architectures"] == ["BertForMultipleChoice"]
     assert "id2label" not in config
-    assert "No runs.jsonl beside" not in caplog.text
+    assert "No task.json" not in caplog.text
     with pytest.raises(InputError, match=r"was trained on the task mine:Tagger, .* give --model_class=Bert"):
-        class_of("run_classifier", "mine:Tagger")
-    config = class_of("run_classifier", "mine:Tagger", model_class="BertForTokenClassification")
+        class_of("mine:Tagger", "mine:Tagger")
+    config = class_of("mine:Tagger", "mine:Tagger", model_class="BertForTokenClassification")
     assert config["architectures"] == ["BertForTokenClassification"]
-    (folder / "runs.jsonl").write_text("{")
-    with pytest.raises(
-        InputError, match=r"runs\.jsonl: its last line is no record of a run; correct it, or give"
-    ):
-        class_of("", "")
+    (folder / "task.json").write_text("{")
+    with pytest.raises(InputError, match=r"task\.json: line 1, column 2: no JSON"):
+        class_of("")
 
 
 def test_weights_of_no_float_type_are_not_converted(tmp_path, trained):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -85,7 +86,7 @@ def test_logs_files_and_examples_and_needs_no_tensorflow(tmp_path, arguments):
     poison.mkdir(parents=True)
     (poison / "__init__.py").write_text("raise SystemExit('imported TensorFlow')")
     finished = run_script(
-        SCRIPT, *flag_list(**arguments, num_workers=2), PYTHONPATH=f"{poison.parent}:{ROOT}"
+        SCRIPT, *flag_list(**arguments, num_workers=2, verbosity=1), PYTHONPATH=f"{poison.parent}:{ROOT}"
     )
     assert "*** Reading from input files ***" in finished.stderr
     assert "*** Writing to output files ***" in finished.stderr
@@ -178,8 +179,8 @@ def test_a_failure_while_writing_leaves_the_old_file(tmp_path, arguments, monkey
 
 def test_help_lists_every_flag_and_wants_the_required_ones():
     text = run_script(SCRIPT, "--help", status=1).stdout
-    for field in PretrainingDataOptions.__dataclass_fields__:
-        assert f"--{field}" in text or f"--[no]{field}" in text
+    for field in dataclasses.fields(PretrainingDataOptions):
+        assert f"--{field.name}" in text or f"--[no]{field.name}" in text
     missing = run_script(SCRIPT, status=1).stderr
-    for flag in ("input_file", "output_file", "vocab_file"):
+    for flag in ("input_file", "output_file"):
         assert flag in missing

@@ -100,6 +100,7 @@ def test_the_readme_command(base, tmp_path):
             layers="-1,-2,-3,-4",
             max_seq_length=128,
             batch_size=8,
+            verbosity=1,
         ),
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["input.txt", "output.jsonl"]

@@ -63,6 +63,29 @@ def test_evaluation_without_training_takes_the_initial_checkpoint(base, tmp_path
     assert not (tmp_path / "given" / "checkpoint").exists()
 
 
+def test_every_record_is_evaluated_once(base, tmp_path):
+    """64 records in batches of 24, the last of which has 16, as one batch computes them without this code."""
+    run(base, tmp_path / "all", do_train=False, do_eval=True, max_eval_steps=0, eval_batch_size=24)
+    found = results(tmp_path / "all")
+    model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG))
+    load_checkpoint(model, str(base / "bert_model.ckpt"))
+    (batch,) = first_batches(base / "records.tfrecord", 1, 64)
+    losses, outputs = losses_of(model, batch), model(batch)
+    np.testing.assert_allclose(found["masked_lm_loss"], losses.masked_lm, rtol=1e-5)
+    np.testing.assert_allclose(found["next_sentence_loss"], losses.next_sentence, rtol=1e-5)
+    np.testing.assert_allclose(found["loss"], losses.total, rtol=1e-5)
+    is_right = np.argmax(outputs.masked_lm_logits, -1) == batch["masked_lm_ids"].reshape(-1)
+    weights = batch["masked_lm_weights"].reshape(-1)
+    assert weights.sum() < len(weights)
+    np.testing.assert_allclose(found["masked_lm_accuracy"], np.average(is_right, weights=weights), rtol=1e-6)
+    labels = batch["next_sentence_labels"].reshape(-1)
+    is_right = np.argmax(outputs.next_sentence_logits, -1) == labels
+    np.testing.assert_allclose(found["next_sentence_accuracy"], is_right.mean(), rtol=1e-6)
+
+    run(base, tmp_path / "large", do_train=False, do_eval=True, max_eval_steps=0, eval_batch_size=100)
+    assert results(tmp_path / "large") == pytest.approx(found, rel=1e-5)
+
+
 def first_batches(path, count, batch_size):
     from official_bert.data.records.framing import read_examples
 

@@ -273,7 +273,7 @@ def test_a_model_that_reads_text_answers_the_same(make, kind):
 
 
 def test_what_is_no_export_is_said(tmp_path, make):
-    with pytest.raises(InputError, match="absent: holds no exported model; name an --export_dir"):
+    with pytest.raises(InputError, match="absent: holds no model; name an --export_dir"):
         Predictor(str(tmp_path / "absent"))
     made = make("squad")
     with pytest.raises(InputError, match="--max_seq_length=24, which leaves no room for a context"):
@@ -288,3 +288,102 @@ def test_what_is_no_export_is_said(tmp_path, make):
         Predictor(str(exports))
     with pytest.raises(InputError, match="batch_size=0: must be positive"):
         Predictor(str(exports), batch_size=0)
+
+
+def test_a_call_takes_a_text_a_pair_or_a_list_of_either(make):
+    predictor = predictor_of(make("mrpc"))
+    pairs = list(zip(texts(5, 9), texts(5, 9, seed=2), strict=True))
+    wanted = list(predictor.answers(pairs))
+    assert predictor(*pairs[1]) == predictor(pairs[1])
+    for pair, answer in zip(pairs, wanted, strict=True):
+        np.testing.assert_allclose(
+            predictor(pair)["probabilities"]["1"], answer["probabilities"]["1"], atol=1e-6
+        )
+    assert [answer["label"] for answer in predictor(pairs)] == [answer["label"] for answer in wanted]
+    assert predictor([]) == []
+    pretrained = predictor_of(make("pretraining"))
+    assert [list(answer) for answer in pretrained(["the cat", "the mat"])] == [["pooled_output"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        ((3,), "int"),
+        ((None,), "NoneType"),
+        (("a", 3), "int"),
+        ((["a", b"b"],), "bytes"),
+        (([("a", {})],), "dict"),
+    ],
+)
+def test_what_is_no_text_is_said(make, texts, kind):
+    with pytest.raises(
+        InputError, match=rf"^a request must be a text \(str\) or a tuple of texts, got {kind}; pass"
+    ):
+        predictor_of(make("mrpc"))(*texts)
+
+
+def test_a_classifier_gives_a_label_and_its_score(make):
+    predictor = predictor_of(make("mrpc"))
+    answer = predictor("the cat", "the mat")
+    brief = {"label": answer["label"], "score": max(answer["probabilities"].values())}
+    assert predictor.classify("the cat", "the mat") == brief
+    assert predictor.classify([("the cat", "the mat")]) == [brief]
+    regression = predictor_of(make("sts-b"))
+    assert regression.classify("the cat", "the mat") == regression("the cat", "the mat")
+    several = predictor_of(make("tsv"))
+    answer = several("the cat")
+    assert several.classify("the cat") == [
+        {"label": label, "score": answer["probabilities"][label]} for label in answer["labels"]
+    ]
+
+
+def test_masked_words_are_filled_into_the_text(make):
+    predictor = predictor_of(make("pretraining"))
+    one, two = "the [MASK] sat", "the [MASK] sat on the [MASK]"
+    (mask,) = predictor(one)["masks"]
+    words = zip(mask["tokens"], mask["probabilities"], strict=True)
+    wanted = [{"score": score, "token": token, "sequence": f"the {token} sat"} for token, score in words]
+    assert predictor.fill_mask(one) == wanted[:5]
+    assert predictor.fill_mask(one, top_k=10) == wanted
+    first, second = predictor.fill_mask(two, top_k=1)
+    assert first[0]["sequence"] == f"the {first[0]['token']} sat on the [MASK]"
+    assert second[0]["sequence"] == f"the [MASK] sat on the {second[0]['token']}"
+    of_list = predictor.fill_mask([one, two], top_k=2)
+    assert [len(of_list[0]), [len(mask) for mask in of_list[1]]] == [2, [2, 2]]
+    assert of_list[0][0]["token"] == wanted[0]["token"]
+    with pytest.raises(InputError, match=r"the text has no \[MASK\] to fill"):
+        predictor.fill_mask("the cat sat")
+
+
+def test_an_answer_and_its_offsets(make):
+    predictor = predictor_of(make("squad"), max_query_length=5)
+    context = "the driver waved his hand and the train left the station at noon"
+    full = predictor("who waved", context)
+    brief = predictor.answer("who waved", context)
+    assert brief == {name: full[name] for name in ("answer", "start", "end")} | {"score": full["probability"]}
+    assert context[brief["start"] : brief["end"]] == brief["answer"]
+
+
+def test_tags_become_entities(make):
+    predictor = predictor_of(make("ner"))
+    text = "the  driver waved his hand and the train left the station at noon"
+    tags = [word["tag"] for word in predictor(text)["tags"]]
+    words = predictor(text)["tags"]
+    found = predictor.tag(text)
+    assert found, "the weights give no entity, so the test compares nothing"
+    covered = set()
+    for entity in found:
+        assert entity["entity_group"] == "X"
+        assert text[entity["start"] : entity["end"]] == entity["word"]
+        inside = [k for k, word in enumerate(words) if entity["start"] <= word["start"] < entity["end"]]
+        assert all(tags[k] == "I-X" for k in inside[1:])  # B-X begins another entity
+        covered |= set(inside)
+    assert covered == {k for k, tag in enumerate(tags) if tag != "O"}
+    assert predictor.tag([text]) == [found]
+
+
+def test_the_method_of_another_task_is_refused(make):
+    with pytest.raises(InputError, match="fill_mask is not for a model of mrpc; call classify"):
+        predictor_of(make("mrpc")).fill_mask("the [MASK] sat")
+    with pytest.raises(InputError, match="tag is not for a model of swag; call the predictor itself"):
+        predictor_of(make("swag")).tag("the cat")

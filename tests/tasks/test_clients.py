@@ -74,3 +74,5 @@ def test_the_number_of_texts_is_checked():
             client.check(texts)
     with pytest.raises(InputError, match=r"the model takes 2 texts \(a, b\), 1 given"):
         TextClient(Echo(), ["a", "b"]).check(["x"])
+    with pytest.raises(InputError, match=r"the model takes 1 text \(a\), 2 given"):
+        TextClient(Echo(), ["a"]).check(["x", "y"])

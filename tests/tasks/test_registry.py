@@ -10,6 +10,7 @@ from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.tasks.classification.xnli import XnliProcessor
+from official_bert.tasks.embedding.task import EmbeddingTask
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.registry import family_of, load, make_task
 from official_bert.tasks.squad.task import SquadTask
@@ -88,6 +89,7 @@ def test_case_hyphens_and_underscores_do_not_count(task_name, kind):
         ("ner", TaggingTask, "tagging"),
         ("squad", SquadTask, "squad"),
         ("pretraining", PretrainingTask, "pretraining"),
+        ("embedding", EmbeddingTask, "embedding"),
     ],
 )
 def test_every_family_is_there(task_name, kind, family):

@@ -26,9 +26,11 @@ import json
 import sys
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from official_bert.options.distribution import DistributionOptions
 from official_bert.training.distribution import make_strategy, split_over_replicas
 
+logging.set_verbosity(logging.INFO)
 strategy = make_strategy(DistributionOptions(**json.loads(sys.argv[1])))
 batch = {"x": np.arange(48).reshape(2, 8, 3), "y": tf.reshape(tf.range(16), [2, 8])}
 parts = split_over_replicas(strategy, batch)
@@ -56,7 +58,7 @@ def in_a_process(**options) -> dict:
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    return json.loads(finished.stdout.splitlines()[-1])
+    return json.loads(finished.stdout.splitlines()[-1]) | {"log": finished.stderr}
 
 
 def test_mirrored_over_logical_cpus():

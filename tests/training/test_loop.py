@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from official_bert.options.distribution import DistributionOptions
 from official_bert.training.distribution import make_strategy, split_over_replicas
-from official_bert.training.loop import compiled_steps, traced_once
+from official_bert.training.loop import compiled_steps, traced_once, train
 from tests.shared import ROOT
 
 LENGTHS = (8, 24, 16, 8, 40)
@@ -79,3 +79,31 @@ def test_fixed_axes_keep_their_sizes(num_fixed_axes, shape):
     )
     run({"x": tf.zeros([4, 8])})
     assert seen == [shape]
+
+
+def reported_steps(first_step: int, num_train_steps: int, **flags) -> tuple[list[int], list[int]]:
+    """The steps at which a made-up training reports, and the number of updates in each call into TensorFlow."""
+    reports, calls = [], []
+
+    def run_steps(batches, num_steps):
+        calls.append(num_steps)
+        return {"loss": float(num_steps)}
+
+    def report(step, num_steps, sums):
+        reports.append(step)
+        assert sums == {"loss": float(num_steps)}
+
+    given = {"steps_per_loop": 10, "log_every_steps": 100, "save_every_steps": 1000} | flags
+    train(
+        run_steps=run_steps, draw=lambda num_steps: None, first_step=first_step, num_train_steps=num_train_steps,
+        report=report, save=lambda step: None, **given,
+    )  # fmt: skip
+    assert sum(calls) == num_train_steps - first_step
+    return reports, calls
+
+
+def test_the_first_report_comes_after_ten_updates():
+    assert reported_steps(0, 250) == ([10, 100, 200, 250], [1, 9, *[10] * 24])
+    assert reported_steps(105, 230, steps_per_loop=100) == ([115, 200, 230], [1, 9, 85, 30])
+    assert reported_steps(0, 7) == ([7], [1, 6])
+    assert reported_steps(0, 4, log_every_steps=2) == ([2, 4], [1, 1, 2])

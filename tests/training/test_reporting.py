@@ -87,6 +87,7 @@ def test_the_call_that_compiles_is_left_out(tmp_path, clock, lines):
     watched("third", 10)
     reporter.report(30, {"loss": 3.0})
     assert lines == [
+        "Compiling the training step ...",
         "step 10/40  loss 3",
         "step 30/40  loss 3  16.0 examples/s  00:00:05 left",  # 20 steps of 8 in 10 s
     ]
@@ -114,7 +115,9 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
         "null_score_diff_threshold = -inf",
     ]
     assert (tmp_path / "eval_results.txt").read_text() == "".join(f"{line}\n" for line in expected)
-    assert lines == ["***** Eval results *****", *(f"  {line}" for line in expected)]
+    width = len("null_score_diff_threshold")
+    table = [f"  {name:{width}} = {number}" for name, number in (line.split(" = ") for line in expected)]
+    assert lines == ["***** Eval results *****", *table, f"Wrote {tmp_path}/eval_results.txt"]
     assert scalars_in(tmp_path / "eval")["masked_lm_accuracy", 20] == pytest.approx(0.095)
 
 

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping
 from absl import logging
 
 from official_bert.data.corpus.instances import Features
+from official_bert.data.example_log import log_example
 from official_bert.data.records.framing import ExampleFiles
+from official_bert.progress import Progress
 
 _LOGGED_EXAMPLES = 20
 
@@ -18,10 +20,13 @@ def write_features(batches: Iterable[Features], example_files: ExampleFiles, inv
         example_files: the files.
         inv_vocab: id -> token, for the log.
     """
+    progress = Progress("instances written")
     for features in batches:
         for row in range(min(len(features["input_ids"]), _LOGGED_EXAMPLES - example_files.num_written)):
-            _log_example({name: values[row].tolist() for name, values in features.items()}, inv_vocab)
+            example = {name: values[row].tolist() for name, values in features.items()}
+            _log_example(example, inv_vocab, is_first=not example_files.num_written + row)
         example_files.write(features)
+        progress(example_files.num_written)
     logging.info("Wrote %d total instances", example_files.num_written)
 
 
@@ -32,10 +37,12 @@ def log_files(title: str, paths: Iterable[str]):
         logging.info("  %s", path)
 
 
-def _log_example(example: Mapping[str, list], inv_vocab: Mapping[int, str]):
-    logging.info("*** Example ***")
-    logging.info(
-        "tokens: %s", " ".join(inv_vocab[i] for i in example["input_ids"][: sum(example["input_mask"])])
-    )
-    for name, values in example.items():
-        logging.info("%s: %s", name, " ".join(map(str, values)))
+def _log_example(example: Mapping[str, list], inv_vocab: Mapping[int, str], is_first: bool):
+    tokens = [inv_vocab[i] for i in example["input_ids"][: sum(example["input_mask"])]]
+
+    def details():
+        yield f"tokens: {' '.join(tokens)}"
+        for name, values in example.items():
+            yield f"{name}: {' '.join(map(str, values))}"
+
+    log_example(tokens, is_first, details)

@@ -1,8 +1,8 @@
 """Reads pre-training records into batches.
 
-In: TFRecord files (gzip where the name ends in .gz) and the table of their features. Out: endless tf.data
-pipelines of {name: int32 or float32 [batch, length]}. The same seed gives the same batches, and tf.train.Checkpoint
-can save and restore the iterators. An error about a record names the record in one sentence.
+In: TFRecord files (gzip where the name ends in .gz) and the table of their features. Out: tf.data pipelines of {name:
+int32 or float32 [batch, length]}, endless but for an evaluation of every record. The same seed gives the same batches,
+and tf.train.Checkpoint can save and restore the iterators. An error about a record names the record in one sentence.
 
 The records are read as in the original (files repeated and shuffled, four of them interleaved, 100 records shuffled),
 but in a deterministic order. The pipeline batches the records before it parses them, which is several times faster.
@@ -98,15 +98,30 @@ def training_dataset(
 
 
 def evaluation_dataset(
-    files: Sequence[str], features: Sequence[Feature], batch_size: int, limits: Mapping[str, Limit]
+    files: Sequence[str],
+    features: Sequence[Feature],
+    batch_size: int,
+    limits: Mapping[str, Limit],
+    repeat: bool = True,
 ) -> tf.data.Dataset:
-    """Returns an endless dataset of batches in the order of the files; after the last record it starts anew.
+    """Returns a dataset of batches in the order of the files.
 
-    The arguments, result and errors are those of `training_dataset`.
+    With `repeat` it is endless: after the last record it starts anew. Without, it has every record once, and its last
+    batch may be smaller. The other arguments, the result and the errors are those of `training_dataset`.
     """
     check_first_record(files, features, limits)
-    dataset = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(records_of).repeat()
-    return _batches(dataset, features, batch_size, limits)
+    dataset = _in_order(files)
+    return _batches(dataset.repeat() if repeat else dataset, features, batch_size, limits, drop_rest=repeat)
+
+
+def count_records(files: Sequence[str]) -> int:
+    """Returns the number of records in some files, which it reads to their ends."""
+    batches = _in_order(files).batch(1024)
+    return int(batches.reduce(np.int64(0), lambda count, batch: count + tf.size(batch, tf.int64)))
+
+
+def _in_order(files: Sequence[str]) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(list(files)).flat_map(records_of)
 
 
 def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: int) -> int:
@@ -120,7 +135,7 @@ def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: i
     return int(digest[:15], 16)
 
 
-def _batches(dataset, features, batch_size, limits) -> tf.data.Dataset:
+def _batches(dataset, features, batch_size, limits, drop_rest=True) -> tf.data.Dataset:
     spec = {
         feature.name: tf.io.FixedLenFeature([feature.length], _stored_dtype(feature)) for feature in features
     }
@@ -136,7 +151,7 @@ def _batches(dataset, features, batch_size, limits) -> tf.data.Dataset:
     options.deterministic = True
     # TensorFlow takes the check of lengths in `records_of` for state that a saved iterator would lose.
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    dataset = dataset.batch(batch_size, drop_remainder=True).map(parse).prefetch(BATCHES_AHEAD)
+    dataset = dataset.batch(batch_size, drop_remainder=drop_rest).map(parse).prefetch(BATCHES_AHEAD)
     return dataset.with_options(options)
 
 

@@ -14,6 +14,7 @@ from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
 from official_bert.data.text.model_inputs import model_input_ids
 from official_bert.data.text.ragged import ModelInputs
 from official_bert.errors import InputError
+from official_bert.progress import counted
 from official_bert.tokenization import FullTokenizer
 
 NUM_CHOICES = 4
@@ -94,7 +95,7 @@ def encoded_choices(
     return EncodedChoices(
         inputs=ModelInputs(
             model_input_ids(tokenizer, example.context, choice, max_seq_length)
-            for example in examples
+            for example in counted(examples, "examples encoded")
             for choice in example.choices
         ),
         label_ids=np.array([example.label or 0 for example in examples], np.int32),

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from keras import ops
 
 from official_bert import writing
@@ -82,8 +83,10 @@ class ChoiceTask(Task):
 
     def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes test_results.tsv: one line per example with the probability of each choice."""
-        with writing.replacing(os.path.join(output_dir, f"test_results{suffix}.tsv")) as file:
+        path = os.path.join(output_dir, f"test_results{suffix}.tsv")
+        with writing.replacing(path) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in outputs["probabilities"])
+        logging.info("Wrote %s", path)
 
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `logits` and `probabilities`, float32[B, choices], and the most probable `choice`, int32[B]."""

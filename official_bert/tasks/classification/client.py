@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from official_bert.tasks.clients import Row, ServedModel, TextClient, numbers
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 
 
 class ClassificationClient(TextClient):
     """A client that asks for the label, the labels or the score of a text or a pair."""
+
+    method = "classify"
 
     def __init__(self, model: ServedModel, labels: Sequence[str] | None, num_texts: int | None):
         """Connects the client to an export.
@@ -29,3 +31,11 @@ class ClassificationClient(TextClient):
         if "label" in row:
             return {"label": row["label"].decode()} | by_label
         return {"labels": [label.decode() for label in row["labels"] if label]} | by_label
+
+    def in_brief(self, texts: Texts, answer: dict) -> dict | list[dict]:
+        """Returns `label` and `score`, its probability; a list of them with several labels; `score` in regression."""
+        if "labels" in answer:
+            return [{"label": label, "score": answer["probabilities"][label]} for label in answer["labels"]]
+        if "label" not in answer:
+            return answer
+        return {"label": answer["label"], "score": answer["probabilities"][answer["label"]]}

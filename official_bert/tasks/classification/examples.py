@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
+from official_bert.data.example_log import log_example
 from official_bert.data.records.encoded_sets import log_progress, write_encoded_set
 from official_bert.data.text.model_inputs import model_input, model_input_ids
 from official_bert.data.text.ragged import ModelInputs
 from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
+from official_bert.progress import counted
 from official_bert.tokenization import FullTokenizer
 
 LARGEST_SCORE = 1e15  # squares of differences, summed over a batch, fit float32
@@ -130,7 +131,7 @@ def convert_single_example(
         label_id=0 if target is None else target,
     )
     if ex_index < _LOGGED_EXAMPLES:
-        _log_example(example, tokens, vars(features), features.label_id)
+        _log_example(ex_index, example, tokens, vars(features), features.label_id)
     return features
 
 
@@ -180,7 +181,7 @@ def encoded_examples(
     targets = [target_of(example) if real else None for example, real in zip(examples, is_real, strict=True)]
     no_target = np.zeros_like(next((target for target in targets if target is not None), 0))
     encoded_set = EncodedExamples(
-        inputs=ModelInputs(map(encoded, examples)),
+        inputs=ModelInputs(map(encoded, counted(examples, "examples encoded"))),
         label_ids=np.array(
             [no_target if target is None else target for target in targets],
             np.float32 if label_list is None else np.int32,
@@ -251,13 +252,17 @@ def _log_first(
             ids = encoded.inputs.ids[row].tolist()
             features = {name: values[row] for name, values in batch.items()}
             label_id = features["label_ids"].tolist()
-            _log_example(examples[row], tokenizer.convert_ids_to_tokens(ids), features, label_id)
+            _log_example(row, examples[row], tokenizer.convert_ids_to_tokens(ids), features, label_id)
 
 
-def _log_example(example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id):
-    logging.info("*** Example ***")
-    logging.info("guid: %s", example.guid)
-    logging.info("tokens: %s", " ".join(tokens))
-    for name in ENCODER_INPUTS:
-        logging.info("%s: %s", name, " ".join(map(str, features[name])))
-    logging.info("label: %s (id = %s)", example.label, label_id)
+def _log_example(
+    index: int, example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id
+):
+    def details():
+        yield f"guid: {example.guid}"
+        yield f"tokens: {' '.join(tokens)}"
+        for name in ENCODER_INPUTS:
+            yield f"{name}: {' '.join(map(str, features[name]))}"
+        yield f"label: {example.label} (id = {label_id})"
+
+    log_example(tokens, index == 0, details)

@@ -42,6 +42,10 @@ class DataProcessor:
         """Makes the processor of a run; `settings` are its flags by name."""
         return cls()
 
+    def settings(self) -> dict[str, Any]:
+        """Returns the flags, by name, without which another script could not make this processor again."""
+        return {}
+
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Reads the training examples."""
         raise NotImplementedError

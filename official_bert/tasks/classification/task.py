@@ -20,12 +20,14 @@ from official_bert.errors import InputError
 from official_bert.metrics import classification, regression
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
+from official_bert.options.fields import without_flag
 from official_bert.options.tsv import TsvOptions
 from official_bert.tasks.base import DataFiles, Settings, Task
 from official_bert.tasks.classification.client import ClassificationClient
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
 from official_bert.tasks.classification.glue import GlueProcessor
 from official_bert.tasks.classification.processor import DataProcessor
+from official_bert.tasks.classification.report import report_labels
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.tasks.clients import ServedModel
 
@@ -86,7 +88,7 @@ class ClassificationTask(Task):
         """
         if not issubclass(variant, TsvProcessor):
             for field in dataclasses.fields(TsvOptions):
-                if settings.get(field.name, field.default) != field.default:
+                if settings.get(field.name) not in (None, without_flag(field)):
                     raise InputError(
                         f"--{field.name}: only goes with --task_name=tsv, not {settings['task_name']}; leave it out"
                     )
@@ -195,6 +197,12 @@ class ClassificationTask(Task):
                 scores |= table[name](targets, predictions)
         return {f"eval_{name}": value for name, value in scores.items()}
 
+    def report(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
+        """Reports the scores of each label and writes confusion_matrix.tsv, if an example has one label."""
+        if not (self.processor.is_regression or self.processor.is_multi_label):
+            path = os.path.join(output_dir, f"confusion_matrix{suffix}.tsv")
+            report_labels(path, encoded.label_ids, self.predictions(outputs), self.labels)
+
     def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes test_results.tsv: one line per example with the probability of each label, in order, or the score.
 
@@ -202,8 +210,10 @@ class ClassificationTask(Task):
         """
         logging.info("***** Predict results *****")
         values = outputs["score"][:, None] if self.processor.is_regression else outputs["probabilities"]
-        with writing.replacing(os.path.join(output_dir, f"test_results{suffix}.tsv")) as file:
+        path = os.path.join(output_dir, f"test_results{suffix}.tsv")
+        with writing.replacing(path) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in values.astype(np.float32))
+        logging.info("Wrote %s", path)
         if self._submission_dir:
             path = self.processor.write_submission(
                 self._submission_dir, self._data_dir, self.predictions(outputs), suffix
@@ -238,9 +248,10 @@ class ClassificationTask(Task):
         return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
 
     def settings(self) -> dict[str, Any]:
-        """Returns `num_texts`: 1 or 2 for tasks of single texts or pairs; None if an example may be either."""
+        """Returns the processor's settings and `num_texts`: 1 or 2, or None if an example may be a text or a pair."""
         processor = self.processor
-        return {"num_texts": (2 if processor.needs_pairs else None) if processor.has_pairs else 1}
+        num_texts = (2 if processor.needs_pairs else None) if processor.has_pairs else 1
+        return {"num_texts": num_texts} | processor.settings()
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:

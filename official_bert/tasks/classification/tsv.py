@@ -74,8 +74,8 @@ class TsvProcessor(DataProcessor):
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Makes the processor that the flags of TsvOptions describe.
 
-        A script without these flags exports a model without knowing whether it was trained on pairs, so it accepts
-        both.
+        An export has no flags for columns: the record of the training says whether the examples are pairs, and without
+        one the model accepts both.
         """
         is_regression, learnt = settings.get("regression", False), settings.get("checkpoint_labels")
         if is_regression and learnt:
@@ -83,6 +83,7 @@ class TsvProcessor(DataProcessor):
                 f"--regression: the checkpoint was trained on labels ({', '.join(learnt)}), as labels.txt beside it "
                 "says; leave the flag out"
             )
+        num_texts = settings.get("num_texts")
         processor = cls(
             settings.get("text_a_column", "0"),
             settings.get("text_b_column"),
@@ -93,8 +94,13 @@ class TsvProcessor(DataProcessor):
             label_separator=settings.get("label_separator", ","),
             is_regression=is_regression,
         )
-        processor.has_pairs = processor.has_pairs or "text_b_column" not in settings
+        if "text_b_column" not in settings:
+            processor.has_pairs, processor.needs_pairs = num_texts != 1, num_texts == 2
         return processor
+
+    def settings(self) -> dict[str, Any]:
+        """Returns what distinguishes the tasks of TSV files."""
+        return {"multi_label": self.is_multi_label, "regression": self.is_regression}
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Reads the training examples, and takes the labels from them unless they were given."""

@@ -22,6 +22,8 @@ MASK_SIGNATURE, TEXT_MASK_SIGNATURE = "serving_masked", "serving_fill_mask"
 class PretrainingClient(TextClient):
     """A client for texts or pairs: it answers with words for each [MASK], or with vectors for a text without [MASK]."""
 
+    method = "fill_mask"
+
     def __init__(self, model: ServedModel, vectors: str):
         """Connects the client to an export.
 
@@ -47,6 +49,28 @@ class PretrainingClient(TextClient):
             raise InputError(
                 f"has no {MASK}, and the model was exported without {self._vectors}; ask for {SEQUENCE}"
             )
+
+    def in_brief(self, texts: Texts, answer: dict) -> list:
+        """Returns the words for the [MASK] of a text; a list of such lists if it has several.
+
+        Each word is a dict with `score`, its probability, `token`, and `sequence`, the text with the token in the place
+        of [MASK].
+
+        Raises:
+            InputError: the text has no [MASK].
+        """
+        if "masks" not in answer:
+            raise InputError(f"the text has no {MASK} to fill; write it in the place of a word")
+        found = []
+        for number, mask in enumerate(answer["masks"]):
+            words = zip(mask["tokens"], mask["probabilities"], strict=True)
+            found.append(
+                [
+                    {"score": score, "token": token, "sequence": _filled_text(texts, number, token)}
+                    for token, score in words
+                ]
+            )
+        return found[0] if len(found) == 1 else found
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns `masks` for a text with [MASK]: the `position` among the tokens, `tokens` and their `probabilities`.
@@ -105,6 +129,12 @@ class PretrainingClient(TextClient):
             return {POOLED: numbers(row[POOLED])}
         vectors = row[SEQUENCE][: len(tokens)]
         return {"tokens": tokens, SEQUENCE: [numbers(vector) for vector in vectors]}
+
+
+def _filled_text(texts: Texts, number: int, token: str) -> str:
+    """Returns the texts, joined, with a token in the place of one [MASK], counted from 0."""
+    parts = " ".join(texts).split(MASK)
+    return MASK.join(parts[: number + 1]) + token + MASK.join(parts[number + 1 :])
 
 
 def _mask(position: int, row: Row, number: int) -> dict:

@@ -82,13 +82,28 @@ class PretrainingObjective:
             sums: the sums that `loss` returns, over all batches and replicas.
             num_batches: the number of these batches.
         """
-        weight, examples = sums["masked_lm_weight"], num_batches * self.batch_size
+        return {"loss": sums["loss"] / num_batches, **self._means(sums, num_batches * self.batch_size)}
+
+    def metrics_of_all(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
+        """Computes the metrics of a whole set, whose last batch may be smaller, as if it were one batch.
+
+        `loss` is the sum of the two other losses.
+
+        Args:
+            sums: the sums that `loss` returns, over all batches and replicas.
+            num_examples: the number of examples in these batches.
+        """
+        means = self._means(sums, num_examples)
+        return {"loss": means["masked_lm_loss"] + means["next_sentence_loss"], **means}
+
+    def _means(self, sums, num_examples) -> dict[str, float]:
+        """Returns the means over predictions or examples."""
+        weight = sums["masked_lm_weight"]
         return {
-            "loss": sums["loss"] / num_batches,
             "masked_lm_accuracy": sums["masked_lm_correct"] / weight if weight else 0.0,
             "masked_lm_loss": sums["masked_lm_loss"] / weight if weight else 0.0,
-            "next_sentence_accuracy": sums["next_sentence_correct"] / examples,
-            "next_sentence_loss": sums["next_sentence_loss"] / examples,
+            "next_sentence_accuracy": sums["next_sentence_correct"] / num_examples,
+            "next_sentence_loss": sums["next_sentence_loss"] / num_examples,
         }
 
 

@@ -17,6 +17,7 @@ from absl import logging
 
 from official_bert import writing
 from official_bert.errors import InputError
+from official_bert.progress import counted
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.final_text import FinalText
 from official_bert.tasks.squad.rules import SquadRules
@@ -186,7 +187,7 @@ def rank_answers(
         windows_by_example[window.example_index].append(window)
     result_of = {result.unique_id: result for result in results}
     final_text = FinalText(rules.do_lower_case, rules.strip_accents, rules.verbose_logging)
-    for index, example in enumerate(examples):
+    for index, example in enumerate(counted(examples, "questions answered")):
         found = [_window(feature, result_of, example.qas_id) for feature in windows_by_example[index]]
         null = _null_span(found) if rules.version_2_with_negative else None
         spans = _ranked_spans(found, rules, null)

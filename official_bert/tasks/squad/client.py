@@ -20,6 +20,8 @@ from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 class SquadClient(TextClient):
     """A client that asks for the answer to a question about a context, with its offsets and its score."""
 
+    method = "answer"
+
     def __init__(self, model: ServedModel, rules: SquadRules):
         """Connects the client to an export.
 
@@ -44,6 +46,11 @@ class SquadClient(TextClient):
                 f"{model.path}: was exported with --max_seq_length={rules.max_seq_length}, which leaves no room for a "
                 f"context behind --max_query_length={rules.max_query_length}; export it with a larger one"
             )
+
+    def in_brief(self, texts: Texts, answer: dict) -> dict:
+        """Returns `answer`, `start`, `end`, and `score`: the probability, or from an export of text the logits' sum."""
+        brief = {name: answer[name] for name in ("answer", "start", "end")}
+        return brief | {"score": answer.get("probability", answer["score"])}
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns `answer`, `start`, `end`, `score`, `probability` and, with version 2, `null_odds`.

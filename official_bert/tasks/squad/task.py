@@ -197,8 +197,8 @@ class SquadTask(Task):
             contents["null_odds"] = candidates.null_odds
         for name, content in contents.items():
             path = os.path.join(output_dir, f"{name}{suffix}.json")
-            logging.info("Writing %s to: %s", name.removesuffix("_predictions"), path)
             write_json(path, content)
+            logging.info("Wrote %s", path)
         if encoded.gold is None:
             return None
         return self.scores(encoded.gold, answers, candidates.null_odds)

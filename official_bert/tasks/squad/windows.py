@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
+from official_bert.data.example_log import log_example
 from official_bert.errors import InputError
+from official_bert.progress import counted
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tokenization import FullTokenizer
@@ -157,7 +159,7 @@ def windows_of(
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     unique_ids = itertools.count(FIRST_UNIQUE_ID)
     words, document, num_empty = None, None, 0
-    for example_index, example in enumerate(examples):
+    for example_index, example in enumerate(counted(examples, "questions cut into windows")):
         if example.doc_tokens is not words:  # the questions of a paragraph share their words
             words, document = example.doc_tokens, _document(example.doc_tokens, pieces)
         query = tokenizer.tokenize(example.question_text)[: rules.max_query_length]
@@ -307,22 +309,22 @@ def _positions(answer: tuple[int, int] | None, start: int, length: int, offset: 
 
 
 def _log(feature: InputFeatures):
-    logging.info("*** Example ***")
-    for name in ("unique_id", "example_index", "doc_span_index"):
-        logging.info("%s: %s", name, getattr(feature, name))
-    logging.info("tokens: %s", " ".join(feature.tokens))
-    for name in ("token_to_orig_map", "token_is_max_context"):
-        logging.info(
-            "%s: %s", name, " ".join(f"{key}:{value}" for key, value in getattr(feature, name).items())
-        )
-    for name in ("input_ids", "input_mask", "segment_ids"):
-        logging.info("%s: %s", name, " ".join(map(str, getattr(feature, name))))
-    if feature.start_position is None:
-        return
-    if feature.is_impossible:
-        logging.info("impossible example")
-        return
-    start, end = feature.start_position, feature.end_position
-    logging.info("start_position: %d", start)
-    logging.info("end_position: %d", end)
-    logging.info("answer: %s", " ".join(feature.tokens[start : end + 1]))
+    def details():
+        for name in ("unique_id", "example_index", "doc_span_index"):
+            yield f"{name}: {getattr(feature, name)}"
+        yield f"tokens: {' '.join(feature.tokens)}"
+        for name in ("token_to_orig_map", "token_is_max_context"):
+            yield f"{name}: {' '.join(f'{key}:{value}' for key, value in getattr(feature, name).items())}"
+        for name in ("input_ids", "input_mask", "segment_ids"):
+            yield f"{name}: {' '.join(map(str, getattr(feature, name)))}"
+        if feature.start_position is None:
+            return
+        if feature.is_impossible:
+            yield "impossible example"
+            return
+        start, end = feature.start_position, feature.end_position
+        yield f"start_position: {start}"
+        yield f"end_position: {end}"
+        yield f"answer: {' '.join(feature.tokens[start : end + 1])}"
+
+    log_example(feature.tokens, feature.unique_id == FIRST_UNIQUE_ID, details)

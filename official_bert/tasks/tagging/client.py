@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from official_bert.data.conll import IOB2, ConllFile, Sentence
+from official_bert.metrics.entities import entities_of
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
 from official_bert.tasks.tagging.windows import encoded_words
 
@@ -18,8 +19,19 @@ class TaggingClient(TextClient):
     Texts that are too long for the model are cut into windows as by run_ner.py without --document_context.
     """
 
+    method = "tag"
+
     def __init__(self, model: ServedModel):
         super().__init__(model, ("text",))
+
+    def in_brief(self, texts: Texts, answer: dict) -> list[dict]:
+        """Returns the entities of a text: `entity_group` (the type), `word` (the text), `start` and `end`."""
+        (text,), words = texts, answer["tags"]
+        found = []
+        for entity in entities_of([word["tag"] for word in words]):
+            start, end = words[entity.first]["start"], words[entity.last]["end"]
+            found.append({"entity_group": entity.type, "word": text[start:end], "start": start, "end": end})
+        return found
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns `tags`: for each word the word, its offsets in the text (`start`, `end`) and its `tag`."""

@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from keras import ops
 
 from official_bert.data.conll import ConllFile, in_scheme, is_tag, read_conll, write_predictions
@@ -20,7 +21,7 @@ from official_bert.errors import InputError
 from official_bert.metrics.entities import entity_scores
 from official_bert.modeling import BertTagger
 from official_bert.modeling.losses import cross_entropy
-from official_bert.tasks.base import LABELS_FILE, DataFiles, Settings, Task
+from official_bert.tasks.base import DataFiles, Settings, Task
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.tagging.client import TaggingClient
 from official_bert.tasks.tagging.windows import (
@@ -109,7 +110,7 @@ class TaggingTask(Task):
     def _known_labels(self) -> Sequence[str]:
         if self.labels is None:
             raise InputError(
-                f"no {LABELS_FILE} beside the checkpoint: give the --output_dir of a training run as "
+                "no labels.txt beside the checkpoint: give the --output_dir of a training run as "
                 "--init_checkpoint, or in export_saved_model.py --labels"
             )
         return self.labels
@@ -162,6 +163,7 @@ class TaggingTask(Task):
         """Writes predictions.conll: the test file with the predicted tags."""
         path = os.path.join(output_dir, f"predictions{suffix}.conll")
         write_predictions(path, encoded.source, self.predictions(encoded, outputs))
+        logging.info("Wrote %s", path)
 
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `logits` and `probabilities`, float32[B, S, labels], and `tags`, string[B, S], "" at padding.

@@ -14,6 +14,7 @@ import numpy as np
 from official_bert.data.conll import ConllFile, Sentence
 from official_bert.data.text.ragged import ModelInputs, RaggedRows
 from official_bert.errors import InputError
+from official_bert.progress import counted
 from official_bert.tokenization import FullTokenizer
 
 
@@ -115,7 +116,8 @@ def encoded_words(
     numbers = {label: number for number, label in enumerate(labels)}
     windows = []
     for _, group in itertools.groupby(
-        zip(by_document, source.sentences, strict=True), key=lambda pair: pair[0]
+        zip(by_document, counted(source.sentences, "sentences encoded"), strict=True),
+        key=lambda pair: pair[0],
     ):
         sentences = [sentence for _, sentence in group]
         targets = [

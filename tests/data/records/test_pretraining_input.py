@@ -10,6 +10,7 @@ import tensorflow as tf
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.pretraining_input import (
     check_first_record,
+    count_records,
     diagnose,
     evaluation_dataset,
     explaining_input_errors,
@@ -84,6 +85,16 @@ def test_evaluation_reads_all_records_in_order_and_again(files):
     batches = iter(evaluation_dataset(files, FEATURES, 7, LIMITS))
     seen = [number for _ in range(43) for number in numbers_of(next(batches))]
     assert seen == [number % 200 for number in range(43 * 7)]
+
+
+def test_evaluation_reads_all_records_once(files):
+    sizes, seen = [], []
+    for batch in evaluation_dataset(files, FEATURES, 7, LIMITS, repeat=False):
+        sizes.append(len(batch["input_ids"]))
+        seen += numbers_of(batch)
+    assert sizes == [7] * 28 + [4]
+    assert seen == list(range(200))
+    assert count_records(files) == 200
 
 
 def test_values_and_types_of_a_batch(files):

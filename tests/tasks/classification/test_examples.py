@@ -35,8 +35,10 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture
 def logged(monkeypatch):
+    """The lines that --verbosity=1 adds."""
     lines = []
-    monkeypatch.setattr(logging, "info", lambda form, *values: lines.append(form % values))
+    monkeypatch.setattr(logging, "level_debug", lambda: True)
+    monkeypatch.setattr(logging, "debug", lambda form, *values: lines.append(form % values))
     return lines
 
 

@@ -5,19 +5,21 @@ import dataclasses
 import pytest
 
 from official_bert.errors import InputError
+from official_bert.model_files import resolved
 from official_bert.options.export import ExportOptions
 from official_bert.options.squad import SquadOptions
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import SquadTask
 
-FILES = {"vocab_file": "", "bert_config_file": ""}
+FILES = {"vocab_file": "v", "bert_config_file": "c"}
 
 
 def test_flags_not_given_are_the_original_defaults():
     assert SquadRules.from_settings({}) == SquadRules()
     assert SquadRules.from_settings(vars(SquadOptions(**FILES, output_dir=""))) == SquadRules()
     exported = ExportOptions(**FILES, task_name="squad", export_dir="", init_checkpoint="")
-    assert SquadRules.from_settings(vars(exported)) == dataclasses.replace(SquadRules(), max_seq_length=128)
+    rules = SquadRules.from_settings(vars(resolved(exported)))
+    assert rules == dataclasses.replace(SquadRules(), max_seq_length=128)
 
 
 def test_every_rule_is_a_flag_of_the_script():

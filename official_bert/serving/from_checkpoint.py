@@ -1,0 +1,100 @@
+"""Builds the model of a checkpoint for answering: its task, its weights and its tokenizer.
+
+In: options that name a checkpoint and, unless its folder knows it, the task. Out: a CheckpointModel, which an export
+writes and `LiveModel` runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import keras
+
+from official_bert.checkpoints import load_checkpoint, open_checkpoint
+from official_bert.config import BertConfig
+from official_bert.errors import InputError
+from official_bert.model_files import check_config_beside, read_model_files, resolved
+from official_bert.model_folder import ModelFolder
+from official_bert.options.export import ExportOptions
+from official_bert.tasks import registry
+from official_bert.tasks.base import ServedTask
+from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
+
+_HEADS_OF_TASKS = ("output_weights", "cls/squad/output_weights")
+
+
+class CheckpointModel(NamedTuple):
+    """A task with its trained model.
+
+    Attributes:
+        options: the options, completed by what the folder of the checkpoint knows.
+        task: the task.
+        model: the model with the weights of the checkpoint.
+        config: the configuration of the encoder.
+        tokenizer: the tokenizer of the model.
+    """
+
+    options: ExportOptions
+    task: ServedTask
+    model: keras.Model
+    config: BertConfig
+    tokenizer: FullTokenizer
+
+
+def build(options: ExportOptions) -> CheckpointModel:
+    """Builds the task and the model, and loads the weights.
+
+    Raises:
+        InputError: an option or a file cannot be used, or the checkpoint lacks weights of the task.
+    """
+    path = options.model or options.init_checkpoint
+    if not path:
+        raise InputError("--model: must be given, or --init_checkpoint with the checkpoint")
+    checkpoint, folder = open_checkpoint(path), ModelFolder(path)
+    task_name = options.task_name or _task_name(path, folder, checkpoint.shapes)
+    options = resolved(dataclasses.replace(options, task_name=task_name), registry.family_of(task_name))
+    validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
+    config, tokenizer = read_model_files(options)
+    task = _make_task(options, folder).for_checkpoint(checkpoint.shapes, tokenizer, config)
+    model = task.build_model(config, use_one_hot_embeddings=False)
+    report = load_checkpoint(model, path)
+    report.check_complete(
+        task.unused_weights,
+        f"which --task_name={task_name} needs; give a checkpoint that was trained on the task",
+    )
+    check_config_beside(report.path, config)
+    return CheckpointModel(options, task, model, config, tokenizer)
+
+
+def _task_name(path: str, folder: ModelFolder, names) -> str:
+    """Returns the task that the folder was trained on; without a record, a model without a task's head is pre-trained.
+
+    Raises:
+        InputError: the task is not known.
+    """
+    if record := folder.task():
+        return record.task_name
+    if any(name in names for name in _HEADS_OF_TASKS):
+        raise InputError(
+            f"{path}: has the head of a task, and no task.json says of which; export it with export_saved_model.py and "
+            "its --task_name"
+        )
+    return "pretraining"
+
+
+def _make_task(options: ExportOptions, folder: ModelFolder) -> ServedTask:
+    """Makes the task with the labels that the flags give, or with those beside the checkpoint."""
+    beside, record = folder.labels(), folder.task()
+    settings = (record.settings if record else {}) | vars(options) | {"checkpoint_labels": beside}
+    task = registry.make_task(options.task_name, settings)
+    known = task.labels
+    if beside and known is not None and list(map(str, known)) != beside:
+        given, remedy = f"--task_name={options.task_name}: its labels", "name the task that it was trained on"
+        if options.labels:
+            given, remedy = "--labels: they", "leave the flag out"
+        labels = ", ".join(map(str, known))
+        raise InputError(
+            f"{given} are {labels}, but those beside the checkpoint are {', '.join(beside)}; {remedy}"
+        )
+    return task

@@ -1,0 +1,1 @@
+"""Sentence vectors: a task that is only exported."""

@@ -1,0 +1,64 @@
+"""Sentence vectors as a task that is only exported: a served `SentenceEncoder`.
+
+In: an encoder. Out: the methods of ServedTask in tasks/base.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import tensorflow as tf
+
+from official_bert.errors import InputError
+from official_bert.features import ENCODER_INPUTS
+from official_bert.modeling import BertModel
+from official_bert.modeling.pooling import POOLINGS, normalized, pooled
+from official_bert.tasks.base import ServedTask, Settings
+from official_bert.tasks.clients import ServedModel
+from official_bert.tasks.embedding.client import EMBEDDING, EmbeddingClient
+
+
+class EmbeddingTask(ServedTask):
+    """One vector for each text, pooled from the last layer."""
+
+    unused_weights = ("bert/pooler",)
+    text_inputs: ClassVar = {"text_a": [None]}
+
+    def __init__(self, pooling: str = "mean", normalize: bool = True):
+        """Sets how the vectors are made; the arguments are those of SentenceEncoder.
+
+        Raises:
+            InputError: there is no such pooling.
+        """
+        if pooling not in POOLINGS:
+            raise InputError(f"--pooling={pooling}: must be one of {', '.join(POOLINGS)}")
+        self.pooling, self.normalize = pooling, normalize
+
+    @classmethod
+    def from_settings(cls, variant: None, settings: Settings) -> Self:
+        """Makes the task of the flags."""
+        return cls(settings.get("pooling", "mean"), settings.get("normalize", True))
+
+    def build_model(self, config, use_one_hot_embeddings: bool) -> BertModel:
+        """Returns a BertModel."""
+        return BertModel(config, use_one_hot_embeddings)
+
+    def serving_outputs(self, model, features: dict) -> dict:
+        """Returns `embedding`, float32[B, hidden]."""
+        inputs = (features[name] for name in ENCODER_INPUTS)
+        encoded = model(*inputs, first_token_only=self.pooling == "cls")
+        vectors = pooled(self.pooling, encoded.sequence_output, features["input_mask"])
+        return {EMBEDDING: tf.identity(normalized(vectors) if self.normalize else vectors)}
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        """Returns `serving_outputs` for texts."""
+        return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
+
+    def settings(self) -> dict[str, Any]:
+        """Returns how the vectors are made."""
+        return {"pooling": self.pooling, "normalize": self.normalize}
+
+    @classmethod
+    def client(cls, model: ServedModel, settings: Settings) -> EmbeddingClient:
+        """Returns a client that asks for vectors."""
+        return EmbeddingClient(model)

@@ -1,0 +1,76 @@
+"""How a model's text is tokenized: tokenizer_config.json, in Hugging Face's form.
+
+In: a folder with the file, or a vocabulary. Out: a TokenizerConfig, and the file beside a model that we write.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable
+from typing import Self
+
+from official_bert import errors, files, reading
+from official_bert.errors import InputError
+
+TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
+_LARGEST_LENGTH = 1 << 31  # above it Hugging Face means "no limit"
+_CASED_SHARE = 0.001  # an uncased vocabulary has no capitals but in control tokens such as <S>
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerConfig:
+    """The settings of a model's tokenizer.
+
+    Attributes:
+        do_lower_case: whether text is lower-cased.
+        strip_accents: whether accents are removed; None means the value of do_lower_case.
+        model_max_length: the number of positions of the model; None for no limit.
+    """
+
+    do_lower_case: bool = True
+    strip_accents: bool | None = None
+    model_max_length: int | None = None
+
+    @classmethod
+    def read(cls, folder: str) -> Self | None:
+        """Reads the tokenizer_config.json of a folder; returns None if the folder has none.
+
+        Raises:
+            InputError: the file is damaged, or of another kind of tokenizer.
+        """
+        path = os.path.join(folder, TOKENIZER_CONFIG_NAME)
+        if not files.exists(path):
+            return None
+        content = reading.read_json(path)
+        if not isinstance(content, dict):
+            raise InputError(f"{path}: must hold a JSON object with the tokenizer's settings")
+        for name, allowed in (("do_lower_case", (True, False)), ("strip_accents", (True, False, None))):
+            if not any(content.get(name, allowed[0]) is value for value in allowed):
+                raise InputError(f"{path}: {name} is {content[name]!r}; write true or false")
+        tokenizer_class = content.get("tokenizer_class") or "BertTokenizer"
+        if tokenizer_class not in ("BertTokenizer", "BertTokenizerFast"):
+            raise InputError(
+                f"{path}: is of a {tokenizer_class}; only models with WordPieces (BertTokenizer) can be used"
+            )
+        if content.get("tokenize_chinese_chars") is False:
+            errors.warn("%s: tokenize_chinese_chars is false, but ideographs are always single words", path)
+        length = content.get("model_max_length")
+        is_length = isinstance(length, int) and not isinstance(length, bool) and 0 < length < _LARGEST_LENGTH
+        return cls(
+            content.get("do_lower_case", True), content.get("strip_accents"), length if is_length else None
+        )
+
+    @classmethod
+    def guessed(cls, vocabulary: Iterable[str], model_max_length: int | None = None) -> Self:
+        """Returns the likely settings of a vocabulary: a cased one has capital letters."""
+        pieces = [piece for piece in vocabulary if not piece.startswith(("[", "<"))]
+        num_cased = sum(piece != piece.lower() for piece in pieces)
+        return cls(num_cased <= _CASED_SHARE * len(pieces), None, model_max_length)
+
+    def to_json_string(self) -> str:
+        """Returns the content of a tokenizer_config.json, with which transformers' AutoTokenizer gives our tokens."""
+        special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
+        settings = dataclasses.asdict(self) | special
+        return json.dumps(
+            settings | {"tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer"}, indent=2
+        )

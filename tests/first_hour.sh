@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# What two new users do in their first hour: the page docs/first_hour.md, command by command as it stands there, and
+# then the commands that the quickstart prints at its end. It fails at the first command that fails.
+#
+#   tests/first_hour.sh                    in a clone, with `make` and pip; about 15 minutes on two cores
+#   QUICKSTART=short tests/first_hour.sh   with the smaller quickstart
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export QUICKSTART=${QUICKSTART:-full}
+work=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
+
+# The shell blocks of a page, with the folder of the quickstart's setting.
+commands_of() {
+    awk '/^```shell$/ {inside = 1; next} /^```$/ {inside = 0} inside' "$1" |
+        sed "s#quickstart_output/full#quickstart_output/$QUICKSTART#g"
+}
+
+rm -rf /tmp/first_hour
+mkdir -p /tmp/first_hour
+commands_of docs/first_hour.md >"$work/page.sh"
+grep -q 'make quickstart' "$work/page.sh"
+bash -xeuo pipefail "$work/page.sh" | tee "$work/page.log"
+
+# Both users' answers agree: the run, REST, gRPC, and the model that was to Hugging Face and back.
+answers=$(grep -c '"label": "debugger"' "$work/page.log" || true)
+((answers >= 3)) || { echo "the folder, REST and the converted model do not all answer 'debugger'" >&2; exit 1; }
+grep -q "label: \['debugger'\]" "$work/page.log"
+grep -q "label: \[b'debugger'\]" "$work/page.log"
+
+# The second quickstart trains nothing and prints its commands again.
+make quickstart | tee "$work/quickstart.log"
+grep -q 'holds a trained model already' "$work/quickstart.log"
+sed -n '/Go on with it:/,/^Read on:/p' "$work/quickstart.log" | sed '1d;$d' >"$work/printed.sh"
+grep -q 'run_classifier.py' "$work/printed.sh"
+# The server answers until the script ends, and the request waits for it.
+sed -i 's#^\(python examples/serving_server.py.*\)$#\1 \&\nuntil curl -sf http://localhost:8501/v1/models/topics >/dev/null; do sleep 1; done#' \
+    "$work/printed.sh"
+echo 'echo; kill %1' >>"$work/printed.sh"
+bash -xeuo pipefail "$work/printed.sh" | tee "$work/printed.log"
+(($(grep -c '"label": "debugger"' "$work/printed.log") >= 2))
+
+echo "The first hour went well."
