@@ -34,7 +34,7 @@ _PAGE = """\
 
 {generated}
 """
-_KEYS = {"script", "flags", "seed", "strategy", "num_replicas", "started", "versions"}
+_KEYS = {"script", "flags", "seed", "devices", "num_replicas", "started", "versions"}
 _DATA_FLAGS = (
     "data_dir",
     "train_file",
@@ -95,7 +95,7 @@ def _generated(output_dir: str, task: str, options) -> Iterator[str]:
         if flags.get(name):
             yield f"- Data: `--{name}` {_code(flags[name])}"
     yield f"- Seed: {record['seed']}"
-    yield f"- Devices: {record['num_replicas']} replica(s), {record['strategy']}"
+    yield f"- Devices: {', '.join(record['devices'])}, {_counted(record['num_replicas'], 'replica')}"
     yield f"- Last run: {record['started']}"
     yield ""
     yield "## Flags that differ from their defaults"
@@ -142,3 +142,7 @@ def _code(value) -> str:
     """Returns a flag's value for a table: lists with commas, no bar or line break that would end the cell."""
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return f"`{' '.join(text.replace('|', ' ').replace('`', ' ').split())}`"
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

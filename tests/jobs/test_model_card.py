@@ -36,6 +36,7 @@ def test_a_card_says_what_was_trained_on_what(options, tmp_path):
         "- Started from: `base/bert_model.ckpt`",
         "- Data: `--data_dir` `glue/CoLA`",
         "- Seed: 7",
+        "- Devices: /device:CPU:0, 1 replica",
         "| `--learning_rate` | `2e-05` |",
         "| `--class_weights` | `1,2 3` |",  # a bar would end the cell
         "## Results: eval_results.txt",
