@@ -29,7 +29,7 @@ os.environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 NUM_LINES, NUM_PAIRS, NUM_SENTENCES = 1500, 500, 200
 NUM_IN_MODEL, BATCH_SIZE = 256, 32  # texts whose vectors are compared, drawn evenly from all
-MAX_SEQ_LENGTH = 128
+MAX_SEQ_LENGTH, SHORT_LENGTH = 128, 24  # no text is longer than the first; the second truncates many
 TARGET = 1e-4
 SENTIMENTS = {"0": "negative", "1": "positive"}
 
@@ -122,6 +122,19 @@ def read_table(path: pathlib.Path, num_rows: int) -> list[dict[str, str]]:
         return list(itertools.islice(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE), num_rows))
 
 
+def compare_ids(ours, theirs, texts: list[str], pairs: list[str | None], length: int) -> tuple[int, list]:
+    """Returns the number of tokens, and the texts or pairs for which the tokenizers give other ids or segments."""
+    num_tokens, other = 0, []
+    for text, pair in zip(texts, pairs, strict=True):
+        batch = ours(text, pair, max_seq_length=length)
+        found = theirs(text, pair, truncation=True, max_length=length)
+        num_tokens += batch["input_ids"].size
+        names = {"input_ids": "input_ids", "segment_ids": "token_type_ids"}
+        if any(batch[our][0].tolist() != found[their] for our, their in names.items()):
+            other.append((text, pair))
+    return num_tokens, other
+
+
 def compare_encoder(name: str, folder: pathlib.Path, texts: list[str], pairs: list[str | None]) -> dict:
     """Compares ids and segments of all texts, and the sequence output of some of them."""
     import torch
@@ -133,16 +146,11 @@ def compare_encoder(name: str, folder: pathlib.Path, texts: list[str], pairs: li
         FullTokenizer.from_pretrained(str(folder)),
         transformers.AutoTokenizer.from_pretrained(folder),
     )
-    batches = [
-        ours(text, pair, max_seq_length=MAX_SEQ_LENGTH) for text, pair in zip(texts, pairs, strict=True)
-    ]
-    other_ids = []
-    for text, pair, batch in zip(texts, pairs, batches, strict=True):
-        found = theirs(text, pair, truncation=True, max_length=MAX_SEQ_LENGTH)
-        same = found["input_ids"] == batch["input_ids"][0].tolist()
-        if not (same and found["token_type_ids"] == batch["segment_ids"][0].tolist()):
-            other_ids.append(text)
-            print(f"{name}: other tokens for {text!r}, {pair!r}", file=sys.stderr)
+    num_tokens, other_ids = compare_ids(ours, theirs, texts, pairs, MAX_SEQ_LENGTH)
+    for text, pair in other_ids:
+        print(f"{name}: other tokens for {text!r}, {pair!r}", file=sys.stderr)
+    is_long = [ours(*each)["input_ids"].size > SHORT_LENGTH for each in zip(texts, pairs, strict=True)]
+    _, other_short_ids = compare_ids(ours, theirs, texts, pairs, SHORT_LENGTH)
 
     our_model = BertModel.from_pretrained(str(folder))
     their_model = transformers.AutoModel.from_pretrained(folder).eval()
@@ -165,8 +173,11 @@ def compare_encoder(name: str, folder: pathlib.Path, texts: list[str], pairs: li
     return {
         "model": name,
         "texts": len(texts),
-        "tokens": sum(int(batch["input_mask"].sum()) for batch in batches),
+        "tokens": num_tokens,
         "texts_with_other_ids": len(other_ids),
+        "truncated_texts": sum(is_long),
+        "truncated_texts_with_other_ids": sum(pair is None for _, pair in other_short_ids),
+        "truncated_pairs_with_other_ids": sum(pair is not None for _, pair in other_short_ids),
         "compared": "sequence output",
         "compared_texts": len(chosen),
         "greatest_difference": difference,
@@ -187,12 +198,10 @@ def compare_classifier(trained: pathlib.Path, folder: pathlib.Path, sentences: l
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     names = [model.config.id2label[number] for number in range(model.config.num_labels)]
-    difference, num_tokens, num_other_ids = 0.0, 0, 0
+    num_tokens, other_ids = compare_ids(ours, theirs, sentences, [None] * len(sentences), MAX_SEQ_LENGTH)
+    difference = 0.0
     for sentence, answer in zip(sentences, answers, strict=True):
         inputs = theirs(sentence, truncation=True, max_length=MAX_SEQ_LENGTH, return_tensors="pt")
-        ids = ours(sentence, max_seq_length=MAX_SEQ_LENGTH)["input_ids"][0].tolist()
-        num_other_ids += inputs["input_ids"][0].tolist() != ids
-        num_tokens += len(ids)
         with torch.inference_mode():
             probabilities = model(**inputs).logits.softmax(-1)[0].tolist()
         if list(answer["probabilities"]) != names:
@@ -203,7 +212,7 @@ def compare_classifier(trained: pathlib.Path, folder: pathlib.Path, sentences: l
         "model": f"classifier ({', '.join(names)})",
         "texts": len(sentences),
         "tokens": num_tokens,
-        "texts_with_other_ids": num_other_ids,
+        "texts_with_other_ids": len(other_ids),
         "compared": "probabilities",
         "compared_texts": len(sentences),
         "greatest_difference": difference,
@@ -213,17 +222,21 @@ def compare_classifier(trained: pathlib.Path, folder: pathlib.Path, sentences: l
 
 
 def print_table(rows: list[dict]):
-    """Prints the rows as a table for README.md."""
-    print(
-        "\n| folder | texts | tokens | with other ids | compared | texts | greatest difference | transformers |"
-    )
-    print("|---|--:|--:|--:|---|--:|--:|---|")
+    """Prints the rows as a table for README.md, and below it what truncation changes."""
+    print("\n| folder | texts | tokens | with other ids | compared | texts | greatest difference |")
+    print("|---|--:|--:|--:|---|--:|--:|")
     for row in rows:
         print(
             f"| {row['model']} | {row['texts']:,} | {row['tokens']:,} | {row['texts_with_other_ids']} "
-            f"| {row['compared']} | {row['compared_texts']} | {row['greatest_difference']:.1e} "
-            f"| {row['transformers']} |"
+            f"| {row['compared']} | {row['compared_texts']} | {row['greatest_difference']:.1e} |"
         )
+    for row in rows:
+        if "truncated_texts" in row:
+            print(
+                f"\n{row['model']}, truncated to {SHORT_LENGTH} tokens, which {row['truncated_texts']} of them exceed: "
+                f"{row['truncated_texts_with_other_ids']} texts and {row['truncated_pairs_with_other_ids']} pairs have "
+                "other ids"
+            )
 
 
 if __name__ == "__main__":
