@@ -168,7 +168,7 @@ class Sets(NamedTuple):
 
 def read_sets(options) -> Sets:
     """Reads and encodes the sets with the functions that our script uses."""
-    from official_bert.jobs.model_files import read_model_files
+    from official_bert.model_files import read_model_files
     from official_bert.tasks import registry
     from official_bert.tasks.base import DataFiles
 

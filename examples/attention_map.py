@@ -29,7 +29,6 @@ def main():
     parser.add_argument("--pair", help="the second text of a pair")
     parser.add_argument("--layer", type=int, default=-1, help="0 is the first layer, -1 the last")
     parser.add_argument("--head", type=int, default=0, help="0 is the first head")
-    parser.add_argument("--cased", action="store_true", help="do not lower-case the text")
     parser.add_argument(
         "--output_file", required=True, help="the picture, whose ending is that of its format"
     )
@@ -40,9 +39,7 @@ def main():
 
     try:
         model = BertModel.from_pretrained(arguments.model)
-        tokenizer = FullTokenizer(
-            os.path.join(arguments.model, "vocab.txt"), do_lower_case=not arguments.cased
-        )
+        tokenizer = FullTokenizer.from_pretrained(arguments.model)
         batch = tokenizer(arguments.text, arguments.pair, model.config.max_position_embeddings)
     except InputError as error:
         sys.exit(str(error))

@@ -48,7 +48,6 @@ def main():
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--learning_rate", type=float, default=3e-5)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--cased", action="store_true", help="do not lower-case the texts")
     arguments = parser.parse_args()
 
     from official_bert import InputError  # late, so that --help is quick
@@ -68,7 +67,7 @@ def fine_tune(arguments: argparse.Namespace):
 
     texts, labels = read_examples(arguments.train_file)
     names = sorted(set(labels))
-    tokenizer = FullTokenizer(os.path.join(arguments.model, "vocab.txt"), do_lower_case=not arguments.cased)
+    tokenizer = FullTokenizer.from_pretrained(arguments.model)
     inputs = tokenizer(texts, max_seq_length=arguments.max_seq_length)
     targets = np.array([names.index(label) for label in labels])
     held_out = np.arange(len(targets)) % HELD_OUT_EVERY == 0
@@ -97,7 +96,9 @@ def fine_tune(arguments: argparse.Namespace):
     pathlib.Path(arguments.output_dir, "labels.txt").write_text("".join(f"{name}\n" for name in names))
     path = os.path.join(arguments.output_dir, "model.keras")
     model.save(path)  # keras.models.load_model reads it after `from official_bert import BertClassifier`
-    print(f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, vocab.txt and labels.txt")
+    print(
+        f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, labels.txt and the tokenizer's files"
+    )
 
 
 def read_examples(path: str | None) -> tuple[list[str], list[str]]:

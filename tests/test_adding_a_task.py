@@ -101,7 +101,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     (folder / "highlights.py").write_text(HIGHLIGHTS)
     write_data(folder)
     python = pathlib.Path(sys.executable).parent
-    places = {"REPOSITORY": str(ROOT), "BERT_BASE_DIR": str(model), "PATH": f"{python}:{os.environ['PATH']}"}
+    places = {"REPOSITORY": str(ROOT), "MODEL": str(model), "PATH": f"{python}:{os.environ['PATH']}"}
 
     def run(commands: str):
         finished = subprocess.run(

@@ -43,6 +43,7 @@ def test_it_learns_and_saves(folder, tmp_path):
         "bert_config.json",
         "labels.txt",
         "model.keras",
+        "tokenizer_config.json",
         "vocab.txt",
     ]
     assert (output / "labels.txt").read_text() == "animal\nmachine\n"
