@@ -73,8 +73,10 @@ class Encoder(keras.layers.Layer):
         x = ops.reshape(x, (-1, hidden))
         outputs, all_probabilities = [], []
         for layer in self.stack[: -1 if first_token_only else None]:
-            compute = keras.remat(layer) if self.recomputes and not output_attentions else layer
-            x, probabilities = compute(x, x, bias, dropout_seed)
+            if self.recomputes and not output_attentions:
+                x, probabilities = keras.remat(_on_itself(layer, bias, dropout_seed))(x), None
+            else:
+                x, probabilities = layer(x, x, bias, dropout_seed)
             outputs.append(ops.reshape(x, (-1, length, hidden)))
             if output_attentions:
                 all_probabilities.append(probabilities)
@@ -85,6 +87,11 @@ class Encoder(keras.layers.Layer):
             if output_attentions:
                 all_probabilities.append(probabilities)
         return outputs, all_probabilities
+
+
+def _on_itself(layer: EncoderLayer, bias, dropout_seed):
+    """Returns a layer as a function of its input alone, the only argument that needs a gradient."""
+    return lambda x: layer(x, x, bias, dropout_seed)[0]
 
 
 def set_recomputation(model: keras.Model, recomputes: bool):
