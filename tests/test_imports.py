@@ -81,6 +81,7 @@ OF_THE_WHOLE_REPOSITORY = (
     "test_original_commands.py",
     "test_original_flags.py",
     "test_package.py",
+    "test_replicas.py",
     "test_scripts.py",
     "test_skipping.py",
 )

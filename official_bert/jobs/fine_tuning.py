@@ -147,7 +147,10 @@ class FineTuning:
         """
         options, job, task = self.options, self.job, self.task
         distribution.check_divides(
-            options.train_batch_size, self.strategy.num_replicas_in_sync, "train_batch_size"
+            options.train_batch_size,
+            self.strategy.num_replicas_in_sync,
+            "train_batch_size",
+            options.num_accumulation_steps,
         )
         logging.info("***** Running training *****")
         for kind, count in self._counts.items():

@@ -23,7 +23,14 @@ from official_bert.checkpoints.folder import check_not_lost
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.model_files import check_config_beside, difference_beside
-from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
+from official_bert.modeling.encoder import set_recomputation
+from official_bert.optimization import (
+    EXCLUDED_FROM_DECAY,
+    AdamWeightDecayOptimizer,
+    LambOptimizer,
+    WarmupLinearDecay,
+)
+from official_bert.options.optimization import LAMB, PER_REPLICA
 from official_bert.options.training import TrainingOptions
 from official_bert.training import distribution, loop, reporting, rng
 from official_bert.training.step import Objective, TrainingStep
@@ -96,11 +103,9 @@ class TrainingJob:
             trained = {
                 name: value for name, value in weights.items() if not name.startswith((*frozen, *unused))
             }
-            self.optimizer = AdamWeightDecayOptimizer(
-                WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps),
-                weight_decay_rate=WEIGHT_DECAY_RATE,
-                exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
-            )
+            set_recomputation(self.model, options.recompute_layers)
+            rate = WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps)
+            self.optimizer = make_optimizer(options, rate)
             self.optimizer.build(trained.items())
         self._trained = list(trained.values())
         self._weights_and_step = weights | {"global_step": self.optimizer.global_step}
@@ -165,7 +170,15 @@ class TrainingJob:
                 evaluation(self.global_step)  # the earlier run may have been killed before this evaluation
             return
         with self.strategy.scope():
-            step = TrainingStep(objective, self._trained, self.optimizer, self.seed, options.jit_compile)
+            step = TrainingStep(
+                objective,
+                self._trained,
+                self.optimizer,
+                self.seed,
+                options.jit_compile,
+                options.num_accumulation_steps,
+                clips_per_replica=options.gradient_clipping == PER_REPLICA,
+            )
         reporter = reporting.ProgressReporter(
             options.output_dir, self.num_train_steps, options.train_batch_size, self.global_step
         )
@@ -248,6 +261,14 @@ class TrainingJob:
                 logging.info("--init_checkpoint is not used: %s goes on from %s", options.output_dir, source)
             self.optimizer.global_step.assign(self.manager.latest_step())
         log_trainable_variables(self.model, initialized)
+
+
+def make_optimizer(options: TrainingOptions, rate: WarmupLinearDecay) -> AdamWeightDecayOptimizer:
+    """Makes the optimizer that the flags name, without variables."""
+    decay = {"weight_decay_rate": WEIGHT_DECAY_RATE, "exclude_from_weight_decay": EXCLUDED_FROM_DECAY}
+    if options.optimizer_type == LAMB:
+        return LambOptimizer(rate, **decay)
+    return AdamWeightDecayOptimizer(rate, **decay, bias_correction=options.adam_bias_correction)
 
 
 def log_input_files(names: Sequence[str]):

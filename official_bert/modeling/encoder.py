@@ -38,11 +38,15 @@ class EncoderLayer(keras.layers.Layer):
 
 
 class Encoder(keras.layers.Layer):
-    """The stack of all encoder layers."""
+    """The stack of all encoder layers.
+
+    Attributes:
+        recomputes: whether the backward pass computes each layer again instead of keeping its inner values.
+    """
 
     def __init__(self, config, name: str = "encoder"):
         super().__init__(name=name)
-        self.config = config
+        self.config, self.recomputes = config, False
 
     def build(self, input_shape=None):
         self.stack = [EncoderLayer(self.config, index) for index in range(self.config.num_hidden_layers)]
@@ -69,7 +73,10 @@ class Encoder(keras.layers.Layer):
         x = ops.reshape(x, (-1, hidden))
         outputs, all_probabilities = [], []
         for layer in self.stack[: -1 if first_token_only else None]:
-            x, probabilities = layer(x, x, bias, dropout_seed)
+            if self.recomputes and not output_attentions:
+                x, probabilities = keras.remat(_on_itself(layer, bias, dropout_seed))(x), None
+            else:
+                x, probabilities = layer(x, x, bias, dropout_seed)
             outputs.append(ops.reshape(x, (-1, length, hidden)))
             if output_attentions:
                 all_probabilities.append(probabilities)
@@ -80,3 +87,15 @@ class Encoder(keras.layers.Layer):
             if output_attentions:
                 all_probabilities.append(probabilities)
         return outputs, all_probabilities
+
+
+def _on_itself(layer: EncoderLayer, bias, dropout_seed):
+    """Returns a layer as a function of its input alone, the only argument that needs a gradient."""
+    return lambda x: layer(x, x, bias, dropout_seed)[0]
+
+
+def set_recomputation(model: keras.Model, recomputes: bool):
+    """Sets `recomputes` of the encoders in a model."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, Encoder):
+            layer.recomputes = recomputes

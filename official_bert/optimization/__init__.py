@@ -3,12 +3,14 @@
 from official_bert.optimization.adam_weight_decay import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer
 from official_bert.optimization.gradients import clip_by_global_norm, dense_gradients
 from official_bert.optimization.keras_optimizer import KerasAdamWeightDecay, keras_optimizer
+from official_bert.optimization.lamb import LambOptimizer
 from official_bert.optimization.schedule import WarmupLinearDecay
 
 __all__ = [
     "EXCLUDED_FROM_DECAY",
     "AdamWeightDecayOptimizer",
     "KerasAdamWeightDecay",
+    "LambOptimizer",
     "WarmupLinearDecay",
     "clip_by_global_norm",
     "dense_gradients",

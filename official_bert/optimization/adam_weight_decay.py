@@ -20,7 +20,8 @@ class AdamWeightDecayOptimizer(tf.Module):
         m' = b1 m + (1 - b1) g        v' = b2 v + (1 - b2) g^2
         w' = w - lr (m' / (sqrt(v') + epsilon) + decay w)
 
-    Without bias correction the first steps are up to 3.2 times the rate, which is why warm-up matters.
+    Without bias correction the first steps are up to 3.2 times the rate, which is why warm-up matters. With it, m' and
+    v' are divided by 1 - b1^t and 1 - b2^t in the second line, t counting the updates from 1 (Kingma and Ba, 2015).
 
     Attributes:
         global_step: int64[], the number of updates made. Its value before an update determines the update's rate.
@@ -36,6 +37,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         epsilon: float = 1e-6,
         exclude_from_weight_decay: Iterable[str] | None = None,
         name: str = "AdamWeightDecayOptimizer",
+        bias_correction: bool = False,
     ):
         """Makes an optimizer without variables; `build` adds them.
 
@@ -47,8 +49,10 @@ class AdamWeightDecayOptimizer(tf.Module):
             epsilon: a constant that is added outside the square root.
             exclude_from_weight_decay: regular expressions; variables whose names contain a match are not decayed.
             name: the name of the module.
+            bias_correction: whether the bias of the moments is corrected.
         """
         super().__init__(name=name)
+        self.bias_correction = bias_correction
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
@@ -97,15 +101,20 @@ class AdamWeightDecayOptimizer(tf.Module):
 
     def _update(self, name, weight, gradient, rate):
         slots = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
-        decay = tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
-        # `_compiled_update` takes values: a mirrored variable as argument would be the first replica's on all replicas.
+        # The compiled function takes values: a mirrored variable would be the first replica's on all replicas.
         values = [tf.convert_to_tensor(variable) for variable in (weight, *slots)]
         for variable, value in zip(
-            (weight, *slots),
-            _compiled_update(*values, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon),
-            strict=True,
+            (weight, *slots), self._updated(name, *values, gradient, rate), strict=True
         ):
             variable.assign(value)
+
+    def _updated(self, name, weight, first, second, gradient, rate):
+        """Returns the weight and its slots after the update."""
+        decay = tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
+        number = tf.cast(self.global_step + 1, tf.float32) if self.bias_correction else None
+        return _compiled_update(
+            weight, first, second, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, number
+        )
 
     def decays(self, name: str) -> bool:
         """Tells whether weight decay applies to the variable with this name."""
@@ -117,15 +126,26 @@ def is_decayed(name: str, excluded: Iterable[str]) -> bool:
     return not any(re.search(pattern, name) for pattern in excluded)
 
 
-def updated(weight, first, second, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float):
+def updated(
+    weight, first, second, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, number=None
+):
     """Returns the weight and its slots after the update: floats of one shape, as they and the gradient are.
 
-    rate and decay: float[].
+    rate and decay: float[]. number: float[], the number of the update from 1 for the bias correction, or None.
     """
+    direction, m, v = adam_direction(first, second, gradient, beta_1, beta_2, epsilon, number)
+    return weight - rate * (direction + decay * weight), m, v
+
+
+def adam_direction(first, second, gradient, beta_1: float, beta_2: float, epsilon: float, number=None):
+    """Returns the direction of Adam's step, and both moments after it; the arguments are those of `updated`."""
     m = beta_1 * first + (1.0 - beta_1) * gradient
     v = beta_2 * second + (1.0 - beta_2) * tf.square(gradient)
-    step = m / (tf.sqrt(v) + epsilon) + decay * weight
-    return weight - rate * step, m, v
+    if number is None:
+        return m / (tf.sqrt(v) + epsilon), m, v
+    corrected_m = m / (1.0 - tf.pow(beta_1, number))
+    corrected_v = v / (1.0 - tf.pow(beta_2, number))
+    return corrected_m / (tf.sqrt(corrected_v) + epsilon), m, v
 
 
 # XLA makes one pass over memory out of a dozen. It compiles once for each shape, whatever the number of optimizers.

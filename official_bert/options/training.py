@@ -5,10 +5,11 @@ import dataclasses
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, SEED, SIZE, option
 from official_bert.options.model_files import ALLOW_MISSING_WEIGHTS, ConfigOptions
+from official_bert.options.optimization import OptimizationOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingOptions(DistributionOptions, ConfigOptions):
+class TrainingOptions(DistributionOptions, OptimizationOptions, ConfigOptions):
     """Flags that the trainers share; their scripts add the others."""
 
     output_dir: str = option(

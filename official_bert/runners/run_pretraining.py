@@ -41,12 +41,12 @@ def run(options: PretrainingOptions):
         raise InputError("nothing to do: give --do_train or --do_eval")
     strategy = distribution.make_strategy(options)
     # Both are checked first, so that a wrong evaluation batch size does not waste a training run.
-    for batch_size, flag, is_used in (
-        (options.train_batch_size, "train_batch_size", options.do_train),
-        (options.eval_batch_size, "eval_batch_size", options.do_eval),
+    for batch_size, flag, is_used, num_parts in (
+        (options.train_batch_size, "train_batch_size", options.do_train, options.num_accumulation_steps),
+        (options.eval_batch_size, "eval_batch_size", options.do_eval, 1),
     ):
         if is_used:
-            distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag)
+            distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag, num_parts)
     config = read_config(options.bert_config_file, options.max_seq_length)
     train_files = files.expand(options.input_file, "input_file")
     eval_files = (

@@ -56,17 +56,23 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     return strategy
 
 
-def check_divides(batch_size: int, num_replicas: int, flag: str):
-    """Checks that the replicas can share a batch evenly.
+def check_divides(batch_size: int, num_replicas: int, flag: str, num_parts: int = 1):
+    """Checks that the replicas can share a batch evenly, and each compute its share in parts of one size.
 
     Args:
         batch_size: the number of examples of all replicas together.
         num_replicas: the number of replicas.
         flag: the flag with the batch size, for the error message.
+        num_parts: the parts of each share, the value of --num_accumulation_steps.
 
     Raises:
-        InputError: num_replicas does not divide batch_size.
+        InputError: num_replicas * num_parts does not divide batch_size.
     """
+    if num_parts > 1 and batch_size % (num_replicas * num_parts):
+        raise InputError(
+            f"--{flag}={batch_size} cannot be computed by {num_replicas} replicas in --num_accumulation_steps="
+            f"{num_parts} equal parts; give a multiple of {num_replicas * num_parts}"
+        )
     if batch_size % num_replicas:
         raise InputError(
             f"--{flag}={batch_size} cannot be shared evenly by {num_replicas} replicas; "

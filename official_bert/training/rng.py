@@ -31,3 +31,17 @@ def step_seed(run_seed, step: tf.Tensor, replica) -> tf.Tensor:
     """
     seed = tf.stack([tf.cast(run_seed, tf.int32), tf.cast(step, tf.int32)])
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(replica, tf.int32), alg="philox")
+
+
+def part_seed(seed: tf.Tensor, part) -> tf.Tensor:
+    """Computes the dropout seed of one part of a replica's batch.
+
+    Args:
+        seed: int32[2], the result of `step_seed`.
+        part: int32[], the number of the part. Part 0 has the seed itself, so one part is like no parts.
+
+    Returns:
+        int32[2].
+    """
+    folded = tf.random.experimental.stateless_fold_in(seed, tf.cast(part, tf.int32), alg="philox")
+    return tf.where(part > 0, folded, seed)

@@ -18,7 +18,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from official_bert.optimization import AdamWeightDecayOptimizer, clip_by_global_norm, dense_gradients
-from official_bert.training.rng import step_seed
+from official_bert.training.rng import part_seed, step_seed
 
 
 class Objective(Protocol):
@@ -41,6 +41,8 @@ class TrainingStep:
         optimizer: AdamWeightDecayOptimizer,
         run_seed: int,
         jit_compile: bool = False,
+        num_parts: int = 1,
+        clips_per_replica: bool = False,
     ):
         """Prepares a step.
 
@@ -51,9 +53,13 @@ class TrainingStep:
             run_seed: the seed of the run, which determines the dropout masks together with the step.
             jit_compile: whether XLA compiles the step: the whole step on one device, forward and backward pass on
                 several devices, where XLA cannot compile the collective operations.
+            num_parts: the number of parts of a replica's batch that are computed one after the other; it divides the
+                batch.
+            clips_per_replica: whether the norm is clipped of each replica's gradient, before their mean, instead of the
+                gradient of the whole batch.
         """
         self.objective, self.variables, self.optimizer = objective, variables, optimizer
-        self.run_seed = run_seed
+        self.run_seed, self._num_parts, self._clips_per_replica = run_seed, num_parts, clips_per_replica
         self._update = self._one_update
         self._differentiate = self._gradients
         if jit_compile and tf.distribute.get_strategy().num_replicas_in_sync == 1:
@@ -77,14 +83,58 @@ class TrainingStep:
         seed = step_seed(self.run_seed, self.optimizer.global_step, replica)
         totals = all_reduced(self.objective.totals(features))
         gradients, sums = self._differentiate(features, totals, seed)
-        gradients = clip_by_global_norm(all_reduced(gradients))
+        if self._clips_per_replica:
+            gradients = all_reduced(_clipped_share(gradients))
+        else:
+            gradients = clip_by_global_norm(all_reduced(gradients))
         self.optimizer.apply_gradients(zip(gradients, self.variables, strict=True))
         return sums
 
     def _gradients(self, features, totals, seed):
+        """Returns the gradients of this replica's share of the loss, and the objective's sums."""
+        if self._num_parts == 1:
+            return self._gradients_of_part(features, totals, seed)
+        parts = {
+            name: tf.reshape(value, [self._num_parts, -1, *value.shape[1:]])
+            for name, value in features.items()
+        }
+
+        def of_part(number):
+            part = {name: value[number] for name, value in parts.items()}
+            return self._gradients_of_part(part, totals, part_seed(seed, number))
+
+        # The first part shows which variables have a gradient; the others run in a loop, which is traced once.
+        gradients, sums = of_part(tf.constant(0))
+        present = [gradient for gradient in gradients if gradient is not None]
+
+        def add(number, found, sums):
+            more, more_sums = of_part(number)
+            more = [gradient for gradient in more if gradient is not None]
+            found = [one + another for one, another in zip(found, more, strict=True)]
+            return number + 1, found, {name: value + more_sums[name] for name, value in sums.items()}
+
+        _, present, sums = tf.while_loop(
+            lambda number, *_: number < self._num_parts, add, (tf.constant(1), present, sums)
+        )
+        found = iter(present)
+        return [None if gradient is None else next(found) for gradient in gradients], sums
+
+    def _gradients_of_part(self, features, totals, seed):
         with tf.GradientTape() as tape:
             loss, sums = self.objective.loss(features, totals, seed)
         return dense_gradients(tape.gradient(loss, self.variables)), sums
+
+
+def _clipped_share(gradients: list) -> list:
+    """Clips the gradient of this replica's own mean loss, and returns its share of the mean over the replicas.
+
+    Args:
+        gradients: the gradients of this replica's share of the loss, whose sum over the replicas is the loss.
+    """
+    num_replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+    own = [None if gradient is None else gradient * num_replicas for gradient in gradients]
+    clipped = clip_by_global_norm(own)
+    return [None if gradient is None else gradient / num_replicas for gradient in clipped]
 
 
 def evaluation_step(objective: Objective, features: dict) -> dict:

@@ -81,3 +81,19 @@ def test_the_norm_is_that_of_the_summed_rows():
     np.testing.assert_allclose(gradients[0], [[0], [0.6], [0], [0]])
     # The norm is 0.6, below 1: nothing is scaled. The norm of the single rows would be 4.3.
     np.testing.assert_allclose(clip_by_global_norm(gradients)[0], [[0], [0.6], [0], [0]])
+
+
+def test_bias_correction_by_numpy():
+    draws = np.random.default_rng(5)
+    weight = tf.Variable(draws.normal(size=(3, 4)).astype(np.float32))
+    w, m, v = weight.numpy().astype(np.float64), 0.0, 0.0
+    optimizer = AdamWeightDecayOptimizer(0.02, weight_decay_rate=0.01, bias_correction=True)
+    optimizer.build([("w/kernel", weight)])
+    for number in range(1, 6):
+        gradient = draws.normal(size=(3, 4)).astype(np.float32)
+        optimizer.apply_gradients([(tf.constant(gradient), weight)])
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient.astype(np.float64) ** 2
+        direction = (m / (1 - 0.9**number)) / (np.sqrt(v / (1 - 0.999**number)) + 1e-6)
+        w = w - 0.02 * (direction + 0.01 * w)
+        np.testing.assert_allclose(weight, w, atol=2e-6)
+    np.testing.assert_allclose(optimizer.slots["w/kernel/adam_v"], v, rtol=1e-5)  # slots are not corrected

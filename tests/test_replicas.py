@@ -1,0 +1,87 @@
+"""Fine-tuning on several replicas: training, evaluation and prediction give the numbers of one device.
+
+The sets end in a batch that is not full and that the replicas do not divide.
+"""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.modeling import task_models
+from tests import fine_tuning_runs
+from tests.runners.pretraining_run import checkpoint_values
+from tests.shared import ROOT, in_test_long
+from tests.training_state import assert_close
+
+BATCH_SIZE = 8  # of 14 examples
+
+
+def run_described(family: str, described: str):
+    """A run of which the options are given as JSON; the subprocess calls it before TensorFlow has done anything.
+
+    Replicas draw dropout masks of their own, so that of the heads is left out, too.
+    """
+    task_models.CLASSIFIER_DROPOUT = 0.0
+    kind = fine_tuning_runs.FAMILIES[family]
+    kind.run(kind.options(**json.loads(described)))
+
+
+def predictions(path: pathlib.Path) -> np.ndarray | str:
+    """Numbers of a table of scores, else the text."""
+    if path.suffix == ".tsv":
+        return np.loadtxt(path, ndmin=2)
+    return path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("family", "count", "flags"),
+    [
+        ("classification", 2, {}),
+        ("squad", 2, {"num_accumulation_steps": 2, "recompute_layers": True}),
+        *in_test_long(
+            ("classification", 4, {}),
+            ("squad", 4, {}),
+            *[
+                (family, count, {})
+                for family in ("choice", "tagging", "regression", "multi-label")
+                for count in (2, 4)
+            ],
+        ),
+    ],
+)
+def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch, family, count, flags):
+    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
+    options = fine_tuning_runs.prepared(tmp_path, family)
+    given = {"train_batch_size": 4, "learning_rate": 1e-4, "predict_batch_size": BATCH_SIZE}
+    given |= {"do_train": True, "do_predict": True}
+    if family != "squad":
+        given |= {"do_eval": True, "eval_batch_size": BATCH_SIZE}
+    options = dataclasses.replace(options, **given, output_dir=str(tmp_path / "one"))
+    fine_tuning_runs.FAMILIES[family].run(options)
+
+    mirrored = {"distribution_strategy": "mirrored", "num_logical_cpus": count, **flags}
+    described = json.dumps(dataclasses.asdict(options) | mirrored | {"output_dir": str(tmp_path / "several")})
+    program = f"from tests.test_replicas import run_described; run_described({family!r}, {described!r})"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    one, several = tmp_path / "one", tmp_path / "several"
+    figures = fine_tuning_runs.figures(several)
+    assert figures == pytest.approx(fine_tuning_runs.figures(one), abs=1e-5)
+    name = fine_tuning_runs.FAMILIES[family].predictions
+    found, wanted = predictions(several / name), predictions(one / name)
+    if isinstance(wanted, np.ndarray):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    else:
+        assert found == wanted
+    weights = {folder: checkpoint_values(latest_checkpoint(str(folder))) for folder in (one, several)}
+    assert_close(weights[several], weights[one], weights=5e-6, first_moments=1e-6)
+    records = [json.loads(line) for line in (several / "runs.jsonl").read_text().splitlines()]
+    assert [record["num_replicas"] for record in records] == [count]
