@@ -104,6 +104,7 @@ def fine_tune(
             options,
             lambda trial: fine_tune(trial, task_name, script, family=family, predict=predict),
             options.scoring_flags,
+            distribution.make_strategy(options).num_replicas_in_sync,
         )
     _check_flags(options)
     strategy = distribution.make_strategy(options)

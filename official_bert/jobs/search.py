@@ -25,6 +25,7 @@ from official_bert.jobs.folder_lock import locked
 from official_bert.options.fields import POSITIVE, SIZE, Check
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
+from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
@@ -75,6 +76,7 @@ def search(
     options: FineTuningOptions,
     run: Callable[[FineTuningOptions], Score | None],
     evaluation: Mapping[str, bool],
+    num_replicas: int = 1,
 ):
     """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
 
@@ -85,10 +87,11 @@ def search(
         options: the options of the script.
         run: the runner of the script, which returns the score on the dev set.
         evaluation: the flags, with values, that make the runner evaluate after training and do nothing else.
+        num_replicas: the number of replicas that share each batch.
 
     Raises:
-        InputError: flags contradict each other, output_dir contains a search with other flags, or the loss of every run
-            diverged.
+        InputError: flags contradict each other, the replicas cannot share a batch, output_dir contains a search with
+            other flags, or the loss of every run diverged.
     """
     if not options.do_train:
         raise InputError("--search: trains models; give --do_train, too")
@@ -97,6 +100,10 @@ def search(
             "--export_dir: a search exports nothing; give the best run's folder to export_saved_model.py"
         )
     trials = trials_of(options)
+    for trial in trials:  # before the first run, which may take hours
+        check_divides(
+            trial.train_batch_size, num_replicas, "search_batch_sizes", options.num_accumulation_steps
+        )
     with locked(options.output_dir):
         _run_trials(options, run, evaluation, trials)
 

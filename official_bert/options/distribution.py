@@ -50,6 +50,12 @@ class DistributionOptions:
         "GPUs of this machine, or the logical CPUs if there is none; tpu (the default with --use_tpu) is all cores of "
         "a TPU.",
     )
+    num_gpus: int | None = option(
+        None,
+        check=PROCESSES,
+        help="The number of GPUs that --distribution_strategy=mirrored uses, the first ones. Without this flag it uses "
+        "all of them.",
+    )
     steps_per_loop: int = option(
         10,
         check=SIZE,

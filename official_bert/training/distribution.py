@@ -116,9 +116,15 @@ def _one_device(_: DistributionOptions) -> tf.distribute.Strategy:
 
 
 def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Returns a mirrored strategy of all GPUs; of logical CPUs if there is no GPU or --num_logical_cpus exceeds 1."""
-    num_cpus = options.num_logical_cpus
-    if num_cpus == 1 and tf.config.list_physical_devices("GPU"):
+    """Returns a mirrored strategy of all GPUs or the first --num_gpus; of logical CPUs if there is no GPU or --num_logical_cpus exceeds 1."""
+    num_cpus, num_gpus = options.num_logical_cpus, len(tf.config.list_physical_devices("GPU"))
+    if options.num_gpus and options.num_gpus > num_gpus:
+        raise InputError(
+            f"--num_gpus={options.num_gpus}: TensorFlow sees {num_gpus} GPUs; give at most that, or leave the flag out"
+        )
+    if options.num_gpus:
+        return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(options.num_gpus)])
+    if num_cpus == 1 and num_gpus:
         return tf.distribute.MirroredStrategy()
     if num_cpus > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]

@@ -181,3 +181,11 @@ def test_what_cannot_be_searched_is_named(tmp_path):
     ):
         with pytest.raises(InputError, match=words):
             search(options_in(tmp_path, **changes), Runs([]), EVALUATION)
+
+
+def test_a_batch_that_the_replicas_cannot_share_is_refused_before_the_first_run(tmp_path):
+    runs = Runs([0.5])
+    with pytest.raises(InputError, match="--search_batch_sizes=8 cannot be shared evenly by 3 replicas"):
+        search(options_in(tmp_path / "out"), runs, EVALUATION, num_replicas=3)
+    assert runs.options == []
+    assert not (tmp_path / "out").exists()
