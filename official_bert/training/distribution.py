@@ -116,11 +116,11 @@ def _one_device(_: DistributionOptions) -> tf.distribute.Strategy:
 
 
 def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Returns a mirrored strategy of all GPUs or the first --num_gpus; of logical CPUs if there is no GPU or --num_logical_cpus exceeds 1."""
+    """Returns a mirrored strategy of GPUs: --num_gpus or all; of logical CPUs without a GPU, or with several of them."""
     num_cpus, num_gpus = options.num_logical_cpus, len(tf.config.list_physical_devices("GPU"))
     if options.num_gpus and options.num_gpus > num_gpus:
         raise InputError(
-            f"--num_gpus={options.num_gpus}: TensorFlow sees {num_gpus} GPUs; give at most that, or leave the flag out"
+            f"--num_gpus={options.num_gpus}: TensorFlow sees only {num_gpus}; give at most that, or leave the flag out"
         )
     if options.num_gpus:
         return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(options.num_gpus)])

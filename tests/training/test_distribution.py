@@ -176,21 +176,22 @@ def test_more_gpus_than_there_are_are_refused(monkeypatch):
     monkeypatch.setattr(
         tf.config, "list_physical_devices", lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"]
     )
-    with pytest.raises(InputError, match="--num_gpus=2: TensorFlow sees 1 GPUs; give at most that"):
+    with pytest.raises(InputError, match="--num_gpus=2: TensorFlow sees only 1; give at most that"):
         make_strategy(DistributionOptions(distribution_strategy="mirrored", num_gpus=2))
 
 
 def test_the_first_gpus_share_the_batch(monkeypatch):
     made = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] * 4)
-    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda devices: made.append(devices) or "strategy")
-    assert make_strategy(DistributionOptions(distribution_strategy="mirrored", num_gpus=3)) == "strategy"
+    one = tf.distribute.get_strategy()
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda devices: made.append(devices) or one)
+    make_strategy(DistributionOptions(distribution_strategy="mirrored", num_gpus=3))
     assert made == [["GPU:0", "GPU:1", "GPU:2"]]
 
 
 def test_parts_of_a_share_have_one_size():
     check_divides(24, 2, "train_batch_size", num_parts=4)
     with pytest.raises(
-        InputError, match="--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq"
+        InputError, match=r"--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq"
     ):
         check_divides(20, 2, "train_batch_size", num_parts=4)
