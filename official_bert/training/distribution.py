@@ -116,7 +116,7 @@ def _one_device(_: DistributionOptions) -> tf.distribute.Strategy:
 
 
 def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Returns a mirrored strategy of GPUs: --num_gpus or all; of logical CPUs without a GPU, or with several of them."""
+    """Returns a mirrored strategy of GPUs: --num_gpus or all; of CPUs without a GPU, or with --num_logical_cpus."""
     num_cpus, num_gpus = options.num_logical_cpus, len(tf.config.list_physical_devices("GPU"))
     if options.num_gpus and options.num_gpus > num_gpus:
         raise InputError(

@@ -12,6 +12,7 @@ import tensorflow as tf
 from official_bert.errors import InputError
 from official_bert.options.choice import ChoiceOptions
 from official_bert.options.distribution import DistributionOptions
+from official_bert.training import distribution
 from official_bert.training.distribution import (
     check_divides,
     make_strategy,
@@ -183,9 +184,8 @@ def test_more_gpus_than_there_are_are_refused(monkeypatch):
 def test_the_first_gpus_share_the_batch(monkeypatch):
     made = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] * 4)
-    one = tf.distribute.get_strategy()
-    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda devices: made.append(devices) or one)
-    make_strategy(DistributionOptions(distribution_strategy="mirrored", num_gpus=3))
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", made.append)
+    distribution._mirrored(DistributionOptions(distribution_strategy="mirrored", num_gpus=3))
     assert made == [["GPU:0", "GPU:1", "GPU:2"]]
 
 
