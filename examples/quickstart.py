@@ -224,6 +224,8 @@ def print_table(start: dict[str, float], end: dict[str, float], baseline: Baseli
     print(f"{'loss':24}{start['loss']:9.3f}{end['loss']:9.3f}")
     for title, name in (("masked LM", "masked_lm_accuracy"), ("next sentence", "next_sentence_accuracy")):
         print(f"{title + ' accuracy':24}{start[name]:9.1%}{end[name]:9.1%}{getattr(baseline, name):11.1%}")
+    if end["next_sentence_accuracy"] < baseline.next_sentence_accuracy:
+        print("\nSo short a training on so little text does not teach next sentences.")
     print(f"\nThe baselines always predict {baseline.word!r} and the more frequent label.")
 
 
@@ -266,10 +268,12 @@ python run_classifier.py --task_name=tsv --data_dir={output}/topics --model=$MOD
     --learning_rate=1e-3 --output_dir={output}/topics_model
 echo 'The command sets a breakpoint.' | python predict.py --model_dir={output}/topics_model
 
-# Serve it: in the second terminal, ask the server.
+# Serve it.
 python export_saved_model.py --model={output}/topics_model --export_dir={output}/export --export_text
 pip install -r requirements-serving.txt
 python examples/serving_server.py --model_name=topics --model_base_path={output}/export --rest_api_port=8501
+
+# Ask the server, in another terminal.
 curl -s http://localhost:8501/v1/models/topics:predict -H 'Content-Type: application/json' \\
     -d '{{"instances": [{{"text_a": "The command sets a breakpoint."}}]}}'
 

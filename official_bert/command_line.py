@@ -96,7 +96,8 @@ def main():
     """Runs the subcommand that the command line names; the entry point of `official-bert`."""
     name, *words = sys.argv[1:] or ["--help"]
     if name in ("-h", "-help", "--help", "help"):
-        print(overview())
+        with flags.quiet_reader():
+            print(overview())
         return
     command = name.replace("-", "_")
     if command not in COMMANDS:

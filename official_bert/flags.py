@@ -126,6 +126,7 @@ def parse(argv):
 
 def _in_our_words(message: str) -> str:
     """Returns absl's message of validators that failed, a line each, in the form `--flag=value: sentence`."""
+    message = re.sub(r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", message)
     message = re.sub(f"(?m)^flag (--\\w+)=None: {_MISSING}$", rf"\1: {_MISSING}", message)
     return re.sub(r"(?m)^flag (--\w+=)", r"\1", message)
 
@@ -142,6 +143,23 @@ def _answer_help(argv, options_class):
     """Prints the flags under their headings and ends the script with status 1, as absl does, if --help is given."""
     if not _HELP_FLAGS.intersection(argv[1:]):
         return
+    with quiet_reader():
+        _print_help(argv, options_class)
+    sys.exit(1)
+
+
+@contextlib.contextmanager
+def quiet_reader():
+    """Ends a print quietly when its reader closes the pipe, as after `| head`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Redirects what is not yet flushed, so that Python reports no error at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_help(argv, options_class):
     print(f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]} --flag=value ...\n")
     fields = dataclasses.fields(options_class)
     for heading in ORDER:
@@ -158,7 +176,6 @@ def _answer_help(argv, options_class):
         "Every script knows --verbosity (-1 logs warnings only, 1 the original's details) and --flagfile=FILE, a file "
         "with a\nflag on each line; --helpfull lists all flags."
     )
-    sys.exit(1)
 
 
 def _help_of(name: str, mark: str = "") -> str:

@@ -58,6 +58,8 @@ def resolved(options: Options, family: str | None = None) -> Options:
         InputError: a flag contradicts the folder, a file of the folder is damaged, or a file is not named at all.
     """
     names = {field.name for field in dataclasses.fields(options)}
+    if options.model and not files.exists(options.model) and not files.matching(f"{options.model}.*"):
+        raise InputError(f"--model={options.model}: no such folder; check the path")
     values: dict[str, Any] = {"model": None}
     if "init_checkpoint" in names:
         values["init_checkpoint"] = _init_checkpoint(options)
@@ -67,9 +69,7 @@ def resolved(options: Options, family: str | None = None) -> Options:
         if flag in names:
             values[flag] = getattr(options, flag) or getattr(folder, attribute, None)
             if not values[flag] and flag not in options.optional_files:
-                raise InputError(
-                    f"--{flag}: must be given, or --model with the folder of a model that has the file"
-                )
+                raise _missing(flag, options, origin)
     known = _Known(options, folder, family, values.get("vocab_file"))
     known.check_vocabulary(values.get("vocab_file"))
     for field in dataclasses.fields(options):
@@ -77,6 +77,22 @@ def resolved(options: Options, family: str | None = None) -> Options:
         if otherwise is not dataclasses.MISSING:
             values[field.name] = known.value(field, getattr(options, field.name), otherwise)
     return dataclasses.replace(options, **values)
+
+
+def _missing(flag: str, options, origin: str | None) -> InputError:
+    """Returns the error of a file that neither a flag nor the folder of the model names."""
+    if origin:
+        return InputError(
+            f"--{flag}: must be given, since {origin} has no such file; if it is not the folder that you mean, correct "
+            "its path"
+        )
+    output_dir = getattr(options, "output_dir", None)
+    there = (
+        f"; --output_dir={output_dir} holds no trained model" if output_dir and not options.do_train else ""
+    )
+    return InputError(
+        f"--{flag}: must be given, or --model with the folder of a model that has the file{there}"
+    )
 
 
 def _init_checkpoint(options) -> str | None:

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.scripts import end_of
 from tests.shared import ROOT
 
 SCRIPT = '''
@@ -326,3 +327,28 @@ def test_help_lists_the_flags_under_headings_and_leaves_with_1(script):
         assert line in text
     assert "Only check" not in text
     assert "only_check_args" in run(script, "--helpfull", status=1).stdout
+
+
+@pytest.mark.parametrize(
+    "command", [["run_ner.py", "--help"], ["-c", "from official_bert.command_line import main; main()"]]
+)
+def test_a_reader_of_the_help_may_close_the_pipe(command):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        ended = subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+    assert ended.stderr == ""
+
+
+def test_a_boolean_that_is_none_is_said_plainly():
+    ended = end_of("run_ner.py", "--output_dir=o", "--do_eval=yess")
+    assert ended.sentence == "run_ner.py: --do_eval=yess: must be true or false"

@@ -81,8 +81,14 @@ def test_a_file_that_nobody_names_is_asked_for(name, tmp_path):
     given.pop(name)
     with pytest.raises(InputError, match=f"^--{name}: must be given, or --model"):
         resolved(classification(**given))
-    with pytest.raises(InputError, match=f"^--{name}: must be given, or --model"):
+    with pytest.raises(
+        InputError, match=f"^--{name}: must be given, since {tmp_path} has no such file; if it is not"
+    ):
         resolved(classification(**given, init_checkpoint=str(tmp_path)))
+    with pytest.raises(InputError, match=r"; --output_dir=absent holds no trained model$"):
+        resolved(classification(**given, do_predict=True))
+    with pytest.raises(InputError, match=r"^--model=nowhere: no such folder; check the path$"):
+        resolved(classification(**given, model="nowhere"))
 
 
 def test_the_model_of_output_dir_goes_before_all_others(make):

@@ -21,7 +21,7 @@ from official_bert.errors import InputError
 from official_bert.features import EncodedSet
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_run, check_training_flags
 from official_bert.jobs.folder_lock import locked
-from official_bert.jobs.labels import check_labels, read_labels
+from official_bert.jobs.labels import check_labels, check_task, read_labels
 from official_bert.jobs.model_card import write_model_card
 from official_bert.jobs.search import search
 from official_bert.model_files import read_model_files, resolved, tokenizer_config_of
@@ -107,6 +107,7 @@ def fine_tune(
             distribution.make_strategy(options).num_replicas_in_sync,
         )
     _check_flags(options)
+    check_task(options, task_name)
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options)
     task = _make_task(options, task_name, family)

@@ -127,7 +127,9 @@ class FineTuning:
         self._best = self.job.weights_in(os.path.join(options.output_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
-        reporting.write_run_record(options.output_dir, script, options, self.job.seed, strategy)
+        reporting.write_run_record(
+            options.output_dir, script, options, self.job.seed, strategy, self.job.num_updates
+        )
 
     def _check_no_best_is_lost(self):
         """Refuses to evaluate the newest weights in place of the best ones, of which the history tells."""

@@ -1,11 +1,14 @@
-"""Compares the labels of a task with those of the checkpoint that a run loads."""
+"""Compares the task of a run and its labels with those of the checkpoint that it loads."""
 
 from collections.abc import Sequence
+
+from absl import logging
 
 from official_bert.checkpoints.folder import holds_checkpoint
 from official_bert.errors import InputError
 from official_bert.model_folder import ModelFolder
 from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.tasks import registry
 
 
 def read_labels(options: FineTuningOptions) -> list[str] | None:
@@ -16,6 +19,34 @@ def read_labels(options: FineTuningOptions) -> list[str] | None:
     """
     folder = _model_folder(options)
     return folder.labels() if folder else None
+
+
+def check_task(options: FineTuningOptions, task_name: str):
+    """Refuses to train a folder's model on with another task, and warns of its evaluation on another.
+
+    Args:
+        options: the options of the script.
+        task_name: the name of the task, as for tasks/registry.py.
+
+    Raises:
+        InputError: output_dir holds a model that was trained on another task.
+    """
+    goes_on = holds_checkpoint(options.output_dir)
+    folder = _model_folder(options) if goes_on or not options.do_train else None
+    record = folder.task() if folder else None
+    if record is None or registry.is_same(task_name, record.task_name):
+        return
+    if options.do_train:
+        raise InputError(
+            f"--task_name={task_name}: {folder.task_file} says {record.task_name}, on which the model in --output_dir "
+            "was trained; give the folder as --model, and another --output_dir"
+        )
+    logging.warning(
+        "The model was trained on %s, as %s says, and not on %s: its results are those of another task",
+        record.task_name,
+        folder.task_file,
+        task_name,
+    )
 
 
 def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):

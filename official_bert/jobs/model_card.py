@@ -34,7 +34,7 @@ _PAGE = """\
 
 {generated}
 """
-_KEYS = {"script", "flags", "seed", "devices", "num_replicas", "started", "versions"}
+_KEYS = {"script", "flags", "seed", "devices", "num_replicas", "num_updates", "started", "versions"}
 _DATA_FLAGS = (
     "data_dir",
     "train_file",
@@ -81,7 +81,9 @@ def _generated(output_dir: str, task: str, options) -> Iterator[str]:
     records = list(_records(output_dir))
     if not records:
         raise InputError(f"{os.path.join(output_dir, RECORDS_FILE)}: has no record of a run")
-    trainings = [record for record in records if record["flags"].get("do_train")]
+    trainings = [
+        record for record in records if record["flags"].get("do_train") and record["num_updates"] != 0
+    ]
     record = (trainings or records)[-1]
     flags = record["flags"]
     yield "## Training"

@@ -117,6 +117,11 @@ class TrainingJob:
         """The number of updates that the weights have had."""
         return int(self.optimizer.global_step.numpy())
 
+    @property
+    def num_updates(self) -> int | None:
+        """The number of updates that the training still has to make; None without --do_train."""
+        return max(0, self.num_train_steps - self.global_step) if self.options.do_train else None
+
     def weights_in(self, folder: str) -> CheckpointManager:
         """Returns the checkpoints of a folder that hold the weights and the step, not the state for resuming."""
         return CheckpointManager(folder, self._weights_and_step, keep_max=1)
@@ -160,8 +165,9 @@ class TrainingJob:
         self.manager.remove_leftovers()
         self._resume(batches)
         if self.global_step >= self.num_train_steps:
-            logging.info(
-                "Skipping training: %s already holds step %d, and %d is the total",
+            logging.warning(
+                "Skipping training: %s already holds step %d, and %d is the total; other flags of the training, "
+                "such as --learning_rate, change nothing",
                 options.output_dir,
                 self.global_step,
                 self.num_train_steps,

@@ -62,7 +62,9 @@ def run(options: PretrainingOptions):
             options.num_train_steps,
             options.num_warmup_steps,
         )
-        reporting.write_run_record(options.output_dir, "run_pretraining", options, job.seed, strategy)
+        reporting.write_run_record(
+            options.output_dir, "run_pretraining", options, job.seed, strategy, job.num_updates
+        )
         pretraining = Pretraining(options, job)
         if options.do_train:
             lengths = {name: getattr(options, name) for name in ("max_seq_length", "max_predictions_per_seq")}

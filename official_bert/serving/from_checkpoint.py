@@ -53,6 +53,7 @@ def build(options: ExportOptions) -> CheckpointModel:
         raise InputError("--model: must be given, or --init_checkpoint with the checkpoint")
     checkpoint, folder = open_checkpoint(path), ModelFolder(path)
     task_name = options.task_name or _task_name(path, folder, checkpoint.shapes)
+    _check_task_name(task_name, folder)
     options = resolved(dataclasses.replace(options, task_name=task_name), registry.family_of(task_name))
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = read_model_files(options)
@@ -77,10 +78,25 @@ def _task_name(path: str, folder: ModelFolder, names) -> str:
         return record.task_name
     if any(name in names for name in _HEADS_OF_TASKS):
         raise InputError(
-            f"{path}: has the head of a task, and no task.json says of which; export it with export_saved_model.py and "
-            "its --task_name"
+            f"{path}: has the head of a task, and no task.json says of which; export it with export_saved_model.py "
+            "--task_name=... (tsv for labels of your own)"
         )
     return "pretraining"
+
+
+def _check_task_name(task_name: str, folder: ModelFolder):
+    """Refuses another task of the family that the model was trained on; its vectors may be exported from any model.
+
+    Raises:
+        InputError: task.json says another task.
+    """
+    record = folder.task()
+    if record is None or registry.family_of(task_name) != record.family:
+        return
+    if not registry.is_same(task_name, record.task_name):
+        raise InputError(
+            f"--task_name={task_name}: {folder.task_file} says {record.task_name}; leave the flag out"
+        )
 
 
 def _make_task(options: ExportOptions, folder: ModelFolder) -> ServedTask:

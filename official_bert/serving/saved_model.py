@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import importlib
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,7 +19,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
+from official_bert import files, reading
 from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
 from official_bert.data.text.graph_inputs import TextReader
@@ -27,7 +28,7 @@ from official_bert.model_folder import LABELS_NAME
 from official_bert.options.export import ExportOptions
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.serving import warmup
-from official_bert.serving.export import ExportedModel, export_version
+from official_bert.serving.export import ExportedModel, export_version, versions
 from official_bert.serving.loaded import RECORD_FILE, Record
 from official_bert.serving.signatures import position_signature, tensor_signatures
 from official_bert.serving.text_signatures import text_request, text_signature
@@ -56,6 +57,7 @@ def export_model(
     Returns:
         The folder of the version.
     """
+    _warn_of_other_versions(options, task_name)
     with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         if options.export_text:
             content = _text_content(options, task, model, folder)
@@ -76,6 +78,28 @@ def export_model(
         version = export_version(options.export_dir, exported, content.signatures, extra_files)
     logging.info("Exported %s with the signatures %s", version, ", ".join(content.signatures))
     return version
+
+
+def _warn_of_other_versions(options: ExportOptions | FineTuningOptions, task_name: str):
+    """Warns that a server would switch from the newest version to one with other signatures or of another task."""
+    found = versions(options.export_dir) if files.is_folder(options.export_dir) else []
+    path = os.path.join(options.export_dir, str(found[-1]), RECORD_FILE) if found else ""
+    if not path or not files.exists(path):
+        return
+    record = reading.read_json(path)
+    is_same = isinstance(record, dict) and (
+        record.get("task_name"),
+        record.get("settings", {}).get("export_text"),
+    ) == (
+        registry.canonical_name(task_name),
+        options.export_text,
+    )
+    if not is_same:
+        logging.warning(
+            "--export_dir=%s: holds versions of another task or with other signatures; a server that watches it "
+            "switches to the new version",
+            options.export_dir,
+        )
 
 
 def check_text_export(task: ServedTask):

@@ -102,6 +102,13 @@ def canonical_name(task_name: str) -> str:
     return task_name if is_outside(task_name) else task_name.lower()
 
 
+def is_same(task_name: str, other: str) -> bool:
+    """Tells whether two names, as for `make_task`, name the same task."""
+    if is_outside(task_name) or is_outside(other):
+        return task_name == other
+    return _plain(task_name) == _plain(other)
+
+
 def is_outside(task_name: str) -> bool:
     """Tells whether a name is `module:Class`, a task outside this package."""
     return ":" in task_name

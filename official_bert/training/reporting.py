@@ -141,7 +141,14 @@ def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
     _write_scalars(_event_writer(folder), scalars, step)
 
 
-def write_run_record(output_dir: str, script: str, options, seed: int, strategy: tf.distribute.Strategy):
+def write_run_record(
+    output_dir: str,
+    script: str,
+    options,
+    seed: int,
+    strategy: tf.distribute.Strategy,
+    num_updates: int | None = None,
+):
     """Appends a line to output_dir/runs.jsonl that contains everything needed to repeat the run.
 
     Args:
@@ -150,6 +157,7 @@ def write_run_record(output_dir: str, script: str, options, seed: int, strategy:
         options: the dataclass of its flags.
         seed: the seed of the run, given or drawn.
         strategy: the distribution strategy of the run.
+        num_updates: the number of updates that the run is to make; None if it is no training.
     """
     record = {
         "script": script,
@@ -160,6 +168,7 @@ def write_run_record(output_dir: str, script: str, options, seed: int, strategy:
         "strategy": type(strategy).__name__,
         "num_replicas": strategy.num_replicas_in_sync,
         "devices": [device.name for device in tf.config.list_logical_devices()],
+        "num_updates": num_updates,
     }
     writing.append_line(os.path.join(output_dir, "runs.jsonl"), json.dumps(record))
 

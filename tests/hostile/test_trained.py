@@ -67,7 +67,7 @@ ROWS = [
         "an export of another task",
         "export_saved_model.py",
         lambda folder: export(folder, "CoLA"),
-        ("--task_name=CoLA: its labels are 0, 1, but those beside the checkpoint are a, b, c",),
+        ("--task_name=CoLA: ", "out/task.json says tsv; leave the flag out"),
     ),
     *(
         Row(

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from official_bert.checkpoints import CheckpointManager
 from official_bert.errors import InputError
-from official_bert.jobs.labels import check_labels, read_labels
+from official_bert.jobs.labels import check_labels, check_task, read_labels
+from official_bert.model_folder import TaskRecord, write_record
 from official_bert.options.choice import ChoiceOptions
 
 
@@ -62,3 +63,25 @@ def test_a_training_may_begin_from_a_model_of_other_labels(options, tmp_path):
     check_labels(dataclasses.replace(options, do_train=True), ["x", "y"])
     with pytest.raises(InputError, match="stand for a, b, but the task's labels are x, y"):
         check_labels(options, ["x", "y"])
+
+
+def test_a_folder_keeps_its_task(options, tmp_path, caplog):
+    save_model(tmp_path / "out", "ab")
+    write_record(str(tmp_path / "out"), TaskRecord("sst-2", "classification", {}))
+    training = dataclasses.replace(options, do_train=True)
+    for same in ("SST-2", "sst2"):
+        check_task(training, same)
+        check_task(options, same)
+    assert "another task" not in caplog.text
+    with pytest.raises(
+        InputError, match=r"--task_name=CoLA: .*out/task\.json says sst-2, .*; give the folder as --model"
+    ):
+        check_task(training, "CoLA")
+    check_task(options, "CoLA")
+    assert "was trained on sst-2" in caplog.text
+    caplog.clear()
+    beginning = dataclasses.replace(
+        training, output_dir=str(tmp_path / "new"), init_checkpoint=str(tmp_path / "out")
+    )
+    check_task(beginning, "CoLA")  # a new model may begin with the weights of another task
+    assert not caplog.text

@@ -20,8 +20,9 @@ def options(tmp_path):
     )  # fmt: skip
 
 
-def record(options, seed=7):
-    write_run_record(options.output_dir, "run_classifier", options, seed, tf.distribute.get_strategy())
+def record(options, seed=7, num_updates=5):
+    one_device = tf.distribute.get_strategy()
+    write_run_record(options.output_dir, "run_classifier", options, seed, one_device, num_updates)
 
 
 def test_a_card_says_what_was_trained_on_what(options, tmp_path):
@@ -99,3 +100,12 @@ def test_damaged_records_are_passed_over_and_no_card_costs_no_run(options, tmp_p
     (tmp_path / "runs.jsonl").write_text(json.dumps({"script": "run_x"}) + "\n")
     write_model_card(str(tmp_path), "CoLA", options)
     assert "runs.jsonl: has no record of a run" in caplog.text
+
+
+def test_a_training_that_made_no_update_is_none(options, tmp_path):
+    record(options)
+    record(dataclasses.replace(options, learning_rate=1e-3), seed=8, num_updates=0)
+    write_model_card(str(tmp_path), "CoLA", options)
+    card = (tmp_path / FILE).read_text()
+    assert "| `--learning_rate` | `2e-05` |" in card
+    assert "- Seed: 7\n" in card

@@ -14,7 +14,9 @@ import pytest
 from official_bert.data.conll import IOB2, ConllFile, Sentence
 from official_bert.data.text.model_inputs import model_input, padded_features
 from official_bert.errors import InputError
+from official_bert.options.export import ExportOptions
 from official_bert.runners import export_saved_model
+from official_bert.serving import saved_model
 from official_bert.serving.saved_model import check_text_export
 from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.squad.answers import choose_answers, extract_candidates, raw_results
@@ -303,3 +305,16 @@ def test_what_cannot_be_exported_is_said(tmp_path):
     options = export_options(tmp_path, "squad", export_text=True, max_query_length=21)
     with pytest.raises(InputError, match="--max_seq_length=24: leaves no room for a document"):
         export_saved_model.run(options)
+
+
+@pytest.mark.parametrize(
+    ("task_name", "export_text", "is_warned"),
+    [("mrpc", False, False), ("mrpc", True, True), ("sst-2", False, True)],
+)
+def test_versions_of_another_kind_are_warned_of(tmp_path, caplog, task_name, export_text, is_warned):
+    record = {"task_name": "mrpc", "settings": {"export_text": False}}
+    (tmp_path / "3" / "assets.extra").mkdir(parents=True)
+    (tmp_path / "3" / "assets.extra" / "export.json").write_text(json.dumps(record))
+    options = ExportOptions(export_dir=str(tmp_path), export_text=export_text)
+    saved_model._warn_of_other_versions(options, task_name)
+    assert ("holds versions of another task or with other signatures" in caplog.text) is is_warned
