@@ -12,9 +12,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files, model_folder
+from official_bert import model_folder
 from official_bert.config import read_config
 from official_bert.data.records import pretraining_input
+from official_bert.data.records.manifest import expand_records
 from official_bert.errors import InputError
 from official_bert.features import pretraining_features
 from official_bert.jobs.folder_lock import locked
@@ -48,9 +49,9 @@ def run(options: PretrainingOptions):
         if is_used:
             distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag)
     config = read_config(options.bert_config_file, options.max_seq_length)
-    train_files = files.expand(options.input_file, "input_file")
+    train_files = expand_records(options.input_file, "input_file")
     eval_files = (
-        files.expand(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
+        expand_records(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
     )
     vocabulary = read_vocabulary(options, config)
     with locked(options.output_dir):

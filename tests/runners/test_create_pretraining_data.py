@@ -147,7 +147,7 @@ def options_of(arguments) -> PretrainingDataOptions:
             "{folder}/absent/out: cannot be written (No such file or directory)",
         ),
         ({"output_file": "{folder}"}, "{folder}: cannot be written, it is a folder"),
-        ({"output_file": ""}, "--output_file: names no file"),
+        ({"output_file": ""}, "--output_file=[]: a name is empty; give one"),
         ({"input_file": "{folder}"}, "{folder}: is a folder; name a file"),
         ({"max_seq_length": "4"}, "--max_seq_length=4: must be at least 5"),
         ({"masked_lm_prob": "1.5"}, "--masked_lm_prob=1.5: must lie between 0 and 1"),
