@@ -17,6 +17,7 @@ from official_bert.options.model_files import TokenizerOptions
 EXACT, SHARDED = "exact", "sharded"
 NO_COMPRESSION, GZIP = "none", "gzip"
 MAX_SHARDS = 99_999  # five digits in the names
+MAX_SPAN = 1000  # words
 MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 
 
@@ -65,6 +66,28 @@ class PretrainingDataOptions(TokenizerOptions):
         0.1,
         check=PROBABILITY,
         help="The probability, for each document in each pass, that its sequences have a random, shorter length.",
+    )
+    mask_token_rate: float = option(
+        0.8,
+        check=PROBABILITY,
+        help="With --generator=sharded: the share of the predicted tokens that [MASK] replaces.",
+    )
+    random_token_rate: float = option(
+        0.1,
+        check=PROBABILITY,
+        help="With --generator=sharded: the share of the predicted tokens that a random word of the vocabulary "
+        "replaces. The others stay as they are.",
+    )
+    ngram_masking: int = option(
+        1,
+        check=between(1, MAX_SPAN),
+        help="With --generator=sharded and --do_whole_word_mask: mask spans of 1 to this many whole words, a span of n "
+        "words with a probability in proportion to 1/n.",
+    )
+    use_next_sentence: bool = option(
+        True,
+        help="Make pairs of segments for next-sentence prediction. --nouse_next_sentence, with --generator=sharded, "
+        "makes single segments of up to --max_seq_length tokens; next_sentence_labels is then always 0.",
     )
     num_workers: int = option(
         1,

@@ -27,7 +27,8 @@ from official_bert.options.pretraining_data import SHARDED, PretrainingDataOptio
 from official_bert.progress import Progress
 from official_bert.tokenization import FullTokenizer
 
-_OF_SHARDED_ALONE = ("num_shards", "compression", "resume")
+_MASKING = tuple(field.name for field in dataclasses.fields(MaskingSettings))
+_OF_SHARDED_ALONE = (*_MASKING, "num_shards", "compression", "resume")
 # The flags that determine the records of the generator `sharded`, beside the text and the vocabulary.
 _DETERMINING = (
     "do_whole_word_mask",
@@ -40,6 +41,7 @@ _DETERMINING = (
     "do_lower_case",
     "strip_accents",
     "compression",
+    *_MASKING,
 )
 
 
@@ -95,7 +97,7 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer, sett
     output_file = _only_output(options)
     input_files = files.expand(options.input_file, "input_file")
     num_shards = options.num_shards or shard_files.default_num_shards(_total_size(input_files))
-    masking = MaskingSettings()
+    masking = _masking_settings(options)
     flags = {name: getattr(options, name) for name in _DETERMINING}
     job = ShardJob(
         output_file,
@@ -131,6 +133,25 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer, sett
         "*** Wrote %d files %s-?????-of-?????, and %s ***", num_shards, output_file, job.manifest_file
     )
     logging.info("Wrote %d total instances", counts["records"])
+
+
+def _masking_settings(options: PretrainingDataOptions) -> MaskingSettings:
+    """Returns the settings of the masks.
+
+    Raises:
+        InputError: they contradict each other.
+    """
+    if options.mask_token_rate + options.random_token_rate > 1 + 1e-9:
+        raise InputError(
+            f"--mask_token_rate={options.mask_token_rate} and "
+            f"--random_token_rate={options.random_token_rate}: their sum "
+            "is above 1; lower one of them"
+        )
+    if options.ngram_masking > 1 and not options.do_whole_word_mask:
+        raise InputError(
+            f"--ngram_masking={options.ngram_masking}: masks spans of whole words; add --do_whole_word_mask"
+        )
+    return MaskingSettings(**{name: getattr(options, name) for name in _MASKING})
 
 
 def _only_output(options: PretrainingDataOptions) -> str:

@@ -290,6 +290,10 @@ def test_the_number_of_shards_goes_by_the_size_of_the_text(num_bytes, expected):
         ({"vocab_file": "{0}/blank"}, "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]"),
         ({"num_shards": 0}, "--num_shards=0: must be at least 1, and at most 99999"),
         ({"generator": "exact"}, "--num_shards: --generator=exact makes the original's files"),
+        ({"mask_token_rate": 0.7, "random_token_rate": 0.4}, "--random_token_rate=0.4: their sum is above 1"),
+        ({"mask_token_rate": 1.2}, "--mask_token_rate=1.2: must lie between 0 and 1"),
+        ({"ngram_masking": 3}, "--ngram_masking=3: masks spans of whole words; add --do_whole_word_mask"),
+        ({"ngram_masking": 0}, "--ngram_masking=0: must be at least 1"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, changes, sentence):

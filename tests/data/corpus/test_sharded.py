@@ -162,6 +162,56 @@ def test_the_passes_are_mixed(corpus):
     assert abs((first[1:] == first[:-1]).mean() - chance) < 4 * np.sqrt(chance / len(first))
 
 
+def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
+    documents, vocabulary = corpus
+    settings = settings_of(
+        dupe_factor=2,
+        short_seq_prob=0.0,
+        masking=MaskingSettings(use_next_sentence=False),
+        masked_lm_prob=0.0,
+    )
+    records, counts = zip(*shard_batches(0, documents, vocabulary, settings), strict=True)
+    records = joined(records)
+    lengths = records["input_mask"].sum(axis=1)
+    assert not records["segment_ids"].any()
+    assert not records["next_sentence_labels"].any()
+    rows = np.arange(len(lengths))
+    assert (records["input_ids"] == SEP).sum() == len(lengths)
+    assert (records["input_ids"][rows, lengths - 1] == SEP).all()
+    assert (records["input_ids"][:, 0] == CLS).all()
+    assert (records["masked_lm_weights"].sum(axis=1) == 1).all()
+    is_full = sum(count["truncated"] for count in counts)
+    assert 0 < is_full <= (lengths == 64).sum()
+    assert (lengths - 2).sum() <= 2 * len(documents.ids)
+
+
+def test_spans_of_words_are_masked_together(corpus):
+    documents, vocabulary = corpus
+    lengths = {}
+    for longest in (1, 4):
+        settings = settings_of(
+            do_whole_word_mask=True,
+            max_predictions_per_seq=10,
+            masking=MaskingSettings(ngram_masking=longest),
+        )
+        records = joined(features for features, _ in shard_batches(0, documents, vocabulary, settings))
+        positions, is_masked = records["masked_lm_positions"], records["masked_lm_weights"] > 0
+        neighbours = (np.diff(positions, axis=1) == 1) & is_masked[:, 1:]
+        lengths[longest] = is_masked.sum() / (is_masked.sum() - neighbours.sum())  # of a run of masked tokens
+    # Spans of 1 to 4 words have (1 + 1 + 1 + 1) / (1 + 1/2 + 1/3 + 1/4) = 1.92 words on average.
+    assert 1.4 < lengths[4] / lengths[1] < 1.92
+
+
+def test_the_replacement_rates_are_flags(corpus):
+    documents, vocabulary = corpus
+    masking = MaskingSettings(mask_token_rate=0.0, random_token_rate=1.0)
+    records = joined(f for f, _ in shard_batches(0, documents, vocabulary, settings_of(masking=masking)))
+    assert (records["input_ids"] == MASK).mean() < 1e-4
+    is_masked = records["masked_lm_weights"] > 0
+    at = np.take_along_axis(records["input_ids"], records["masked_lm_positions"], axis=1)
+    assert (at == records["masked_lm_ids"])[is_masked].mean() < 0.01
+
+
 @pytest.fixture
 def tokenizer(tmp_path):
     return FullTokenizer(toy.write_vocabulary(tmp_path))
