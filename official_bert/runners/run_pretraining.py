@@ -95,7 +95,7 @@ class Pretraining:
             train_files, self.features, batch_size, job.seed, self.limits
         )
         key = pretraining_input.reading_key(train_files, self.features, batch_size)
-        objective = PretrainingObjective(job.model, batch_size)
+        objective = PretrainingObjective(job.model, batch_size, self.options.use_next_sentence_loss)
 
         def metrics(sums, num_steps):
             found = objective.metrics(sums, num_steps)
@@ -114,7 +114,7 @@ class Pretraining:
         dataset = pretraining_input.evaluation_dataset(
             eval_files, self.features, batch_size, self.limits, repeat=options.max_eval_steps > 0
         )
-        objective = PretrainingObjective(self.job.model, batch_size)
+        objective = PretrainingObjective(self.job.model, batch_size, options.use_next_sentence_loss)
         with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits):
             if options.max_eval_steps:
                 batches = _per_replica(strategy, dataset)
