@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows the records of create_pretraining_data as text, with statistics of all of them."""
+"""Shows the records of create_pretraining_data as text, and their statistics."""
 
 from official_bert import command_line
 

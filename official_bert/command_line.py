@@ -47,7 +47,7 @@ COMMANDS = {
     ),
     "inspect_pretraining_data": Command(
         "inspection.InspectionOptions",
-        "Shows the records of create_pretraining_data as text, with statistics of all of them.",
+        "Shows the records of create_pretraining_data as text, and their statistics.",
     ),
     "run_pretraining": Command(
         "pretraining.PretrainingOptions",

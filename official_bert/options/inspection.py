@@ -21,7 +21,7 @@ class InspectionOptions(ModelOptions):
         5, check=NOT_NEGATIVE, help="The number of records that the script prints as text."
     )
     max_records: int = option(
-        0,
+        100000,
         check=NOT_NEGATIVE,
         help="The number of records that the statistics are made of, the first ones. 0 means all.",
     )

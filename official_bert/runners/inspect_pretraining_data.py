@@ -13,13 +13,15 @@ from absl import logging
 from official_bert import writing
 from official_bert.data.records.framing import read_examples
 from official_bert.data.records.manifest import expand_records
-from official_bert.data.records.statistics import Example, Statistics, check_example, lines_of
+from official_bert.data.records.statistics import Example, Statistics, block_of, lines_of
 from official_bert.errors import InputError
 from official_bert.jobs.pictures import panels
 from official_bert.model_files import resolved
 from official_bert.options.inspection import InspectionOptions
 from official_bert.progress import Progress
 from official_bert.tokenization import FullTokenizer
+
+_RECORDS_AT_ONCE = 500
 
 
 def run(options: InspectionOptions):
@@ -35,13 +37,14 @@ def run(options: InspectionOptions):
         inputs = {"input_file": options.input_file, "vocab_file": [options.vocab_file]}
         writing.keep_apart([options.histogram_file], inputs)
     statistics, progress = Statistics(tokenizer), Progress("records read")
+    records = itertools.islice(_examples(input_files), options.max_records or None)
     num_read = 0
-    for place, example in itertools.islice(_examples(input_files), options.max_records or None):
-        check_example(example, place, 1 + max(tokenizer.vocab.values()))
-        if num_read < options.num_records:
+    while taken := list(itertools.islice(records, _RECORDS_AT_ONCE)):
+        places, examples = zip(*taken, strict=True)
+        statistics.add(block_of(examples, places, 1 + max(tokenizer.vocab.values())))
+        for place, example in taken[: max(options.num_records - num_read, 0)]:
             print(place, *lines_of(example, tokenizer.inv_vocab), sep="\n", end="\n\n")
-        statistics.add(example)
-        num_read += 1
+        num_read += len(taken)
         progress(num_read)
     if not num_read:
         raise InputError(

@@ -173,6 +173,8 @@ def _unpack_varints(packed) -> np.ndarray:
     data = np.frombuffer(packed, np.uint8)
     if not len(data):
         return np.zeros(0, np.int64)
+    if data.max() < 0x80:  # a byte each
+        return data.astype(np.int64)
     ends = np.flatnonzero(data < 0x80)
     if not len(ends) or ends[-1] != len(data) - 1:
         raise MalformedExample("an integer list that ends within a number")

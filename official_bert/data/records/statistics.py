@@ -4,7 +4,7 @@ In: examples as `framing.read_examples` yields them. Out: lines of text, and cou
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,10 +12,42 @@ from official_bert.errors import InputError
 from official_bert.features import pretraining_features
 from official_bert.tokenization import FullTokenizer
 
-Example = Mapping[str, np.ndarray]
+Example = Mapping[str, np.ndarray]  # feature name -> [length]
+Block = Mapping[str, np.ndarray]  # feature name -> [B, length]
 
 
-def check_example(example: Example, place: str, vocab_size: int):
+def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
+    """Returns examples as one array for each feature, name -> [B, length].
+
+    Args:
+        examples: the features of records.
+        places: the file and the number of each record, for error messages.
+        vocab_size: the number of ids.
+
+    Raises:
+        InputError: an example is no pre-training record over the vocabulary, or has other lengths than the first.
+    """
+    names = [feature.name for feature in pretraining_features(1, 1)]
+    try:
+        block = {name: np.stack([example[name] for example in examples]) for name in names}
+    except (KeyError, ValueError):  # a feature is missing, or lengths differ
+        block = None
+    if block is None or not _is_within(block, block["input_ids"].shape[1], vocab_size):
+        for example, place in zip(examples, places, strict=True):
+            _check_example(example, place, vocab_size)
+            if any(len(example[name]) != len(examples[0][name]) for name in names):
+                raise InputError(f"{place}: has another length than {places[0]}; give files of one length")
+    return block
+
+
+def _is_within(features: Example | Block, max_seq_length: int, vocab_size: int) -> bool:
+    limits = {"input_ids": vocab_size, "masked_lm_ids": vocab_size, "masked_lm_positions": max_seq_length}
+    return all(
+        bool(((features[name] >= 0) & (features[name] < limit)).all()) for name, limit in limits.items()
+    )
+
+
+def _check_example(example: Example, place: str, vocab_size: int):
     """Checks that an example is a pre-training record over a vocabulary.
 
     Args:
@@ -81,7 +113,7 @@ class Statistics:
     Attributes:
         lengths: Counter of the numbers of tokens of the sequences.
         predictions: Counter of their numbers of predictions.
-        max_seq_length: the padded length, of the last record.
+        max_seq_length: the padded length.
     """
 
     def __init__(self, tokenizer: FullTokenizer):
@@ -101,29 +133,37 @@ class Statistics:
         self.max_seq_length = 0
         self._counts = Counter()
 
-    def add(self, example: Example):
-        """Counts a record, which `check_example` has accepted."""
-        length = int(example["input_mask"].sum())
-        positions, originals = np.array(_predictions(example), int).reshape(-1, 2).T
-        seen = example["input_ids"][positions]
-        self.lengths[length] += 1
-        self.predictions[len(positions)] += 1
-        self.max_seq_length = len(example["input_ids"])
-        in_second = int(example["segment_ids"].sum())
-        unmasked = int((example["input_ids"][:length] == self._unknown).sum()) - int(
-            (seen == self._unknown).sum()
-        )
-        self._counts.update(
-            records=1,
-            positions=length,
-            in_first=length - in_second,
-            in_second=in_second,
-            predictions=len(positions),
-            masked=int((seen == self._mask).sum()),
-            kept=int(((seen == originals) & (seen != self._mask)).sum()),
-            unknown=unmasked + int((originals == self._unknown).sum()),
-            random_next=int(example["next_sentence_labels"][0]),
-        )
+    def add(self, block: Block):
+        """Counts the records of a block.
+
+        Raises:
+            InputError: they have another length than those before.
+        """
+        ids, lengths = block["input_ids"], block["input_mask"].sum(axis=1)
+        is_predicted = block["masked_lm_weights"] > 0
+        seen = np.take_along_axis(ids, block["masked_lm_positions"], axis=1)
+        originals = block["masked_lm_ids"]
+        self.lengths.update(lengths.tolist())
+        self.predictions.update(is_predicted.sum(axis=1).tolist())
+        if self.max_seq_length not in (0, ids.shape[1]):
+            raise InputError(
+                f"the records have {self.max_seq_length} and {ids.shape[1]} tokens; give files of one length"
+            )
+        self.max_seq_length = ids.shape[1]
+        in_second = block["segment_ids"].sum()
+        unknown = (ids == self._unknown).sum() - (is_predicted & (seen == self._unknown)).sum()
+        found = {
+            "records": len(ids),
+            "positions": lengths.sum(),
+            "in_first": lengths.sum() - in_second,
+            "in_second": in_second,
+            "predictions": is_predicted.sum(),
+            "masked": (is_predicted & (seen == self._mask)).sum(),
+            "kept": (is_predicted & (seen == originals) & (seen != self._mask)).sum(),
+            "unknown": unknown + (is_predicted & (originals == self._unknown)).sum(),
+            "random_next": block["next_sentence_labels"].sum(),
+        }
+        self._counts.update({name: int(count) for name, count in found.items()})
 
     def lines(self) -> list[str]:
         """Returns the statistics as lines of text; there is at least one record."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from official_bert.data.records.statistics import Statistics, check_example, lines_of
+from official_bert.data.records.statistics import Statistics, block_of, lines_of
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
@@ -47,8 +47,7 @@ def test_a_record_is_text_with_its_predictions_in_braces():
 
 def test_the_statistics_are_those_counted_by_hand(tokenizer):
     statistics = Statistics(tokenizer)
-    statistics.add(PAIR)
-    statistics.add(SINGLE)
+    statistics.add(block_of([PAIR, SINGLE], ["", ""], 50))
     assert dict(statistics.lengths) == {9: 1, 6: 1}
     assert dict(statistics.predictions) == {2: 1, 3: 1}
     # 15 tokens in all; of 5 predictions 2 are [MASK], 1 is kept and 2 are other words; one original is [UNK].
@@ -80,9 +79,22 @@ def test_the_statistics_are_those_counted_by_hand(tokenizer):
     ],
 )
 def test_what_is_no_record_is_refused(changes, sentence):
-    check_example(PAIR, "a.tfrecord: record 7 (from 0)", 50)
     changed = {name: value for name, value in (PAIR | changes).items() if value is not None}
     with pytest.raises(InputError) as refused:
-        check_example(changed, "a.tfrecord: record 7 (from 0)", 50)
+        block_of([PAIR, changed], ["a.tfrecord: record 6 (from 0)", "a.tfrecord: record 7 (from 0)"], 50)
     assert str(refused.value).startswith("a.tfrecord: record 7 (from 0)")
     assert sentence in str(refused.value)
+
+
+def test_records_of_two_lengths_are_refused():
+    shorter = {name: values[:11] for name, values in PAIR.items()}
+    with pytest.raises(InputError, match="second: has another length than first; give files of one length"):
+        block_of([PAIR, shorter], ["first", "second"], 50)
+
+
+def test_blocks_of_two_lengths_are_refused(tokenizer):
+    statistics = Statistics(tokenizer)
+    statistics.add(block_of([PAIR], [""], 50))
+    padded = PAIR | {name: np.pad(PAIR[name], (0, 1)) for name in ("input_ids", "input_mask", "segment_ids")}
+    with pytest.raises(InputError, match="the records have 12 and 13 tokens"):
+        statistics.add(block_of([padded], [""], 50))
