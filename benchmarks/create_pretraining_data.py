@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Measures the speed and memory of create_pretraining_data.py on the user's text.
 
-The benchmark runs the script as a process, on the first input file and then on all files. For each run it prints the
-records per second and the peak memory (PSS, summed over the process and its children), then the additional memory per
-megabyte of text. It repeats this for each number of tokenizing processes in --num_workers.
+The benchmark runs the script as a process, with each generator, on the first input file, the first two, the first four
+and so on. For each it prints seconds, processor seconds, records per second and peak memory (PSS, summed over the
+process and its children): the medians of several rounds, in which the generators take turns. On a machine with other
+work, the processor seconds are what can be compared.
 
     python benchmarks/create_pretraining_data.py --input_file=wiki_00.txt,wiki_01.txt --vocab_file=vocab.txt
 """
@@ -12,14 +13,17 @@ import argparse
 import os
 import pathlib
 import re
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "create_pretraining_data.py"
 # Google's script on another machine: 6 MB of English Wikipedia, length 128, dupe factor 5.
-ORIGINAL = "the original (recorded elsewhere) |  6.0 |  47.5 |   1700 |   834 |        80"
+ORIGINAL = "| the original (recorded elsewhere) | 6.0 | 47.5 | | 1,700 | | 834 |"
 _SECS_BETWEEN_SAMPLES = 0.05
 
 
@@ -27,41 +31,58 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--input_file", required=True, help="comma separated text files, two at least")
+    parser.add_argument("--input_file", required=True, help="comma separated text files")
     parser.add_argument("--vocab_file", required=True)
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--dupe_factor", type=int, default=5)
-    parser.add_argument("--num_workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--num_workers", type=int, nargs="+", default=[1, 2], help="of the generator sharded")
+    parser.add_argument("--num_rounds", type=int, default=3)
     args = parser.parse_args()
     names = args.input_file.split(",")
-    if len(names) < 2:
-        parser.error("--input_file needs two files at least, to show how memory grows")
+    settings = [("exact", 1), *(("sharded", num_workers) for num_workers in args.num_workers)]
+    counts = [count for count in (1 << k for k in range(20)) if count <= len(names)]
+    runs = {(setting, count): [] for setting in settings for count in counts}
+    for _ in range(args.num_rounds):
+        for (setting, count), measured in runs.items():
+            measured.append(measure(names[:count], *setting, args))
 
-    print("generator                         | MB text | s | records/s | peak MB | MB per MB of text")
+    print("| generator | MB of text | s | processor s | records/s | times exact | peak MB |")
+    print("|---|---|---|---|---|---|---|")
     print(ORIGINAL)
-    for num_workers in args.num_workers:
-        text_mb, peak_mb = [], []
-        for count in (1, len(names)):
-            text_mb.append(sum(os.path.getsize(name) for name in names[:count]) / 1e6)
-            seconds, records, peak = measure(names[:count], num_workers, args)
-            peak_mb.append(peak)
-            growth = f"{(peak_mb[1] - peak_mb[0]) / (text_mb[1] - text_mb[0]):9.1f}" if count > 1 else ""
-            print(
-                f"exact, {num_workers} tokenizing process(es)".ljust(33),
-                f"{text_mb[-1]:5.1f} | {seconds:5.1f} | {records / seconds:6.0f} | {peak:5.0f} | {growth}",
-                sep=" | ",
-                flush=True,
-            )
+    for ((generator, num_workers), count), measured in runs.items():
+        speed = statistics.median(run.speed for run in measured)
+        exact = statistics.median(run.speed for run in runs[settings[0], count])
+        text_mb = sum(os.path.getsize(name) for name in names[:count]) / 1e6
+        print(
+            f"| `{generator}`, {num_workers} process(es) | {text_mb:.1f} | "
+            f"{statistics.median(run.secs for run in measured):.1f} | "
+            f"{statistics.median(run.cpu_secs for run in measured):.1f} | {speed:,.0f} | {speed / exact:.1f} | "
+            f"{max(run.peak_mb for run in measured):.0f} |"
+        )
 
 
-def measure(names: list[str], num_workers: int, args) -> tuple[float, int, float]:
-    """Returns the seconds, records and peak megabytes of one run, start-up included."""
+class Run(typing.NamedTuple):
+    """One run: its seconds, start-up included, those of all its processes, its records, and its peak memory."""
+
+    secs: float
+    cpu_secs: float
+    records: int
+    peak_mb: float
+
+    @property
+    def speed(self) -> float:
+        return self.records / self.secs
+
+
+def measure(names: list[str], generator: str, num_workers: int, args) -> Run:
+    """Runs the script once."""
     with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder, "log"), "w+") as log:
-        start_secs = time.monotonic()
+        start_secs, start_cpu_secs = time.monotonic(), cpu_secs_of_children()
         process = subprocess.Popen(
             [
                 sys.executable,
                 str(SCRIPT),
+                f"--generator={generator}",
                 f"--input_file={','.join(names)}",
                 f"--output_file={folder}/out.tfrecord",
                 f"--vocab_file={args.vocab_file}",
@@ -75,12 +96,19 @@ def measure(names: list[str], num_workers: int, args) -> tuple[float, int, float
         while process.poll() is None:
             peak_mb = max(peak_mb, tree_mb(process.pid))
             time.sleep(_SECS_BETWEEN_SAMPLES)
-        seconds = time.monotonic() - start_secs
+        secs = time.monotonic() - start_secs
         log.seek(0)
         text = log.read()
     if process.returncode:
         sys.exit(text)
-    return seconds, int(re.search(r"Wrote (\d+) total instances", text).group(1)), peak_mb
+    cpu_secs = cpu_secs_of_children() - start_cpu_secs
+    return Run(secs, cpu_secs, int(re.search(r"Wrote (\d+) total instances", text).group(1)), peak_mb)
+
+
+def cpu_secs_of_children() -> float:
+    """Returns the processor seconds of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def tree_mb(pid: int) -> float:

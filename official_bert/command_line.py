@@ -45,6 +45,10 @@ COMMANDS = {
         "pretraining_data.PretrainingDataOptions",
         "Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.",
     ),
+    "inspect_pretraining_data": Command(
+        "inspection.InspectionOptions",
+        "Shows the records of create_pretraining_data as text, and their statistics.",
+    ),
     "run_pretraining": Command(
         "pretraining.PretrainingOptions",
         "Pre-trains BERT on TFRecords made by create_pretraining_data.",

@@ -76,6 +76,21 @@ def is_folder(path: str) -> bool:
     return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
+def size(path: str) -> int:
+    """Returns the number of bytes of a file.
+
+    Raises:
+        InputError: the file does not exist.
+    """
+    check_name(path)
+    if is_remote(path):
+        return _gfile().stat(path).length
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+
+
 def make_folder(path: str):
     """Creates a folder and its parents if they do not exist.
 

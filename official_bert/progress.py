@@ -34,7 +34,13 @@ class Progress:
         self._things, self._total, self._is_updated = things, total, is_updated
         self._start_secs = self._last_secs = time.monotonic()
 
-    def __call__(self, done: int):
+    def __call__(self, done: int, also: str = ""):
+        """Shows how far the job is, if it is time for it.
+
+        Args:
+            done: the number of finished items.
+            also: what else to show, such as a speed.
+        """
         if done == self._total:
             updated_line.wipe()  # what comes next, on standard output for instance, begins on an empty line
         now_secs = time.monotonic()
@@ -42,7 +48,7 @@ class Progress:
         if now_secs - self._last_secs < (_SECS_BETWEEN_UPDATES if is_updated else _SECS_BETWEEN_LINES):
             return
         self._last_secs = now_secs
-        text = self._text(done, now_secs - self._start_secs)
+        text = ", ".join(filter(None, (self._text(done, now_secs - self._start_secs), also)))
         if not is_updated:
             logging.info(text)
         elif done != self._total:

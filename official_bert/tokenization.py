@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Self
 
 import numpy as np
@@ -46,6 +46,7 @@ _ascii_tokens = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall
 
 _CACHED_WORDS = 1 << 19  # about 100 MB when full
 _LONGEST_CACHED_WORD = 64
+_LINE_END, _ID_OF_LINE_END = "\n", -1
 
 
 def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None):
@@ -182,6 +183,30 @@ class FullTokenizer:
         """
         return self._look_up(self._ids, text)
 
+    def encode_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Encodes many lines at once, which is several times faster than one by one.
+
+        Args:
+            lines: texts without "\\n".
+
+        Returns:
+            int32[tokens]: the ids of all lines in order, those of each line as `encode` returns them; int64[lines]: the
+            number of ids of each line.
+
+        Raises:
+            KeyError: a word has no WordPieces, and the vocabulary has no [UNK].
+            ValueError: a line contains "\\n".
+        """
+        text = f" {_LINE_END} ".join(lines)
+        text = self._separated(text) if text.isascii() else f" {_LINE_END} ".join(map(self._separated, lines))
+        found = itertools.chain.from_iterable(map(self._line_ids.__getitem__, text.split(" ")))
+        found = np.fromiter(found, np.int32)
+        ends = np.flatnonzero(found == _ID_OF_LINE_END)
+        if len(ends) != max(len(lines) - 1, 0):
+            raise ValueError("a line contains a line end")
+        bounds = np.concatenate([[-1], ends, [len(found)]])
+        return np.delete(found, ends), np.diff(bounds)[: len(lines)] - 1
+
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Looks up the id of every token; a token that is not in the vocabulary raises KeyError."""
         return convert_by_vocab(self.vocab, tokens)
@@ -273,16 +298,19 @@ class FullTokenizer:
         pieces = {piece: piece for piece in (*self.vocab, wordpiece.unk_token)}
         self._pieces = _WordCache(basic, wordpiece, pieces)  # shares one string per WordPiece
         self._ids = _WordCache(basic, wordpiece, self.vocab)
+        self._line_ids = _WordCache(basic, wordpiece, self.vocab, (_ID_OF_LINE_END,))
 
     def _look_up(self, cache: "_WordCache", text: str | bytes) -> list:
-        text = convert_to_unicode(text)
-        if (
-            text.isascii()
-        ):  # in other text, punctuation after a capital sigma decides which small sigma it becomes
-            if self.basic_tokenizer.do_lower_case:
-                text = text.lower()
-            text = text.replace(",", " , ").replace(".", " . ")
+        text = self._separated(convert_to_unicode(text))
         return list(itertools.chain.from_iterable(map(cache.__getitem__, text.split(" "))))
+
+    def _separated(self, text: str) -> str:
+        """Returns ASCII text in the tokenizer's case and with spaces round the commonest punctuation."""
+        if not text.isascii():  # punctuation after a capital sigma decides which small sigma it becomes
+            return text
+        if self.basic_tokenizer.do_lower_case:
+            text = text.lower()
+        return text.replace(",", " , ").replace(".", " . ")
 
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if not isinstance(value, _WordCache)}
@@ -410,10 +438,18 @@ class _WordCache(dict):
         basic: splits a word into basic tokens.
         wordpiece: splits a basic token into WordPieces.
         values: WordPiece -> value.
+        line_end: the values of "\\n" where it is a word, which has no WordPieces.
     """
 
-    def __init__(self, basic: BasicTokenizer, wordpiece: WordpieceTokenizer, values: Mapping[str, object]):
+    def __init__(
+        self,
+        basic: BasicTokenizer,
+        wordpiece: WordpieceTokenizer,
+        values: Mapping[str, object],
+        line_end: tuple = (),
+    ):
         super().__init__()
+        self._line_end = line_end
         self._basic = basic
         self._wordpiece = wordpiece
         self._value_of = values.__getitem__
@@ -433,6 +469,8 @@ class _WordCache(dict):
         return found
 
     def _compute(self, word: str, plain: bool) -> tuple:
+        if word == _LINE_END:
+            return self._line_end
         if not plain:
             return _joined(map(self._values_of, self._basic.tokenize(word)))
         tokens = _ascii_tokens(word.lower() if self._basic.do_lower_case else word)

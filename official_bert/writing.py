@@ -113,6 +113,19 @@ def replacing(path: str, mode: str = "w"):
 
 
 @contextlib.contextmanager
+def saying_why(path: str):
+    """Replaces the error of a file that cannot be written by a sentence, as a context manager round its writing.
+
+    Raises:
+        InputError: the file cannot be written, or the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+@contextlib.contextmanager
 def replacing_folder(path: str) -> Iterator[str]:
     """Yields a temporary folder; on success its files are moved to the folder `path`, on any failure it is deleted.
 

@@ -36,7 +36,7 @@ LINES = (
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
 SINGLE_IMPORTER = {
-    "matplotlib": "runners.plot_run",
+    "matplotlib": "jobs.pictures",
     "tensorflow_text": "data.text.graph_tokenizer",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.warmup",

@@ -16,7 +16,7 @@ from official_bert.errors import InputError
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer
 from tests import toy
 from tests.oracles.plain_tokenizer import PlainTokenizer
-from tests.shared import GOLDEN, shared
+from tests.shared import GOLDEN, recording, shared
 
 # The vocabulary of the original's tests.
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
@@ -514,3 +514,31 @@ def test_the_tokenizer_of_a_folder_reads_as_its_config_says(tmp_path):
     assert FullTokenizer.from_pretrained(str(tmp_path)).tokenize(text) == ["the", "\u00e9"]
     with pytest.raises(InputError, match=r"absent/vocab\.txt: no such file"):
         FullTokenizer.from_pretrained(str(tmp_path / "absent" / "x"))
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_lines_are_encoded_as_one_by_one(do_lower_case, monkeypatch):
+    tokenizer = tokenization.FullTokenizer(str(recording("uncased_vocab.txt")), do_lower_case)
+    lines = [
+        "Hello, World. The 3rd line's end",
+        "",
+        "  spaces   and\ttabs \r",
+        "\u00c9t\u00e9 \u4e2d\u6587 \u03a3\u03a3. \u00df",
+        "\x01",
+        "a" * 300,
+        ".",
+    ]
+    expected = [tokenizer.encode(line) for line in lines]
+    for block in (lines, lines[:3], lines[3:4], lines[1:2], []):
+        ids, lengths = tokenizer.encode_lines(block)
+        assert ids.tolist() == [number for line in block for number in tokenizer.encode(line)]
+        assert lengths.tolist() == [len(tokenizer.encode(line)) for line in block]
+    monkeypatch.setattr(tokenization, "_CACHED_WORDS", 2)  # the cache forgets in between
+    ids, lengths = tokenization.FullTokenizer(
+        str(recording("uncased_vocab.txt")), do_lower_case
+    ).encode_lines(lines)
+    assert lengths.tolist() == [len(line) for line in expected]
+    assert ids.tolist() == [number for line in expected for number in line]
+    with pytest.raises(ValueError, match="a line contains a line end"):
+        tokenizer.encode_lines(["a", "b \n c"])
+    assert tokenizer.encode("a \n b") == tokenizer.encode("a b")

@@ -41,6 +41,11 @@ class PretrainingOptions(TrainingOptions):
         check=LENGTH,
         help="The number of masked LM positions that each sequence in the TFRecords has room for.",
     )
+    use_next_sentence_loss: bool = option(
+        True,
+        help="Learn next sentences, too. --nouse_next_sentence_loss learns masked words alone, for records of "
+        "create_pretraining_data.py --nouse_next_sentence for instance.",
+    )
     do_eval: bool = option(False, help="Evaluate the model, after the training if there is one.")
     eval_batch_size: int = option(8, check=SIZE, help="The number of sequences in an evaluation batch.")
     num_train_steps: int = option(

@@ -14,6 +14,10 @@ from official_bert.options.fields import (
 )
 from official_bert.options.model_files import TokenizerOptions
 
+EXACT, SHARDED = "exact", "sharded"
+NO_COMPRESSION, GZIP = "none", "gzip"
+MAX_SHARDS = 99_999  # five digits in the names
+MAX_SPAN = 1000  # words
 MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 
 
@@ -24,7 +28,15 @@ class PretrainingDataOptions(TokenizerOptions):
         "blank line between documents."
     )
     output_file: list[str] = option(
-        help="The TFRecord files to write, separated by commas. The instances go into the files in turn."
+        help="The TFRecord files to write, separated by commas. The instances go into the files in turn. With "
+        "--generator=sharded it is the beginning of the names of all files, such as NAME-00000-of-00064."
+    )
+    generator: str = option(
+        EXACT,
+        choices=(EXACT, SHARDED),
+        help="exact makes the original's records in the original's order, and holds the whole text in memory. sharded "
+        "makes other records with the same distribution, several times faster, in memory that does not grow with the "
+        "text, and by several processes.",
     )
     do_whole_word_mask: bool = option(
         False, help="Choose whole words for masking, with all their pieces, instead of single pieces."
@@ -55,8 +67,46 @@ class PretrainingDataOptions(TokenizerOptions):
         check=PROBABILITY,
         help="The probability, for each document in each pass, that its sequences have a random, shorter length.",
     )
+    mask_token_rate: float = option(
+        0.8,
+        check=PROBABILITY,
+        help="With --generator=sharded: the share of the predicted tokens that [MASK] replaces.",
+    )
+    random_token_rate: float = option(
+        0.1,
+        check=PROBABILITY,
+        help="With --generator=sharded: the share of the predicted tokens that a random word of the vocabulary "
+        "replaces. The others stay as they are.",
+    )
+    ngram_masking: int = option(
+        1,
+        check=between(1, MAX_SPAN),
+        help="With --generator=sharded and --do_whole_word_mask: mask spans of 1 to this many whole words, a span of n "
+        "words with a probability in proportion to 1/n.",
+    )
+    use_next_sentence: bool = option(
+        True,
+        help="Make pairs of segments for next-sentence prediction. --nouse_next_sentence, with --generator=sharded, "
+        "makes single segments of up to --max_seq_length tokens; next_sentence_labels is then always 0.",
+    )
     num_workers: int = option(
         1,
         check=PROCESSES,
-        help="The number of processes that tokenize the text. The records do not depend on it.",
+        help="The number of processes that tokenize the text, and that make the records with --generator=sharded. The "
+        "records do not depend on it.",
+    )
+    num_shards: int | None = option(
+        None,
+        check=between(1, MAX_SHARDS),
+        help="With --generator=sharded: the number of files. The records depend on it. Without this flag a file is "
+        "made of 32 MiB of text, or of less, to have 16 files of 1 MiB at least.",
+    )
+    compression: str = option(
+        NO_COMPRESSION,
+        choices=(NO_COMPRESSION, GZIP),
+        help="With --generator=sharded: how the files are compressed. The training scripts find it out themselves.",
+    )
+    resume: bool = option(
+        False,
+        help="With --generator=sharded: keep the shards that a killed run with the same text and flags has finished.",
     )

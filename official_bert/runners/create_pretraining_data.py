@@ -3,33 +3,56 @@
 In: text files and a vocabulary. Out: TFRecord files, which get their names only when all of them are complete.
 """
 
+import dataclasses
+import hashlib
+import os
 import random
 
 from absl import logging
 
 from official_bert import files, writing
+from official_bert.data.corpus import shard_files
+from official_bert.data.corpus.bulk_instances import MaskingSettings
 from official_bert.data.corpus.documents import Documents, read_documents
 from official_bert.data.corpus.exact import create_instances
 from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
+from official_bert.data.corpus.shard_files import ShardJob
+from official_bert.data.corpus.sharded import ALGORITHM, ShardSettings
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.instance_files import log_files, write_features
+from official_bert.errors import InputError
+from official_bert.jobs.folder_lock import locked
 from official_bert.model_files import resolved
-from official_bert.options.pretraining_data import PretrainingDataOptions
+from official_bert.options.pretraining_data import SHARDED, PretrainingDataOptions
 from official_bert.progress import Progress
 from official_bert.tokenization import FullTokenizer
 
+_MASKING = tuple(field.name for field in dataclasses.fields(MaskingSettings))
+_OF_SHARDED_ALONE = (*_MASKING, "num_shards", "compression", "resume")
+# The flags that determine the records of the generator `sharded`, beside the text and the vocabulary.
+_DETERMINING = (
+    "do_whole_word_mask",
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "random_seed",
+    "dupe_factor",
+    "masked_lm_prob",
+    "short_seq_prob",
+    "do_lower_case",
+    "strip_accents",
+    "compression",
+    *_MASKING,
+)
 
-def run(options: PretrainingDataOptions) -> random.Random:
-    """Writes the records and returns the random generator as the creation left it.
+
+def run(options: PretrainingDataOptions) -> random.Random | None:
+    """Writes the records; returns the random generator as the generator `exact` left it.
 
     Raises:
-        InputError: no file matches, the files contain no text, the vocabulary lacks a special token, or an output
-            cannot be written.
+        InputError: no file matches, the files contain no text, the vocabulary lacks a special token, a flag does not
+            fit the generator, or an output cannot be written.
     """
     options = resolved(options)
-    writing.keep_apart(
-        options.output_file, {"input_file": options.input_file, "vocab_file": [options.vocab_file]}
-    )
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     vocabulary = InstanceVocabulary.of(tokenizer.vocab)
     settings = InstanceSettings(
@@ -40,6 +63,20 @@ def run(options: PretrainingDataOptions) -> random.Random:
         max_predictions_per_seq=options.max_predictions_per_seq,
         do_whole_word_mask=options.do_whole_word_mask,
     )
+    if options.generator == SHARDED:
+        _run_sharded(options, tokenizer, settings)
+        return None
+    return _run_exact(options, tokenizer, vocabulary, settings)
+
+
+def _run_exact(options, tokenizer, vocabulary, settings) -> random.Random:
+    for field in dataclasses.fields(options):
+        if field.name in _OF_SHARDED_ALONE and getattr(options, field.name) != field.default:
+            raise InputError(
+                f"--{field.name}: --generator=exact makes the original's files and has no such choice; give "
+                "--generator=sharded, or leave the flag out"
+            )
+    _keep_apart(options, options.output_file)
     input_files = files.expand(options.input_file, "input_file")
     # The outputs are opened first, so that a path that cannot be written does not waste hours.
     with open_example_files(options.output_file) as example_files:
@@ -53,6 +90,111 @@ def run(options: PretrainingDataOptions) -> random.Random:
         log_files("Writing to output files", options.output_file)
         write_features(instances.batches(order), example_files, tokenizer.inv_vocab)
     return rng
+
+
+def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer, settings: InstanceSettings):
+    """Writes the record files of all shards and the manifest."""
+    output_file = _only_output(options)
+    input_files = files.expand(options.input_file, "input_file")
+    num_shards = options.num_shards or shard_files.default_num_shards(_total_size(input_files))
+    masking = _masking_settings(options)
+    flags = {name: getattr(options, name) for name in _DETERMINING}
+    job = ShardJob(
+        output_file,
+        num_shards,
+        tokenizer,
+        ShardSettings(
+            instances=settings,
+            masking=masking,
+            random_seed=options.random_seed,
+            compression=options.compression,
+        ),
+        {
+            "generator": SHARDED,
+            "algorithm": ALGORITHM,
+            "flags": flags | {"num_shards": num_shards},
+            "vocabulary_sha256": _vocabulary_hash(options.vocab_file),
+        },
+    )
+    _keep_apart(options, job.outputs())
+    shard_files.check_no_others(job)
+    log_files("Reading from input files", input_files)
+    try:
+        with locked(job.work_folder):
+            manifest = shard_files.write_shards(job, input_files, options.num_workers, options.resume)
+    finally:
+        shard_files.remove_work_folder(job)
+    counts, shares = manifest["counts"], manifest["shares"]
+    logging.info(
+        "%d documents, %d sentences, %d tokens", counts["documents"], counts["sentences"], counts["tokens"]
+    )
+    logging.info(", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
+    logging.info(
+        "*** Wrote %d files %s-?????-of-?????, and %s ***", num_shards, output_file, job.manifest_file
+    )
+    logging.info("Wrote %d total instances", counts["records"])
+
+
+def _masking_settings(options: PretrainingDataOptions) -> MaskingSettings:
+    """Returns the settings of the masks.
+
+    Raises:
+        InputError: they contradict each other.
+    """
+    if options.mask_token_rate + options.random_token_rate > 1 + 1e-9:
+        raise InputError(
+            f"--mask_token_rate={options.mask_token_rate} and "
+            f"--random_token_rate={options.random_token_rate}: their sum "
+            "is above 1; lower one of them"
+        )
+    if options.ngram_masking > 1 and not options.do_whole_word_mask:
+        raise InputError(
+            f"--ngram_masking={options.ngram_masking}: masks spans of whole words; add --do_whole_word_mask"
+        )
+    return MaskingSettings(**{name: getattr(options, name) for name in _MASKING})
+
+
+def _only_output(options: PretrainingDataOptions) -> str:
+    """Returns the beginning of the names of all files.
+
+    Raises:
+        InputError: there is not one, or no files can be made beside it.
+    """
+    if len(options.output_file) != 1:
+        raise InputError(
+            f"--output_file={','.join(options.output_file)}: --generator=sharded names its files itself; give the "
+            "beginning of their names"
+        )
+    (output_file,) = options.output_file
+    folder, name = os.path.split(output_file)
+    if not name or (not files.is_remote(output_file) and files.is_folder(output_file)):
+        raise InputError(f"{output_file}: is a folder; give the beginning of the names of files in it")
+    if files.is_remote(output_file) or files.is_special(output_file):
+        raise InputError(
+            f"--output_file={output_file}: --generator=sharded needs a folder of this machine; name a local path, and "
+            "copy the files"
+        )
+    if not files.is_folder(folder or "."):
+        raise InputError(
+            f"{output_file}: cannot be written (No such file or directory); make the folder {folder}"
+        )
+    return output_file
+
+
+def _total_size(input_files: list[str]) -> int:
+    for path in input_files:
+        if files.is_special(path):
+            raise InputError(f"{path}: has no size to choose the number of shards by; give --num_shards")
+    return sum(map(files.size, input_files))
+
+
+def _vocabulary_hash(path: str) -> str:
+    with files.open_file(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def _keep_apart(options: PretrainingDataOptions, outputs: list[str]):
+    writing.keep_apart(outputs, {"input_file": options.input_file, "vocab_file": [options.vocab_file]})
 
 
 def _log_corpus(documents: Documents):

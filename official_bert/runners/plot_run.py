@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from absl import logging
 
-from official_bert import writing
-from official_bert.errors import InputError
+from official_bert.jobs.pictures import panels
 from official_bert.jobs.run_figures import Curves, evaluation_figures, training_figures
 from official_bert.options.plot_run import PlotOptions
 
@@ -27,8 +26,7 @@ def run(options: PlotOptions):
     """
     training, evaluation = training_figures(options.output_dir), evaluation_figures(options.output_dir)
     path = options.plot_file or os.path.join(options.output_dir, "plot.png")
-    with writing.replacing(path, "wb") as file:
-        _draw(file, os.path.basename(os.path.abspath(options.output_dir)), panels_of(training, evaluation))
+    _draw(path, os.path.basename(os.path.abspath(options.output_dir)), panels_of(training, evaluation))
     logging.info("Wrote %s", path)
 
 
@@ -53,29 +51,13 @@ def panels_of(training: Curves, evaluation: Curves) -> dict[str, Curves]:
     return {title: curves for title, curves in panels.items() if curves}
 
 
-def _draw(file, title: str, panels: dict[str, Curves]):
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise InputError(
-            f"the picture needs matplotlib, which cannot be imported ({error}); pip install -r requirements-plots.txt"
-        ) from None
-    matplotlib.use("Agg")  # needs no display
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(
-        len(panels), 1, sharex=True, squeeze=False, figsize=(9, 3 * len(panels)), layout="constrained"
-    )
-    figure.suptitle(title)
-    for axis, (name, curves) in zip(axes[:, 0], panels.items(), strict=True):
-        for label, points in curves.items():
-            is_evaluation = label.endswith("(evaluation)")
-            axis.plot(
-                *zip(*sorted(points.items()), strict=True), label=label, marker="o" if is_evaluation else ""
-            )
-        axis.set_ylabel(name)
-        axis.grid(alpha=0.3)
-        axis.legend()
-    axes[-1, 0].set_xlabel("step")
-    figure.savefig(file, format="png", dpi=110)
-    plt.close(figure)
+def _draw(path: str, title: str, contents: dict[str, Curves]):
+    with panels(path, title, len(contents)) as axes:
+        for axis, (name, curves) in zip(axes, contents.items(), strict=True):
+            for label, points in curves.items():
+                marker = "o" if label.endswith("(evaluation)") else ""
+                axis.plot(*zip(*sorted(points.items()), strict=True), label=label, marker=marker)
+            axis.set_ylabel(name)
+            axis.grid(alpha=0.3)
+            axis.legend()
+        axes[-1].set_xlabel("step")

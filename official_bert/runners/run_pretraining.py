@@ -12,9 +12,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files, model_folder
+from official_bert import model_folder
 from official_bert.config import read_config
 from official_bert.data.records import pretraining_input
+from official_bert.data.records.manifest import expand_records
 from official_bert.errors import InputError
 from official_bert.features import pretraining_features
 from official_bert.jobs.folder_lock import locked
@@ -48,9 +49,9 @@ def run(options: PretrainingOptions):
         if is_used:
             distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag, num_parts)
     config = read_config(options.bert_config_file, options.max_seq_length)
-    train_files = files.expand(options.input_file, "input_file")
+    train_files = expand_records(options.input_file, "input_file")
     eval_files = (
-        files.expand(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
+        expand_records(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
     )
     vocabulary = read_vocabulary(options, config)
     with locked(options.output_dir):
@@ -96,7 +97,7 @@ class Pretraining:
             train_files, self.features, batch_size, job.seed, self.limits
         )
         key = pretraining_input.reading_key(train_files, self.features, batch_size)
-        objective = PretrainingObjective(job.model, batch_size)
+        objective = PretrainingObjective(job.model, batch_size, self.options.use_next_sentence_loss)
 
         def metrics(sums, num_steps):
             found = objective.metrics(sums, num_steps)
@@ -115,7 +116,7 @@ class Pretraining:
         dataset = pretraining_input.evaluation_dataset(
             eval_files, self.features, batch_size, self.limits, repeat=options.max_eval_steps > 0
         )
-        objective = PretrainingObjective(self.job.model, batch_size)
+        objective = PretrainingObjective(self.job.model, batch_size, options.use_next_sentence_loss)
         with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits):
             if options.max_eval_steps:
                 batches = _per_replica(strategy, dataset)

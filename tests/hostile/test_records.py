@@ -140,12 +140,11 @@ ROWS = [
         "a run on a length of 2^40", "a.tfrecord", GOOD + forged(1 << 40), "record 1 (from 0) is damaged"
     ),
     training(
-        "gzip under another name",
+        "gzip under another name that ends early",
         "a.tfrecord",
-        gzip.compress(GOOD),
-        "is compressed; give it a name that ends",
+        gzip.compress(GOOD)[:-12],
+        "is damaged",
     ),
-    training("plain bytes named .gz", "a.tfrecord.gz", GOOD * 3, "record 0 (from 0) is damaged"),
 ]
 
 
@@ -160,7 +159,7 @@ def test_a_pipeline_refuses_a_length_before_it_reserves_memory(tmp_path, length)
     path = tmp_path / "a.tfrecord"
     path.write_bytes(GOOD + forged(length))
     with pytest.raises((tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
-        list(records_of(str(path)))
+        list(records_of(str(path), False))
     read = record_input_fn(str(path), [Feature("input_ids", LENGTH, "int32")], False, False)
     with pytest.raises((tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
         list(read({"batch_size": 1}))
@@ -169,7 +168,8 @@ def test_a_pipeline_refuses_a_length_before_it_reserves_memory(tmp_path, length)
 @pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
 def test_every_record_is_read_once(tmp_path, name):
     content = b"".join(frame(b"%d" % number) for number in range(700))
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    is_compressed = name.endswith(".gz")
+    (tmp_path / name).write_bytes(gzip.compress(content) if is_compressed else content)
     for _ in range(2):
-        found = [int(value.numpy()) for value in records_of(str(tmp_path / name))]
+        found = [int(value.numpy()) for value in records_of(str(tmp_path / name), is_compressed)]
         assert found == list(range(700))

@@ -153,6 +153,10 @@ def options_of(arguments) -> PretrainingDataOptions:
         ({"masked_lm_prob": "1.5"}, "--masked_lm_prob=1.5: must lie between 0 and 1"),
         ({"short_seq_prob": "-0.1"}, "--short_seq_prob=-0.1: must lie between 0 and 1"),
         ({"dupe_factor": "0"}, "--dupe_factor=0: must be positive"),
+        ({"mask_token_rate": "0.9"}, "--mask_token_rate: --generator=exact makes the original's files"),
+        ({"use_next_sentence": "false"}, "--use_next_sentence: --generator=exact makes the original's files"),
+        ({"compression": "gzip"}, "--compression: --generator=exact makes the original's files"),
+        ({"resume": "true"}, "--resume: --generator=exact makes the original's files"),
     ],
 )
 def test_errors_are_one_sentence_with_status_1(tmp_path, arguments, changes, sentence):

@@ -8,11 +8,20 @@ import pytest
 
 from official_bert import BertConfig, BertPretrainer, InputError
 from official_bert.checkpoints import load_checkpoint
+from official_bert.data.records.pretraining_input import count_records
 from official_bert.options.pretraining import PretrainingOptions
-from official_bert.runners import run_pretraining
+from official_bert.options.pretraining_data import PretrainingDataOptions
+from official_bert.runners import create_pretraining_data, run_pretraining
 from tests import toy
 from tests.golden_model import losses_of
-from tests.runners.pretraining_run import checkpoint_values, flags_of, scalars, write_records
+from tests.runners.pretraining_run import (
+    PREDICTIONS,
+    SEQ,
+    checkpoint_values,
+    flags_of,
+    scalars,
+    write_records,
+)
 from tests.scripts import flag_list, run_script
 
 
@@ -222,3 +231,38 @@ def test_wrong_flags_are_refused_before_training(base, tmp_path, flags, sentence
     finished = run_script("run_pretraining.py", *arguments, status=1)  # logical CPUs are set once a process
     assert sentence in finished.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_without_next_sentence_loss_pooler_and_head_stay(base, tmp_path):
+    run(base, tmp_path, use_next_sentence_loss=False, num_train_steps=3, do_eval=True, max_eval_steps=0)
+    before, after = checkpoint_values(base / "bert_model.ckpt"), checkpoint_values(tmp_path / "model.ckpt-3")
+    same = {name for name in before if np.array_equal(before[name], after[name])}
+    assert same == {
+        "bert/pooler/dense/kernel",
+        "bert/pooler/dense/bias",
+        "cls/seq_relationship/output_weights",
+        "cls/seq_relationship/output_bias",
+    }
+    found = results(tmp_path)
+    assert found["loss"] == found["masked_lm_loss"]
+
+
+def test_sharded_gzip_is_read_by_a_glob_that_matches_its_manifest(base, tmp_path):
+    options = PretrainingDataOptions(
+        input_file=[toy.write_text(tmp_path)],
+        output_file=[str(tmp_path / "toy")],
+        vocab_file=toy.write_vocabulary(tmp_path),
+        generator="sharded",
+        num_shards=2,
+        compression="gzip",
+        max_seq_length=SEQ,
+        max_predictions_per_seq=PREDICTIONS,
+    )
+    create_pretraining_data.run(options)
+    manifest = json.loads((tmp_path / "toy.manifest.json").read_text())
+    flags = {"input_file": tmp_path / "toy*", "num_train_steps": 2, "do_eval": True, "max_eval_steps": 0}
+    run(base, tmp_path / "out", **flags)
+    names = sorted(path.name for path in tmp_path.glob("toy*"))
+    assert names == ["toy-00000-of-00002", "toy-00001-of-00002", "toy.manifest.json"]
+    assert manifest["counts"]["records"] == count_records([str(tmp_path / name) for name in names[:2]])
+    assert results(tmp_path / "out")["global_step"] == 2

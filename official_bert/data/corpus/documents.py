@@ -6,20 +6,14 @@ TensorFlow.
 """
 
 import collections
-import concurrent.futures.process
 import dataclasses
-import multiprocessing
-import multiprocessing.connection
-import os
-import signal
-import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from multiprocessing import resource_tracker
 
 import numpy as np
 
 from official_bert import reading
+from official_bert.data.corpus.worker_processes import worker_processes
 from official_bert.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
@@ -96,11 +90,16 @@ def read_documents(
         on_progress(len(ids))
     end_document()
     if len(document_starts) == 1:
-        raise InputError(
-            f"--input_file: no text in {', '.join(input_files)}; give files with one sentence a line and a blank line "
-            "between documents"
-        )
+        raise no_text(input_files)
     return Documents(_as_numpy(ids), _as_numpy(segment_starts), _as_numpy(document_starts))
+
+
+def no_text(input_files: Sequence[str]) -> InputError:
+    """Returns the error of a corpus without a document."""
+    return InputError(
+        f"--input_file: no text in {', '.join(input_files)}; give files with one sentence a line and a blank line "
+        "between documents"
+    )
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -123,39 +122,14 @@ def _encode_blocks(
         for block in blocks:
             yield _encode_lines(tokenizer, block)
         return
-    with concurrent.futures.ProcessPoolExecutor(
-        num_workers,
-        multiprocessing.get_context("spawn"),  # a forked child would inherit the threads' locks
-        initializer=_start_worker,
-        initargs=(tokenizer,),
-    ) as pool:
+    with worker_processes(num_workers, _start_worker, tokenizer) as workers:
         pending = collections.deque()
-        try:
-            for block in blocks:
-                pending.append(_submitted(pool, block))
-                if len(pending) > 2 * num_workers:
-                    yield pending.popleft().result()
-            while pending:
+        for block in blocks:
+            pending.append(workers.submit(_encode_in_worker, block))
+            if len(pending) > 2 * num_workers:
                 yield pending.popleft().result()
-        except concurrent.futures.process.BrokenProcessPool:
-            raise InputError(
-                f"--num_workers={num_workers}: a worker process was killed, maybe for want of memory; give fewer"
-            ) from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _submitted(pool: concurrent.futures.Executor, block: list[str]) -> concurrent.futures.Future:
-    """Gives a block to the workers, which start here on demand.
-
-    A worker inherits the blocked Ctrl-C, so it cannot answer it with a traceback before it ignores it.
-    """
-    resource_tracker.ensure_running()  # when it starts, it unblocks the signal
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        return pool.submit(_encode_in_worker, block)
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        while pending:
+            yield pending.popleft().result()
 
 
 def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLines:
@@ -175,15 +149,7 @@ def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLine
 
 def _start_worker(tokenizer: FullTokenizer):
     global _worker_tokenizer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to every process; the parent answers it
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker_tokenizer = tokenizer
-
-
-def _end_with_parent():
-    """Ends this process when its parent has ended, also by a kill: no end of file would reach its queue."""
-    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
-    os._exit(1)
 
 
 def _encode_in_worker(lines: list[str]) -> EncodedLines:

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from official_bert.data.records.framing import is_compressed
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 # What tf.data.Dataset.skip leaves out: all records, or the whole file unread.
 _ALL, _NONE_READ = (1 << 31) - 1, -1
+_FILES_OPENED_TOGETHER = 16  # which hides the latency of remote ones
 
 
-def records_of(file: str | tf.Tensor) -> tf.data.Dataset:
-    """Returns a dataset of the serialized records, string[], of one file, decompressed if its name ends in .gz.
+def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
+    """Returns a dataset of the arguments of `records_of` for each file, whose first bytes are read now.
+
+    Raises:
+        InputError: a file does not exist.
+    """
+    import tensorflow as tf
+
+    with concurrent.futures.ThreadPoolExecutor(_FILES_OPENED_TOGETHER) as pool:
+        compressed = list(pool.map(is_compressed, files))
+    return tf.data.Dataset.from_tensor_slices((list(files), compressed))
+
+
+def records_of(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.data.Dataset:
+    """Returns a dataset of the serialized records, string[], of one file.
 
     TensorFlow reserves the memory for a record before it reads it, so a length of 2^40 ends the process, also with a
     valid checksum. To skip a record it only reads the length, and notices where the file ends. All records of a file
@@ -21,6 +39,7 @@ def records_of(file: str | tf.Tensor) -> tf.data.Dataset:
 
     Args:
         file: the path, string[].
+        is_compressed: whether the file is compressed with gzip, bool[].
 
     Raises (where the file is opened or read):
         tf.errors.DataLossError: a record exceeds the file, or a checksum is wrong.
@@ -28,7 +47,6 @@ def records_of(file: str | tf.Tensor) -> tf.data.Dataset:
     import tensorflow as tf
 
     file = tf.convert_to_tensor(file)
-    is_compressed = tf.strings.regex_full_match(file, r".*\.gz")
     is_remote = tf.strings.regex_full_match(file, r".*://.*")
     compression = tf.where(is_compressed, "GZIP", "")
     skipped = tf.cast(tf.where(is_compressed | is_remote, _NONE_READ, _ALL), tf.int64)

@@ -26,11 +26,31 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
     Args:
         features: name -> integer or float[batch, length]; integers become int64 lists, floats become float32 lists.
     """
-    columns = [_encode_column(name, features[name]) for name in sorted(features)]
+    columns: list[list[bytes]] = []
+    fixed: list[
+        np.ndarray
+    ] = []  # neighbouring columns whose rows all have one length: their entries, bytes[B, width]
+    for name in sorted(features):
+        values = features[name]
+        is_float = np.issubdtype(values.dtype, np.floating)
+        key = bytes((_FIRST,)) + varint(len(name.encode())) + name.encode()
+        kind = _SECOND if is_float else _THIRD
+        if is_float or (values.min(initial=0) >= 0 and values.max(initial=0) < 0x80):
+            data = np.ascontiguousarray(values, "<f4" if is_float else np.uint8).view(np.uint8)
+            head = np.frombuffer(_entry_head(key, kind, data.shape[1]), np.uint8)
+            fixed += [np.broadcast_to(head, (len(values), len(head))), data]
+        else:
+            columns += [*_rows_of(fixed), _varint_entries(values, key, kind)]
+            fixed = []
+    columns += _rows_of(fixed)
+    heads: dict[int, bytes] = {}  # number of bytes -> the bytes before them; few numbers occur
     encoded = []
     for entries in zip(*columns, strict=True):
-        body = b"".join(entries)
-        encoded.append(b"".join((b"\x0a", varint(len(body)), body)))
+        num_bytes = sum(map(len, entries))
+        head = heads.get(num_bytes)
+        if head is None:
+            head = heads[num_bytes] = b"\x0a" + varint(num_bytes)
+        encoded.append(b"".join((head, *entries)))
     return encoded
 
 
@@ -57,15 +77,24 @@ def decode_example(data: bytes) -> dict[str, np.ndarray]:
     return features
 
 
-def _encode_column(name: str, values: np.ndarray) -> list[bytes]:
-    """Returns the map entries of one feature, one for each row of `values`."""
-    is_float = np.issubdtype(values.dtype, np.floating)
-    rows = _float_rows(values) if is_float else _varint_rows(values)
-    kind = _SECOND if is_float else _THIRD
-    key = bytes((_FIRST,)) + varint(len(name.encode())) + name.encode()
+def _rows_of(parts: list[np.ndarray]) -> list[list[bytes]]:
+    """Returns the rows of neighbouring columns as one column of bytes; none if there are no parts.
+
+    Args:
+        parts: each uint8[B, width].
+    """
+    if not parts:
+        return []
+    table = np.concatenate(parts, axis=1)
+    data, width = table.tobytes(), table.shape[1]
+    return [[data[start : start + width] for start in range(0, len(data), width)]]
+
+
+def _varint_entries(values: np.ndarray, key: bytes, kind: int) -> list[bytes]:
+    """Returns the map entries of one feature of integers, one for each row of `values`."""
     heads: dict[int, bytes] = {}  # number of value bytes -> head; few numbers occur
     entries = []
-    for row in rows:
+    for row in _varint_rows(values):
         head = heads.get(len(row))
         if head is None:
             head = heads[len(row)] = _entry_head(key, kind, len(row))
@@ -93,31 +122,25 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _float_rows(values: np.ndarray) -> list[bytes]:
-    data = np.ascontiguousarray(values, "<f4").tobytes()
-    width = 4 * values.shape[1]
-    return [data[i * width : (i + 1) * width] for i in range(len(values))]
-
-
 def _varint_rows(values: np.ndarray) -> list[bytes]:
-    """Returns the concatenated varints of each row of integers."""
-    values = values.astype(np.int64, copy=False).view(np.uint64)  # a negative number takes ten bytes
-    largest = int(values.max(initial=0))
-    num_bytes = max(1, -(-largest.bit_length() // 7))
-    if num_bytes == 1:
-        data, width = values.astype(np.uint8).tobytes(), values.shape[1]
-        return [data[i * width : (i + 1) * width] for i in range(len(values))]
+    """Returns the concatenated varints of each row of integers, of which there is one at least."""
+    rest = values.astype(np.int64, copy=False).view(np.uint64).ravel()  # a negative number takes ten bytes
+    largest = int(rest.max(initial=0))
     if largest < 1 << 32:
-        values = values.astype(np.uint32)
-    shifts = np.arange(0, 7 * num_bytes, 7, dtype=values.dtype)
-    shifted = values[..., None] >> shifts  # [B, length, num_bytes]
-    present = shifted > 0
-    present[..., 0] = True
-    groups = (shifted & 0x7F).astype(np.uint8)
-    groups[..., :-1] |= present[..., 1:].view(np.uint8) << 7  # another byte follows
-    data = groups[present].tobytes()
-    ends = np.cumsum(present.sum(axis=(1, 2))).tolist()
-    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        rest = rest.astype(np.uint32)
+    num_bytes = np.ones(rest.shape, np.uint8)
+    for shift in range(7, largest.bit_length(), 7):
+        num_bytes += rest >= rest.dtype.type(1 << shift)
+    ends = np.cumsum(num_bytes, dtype=np.int64)
+    data = np.empty(ends[-1], np.uint8)
+    at = ends - num_bytes
+    while len(rest):  # a byte of every number at a time
+        goes_on = rest > 0x7F
+        data[at] = (rest & 0x7F).astype(np.uint8) | goes_on.view(np.uint8) << 7
+        rest, at = rest[goes_on] >> rest.dtype.type(7), at[goes_on] + 1
+    data = data.tobytes()
+    row_ends = ends[values.shape[1] - 1 :: values.shape[1]].tolist()
+    return [data[start:end] for start, end in zip([0, *row_ends], row_ends, strict=False)]
 
 
 def _decode_feature(data: bytes) -> np.ndarray:
@@ -150,6 +173,8 @@ def _unpack_varints(packed) -> np.ndarray:
     data = np.frombuffer(packed, np.uint8)
     if not len(data):
         return np.zeros(0, np.int64)
+    if data.max() < 0x80:  # a byte each
+        return data.astype(np.int64)
     ends = np.flatnonzero(data < 0x80)
     if not len(ends) or ends[-1] != len(data) - 1:
         raise MalformedExample("an integer list that ends within a number")

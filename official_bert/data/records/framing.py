@@ -5,7 +5,9 @@ its files with this module. The checks of input files read with it, because they
 """
 
 import contextlib
+import functools
 import gzip
+import io
 import os
 import struct
 import zlib
@@ -23,13 +25,28 @@ _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
 _LARGEST_RECORD_BYTES = 1 << 30  # a larger length must be damaged
-_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b\x08"
 
 
 def frame(data: bytes) -> bytes:
     """Returns a record as TFRecord files hold it: with its length and checksums."""
-    length = _LENGTH.pack(len(data))
-    return b"".join((length, _checksum(length), data, _checksum(data)))
+    return b"".join((_header(len(data)), data, _checksum(data)))
+
+
+@functools.lru_cache
+def _header(num_bytes: int) -> bytes:
+    """Returns what stands before the bytes of a record: their number and its checksum."""
+    length = _LENGTH.pack(num_bytes)
+    return length + _checksum(length)
+
+
+def frame_examples(features: Mapping[str, np.ndarray]) -> bytes:
+    """Returns the records of a batch of examples, framed, one after the other.
+
+    Args:
+        features: name -> integer or float[batch, length].
+    """
+    return b"".join(map(frame, encode_examples(features)))
 
 
 class ExampleFiles:
@@ -83,18 +100,16 @@ def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
 
 
 def read_records(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yields the number (from 0) and bytes of every record of a file, which is decompressed if its name ends in .gz.
+    """Yields the number (from 0) and bytes of every record of a file, which is decompressed if it is compressed.
 
     Raises:
         InputError: the file does not exist, or a record is damaged; the message names the record.
     """
-    with files.open_file(path, "rb") as raw, _decompressed(path, raw) as file:
+    with files.open_file(path, "rb") as raw, _decompressed(raw) as file:
         number = 0
         while header := _read(file, _HEADER.size, path, number, may_end=True):
             length, length_checksum = _HEADER.unpack(header)
             if _CHECKSUM.pack(length_checksum) != _checksum(header[:8]):
-                if header.startswith(_GZIP_MAGIC) and not number:
-                    raise InputError(f"{path}: is compressed; give it a name that ends in .gz")
                 raise _damaged(path, number, "its length does not fit its checksum")
             if length > _LARGEST_RECORD_BYTES:
                 raise _damaged(path, number, f"its length is {length} bytes")
@@ -124,8 +139,28 @@ def _checksum(data: bytes) -> bytes:
     return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def _decompressed(path: str, file: BinaryIO):
-    return gzip.open(file) if path.endswith(".gz") else contextlib.nullcontext(file)
+def is_compressed(path: str) -> bool:
+    """Tells whether a record file is compressed with gzip, by its first bytes.
+
+    Raises:
+        InputError: the file does not exist.
+    """
+    with files.open_file(path, "rb") as file:
+        return _begins_gzip(file.read(_HEADER.size))
+
+
+def _begins_gzip(start: bytes) -> bool:
+    """Tells whether a file that begins so is gzip; a record of half a megabyte can begin so, but has a checksum."""
+    return start.startswith(_GZIP_MAGIC) and start[8:] != _checksum(start[:8])
+
+
+def _decompressed(file: BinaryIO):
+    if isinstance(file, io.BufferedReader):
+        start = file.peek(_HEADER.size)[: _HEADER.size]
+    else:  # a remote file
+        start = file.read(_HEADER.size)
+        file.seek(0)
+    return gzip.open(file) if _begins_gzip(start) else contextlib.nullcontext(file)
 
 
 def _read(file: BinaryIO, size: int, path: str, number: int, may_end: bool = False) -> bytes:

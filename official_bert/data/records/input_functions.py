@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from official_bert.data.records.datasets import records_of
+from official_bert.data.records.framing import is_compressed
 from official_bert.features import Feature
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def record_input_fn(
             parsed = tf.io.parse_example(serialized, spec)
             return {name: tf.cast(parsed[name], dtype) for name, _, dtype in features}
 
-        records = in_original_order(records_of(input_file), is_training)
+        records = in_original_order(records_of(input_file, is_compressed(input_file)), is_training)
         # Batched first and parsed together: several times faster than one by one.
         return records.batch(params["batch_size"], drop_remainder).map(parse)
 

@@ -1,6 +1,6 @@
 """Reads pre-training records into batches.
 
-In: TFRecord files (gzip where the name ends in .gz) and the table of their features. Out: tf.data pipelines of {name:
+In: TFRecord files, plain or gzip, and the table of their features. Out: tf.data pipelines of {name:
 int32 or float32 [batch, length]}, endless but for an evaluation of every record. The same seed gives the same batches,
 and tf.train.Checkpoint can save and restore the iterators. An error about a record names the record in one sentence.
 
@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.data.records.datasets import records_of
+from official_bert.data.records.datasets import names_and_compressions, records_of
 from official_bert.data.records.framing import read_examples
 from official_bert.errors import InputError
 from official_bert.features import Feature
@@ -27,7 +27,7 @@ FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # few, because every saved iterator contains them
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
-_PIPELINE = 2  # number of this structure of datasets; the iterators of another cannot be restored
+_PIPELINE = 3  # number of this structure of datasets; the iterators of another cannot be restored
 
 
 class Limit(NamedTuple):
@@ -87,7 +87,7 @@ def training_dataset(
     together = min(FILES_READ_TOGETHER, len(files))
     # Parallel reads hide the latency of remote files; for local files their threads cost a quarter of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
-    dataset = tf.data.Dataset.from_tensor_slices(list(files))
+    dataset = names_and_compressions(files)
     # `repeat` comes before `shuffle`, as in the original: the end of one pass mixes with the start of the next.
     dataset = dataset.repeat().shuffle(len(files), seed=seed)
     dataset = dataset.interleave(
@@ -121,7 +121,7 @@ def count_records(files: Sequence[str]) -> int:
 
 
 def _in_order(files: Sequence[str]) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(list(files)).flat_map(records_of)
+    return names_and_compressions(files).flat_map(records_of)
 
 
 def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: int) -> int:

@@ -21,14 +21,18 @@ class PretrainingObjective:
         "next_sentence_correct",
     )
 
-    def __init__(self, pretrainer: BertPretrainer, batch_size: int):
+    def __init__(self, pretrainer: BertPretrainer, batch_size: int, use_next_sentence_loss: bool = True):
         """Wraps a model.
 
         Args:
             pretrainer: the model.
             batch_size: examples of one update, over all replicas.
+            use_next_sentence_loss: whether next sentences are learnt; without it the loss is that of the masked LM
+                alone (section 5.1, "No NSP"), the weights of the pooler and of the head stay as they are, and the
+                metrics of next sentences only say how these guess.
         """
         self.pretrainer, self.batch_size = pretrainer, batch_size
+        self.use_next_sentence_loss = use_next_sentence_loss
 
     def totals(self, features: dict) -> dict:
         """Returns the sum of the weights, the denominator of the masked LM loss."""
@@ -51,7 +55,8 @@ class PretrainingObjective:
         next_losses = cross_entropy(out.next_sentence_logits, next_sentences)
         weights = ops.reshape(_weights(features), (-1,))
         loss = masked_lm_loss(word_losses, weights, totals["masked_lm_weight"])
-        loss += next_sentence_loss(next_losses, self.batch_size)
+        if self.use_next_sentence_loss:
+            loss += next_sentence_loss(next_losses, self.batch_size)
         return loss, {
             "loss": loss,
             "masked_lm_loss": ops.sum(word_losses * weights),
@@ -87,14 +92,15 @@ class PretrainingObjective:
     def metrics_of_all(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
         """Computes the metrics of a whole set, whose last batch may be smaller, as if it were one batch.
 
-        `loss` is the sum of the two other losses.
+        `loss` is the sum of the two other losses, or that of the masked LM alone.
 
         Args:
             sums: the sums that `loss` returns, over all batches and replicas.
             num_examples: the number of examples in these batches.
         """
         means = self._means(sums, num_examples)
-        return {"loss": means["masked_lm_loss"] + means["next_sentence_loss"], **means}
+        next_sentence = means["next_sentence_loss"] if self.use_next_sentence_loss else 0.0
+        return {"loss": means["masked_lm_loss"] + next_sentence, **means}
 
     def _means(self, sums, num_examples) -> dict[str, float]:
         """Returns the means over predictions or examples."""

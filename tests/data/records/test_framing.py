@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from official_bert.data.records.examples import encode_examples
-from official_bert.data.records.framing import frame, open_example_files, read_examples, read_records
+from official_bert.data.records.framing import (
+    frame,
+    is_compressed,
+    open_example_files,
+    read_examples,
+    read_records,
+)
 from official_bert.errors import InputError
 
 
@@ -65,6 +71,18 @@ def test_reads_gzip(tmp_path):
     path.write_bytes(path.read_bytes()[:-12])
     with pytest.raises(InputError, match=r"a\.tfrecord\.gz: record \d"):
         list(read_records(str(path)))
+
+
+def test_gzip_is_known_by_its_bytes_alone(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(gzip.compress(frame(b"one")))
+    assert is_compressed(str(path))
+    assert list(read_records(str(path))) == [(0, b"one")]
+    like_gzip = b"x" * 0x088B1F  # the length of this record begins with the bytes of gzip
+    path.write_bytes(frame(like_gzip))
+    assert path.read_bytes().startswith(b"\x1f\x8b\x08")
+    assert not is_compressed(str(path))
+    assert list(read_records(str(path))) == [(0, like_gzip)]
 
 
 @pytest.mark.parametrize(

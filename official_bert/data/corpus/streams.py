@@ -1,0 +1,82 @@
+"""Random numbers of many independent streams at once, without a state.
+
+A stream is a 64-bit key, and its numbers are the outputs of SplitMix64 (Steele, Lea and Flood, 2014) from that key on:
+number k is a function of the key and k alone. So arrays of streams are drawn from together, in any order, and a result
+never depends on what else was drawn, or in which process.
+"""
+
+import numpy as np
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MOST_COINS = 1 << 12
+
+
+def stream(*parts: int | np.ndarray) -> np.ndarray:
+    """Returns the keys of streams, uint64[n]; n is 1 if all parts are numbers.
+
+    Args:
+        parts: what tells the streams apart, such as a seed, the number of a pass and those of documents: int, of which
+            the last 64 bits count, or int[n]. Their order counts.
+    """
+    key = np.zeros(1, np.uint64)  # an array, because numpy warns of scalars that wrap around
+    for part in parts:
+        bits = np.atleast_1d(part % (1 << 64) if isinstance(part, int) else part).astype(np.uint64)
+        key = _mixed(key + _mixed(bits + _GOLDEN))
+    return key
+
+
+def draw(streams: np.ndarray, number: int | np.ndarray) -> np.ndarray:
+    """Returns uint64: the numbers that stand at `number` in the streams.
+
+    Args:
+        streams: uint64[...], the keys.
+        number: int or int[...], from 0, in a shape that fits that of the streams.
+    """
+    return _mixed(streams + (np.atleast_1d(number).astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+
+
+def uniform(drawn: np.ndarray) -> np.ndarray:
+    """Returns float64 in [0, 1) of random words, uint64."""
+    return (drawn >> np.uint64(11)) * 2.0**-53
+
+
+def below(drawn: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
+    """Returns int64 in [0, limit) of random words, uint64.
+
+    A limit must be positive and at most 2^31. Its numbers are equally likely up to a relative error of limit / 2^32.
+    """
+    limits = np.asarray(limits).astype(np.uint64)
+    return ((drawn >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
+
+
+def heads(streams: np.ndarray, first: int, num_coins: np.ndarray) -> np.ndarray:
+    """Returns int64[n]: how many of some fair coins show heads, which is a binomial number.
+
+    Above 4096 coins it is scaled up from that many, with the right mean and variance.
+
+    Args:
+        streams: uint64[n], a stream for each count.
+        first: the number in the streams from which on words are drawn, 64 coins a word.
+        num_coins: int[n].
+    """
+    found = np.zeros(len(num_coins), np.int64)
+    for begin, end in ((0, 1), (1, _MOST_COINS // 64)):  # few counts need more than the first word
+        rows = np.flatnonzero(num_coins > 64 * begin)
+        if len(rows):
+            words = np.arange(begin, min(end, -(-int(num_coins[rows].max()) // 64)))
+            used = np.clip(num_coins[rows, None] - 64 * words, 0, 64)  # of the bits of each word
+            coins = draw(streams[rows, None], first + words)
+            coins = np.where(used > 0, coins >> (64 - np.maximum(used, 1)).astype(np.uint64), 0)
+            found[rows] += np.bitwise_count(coins).sum(axis=1, dtype=np.int64)
+    scaled = num_coins / 2 + (found - _MOST_COINS / 2) * np.sqrt(num_coins / _MOST_COINS)
+    return np.where(num_coins > _MOST_COINS, np.rint(scaled).astype(np.int64), found)
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    """Returns the words with their bits mixed: a bijection of 64 bits."""
+    words = words ^ words >> np.uint64(30)
+    words = words * np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words

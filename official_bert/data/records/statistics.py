@@ -1,0 +1,185 @@
+"""Describes pre-training records: one as text, many by statistics.
+
+In: examples as `framing.read_examples` yields them. Out: lines of text, and counts.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from official_bert.errors import InputError
+from official_bert.features import pretraining_features
+from official_bert.tokenization import FullTokenizer
+
+Example = Mapping[str, np.ndarray]  # feature name -> [length]
+Block = Mapping[str, np.ndarray]  # feature name -> [B, length]
+
+
+def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
+    """Returns examples as one array for each feature, name -> [B, length].
+
+    Args:
+        examples: the features of records.
+        places: the file and the number of each record, for error messages.
+        vocab_size: the number of ids.
+
+    Raises:
+        InputError: an example is no pre-training record over the vocabulary, or has other lengths than the first.
+    """
+    names = [feature.name for feature in pretraining_features(1, 1)]
+    try:
+        block = {name: np.stack([example[name] for example in examples]) for name in names}
+    except (KeyError, ValueError):  # a feature is missing, or lengths differ
+        block = None
+    if block is None or not _is_within(block, block["input_ids"].shape[1], vocab_size):
+        for example, place in zip(examples, places, strict=True):
+            _check_example(example, place, vocab_size)
+            if any(len(example[name]) != len(examples[0][name]) for name in names):
+                raise InputError(f"{place}: has another length than {places[0]}; give files of one length")
+    return block
+
+
+def _is_within(features: Example | Block, max_seq_length: int, vocab_size: int) -> bool:
+    limits = {"input_ids": vocab_size, "masked_lm_ids": vocab_size, "masked_lm_positions": max_seq_length}
+    return all(
+        bool(((features[name] >= 0) & (features[name] < limit)).all()) for name, limit in limits.items()
+    )
+
+
+def _check_example(example: Example, place: str, vocab_size: int):
+    """Checks that an example is a pre-training record over a vocabulary.
+
+    Args:
+        example: the features of a record.
+        place: the file and the number of the record, for the error message.
+        vocab_size: the number of ids.
+
+    Raises:
+        InputError: a feature is missing or has another length than its companions, or an id or a position is too large.
+    """
+    missing = [feature.name for feature in pretraining_features(1, 1) if feature.name not in example]
+    if missing:
+        raise InputError(f"{place} has no {missing[0]}; give records of create_pretraining_data.py")
+    lengths = len(example["input_ids"]), len(example["masked_lm_ids"])
+    for feature in pretraining_features(*lengths):
+        if len(example[feature.name]) != feature.length:
+            raise InputError(
+                f"{place}: {feature.name} has {len(example[feature.name])} values where {feature.length} are expected; "
+                "make the records anew"
+            )
+    for name, limit, remedy in (
+        ("input_ids", vocab_size, "give the --vocab_file that the records were made with"),
+        ("masked_lm_ids", vocab_size, "give the --vocab_file that the records were made with"),
+        ("masked_lm_positions", lengths[0], "make the records anew"),
+    ):
+        if not ((example[name] >= 0) & (example[name] < limit)).all():
+            raise InputError(f"{place}: {name} has a value that is not from 0 to below {limit}; {remedy}")
+
+
+def lines_of(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
+    """Returns a record as text: a line for each segment, and one for the label.
+
+    A predicted token stands in braces, as the model sees it and, after a bar, as it was.
+
+    Args:
+        example: the features of a record.
+        inv_vocab: id -> token.
+    """
+    length = int(example["input_mask"].sum())
+    tokens = [inv_vocab.get(int(number), f"[id {number}]") for number in example["input_ids"][:length]]
+    for position, original in _predictions(example):
+        tokens[position] = f"{{{tokens[position]}|{inv_vocab.get(original, f'[id {original}]')}}}"
+    segments = example["segment_ids"][:length]
+    second = [token for token, segment in zip(tokens, segments, strict=True) if segment]
+    is_random = bool(example["next_sentence_labels"][0])
+    return [
+        "A: " + " ".join(token for token, segment in zip(tokens, segments, strict=True) if not segment),
+        *(["B: " + " ".join(second)] if second else []),
+        *([f"B is {'random' if is_random else 'the next text'}"] if second else []),
+    ]
+
+
+def _predictions(example: Example) -> list[tuple[int, int]]:
+    """Returns the position and the original id of each prediction."""
+    is_real = example["masked_lm_weights"] > 0
+    positions, ids = example["masked_lm_positions"][is_real], example["masked_lm_ids"][is_real]
+    return list(zip(positions.tolist(), ids.tolist(), strict=True))
+
+
+class Statistics:
+    """Counts over records.
+
+    Attributes:
+        lengths: Counter of the numbers of tokens of the sequences.
+        predictions: Counter of their numbers of predictions.
+        max_seq_length: the padded length.
+    """
+
+    def __init__(self, tokenizer: FullTokenizer):
+        """Takes the ids of special tokens from a tokenizer.
+
+        Raises:
+            InputError: its vocabulary lacks one.
+        """
+        missing = [token for token in ("[MASK]", "[UNK]") if token not in tokenizer.vocab]
+        if missing:
+            raise InputError(
+                f"--vocab_file: the vocabulary lacks {', '.join(missing)}; give that of the records"
+            )
+        self._mask, self._unknown = tokenizer.vocab["[MASK]"], tokenizer.vocab["[UNK]"]
+        self.lengths: Counter[int] = Counter()
+        self.predictions: Counter[int] = Counter()
+        self.max_seq_length = 0
+        self._counts = Counter()
+
+    def add(self, block: Block):
+        """Counts the records of a block.
+
+        Raises:
+            InputError: they have another length than those before.
+        """
+        ids, lengths = block["input_ids"], block["input_mask"].sum(axis=1)
+        is_predicted = block["masked_lm_weights"] > 0
+        seen = np.take_along_axis(ids, block["masked_lm_positions"], axis=1)
+        originals = block["masked_lm_ids"]
+        self.lengths.update(lengths.tolist())
+        self.predictions.update(is_predicted.sum(axis=1).tolist())
+        if self.max_seq_length not in (0, ids.shape[1]):
+            raise InputError(
+                f"the records have {self.max_seq_length} and {ids.shape[1]} tokens; give files of one length"
+            )
+        self.max_seq_length = ids.shape[1]
+        in_second = block["segment_ids"].sum()
+        unknown = (ids == self._unknown).sum() - (is_predicted & (seen == self._unknown)).sum()
+        found = {
+            "records": len(ids),
+            "positions": lengths.sum(),
+            "in_first": lengths.sum() - in_second,
+            "in_second": in_second,
+            "predictions": is_predicted.sum(),
+            "masked": (is_predicted & (seen == self._mask)).sum(),
+            "kept": (is_predicted & (seen == originals) & (seen != self._mask)).sum(),
+            "unknown": unknown + (is_predicted & (originals == self._unknown)).sum(),
+            "random_next": block["next_sentence_labels"].sum(),
+        }
+        self._counts.update({name: int(count) for name, count in found.items()})
+
+    def lines(self) -> list[str]:
+        """Returns the statistics as lines of text; there is at least one record."""
+        counts, lengths = self._counts, np.repeat(*np.array(sorted(self.lengths.items())).T)
+        records, predictions = counts["records"], max(counts["predictions"], 1)
+        replaced = counts["predictions"] - counts["masked"] - counts["kept"]
+        return [
+            f"records               {records}",
+            f"tokens of a record    {lengths.mean():.1f} on average, median {np.median(lengths):.0f}, "
+            f"{lengths.min()} to {lengths.max()} of {self.max_seq_length}",
+            f"in A, in B            {counts['in_first'] / records:.1f}, {counts['in_second'] / records:.1f} on average",
+            f"padding               {1 - counts['positions'] / (records * self.max_seq_length):.1%}",
+            f"predictions           {counts['predictions'] / records:.1f} in a record, "
+            f"{counts['predictions'] / counts['positions']:.1%} of the tokens",
+            f"of the predictions    {counts['masked'] / predictions:.1%} [MASK], {counts['kept'] / predictions:.1%} "
+            f"kept, {replaced / predictions:.1%} random",
+            f"random next           {counts['random_next'] / records:.1%}",
+            f"[UNK]                 {counts['unknown'] / counts['positions']:.2%} of the tokens",
+        ]
