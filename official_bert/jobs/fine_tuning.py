@@ -32,6 +32,11 @@ from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import compiled_outputs, predict
 
 
+_NO_BETTER = (
+    0.99  # of the loss of a constant prediction: what a model gains that has learnt nothing is chance
+)
+
+
 class Score(NamedTuple):
     """The value of the metric by which models are compared; higher is better."""
 
@@ -174,8 +179,22 @@ class FineTuning:
         evaluation = self._periodic_evaluation(dev_set)
         self._best.remove_leftovers()
         job.train(objective, batches, objective.progress, evaluation)
+        self._warn_of_nothing_learnt(encoded)
         if evaluation:
             self._best.restore()
+
+    def _warn_of_nothing_learnt(self, encoded: EncodedSet):
+        """Warns if the training ends no better than a model that gives every example the same output."""
+        constant, loss = self.task.constant_loss(encoded), self.job.last_loss
+        if constant is None or loss is None or loss < _NO_BETTER * constant:
+            return
+        logging.warning(
+            "The training loss is %.4g at the end, no better than the %.4g of a constant prediction: the model has "
+            "learnt nothing. Fine-tuning fails so by chance; give --adam_bias_correction, a longer warm-up "
+            "(--warmup_proportion), a lower --learning_rate or another --random_seed",
+            loss,
+            constant,
+        )
 
     def check_main_metric(self, encoded: EncodedSet, task_name: str):
         """Refuses, before training, a task of the user's own that does not compute its main metric.

@@ -61,6 +61,7 @@ class TrainingJob:
             initial weights.
         seed: the seed of the run; the seed of the newest checkpoint, if there is one.
         num_train_steps: updates in total, including earlier runs.
+        last_loss: the mean training loss since the last but one progress line; None before the first.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class TrainingJob:
             InputError: a checkpoint does not fit the model or its configuration, or without training it lacks weights.
         """
         self.options, self.strategy = options, strategy
+        self.last_loss: float | None = None
         self.num_train_steps = num_train_steps
         self.config = config
         check_not_lost(options.output_dir)
@@ -191,7 +193,9 @@ class TrainingJob:
 
         def report(step_number, num_steps, sums):
             rate = float(self.optimizer.current_rate())
-            reporter.report(step_number, metrics(sums, num_steps) | {"learning_rate": rate}, unshown)
+            found = metrics(sums, num_steps)
+            self.last_loss = found["loss"]
+            reporter.report(step_number, found | {"learning_rate": rate}, unshown)
 
         def save(step_number):
             self.manager.save(step_number, batches.state)

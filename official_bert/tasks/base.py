@@ -232,6 +232,10 @@ class Task(ServedTask):
         """
         return {"": len(encoded.lengths)}
 
+    def constant_loss(self, encoded: EncodedSet) -> float | None:
+        """Returns the mean loss of the best constant output on a training set; None if the task does not know it."""
+        return None
+
     def record(self, encoded: EncodedSet, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns the features of the given examples for a record file."""
         return encoded.features(rows, length)

@@ -1,9 +1,11 @@
 """Tests training features of all fine-tuning scripts on a small task: evaluations, the best checkpoint, early stopping,
 frozen layers."""
 
+import csv
 import dataclasses
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -201,3 +203,18 @@ def test_padding_to_the_longest_changes_no_number(options, tmp_path):
     np.testing.assert_allclose(losses[True], losses[False], atol=1e-5)
     for name, value in figures[False].items():
         assert float(figures[True][name]) == pytest.approx(float(value), abs=1e-4), name
+
+
+def test_a_training_that_learns_nothing_is_said(options, tmp_path, caplog):
+    """With rate 0 the random outputs of the head are no better than the labels' frequencies."""
+    run(options, tmp_path / "idle", learning_rate=0.0)
+    (loss,) = re.findall(
+        r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text
+    )
+    with open(pathlib.Path(options.data_dir) / "train.tsv") as file:
+        labels = [row["kind"] for row in csv.DictReader(file, delimiter="\t")]
+    shares = np.unique(labels, return_counts=True)[1] / len(labels)
+    assert float(loss) == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-3)
+    caplog.clear()
+    run(options, tmp_path / "able", learning_rate=5e-3, num_train_epochs=4.0)
+    assert "learnt nothing" not in caplog.text

@@ -149,6 +149,18 @@ class ClassificationTask(Task):
         """Float32[B]: the cross-entropy of the label, the mean cross-entropy of all labels, or the squared error."""
         return self._losses(model(features), features["label_ids"])
 
+    def constant_loss(self, encoded: EncodedExamples) -> float | None:
+        """Returns the entropy of the labels, the mean entropy of all labels, or the variance; None with weights."""
+        if self.class_weights is not None:
+            return None
+        targets = encoded.label_ids
+        if self.processor.is_regression:
+            return float(np.var(targets))
+        if self.processor.is_multi_label:
+            rates = np.stack([targets.mean(0), 1 - targets.mean(0)])  # [2, labels]
+            return float(classification.entropy(rates).mean())
+        return float(classification.entropy(np.bincount(targets) / len(targets)))
+
     def weights(self, features: dict):
         """Float32[B]: 0 for padding examples, else 1 or the weight of the label."""
         real = ops.cast(features["is_real_example"], "float32")
