@@ -8,7 +8,7 @@ that occurs in `call` in a page of text.
 from collections.abc import Mapping
 
 import numpy as np
-from keras import backend, ops
+from keras import SymbolicScope, backend, ops
 
 from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
@@ -16,6 +16,9 @@ from official_bert.features import ENCODER_INPUTS
 
 def checked_ids(name: str, ids, size: int, table: str):
     """Converts ids to int32 and, if their values are known, checks that they lie in [0, size).
+
+    While Keras only finds out shapes, as it does to build a model of the user's own from a `.keras` file, ids may be of
+    any type, because it then puts float32 in the place of every input.
 
     Args:
         name: the name of the ids in error messages.
@@ -31,7 +34,7 @@ def checked_ids(name: str, ids, size: int, table: str):
     """
     ids = _with_shape(name, ids)
     dtype = backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype:
+    if "int" not in dtype and not _finds_shapes():
         raise InputError(f"{name} must be whole numbers, got {dtype}")
     _check_values(name, ids, size, table)
     return ids if dtype == "int32" else ops.cast(ids, "int32")
@@ -91,7 +94,15 @@ def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
         )
     input_mask = _of_equal_shape("input_mask", input_mask, input_ids)
     segment_ids = _of_equal_shape("segment_ids", segment_ids, input_ids)
+    if segment_ids is not None and _finds_shapes():
+        segment_ids = ops.cast(segment_ids, "int32")
     return checked_ids("input_ids", input_ids, config.vocab_size, "vocab_size"), input_mask, segment_ids
+
+
+def _finds_shapes() -> bool:
+    """Tells whether Keras calls the model only for the shapes of its outputs."""
+    with SymbolicScope() as scope:
+        return scope.original_scope is not None
 
 
 def _with_shape(name, values):

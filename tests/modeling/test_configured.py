@@ -49,6 +49,25 @@ class Parent(keras.Model):
 
 
 @keras.saving.register_keras_serializable(package="test")
+class ParentOfDict(keras.Model):
+    """A user's model without a `build`, which Keras builds by a call with float32 in the place of every input."""
+
+    def __init__(self, kind="encoder", **arguments):
+        super().__init__(**arguments)
+        self.kind = kind
+        self.bert = MODELS[kind]() if kind in MODELS else BertModel(CONFIG)
+        self.head = keras.layers.Dense(3)
+
+    def call(self, features):
+        if self.kind != "encoder":
+            return self.head(self.bert(features))
+        return self.head(self.bert(**features).pooled_output)
+
+    def get_config(self):
+        return super().get_config() | {"kind": self.kind}
+
+
+@keras.saving.register_keras_serializable(package="test")
 class Outer(keras.Model):
     """A model around the user's model."""
 
@@ -180,6 +199,30 @@ def test_a_subclass_is_saved(tmp_path, make):
     model = make()
     expected = model(IDS)
     assert_same(saved_and_loaded(model, tmp_path)(IDS), expected)
+
+
+@pytest.mark.parametrize("kind", ["encoder", "classifier", "choice"])
+def test_a_subclass_that_keras_builds_keeps_its_own_layers(tmp_path, kind):
+    model = ParentOfDict(kind)
+    batch = features(model.bert) | {"segment_ids": 1 - features(model.bert)["input_mask"]}
+    expected = model(batch)
+    keras.backend.clear_session()
+    assert_same(saved_and_loaded(model, tmp_path)(batch), expected)
+
+
+def test_a_subclass_that_keras_builds_keeps_its_training(tmp_path):
+    model = ParentOfDict("classifier")
+    model.compile(keras_optimizer(1e-2, 8, 2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    batch = {"input_ids": IDS, "input_mask": MASK}
+    model.fit(batch, LABELS, batch_size=3, verbose=0)
+    again = saved_and_loaded(model, tmp_path)
+    assert_same(again(batch), model(batch))
+    assert_same(again.optimizer.variables, model.optimizer.variables)
+
+
+def test_a_compiled_step_refuses_float_ids():
+    with pytest.raises(InputError, match="input_ids must be whole numbers, got float32"):
+        MODELS["classifier"]().predict({"input_ids": IDS + 0.5}, verbose=0)
 
 
 def test_training_goes_on_after_loading(tmp_path):
