@@ -40,27 +40,43 @@ def checked_ids(name: str, ids, size: int, table: str):
     return ids if dtype == "int32" else ops.cast(ids, "int32")
 
 
-def checked_features(config, features) -> dict:
-    """Checks the encoder's inputs among the features of a task model.
+def given_features(features, keywords: Mapping) -> dict:
+    """Returns the features of a call that are not None, from a dict or from keyword arguments.
 
     Args:
-        config: the BertConfig of the model.
-        features: a dict with `input_ids` and possibly `input_mask`, `segment_ids` and others. For choices, whose
-            features are [B, N, S], the encoder itself checks them.
-
-    Returns:
-        The features that are not None, with the encoder's inputs as checked by `checked_encoder_inputs`.
+        features: a dict with `input_ids`, or None if there are keyword arguments.
+        keywords: the keyword arguments by name.
 
     Raises:
-        InputError: as `checked_encoder_inputs`, or the features are no dict with `input_ids`.
+        InputError: there are both or there is neither, or the features are no dict with `input_ids`.
     """
+    keywords = {name: value for name, value in keywords.items() if value is not None}
+    if features is not None and keywords:
+        raise InputError(f"{', '.join(keywords)}: given beside the features; put all of them into one dict")
+    features = keywords if features is None else features
     if not isinstance(features, Mapping) or features.get("input_ids") is None:
         given = ", ".join(map(str, features)) if isinstance(features, Mapping) else type(features).__name__
         raise InputError(
             f"the model takes a dict of features with {', '.join(ENCODER_INPUTS)}, of which only the first is needed; "
             f"got {given or 'an empty one'}"
         )
-    given = {name: value for name, value in features.items() if value is not None}
+    return {name: value for name, value in features.items() if value is not None}
+
+
+def checked_features(config, given: dict) -> dict:
+    """Checks the encoder's inputs among the features of a task model.
+
+    Args:
+        config: the BertConfig of the model.
+        given: the result of `given_features`, with `input_ids` and possibly `input_mask`, `segment_ids` and others. For
+            choices, whose features are [B, N, S], the encoder itself checks them.
+
+    Returns:
+        The features, with the encoder's inputs as checked by `checked_encoder_inputs`.
+
+    Raises:
+        InputError: as `checked_encoder_inputs`.
+    """
     if len(_with_shape("input_ids", given["input_ids"]).shape) == 3:
         return given
     inputs = checked_encoder_inputs(config, *(given.get(name) for name in ENCODER_INPUTS))

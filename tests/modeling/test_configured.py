@@ -269,6 +269,44 @@ def test_a_function_in_the_configuration_cannot_be_saved():
         model.get_config()
 
 
+@pytest.mark.parametrize("kind", ["encoder", "classifier", "choice", "spans", "pretrainer"])
+def test_features_are_a_dict_or_keywords(kind):
+    model = BertModel(CONFIG) if kind == "encoder" else MODELS[kind]()
+    batch = features(model)
+    if kind == "pretrainer":
+        batch["masked_lm_positions"] = np.int32([[1, 2]] * len(IDS))
+    expected = model(*batch.values()) if kind == "encoder" else model.call(batch)
+    assert_same(model(batch | {"labels": LABELS}), expected)
+    assert_same(model(**batch), expected)
+
+
+def test_an_encoder_predicts_for_a_dict():
+    model = BertModel(CONFIG)
+    predicted = model.predict({"input_ids": IDS, "input_mask": MASK}, verbose=0)
+    np.testing.assert_allclose(predicted.pooled_output, model(IDS, MASK).pooled_output, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "positional", "keywords", "message"),
+    [
+        ("classifier", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
+        (
+            "classifier",
+            (),
+            {"attention_mask": MASK},
+            "attention_mask: no argument of the model; it takes input_ids,",
+        ),
+        ("classifier", (), {"input_mask": MASK}, "takes a dict of features.*got input_mask$"),
+        ("encoder", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
+        ("encoder", ({"input_mask": IDS},), {}, "takes a dict of features.*got input_mask$"),
+    ],
+)
+def test_features_in_two_ways_or_none_are_refused(make, positional, keywords, message):
+    model = BertModel(CONFIG) if make == "encoder" else MODELS[make]()
+    with pytest.raises(InputError, match=message):
+        model(*positional, **keywords)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
