@@ -353,6 +353,16 @@ def test_masked_words_are_filled_into_the_text(make):
     assert of_list[0][0]["token"] == wanted[0]["token"]
     with pytest.raises(InputError, match=r"the text has no \[MASK\] to fill"):
         predictor.fill_mask("the cat sat")
+    for wrong in (0, "2", 100, True):
+        with pytest.raises(InputError, match=f"top_k: must be a whole number from 1 to 10, got {wrong!r}"):
+            predictor.fill_mask(one, top_k=wrong)
+
+
+def test_an_unknown_setting_is_named():
+    with pytest.raises(
+        InputError, match="top_k: Predictor has no such setting; it has batch_size, vectors, doc_st"
+    ):
+        Predictor("/nowhere", top_k=3)
 
 
 def test_an_answer_and_its_offsets(make):

@@ -16,6 +16,7 @@ from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num
 from official_bert.tokenization import FullTokenizer
 
 MASK = "[MASK]"
+TOP_K = 10  # words for each [MASK]
 MASK_SIGNATURE, TEXT_MASK_SIGNATURE = "serving_masked", "serving_fill_mask"
 
 
