@@ -165,9 +165,14 @@ class FullTokenizer:
                 says how; without that file text is lower-cased, as by default.
 
         Raises:
-            InputError: the folder has no vocabulary, or a file of it is damaged.
+            InputError: there is no such folder or checkpoint, the folder has no vocabulary, or a file of it is damaged.
         """
-        folder = folder if files.is_folder(folder) else os.path.dirname(folder)
+        if not files.is_folder(folder):
+            if not files.exists(f"{folder}.index") and not files.exists(folder):
+                raise InputError(
+                    f"{folder}: no folder and no checkpoint is there; give the folder of a model"
+                )
+            folder = os.path.dirname(folder)
         config = TokenizerConfig.read(folder) or TokenizerConfig()
         return cls(os.path.join(folder, "vocab.txt"), config.do_lower_case, config.strip_accents)
 
@@ -226,7 +231,7 @@ class FullTokenizer:
             BertModel(config)(**tokenizer(["A text.", "Another one."]))
 
         Args:
-            texts: a text, which is a batch of one, or several.
+            texts: a text, which is a batch of one, or several; no tuple, which could mean a pair.
             pairs: the second text of each, of which one without tokens counts as absent; None for single texts.
             max_seq_length: the number of tokens, special ones included, to which examples are truncated; the longer
                 text of a pair loses its last tokens first. None truncates nothing.
@@ -238,7 +243,13 @@ class FullTokenizer:
             InputError: an argument has another type, the texts and their pairs differ in number, there is no text, or
                 the vocabulary lacks [CLS], [SEP] or [UNK].
         """
+        if isinstance(texts, tuple):
+            raise InputError(
+                "texts: is a tuple; give several texts as a list, and the second texts of pairs as pairs="
+            )
         firsts = listed_texts("texts", texts)
+        if not firsts:
+            raise InputError("texts: is empty; give at least one text")
         seconds = [None] * len(firsts) if pairs is None else listed_texts("pairs", pairs, may_be_none=True)
         if pairs is not None and isinstance(texts, str | bytes) != isinstance(pairs, str | bytes):
             raise InputError(
@@ -324,7 +335,7 @@ def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
     """Returns texts as a list; `name` is that of the argument.
 
     Raises:
-        InputError: they are no text and no sequence of texts, or there is none.
+        InputError: they are no text and no sequence of texts.
     """
     if isinstance(texts, str | bytes):
         return [texts]
@@ -336,8 +347,6 @@ def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
             raise InputError(
                 f"{name}: number {number} (from 0) is of type {type(text).__name__}, and must be a text (str)"
             )
-    if not texts:
-        raise InputError(f"{name}: is empty; give at least one text")
     return texts
 
 

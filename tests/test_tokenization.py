@@ -457,6 +457,7 @@ def test_a_call_truncates_as_the_scripts_do(toy_tokenizer, text_a, text_b, lengt
         ({"texts": ["a", 1.5]}, r"texts: number 1 \(from 0\) is of type float"),
         ({"texts": ["a", None]}, r"texts: number 1 .* NoneType"),
         ({"texts": []}, "texts: is empty"),
+        ({"texts": ("hello", "world")}, "texts: is a tuple; give several texts as a list, and .* pairs="),
         ({"texts": [["a", "b"]]}, r"texts: number 0 .* list"),
         ({"texts": ["a", "b"], "pairs": ["c"]}, "pairs: has 1 texts, and texts has 2"),
         ({"texts": ["a"], "pairs": "b"}, "one is a single text and the other is not"),
@@ -509,11 +510,16 @@ def test_the_tokenizer_of_a_folder_reads_as_its_config_says(tmp_path):
     assert FullTokenizer.from_pretrained(str(tmp_path)).tokenize(text) == ["the", "[UNK]"]
     config = tmp_path / "tokenizer_config.json"
     config.write_text('{"do_lower_case": false}')
+    (tmp_path / "model.ckpt-3.index").touch()
     assert FullTokenizer.from_pretrained(str(tmp_path / "model.ckpt-3")).tokenize(text) == ["The", "\u00e9"]
     config.write_text('{"do_lower_case": true, "strip_accents": false}')
     assert FullTokenizer.from_pretrained(str(tmp_path)).tokenize(text) == ["the", "\u00e9"]
-    with pytest.raises(InputError, match=r"absent/vocab\.txt: no such file"):
-        FullTokenizer.from_pretrained(str(tmp_path / "absent" / "x"))
+    for absent in (tmp_path / "absent" / "x", tmp_path / "absent"):
+        with pytest.raises(InputError, match=f"{absent}: no folder and no checkpoint is there"):
+            FullTokenizer.from_pretrained(str(absent))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty/vocab\.txt: no such file"):
+        FullTokenizer.from_pretrained(str(tmp_path / "empty"))
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])

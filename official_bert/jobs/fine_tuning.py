@@ -31,7 +31,6 @@ from official_bert.training import distribution, reporting
 from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import compiled_outputs, predict
 
-
 _NO_BETTER = (
     0.99  # of the loss of a constant prediction: what a model gains that has learnt nothing is chance
 )

@@ -4,17 +4,19 @@ In: token ids, an input mask and segment ids. Out: the output of every layer and
 """
 
 import copy
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.configured import PACKAGE, ConfiguredModel, in_context
 from official_bert.modeling.dropout import draw_seed
 from official_bert.modeling.embeddings import Embeddings
 from official_bert.modeling.encoder import Encoder
-from official_bert.modeling.inputs import checked_encoder_inputs
+from official_bert.modeling.inputs import checked_encoder_inputs, given_features
 from official_bert.modeling.layers import DenseLayer
 
 
@@ -59,7 +61,7 @@ class BertModel(ConfiguredModel):
     """Devlin et al. (2019), section 3: the bidirectional Transformer encoder.
 
         model = BertModel(BertConfig.from_json_file("bert_config.json"))
-        out = model(input_ids, input_mask, segment_ids)
+        out = model(input_ids, input_mask, segment_ids)  # or model(features), with these three in a dict
         out.pooled_output  # [B, hidden]
 
     The weights exist when the constructor returns, under the names of the original's checkpoints.
@@ -115,7 +117,8 @@ class BertModel(ConfiguredModel):
         Inputs may also be lists or arrays, and of other integer types.
 
         Args:
-            input_ids: int32[B, S], the token ids.
+            input_ids: int32[B, S], the token ids; or a dict with `input_ids` and possibly the next two arguments, whose
+                other entries are not read.
             input_mask: int32[B, S], 1 for a token and 0 for padding; None means all ones.
             segment_ids: int32[B, S], 0 for the first segment and 1 for the second; None means all zeros.
             training: whether dropout is applied; None follows the calling context, such as `fit` or a model around
@@ -130,8 +133,11 @@ class BertModel(ConfiguredModel):
 
         Raises:
             InputError: the shapes differ, the sequence is longer than the position table or, checked in eager calls
-                only, an id lies outside the vocabulary.
+                only, an id lies outside the vocabulary; or a dict has no `input_ids`, or comes with other inputs.
         """
+        if isinstance(input_ids, Mapping):
+            features = given_features(input_ids, {"input_mask": input_mask, "segment_ids": segment_ids})
+            input_ids, input_mask, segment_ids = (features.get(name) for name in ENCODER_INPUTS)
         inputs = checked_encoder_inputs(self.config, input_ids, input_mask, segment_ids)
         return super().__call__(
             *inputs,

@@ -4,33 +4,47 @@ In: a dict of features. Out, in subclasses: what the head computes from the enco
 """
 
 from official_bert.config import BertConfig
+from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.bert import BertModel
 from official_bert.modeling.configured import ConfiguredModel, in_context
-from official_bert.modeling.inputs import checked_features
+from official_bert.modeling.inputs import checked_features, given_features
 
 
 class HeadedModel(ConfiguredModel):
-    """A model whose encoder is `bert`; a subclass builds the head and computes `call`."""
+    """A model whose encoder is `bert`; a subclass builds the head and computes `call`.
+
+    Attributes:
+        feature_names: the features that may be keyword arguments of a call.
+    """
+
+    feature_names = ENCODER_INPUTS
 
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool, name: str):
         super().__init__(name=name)
         self.bert = BertModel(config, use_one_hot_embeddings)
         self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
 
-    def __call__(self, features, training=None, dropout_seed=None):
+    def __call__(self, features=None, training=None, dropout_seed=None, **keywords):
         """Checks the features and computes what `call` describes.
 
-        Lists, arrays and tensors of other integers do as well.
+        Lists, arrays and tensors of other integers do as well. The features may also be keyword arguments:
+        `model(**features)` is `model(features)`.
 
         Raises:
-            InputError: as BertModel, or the features are no dict with `input_ids`.
+            InputError: as BertModel; or there are no features with `input_ids`, or a keyword argument is no feature.
         """
-        return super().__call__(self.checked(features), dropout_seed=dropout_seed, **in_context(training))
+        for name in keywords:
+            if name not in self.feature_names:
+                raise InputError(
+                    f"{name}: no argument of the model; it takes {', '.join(self.feature_names)}"
+                )
+        given = given_features(features, keywords)
+        return super().__call__(self.checked(given), dropout_seed=dropout_seed, **in_context(training))
 
-    def checked(self, features) -> dict:
-        """Returns the features that are not None, checked as far as their values are known."""
-        return checked_features(self.config, features)
+    def checked(self, given: dict) -> dict:
+        """Returns the features, checked as far as their values are known."""
+        return checked_features(self.config, given)
 
     def encoded(self, features, training, dropout_seed, first_token_only=False):
         """Returns the BertOutput of a batch of checked features."""

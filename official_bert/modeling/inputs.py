@@ -8,7 +8,7 @@ that occurs in `call` in a page of text.
 from collections.abc import Mapping
 
 import numpy as np
-from keras import backend, ops
+from keras import SymbolicScope, backend, ops
 
 from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
@@ -16,6 +16,9 @@ from official_bert.features import ENCODER_INPUTS
 
 def checked_ids(name: str, ids, size: int, table: str):
     """Converts ids to int32 and, if their values are known, checks that they lie in [0, size).
+
+    While Keras only finds out shapes, as it does to build a model of the user's own from a `.keras` file, ids may be of
+    any type, because it then puts float32 in the place of every input.
 
     Args:
         name: the name of the ids in error messages.
@@ -31,33 +34,49 @@ def checked_ids(name: str, ids, size: int, table: str):
     """
     ids = _with_shape(name, ids)
     dtype = backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype:
+    if "int" not in dtype and not _finds_shapes():
         raise InputError(f"{name} must be whole numbers, got {dtype}")
     _check_values(name, ids, size, table)
     return ids if dtype == "int32" else ops.cast(ids, "int32")
 
 
-def checked_features(config, features) -> dict:
-    """Checks the encoder's inputs among the features of a task model.
+def given_features(features, keywords: Mapping) -> dict:
+    """Returns the features of a call that are not None, from a dict or from keyword arguments.
 
     Args:
-        config: the BertConfig of the model.
-        features: a dict with `input_ids` and possibly `input_mask`, `segment_ids` and others. For choices, whose
-            features are [B, N, S], the encoder itself checks them.
-
-    Returns:
-        The features that are not None, with the encoder's inputs as checked by `checked_encoder_inputs`.
+        features: a dict with `input_ids`, or None if there are keyword arguments.
+        keywords: the keyword arguments by name.
 
     Raises:
-        InputError: as `checked_encoder_inputs`, or the features are no dict with `input_ids`.
+        InputError: there are both or there is neither, or the features are no dict with `input_ids`.
     """
+    keywords = {name: value for name, value in keywords.items() if value is not None}
+    if features is not None and keywords:
+        raise InputError(f"{', '.join(keywords)}: given beside the features; put all of them into one dict")
+    features = keywords if features is None else features
     if not isinstance(features, Mapping) or features.get("input_ids") is None:
         given = ", ".join(map(str, features)) if isinstance(features, Mapping) else type(features).__name__
         raise InputError(
             f"the model takes a dict of features with {', '.join(ENCODER_INPUTS)}, of which only the first is needed; "
             f"got {given or 'an empty one'}"
         )
-    given = {name: value for name, value in features.items() if value is not None}
+    return {name: value for name, value in features.items() if value is not None}
+
+
+def checked_features(config, given: dict) -> dict:
+    """Checks the encoder's inputs among the features of a task model.
+
+    Args:
+        config: the BertConfig of the model.
+        given: the result of `given_features`, with `input_ids` and possibly `input_mask`, `segment_ids` and others. For
+            choices, whose features are [B, N, S], the encoder itself checks them.
+
+    Returns:
+        The features, with the encoder's inputs as checked by `checked_encoder_inputs`.
+
+    Raises:
+        InputError: as `checked_encoder_inputs`.
+    """
     if len(_with_shape("input_ids", given["input_ids"]).shape) == 3:
         return given
     inputs = checked_encoder_inputs(config, *(given.get(name) for name in ENCODER_INPUTS))
@@ -91,7 +110,15 @@ def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
         )
     input_mask = _of_equal_shape("input_mask", input_mask, input_ids)
     segment_ids = _of_equal_shape("segment_ids", segment_ids, input_ids)
+    if segment_ids is not None and _finds_shapes():
+        segment_ids = ops.cast(segment_ids, "int32")
     return checked_ids("input_ids", input_ids, config.vocab_size, "vocab_size"), input_mask, segment_ids
+
+
+def _finds_shapes() -> bool:
+    """Tells whether Keras calls the model only for the shapes of its outputs."""
+    with SymbolicScope() as scope:
+        return scope.original_scope is not None
 
 
 def _with_shape(name, values):

@@ -4,6 +4,7 @@ In: a class of models and a checkpoint of any supported format; or a model. Out:
 folder in the format of the original's releases or of Hugging Face. It imports TensorFlow, and so it is imported late.
 """
 
+import inspect
 import os
 
 import keras
@@ -36,6 +37,7 @@ def load(model_class, folder: str, arguments: dict) -> keras.Model:
         folder: a path for `open_checkpoint`.
         arguments: further arguments of the class.
     """
+    _check_arguments(model_class, arguments)
     checkpoint = open_checkpoint(folder)
     config = released.read_config_beside(checkpoint)
     if model_class.has_open_outputs and arguments.get("num_outputs") is None:
@@ -67,6 +69,19 @@ def save(model, folder: str, form: str, tokenizer: FullTokenizer | None):
             released.write(temporary, tensors, model.config)
         else:
             huggingface.write(temporary, tensors, model.config, model.huggingface_class)
+
+
+def _check_arguments(model_class, arguments: dict):
+    """Refuses arguments that the constructor of a class does not have; one of the user's own may take any."""
+    parameters = inspect.signature(model_class.__init__).parameters
+    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    known = [name for name in parameters if name not in ("self", "config")]
+    for name in arguments:
+        if name not in known:
+            raise InputError(
+                f"{name}: {model_class.__name__} has no such argument; it has {', '.join(known)}"
+            )
 
 
 def _num_outputs(checkpoint: Checkpoint) -> int:

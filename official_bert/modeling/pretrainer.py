@@ -49,6 +49,8 @@ class BertPretrainer(HeadedModel):
     out.masked_lm_log_probs, out.next_sentence_log_probs
     """
 
+    feature_names = (*ENCODER_INPUTS, MASKED_LM_POSITIONS)
+
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "pretrainer"):
         """Builds the model and draws its weights; arguments and errors are those of BertModel."""
         super().__init__(config, use_one_hot_embeddings, name)
@@ -58,9 +60,9 @@ class BertPretrainer(HeadedModel):
         self.cls = PretrainingHeads(self.config)
         self.cls.build()
 
-    def checked(self, features) -> dict:
+    def checked(self, given: dict) -> dict:
         """Returns the features that the model reads; in eager calls positions outside the sequence are refused."""
-        given = super().checked(features)
+        given = super().checked(given)
         checked = {name: given[name] for name in ENCODER_INPUTS if name in given}
         if MASKED_LM_POSITIONS in given:
             length = checked["input_ids"].shape[-1]

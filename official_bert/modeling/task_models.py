@@ -6,9 +6,11 @@ B batch   S length   K outputs   N choices
 """
 
 import keras
+import numpy as np
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.configured import PACKAGE
 from official_bert.modeling.dropout import draw_seed, dropout
@@ -27,8 +29,11 @@ class _LinearModel(HeadedModel):
     has_open_outputs = True
 
     def __init__(self, config: BertConfig, num_outputs: int, use_one_hot_embeddings: bool, name: str):
+        is_whole = isinstance(num_outputs, int | np.integer) and not isinstance(num_outputs, bool)
+        if not is_whole or num_outputs < 1:
+            raise InputError(f"num_outputs: must be a whole number from 1, got {num_outputs!r}")
         super().__init__(config, use_one_hot_embeddings, name)
-        self.num_outputs = num_outputs
+        self.num_outputs = int(num_outputs)
         self.build()
 
     def build(self, input_shape=None):
@@ -74,6 +79,9 @@ class BertClassifier(_LinearModel):
             num_outputs: K, the number of outputs.
             use_one_hot_embeddings: as in BertModel.
             name: the name of the model.
+
+        Raises:
+            InputError: K is no whole number from 1, or no model can be built from the configuration.
         """
         super().__init__(config, num_outputs, use_one_hot_embeddings, name)
 

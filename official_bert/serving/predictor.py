@@ -22,6 +22,7 @@ from official_bert.serving.live import LiveModel
 from official_bert.serving.loaded import LoadedModel, is_export
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Row, Texts
+from official_bert.tasks.pretraining.client import TOP_K
 from official_bert.training.prediction import predict
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
@@ -70,6 +71,10 @@ class Predictor:
         Raises:
             InputError: there is no model, or it cannot be used with these settings.
         """
+        known = [field.name for field in dataclasses.fields(PredictorOptions)]
+        for name in settings:
+            if name not in known:
+                raise InputError(f"{name}: Predictor has no such setting; it has {', '.join(known[1:])}")
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size}: must be positive")
         options = PredictorOptions(model_dir=model_dir, batch_size=batch_size, **settings)
@@ -114,7 +119,12 @@ class Predictor:
         Args:
             *texts: a text with [MASK], or a pair, or a list.
             top_k: the number of words, at most those of the model's answer.
+
+        Raises:
+            InputError: top_k is another number, a text has no [MASK], or the model cannot answer a request.
         """
+        if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= TOP_K:
+            raise InputError(f"top_k: must be a whole number from 1 to {TOP_K}, got {top_k!r}")
 
         def best(found):
             return [best(one) for one in found] if found and isinstance(found[0], list) else found[:top_k]

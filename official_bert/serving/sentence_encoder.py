@@ -70,14 +70,14 @@ class SentenceEncoder:
         """Encodes texts in batches of like length; the size of the batches does not change the vectors.
 
         Args:
-            texts: a text or several.
+            texts: a text, which is a list of one, or several.
             batch_size: the number of texts in a batch.
 
         Returns:
-            float32[n, hidden], in the order of the texts.
+            float32[n, hidden], in the order of the texts: [1, hidden] for a single text, [0, hidden] for an empty list.
 
         Raises:
-            InputError: the texts are none, or an argument cannot be used.
+            InputError: an argument cannot be used.
         """
         if not isinstance(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")

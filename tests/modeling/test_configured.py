@@ -49,6 +49,25 @@ class Parent(keras.Model):
 
 
 @keras.saving.register_keras_serializable(package="test")
+class ParentOfDict(keras.Model):
+    """A user's model without a `build`, which Keras builds by a call with float32 in the place of every input."""
+
+    def __init__(self, kind="encoder", **arguments):
+        super().__init__(**arguments)
+        self.kind = kind
+        self.bert = MODELS[kind]() if kind in MODELS else BertModel(CONFIG)
+        self.head = keras.layers.Dense(3)
+
+    def call(self, features):
+        if self.kind != "encoder":
+            return self.head(self.bert(features))
+        return self.head(self.bert(**features).pooled_output)
+
+    def get_config(self):
+        return super().get_config() | {"kind": self.kind}
+
+
+@keras.saving.register_keras_serializable(package="test")
 class Outer(keras.Model):
     """A model around the user's model."""
 
@@ -182,6 +201,30 @@ def test_a_subclass_is_saved(tmp_path, make):
     assert_same(saved_and_loaded(model, tmp_path)(IDS), expected)
 
 
+@pytest.mark.parametrize("kind", ["encoder", "classifier", "choice"])
+def test_a_subclass_that_keras_builds_keeps_its_own_layers(tmp_path, kind):
+    model = ParentOfDict(kind)
+    batch = features(model.bert) | {"segment_ids": 1 - features(model.bert)["input_mask"]}
+    expected = model(batch)
+    keras.backend.clear_session()
+    assert_same(saved_and_loaded(model, tmp_path)(batch), expected)
+
+
+def test_a_subclass_that_keras_builds_keeps_its_training(tmp_path):
+    model = ParentOfDict("classifier")
+    model.compile(keras_optimizer(1e-2, 8, 2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    batch = {"input_ids": IDS, "input_mask": MASK}
+    model.fit(batch, LABELS, batch_size=3, verbose=0)
+    again = saved_and_loaded(model, tmp_path)
+    assert_same(again(batch), model(batch))
+    assert_same(again.optimizer.variables, model.optimizer.variables)
+
+
+def test_a_compiled_step_refuses_float_ids():
+    with pytest.raises(InputError, match="input_ids must be whole numbers, got float32"):
+        MODELS["classifier"]().predict({"input_ids": IDS + 0.5}, verbose=0)
+
+
 def test_training_goes_on_after_loading(tmp_path):
     """Two epochs, or one, a file and another one: the weights and the slots are the same, frozen layers stay so."""
 
@@ -224,6 +267,44 @@ def test_a_function_in_the_configuration_cannot_be_saved():
     model = BertModel(BertConfig.from_dict(toy.BERT_CONFIG | {"hidden_act": tf.nn.relu}))
     with pytest.raises(InputError, match=r"hidden_act: is a function.*by name"):
         model.get_config()
+
+
+@pytest.mark.parametrize("kind", ["encoder", "classifier", "choice", "spans", "pretrainer"])
+def test_features_are_a_dict_or_keywords(kind):
+    model = BertModel(CONFIG) if kind == "encoder" else MODELS[kind]()
+    batch = features(model)
+    if kind == "pretrainer":
+        batch["masked_lm_positions"] = np.int32([[1, 2]] * len(IDS))
+    expected = model(*batch.values()) if kind == "encoder" else model.call(batch)
+    assert_same(model(batch | {"labels": LABELS}), expected)
+    assert_same(model(**batch), expected)
+
+
+def test_an_encoder_predicts_for_a_dict():
+    model = BertModel(CONFIG)
+    predicted = model.predict({"input_ids": IDS, "input_mask": MASK}, verbose=0)
+    np.testing.assert_allclose(predicted.pooled_output, model(IDS, MASK).pooled_output, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "positional", "keywords", "message"),
+    [
+        ("classifier", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
+        (
+            "classifier",
+            (),
+            {"attention_mask": MASK},
+            "attention_mask: no argument of the model; it takes input_ids,",
+        ),
+        ("classifier", (), {"input_mask": MASK}, "takes a dict of features.*got input_mask$"),
+        ("encoder", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
+        ("encoder", ({"input_mask": IDS},), {}, "takes a dict of features.*got input_mask$"),
+    ],
+)
+def test_features_in_two_ways_or_none_are_refused(make, positional, keywords, message):
+    model = BertModel(CONFIG) if make == "encoder" else MODELS[make]()
+    with pytest.raises(InputError, match=message):
+        model(*positional, **keywords)
 
 
 @pytest.mark.parametrize(

@@ -353,6 +353,33 @@ def test_masked_words_are_filled_into_the_text(make):
     assert of_list[0][0]["token"] == wanted[0]["token"]
     with pytest.raises(InputError, match=r"the text has no \[MASK\] to fill"):
         predictor.fill_mask("the cat sat")
+    for wrong in (0, "2", 100, True):
+        with pytest.raises(InputError, match=f"top_k: must be a whole number from 1 to 10, got {wrong!r}"):
+            predictor.fill_mask(one, top_k=wrong)
+
+
+@pytest.mark.parametrize("export_text", [False, True])
+def test_a_mask_that_the_model_does_not_read_is_refused(make, export_text):
+    predictor = predictor_of(make("pretraining", export_text=export_text))
+    length = predictor._client.model.max_seq_length
+    fits, longer = (
+        "cat " * (length - 3) + "[MASK]",
+        "cat " * (length - 2) + "[MASK]",
+    )  # beside [CLS] and [SEP]
+    assert len(predictor(fits)["masks"]) == 1
+    with pytest.raises(
+        InputError, match=rf"the \[MASK\] lies behind the {length} tokens that the model reads"
+    ):
+        predictor.fill_mask(longer)
+    with pytest.raises(InputError, match=rf"1 of 2 \[MASK\] lie behind the {length} tokens"):
+        predictor("[MASK] " + fits)
+
+
+def test_an_unknown_setting_is_named():
+    with pytest.raises(
+        InputError, match="top_k: Predictor has no such setting; it has batch_size, vectors, doc_st"
+    ):
+        Predictor("/nowhere", top_k=3)
 
 
 def test_an_answer_and_its_offsets(make):

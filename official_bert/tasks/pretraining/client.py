@@ -16,6 +16,7 @@ from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num
 from official_bert.tokenization import FullTokenizer
 
 MASK = "[MASK]"
+TOP_K = 10  # words for each [MASK]
 MASK_SIGNATURE, TEXT_MASK_SIGNATURE = "serving_masked", "serving_fill_mask"
 
 
@@ -35,16 +36,25 @@ class PretrainingClient(TextClient):
         self._vectors = vectors
         signature = TEXT_MASK_SIGNATURE if model.reads_text else MASK_SIGNATURE
         self._fills_masks = signature in model.inputs
-        if not model.reads_text:
-            self._tokenizer = _MaskTokenizer(model.tokenizer)
-            self._encode = pair_encoder(self._tokenizer, model.max_seq_length)
+        self._tokenizer = _MaskTokenizer(model.tokenizer)
+        self._encode = pair_encoder(self._tokenizer, model.max_seq_length)
 
     def check(self, texts: Texts):
-        """Refuses a text for which the export has no outputs."""
+        """Refuses a text for which the export has no outputs, or with a [MASK] that the model does not read."""
         super().check(texts)
-        if any(MASK in text for text in texts):
+        num_masks = sum(text.count(MASK) for text in texts)
+        if num_masks:
             if not self._fills_masks:
                 raise InputError(f"has {MASK}, but the model was exported without a head for masked words")
+            if self._tokenizer.mask_id is None:
+                raise InputError(f"has {MASK}, which the vocabulary of the model lacks")
+            ids, _ = self._encode(texts)
+            num_cut = num_masks - ids.count(self._tokenizer.mask_id)
+            if num_cut:
+                subject = f"the {MASK} lies" if num_masks == 1 else f"{num_cut} of {num_masks} {MASK} lie"
+                raise InputError(
+                    f"{subject} behind the {self.model.max_seq_length} tokens that the model reads; shorten the text"
+                )
         elif self._vectors not in self.model.outputs:
             raise InputError(
                 f"has no {MASK}, and the model was exported without {self._vectors}; ask for {SEQUENCE}"

@@ -22,11 +22,11 @@ from official_bert.tasks.pretraining.client import (
     POOLED,
     SEQUENCE,
     TEXT_MASK_SIGNATURE,
+    TOP_K,
     PretrainingClient,
 )
 from official_bert.tokenization import FullTokenizer
 
-TOP_K = 10
 _POOLER, _MASKED_LM, _NEXT_SENTENCE = "bert/pooler", "cls/predictions", "cls/seq_relationship"
 
 
