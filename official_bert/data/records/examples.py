@@ -4,6 +4,7 @@ An Example is a protobuf map from feature name to a list of integers, floats or 
 sorted keys and packed lists, so its bytes equal those of TensorFlow's `SerializeToString(deterministic=True)`.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -13,6 +14,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIRST = 1 << 3 | _BYTES  # field 1: Example.features, Features.feature, a map entry's key, a list's values
 _SECOND = 2 << 3 | _BYTES  # field 2: a map entry's value; Feature.float_list
 _THIRD = 3 << 3 | _BYTES  # field 3: Feature.int64_list
+_HEADS = 1 << 12  # kept of each kind; few lengths occur
 _KIND_OF_LIST = {1: "bytes", 2: "float", 3: "int64"}
 
 
@@ -43,15 +45,9 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
             columns += [*_rows_of(fixed), _varint_entries(values, key, kind)]
             fixed = []
     columns += _rows_of(fixed)
-    heads: dict[int, bytes] = {}  # number of bytes -> the bytes before them; few numbers occur
-    encoded = []
-    for entries in zip(*columns, strict=True):
-        num_bytes = sum(map(len, entries))
-        head = heads.get(num_bytes)
-        if head is None:
-            head = heads[num_bytes] = b"\x0a" + varint(num_bytes)
-        encoded.append(b"".join((head, *entries)))
-    return encoded
+    return [
+        b"".join((_example_head(sum(map(len, entries))), *entries)) for entries in zip(*columns, strict=True)
+    ]
 
 
 def decode_example(data: bytes) -> dict[str, np.ndarray]:
@@ -92,16 +88,16 @@ def _rows_of(parts: list[np.ndarray]) -> list[list[bytes]]:
 
 def _varint_entries(values: np.ndarray, key: bytes, kind: int) -> list[bytes]:
     """Returns the map entries of one feature of integers, one for each row of `values`."""
-    heads: dict[int, bytes] = {}  # number of value bytes -> head; few numbers occur
-    entries = []
-    for row in _varint_rows(values):
-        head = heads.get(len(row))
-        if head is None:
-            head = heads[len(row)] = _entry_head(key, kind, len(row))
-        entries.append(head + row)
-    return entries
+    return [_entry_head(key, kind, len(row)) + row for row in _varint_rows(values)]
 
 
+@functools.lru_cache(_HEADS)
+def _example_head(num_bytes: int) -> bytes:
+    """Returns the bytes of an Example before its map entries."""
+    return bytes((_FIRST,)) + varint(num_bytes)
+
+
+@functools.lru_cache(_HEADS)
 def _entry_head(key: bytes, kind: int, num_bytes: int) -> bytes:
     """Returns the bytes of a map entry before its packed values: tags, lengths and the key."""
     values = bytes((_FIRST,)) + varint(num_bytes) if num_bytes else b""

@@ -104,36 +104,30 @@ def test_the_manifest_says_what_is_there(corpus, tmp_path):
     assert manifest["shares"]["predictions_masked"] == pytest.approx(0.8, abs=0.02)
 
 
-def kill_and_resume(corpus, folder: pathlib.Path, num_finished: int, extra_secs: float = 0.0):
-    """Kills a run with kill -9 when so many shards are finished, and a little later; then resumes it."""
-    flags = flag_list(**flags_of(corpus, folder, num_workers=2))
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.DEVNULL
-    )
-    work = folder / ".out.sharded"
-    while process.poll() is None and len(list(work.glob("?????.json"))) < num_finished:
-        time.sleep(0.002)
-    time.sleep(extra_secs)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not [
-        path for path in folder.iterdir() if not path.name.startswith(".")
-    ]  # nothing under a final name
-    finished = {path.name: path.stat().st_mtime_ns for path in work.glob("?????.json")}
-    assert len(finished) >= num_finished
-    log = run_script(SCRIPT, *flags, "--resume").stderr
-    assert f"kept {len(finished)} finished shards" in log
+@pytest.fixture(scope="module")
+def long_run(corpus, tmp_path_factory) -> dict[str, str]:
+    """The files of a run that is long enough to be killed within."""
+    folder = tmp_path_factory.mktemp("long")
+    make(corpus, folder, dupe_factor=60)
     return hashes(folder)
 
 
-def test_a_killed_run_goes_on_with_the_same_files(corpus, whole, tmp_path):
-    assert kill_and_resume(corpus, tmp_path, num_finished=2) == whole
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("num_finished", [0, 1, 5])
-def test_runs_killed_at_other_moments_go_on_with_the_same_files(corpus, whole, tmp_path, num_finished):
-    assert kill_and_resume(corpus, tmp_path, num_finished, extra_secs=0.05 * num_finished) == whole
+@pytest.mark.parametrize("num_finished", [2, *in_test_long(0, 1, 4)])
+def test_a_killed_run_goes_on_with_the_same_files(corpus, long_run, tmp_path, num_finished):
+    flags = flag_list(**flags_of(corpus, tmp_path, num_workers=2, dupe_factor=60))
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.DEVNULL
+    )
+    work = tmp_path / ".out.sharded"
+    while process.poll() is None and (not work.exists() or len(list(work.glob("?????.json"))) < num_finished):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert [path.name for path in tmp_path.iterdir()] == [work.name]  # nothing under a final name
+    assert len(finished := list(work.glob("?????.json"))) >= num_finished
+    log = run_script(SCRIPT, *flags, "--resume").stderr
+    assert f"kept {len(finished)} finished shards" in log or not finished
+    assert hashes(tmp_path) == long_run
 
 
 def test_a_terminated_run_leaves_its_finished_shards_and_says_so(corpus, whole, tmp_path):
