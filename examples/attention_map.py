@@ -34,8 +34,12 @@ def main():
     )
     arguments = parser.parse_args()
 
+    check_ending(arguments.output_file)
     # Imported late, so that --help is quick.
-    from official_bert import BertModel, FullTokenizer, InputError
+    from official_bert.flags import quiet_imports
+
+    with quiet_imports():
+        from official_bert import BertModel, FullTokenizer, InputError
 
     try:
         model = BertModel.from_pretrained(arguments.model)
@@ -54,6 +58,19 @@ def check_range(flag: str, value: int, low: int, end: int):
     """Ends the script with one sentence if a number is not in [low, end)."""
     if not low <= value < end:
         sys.exit(f"--{flag}={value}: must be from {low} to {end - 1} for this model")
+
+
+def check_ending(output_file: str):
+    """Ends the script with one sentence if the picture could not be written, before the model is loaded."""
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError as error:
+        sys.exit(
+            f"the picture needs matplotlib, which cannot be imported ({error}); pip install -r requirements-plots.txt"
+        )
+    endings = sorted(FigureCanvasBase.get_supported_filetypes())
+    if pathlib.Path(output_file).suffix[1:].lower() not in endings:
+        sys.exit(f"--output_file={output_file}: must end in one of .{', .'.join(endings)}")
 
 
 def draw(probabilities, tokens: list[str], output_file: str):

@@ -3,7 +3,7 @@
 
 In: the folder of a model with its vocabulary, and a file with a text, a tab and its label on each line; without a file,
 a few sentences about the weather and about trains. Out: the accuracy on every tenth example, which is held out, a
-`.keras` file with the model and its optimizer, and a folder with its weights for the scripts.
+`.keras` file with the model and its optimizer, and a folder with its weights for the scripts, such as predict.py.
 
     python examples/fine_tune_with_keras.py --model=FOLDER --train_file=reviews.tsv --output_dir=OUTPUT
 
@@ -19,6 +19,7 @@ updates, and does more:
 import argparse
 import os
 import pathlib
+import shlex
 import sys
 
 sys.path.insert(
@@ -60,10 +61,13 @@ def main():
 
 def fine_tune(arguments: argparse.Namespace):
     """Trains, evaluates and saves a classifier."""
-    import keras
-    import numpy as np
+    from official_bert.flags import quiet_imports
 
-    from official_bert import BertClassifier, FullTokenizer, keras_optimizer
+    with quiet_imports():
+        import keras
+        import numpy as np
+
+        from official_bert import BertClassifier, FullTokenizer, keras_optimizer, model_folder
 
     texts, labels = read_examples(arguments.train_file)
     names = sorted(set(labels))
@@ -93,12 +97,20 @@ def fine_tune(arguments: argparse.Namespace):
     print(f"accuracy on {held_out.sum()} held-out examples: {accuracy:.4f}")
 
     model.save_pretrained(arguments.output_dir, tokenizer=tokenizer)
-    pathlib.Path(arguments.output_dir, "labels.txt").write_text("".join(f"{name}\n" for name in names))
+    settings = {
+        "max_seq_length": arguments.max_seq_length,
+        "num_texts": 1,
+        "multi_label": False,
+        "regression": False,
+    }
+    record = model_folder.TaskRecord("tsv", "classification", settings)
+    model_folder.write_beside(arguments.output_dir, None, None, record, names)
     path = os.path.join(arguments.output_dir, "model.keras")
     model.save(path)  # keras.models.load_model reads it after `from official_bert import BertClassifier`
     print(
-        f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, labels.txt and the tokenizer's files"
+        f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, labels.txt, task.json, vocab.txt and others"
     )
+    print(f"to answer texts, one a line: python predict.py --model_dir={shlex.quote(arguments.output_dir)}")
 
 
 def read_examples(path: str | None) -> tuple[list[str], list[str]]:

@@ -1,6 +1,7 @@
 """The attention map: what is drawn are the probabilities of one head, and wrong arguments end in one sentence."""
 
 import importlib.util
+import subprocess
 import sys
 
 import numpy as np
@@ -26,7 +27,9 @@ def folder(tmp_path_factory):
     return str(toy.make_bert_base_dir(tmp_path_factory.mktemp("model"), num_hidden_layers=2))
 
 
-def run(example, monkeypatch, **flags):
+def run(example, monkeypatch, checks_ending=False, **flags):
+    if not checks_ending:  # it needs matplotlib
+        monkeypatch.setattr(example, "check_ending", lambda output_file: None)
     arguments = [f"--{name}={value}" for name, value in flags.items()]
     monkeypatch.setattr(sys, "argv", ["attention_map.py", *arguments])
     example.main()
@@ -48,6 +51,26 @@ def test_the_picture_is_written(example, tmp_path):
     path = tmp_path / "map.png"
     example.draw(np.eye(4, dtype=np.float32), ["[CLS]", "a", "b", "[SEP]"], str(path))
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.needs_extra("matplotlib")
+@pytest.mark.parametrize("output_file", ["att.xyz", "att"])
+def test_another_ending_is_refused_before_the_model_is_loaded(example, monkeypatch, output_file):
+    with pytest.raises(
+        SystemExit, match=rf"--output_file={output_file}: must end in one of .*\.pdf, .*\.png, "
+    ):
+        run(example, monkeypatch, checks_ending=True, model="/nowhere", text=TEXT, output_file=output_file)
+
+
+@pytest.mark.needs_extra("matplotlib")
+def test_nothing_but_the_picture_comes_out(folder, tmp_path):
+    flags = [f"--model={folder}", f"--text={TEXT}", f"--output_file={tmp_path}/map.png"]
+    finished = subprocess.run(
+        [sys.executable, ROOT / "examples" / "attention_map.py", *flags], capture_output=True, text=True
+    )
+    assert (finished.returncode, finished.stdout) == (0, "")
+    assert all("has weights that the model does not use" in line for line in finished.stderr.splitlines())
+    assert (tmp_path / "map.png").stat().st_size
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from official_bert import BertClassifier, BertConfig, BertPretrainer, FullTokenizer
+from official_bert import BertClassifier, BertConfig, BertPretrainer, FullTokenizer, Predictor
 from tests import toy
 from tests.shared import ROOT
 
@@ -43,10 +43,15 @@ def test_it_learns_and_saves(folder, tmp_path):
         "bert_config.json",
         "labels.txt",
         "model.keras",
+        "task.json",
         "tokenizer_config.json",
         "vocab.txt",
     ]
     assert (output / "labels.txt").read_text() == "animal\nmachine\n"
+    predictor = Predictor(str(output))
+    assert [answer["label"] for answer in predictor([CAT, TRAIN])] == ["animal", "machine"]
+    assert f"python predict.py --model_dir={output}\n" in finished.stdout
+    assert "cudart" not in finished.stderr
     loaded, trained = keras.models.load_model(output / "model.keras"), BertClassifier.from_pretrained(output)
     batch = FullTokenizer(str(output / "vocab.txt"))([CAT, TRAIN])
     np.testing.assert_array_equal(loaded(batch), trained(batch))
