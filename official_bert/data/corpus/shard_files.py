@@ -116,6 +116,11 @@ def write_shards(job: ShardJob, input_files: Sequence[str], num_workers: int, re
     Raises:
         InputError: an input cannot be read, there is no text, or an output cannot be written.
     """
+    if not resume and any(files.exists(job.report_file(number)) for number in range(job.num_shards)):
+        logging.warning(
+            "%s: the finished shards of a run that was stopped are deleted; --resume keeps them",
+            job.work_folder,
+        )
     _clear(job, keep_finished=resume)
     try:
         text_files = [job.text_file(number) for number in range(job.num_shards)]

@@ -232,7 +232,8 @@ def test_without_resume_everything_is_made_and_old_files_stay_until_then(
     old = hashes(tmp_path)
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
     assert hashes_of_visible(tmp_path) == old
-    make(corpus, tmp_path)
+    ended = end_of(SCRIPT, *flag_list(**flags_of(corpus, tmp_path)))
+    assert "the finished shards of a run that was stopped are deleted; --resume keeps them" in ended.log
     assert hashes(tmp_path) == whole
 
 

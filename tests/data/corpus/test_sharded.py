@@ -208,6 +208,9 @@ def test_the_replacement_rates_are_flags(corpus):
     is_masked = records["masked_lm_weights"] > 0
     at = np.take_along_axis(records["input_ids"], records["masked_lm_positions"], axis=1)
     assert (at == records["masked_lm_ids"])[is_masked].mean() < 0.01
+    words = at[is_masked]  # from the whole vocabulary, whose ids are 0 to 30521
+    assert len(np.unique(words)) > 0.2 * len(words)
+    assert abs(words.mean() - 30521 / 2) < 4 * 30522 / np.sqrt(12 * len(words))
 
 
 @pytest.fixture
