@@ -1,5 +1,6 @@
 """The Makefile in a folder of its own: the list of targets, and what `make clean` deletes."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -12,8 +13,14 @@ pytestmark = pytest.mark.needs_program("make")
 
 
 def make(folder, *targets: str) -> str:
+    """Runs make as a user does, also where the tests are run by `make test`, which tells its children so."""
     shutil.copy(ROOT / "Makefile", folder)
-    finished = subprocess.run(["make", *targets], cwd=folder, capture_output=True, text=True, check=True)
+    alone = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    }
+    finished = subprocess.run(
+        ["make", *targets], cwd=folder, env=alone, capture_output=True, text=True, check=True
+    )
     return finished.stdout
 
 
