@@ -17,7 +17,6 @@ from official_bert import files, writing
 from official_bert.errors import InputError, brief
 from official_bert.options.fields import kind_of, without_flag
 from official_bert.options.headings import ORDER, heading_of, is_required
-from official_bert.options.pretraining_data import SHARDED
 from official_bert.progress import updated_line
 
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
@@ -295,11 +294,8 @@ def answer_for_input(main, read):
 
 
 def _remedy_of_a_stop(options) -> str:
-    if getattr(options, "do_train", False):
-        return "; the same command resumes the training"
-    if getattr(options, "generator", None) == SHARDED:
-        return "; the same command with --resume keeps the shards that are finished"
-    return ""
+    remedy = getattr(options, "after_a_stop", "")
+    return remedy and f"; {remedy}"
 
 
 class _Terminated(BaseException):

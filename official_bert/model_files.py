@@ -58,7 +58,7 @@ def resolved(options: Options, family: str | None = None) -> Options:
         InputError: a flag contradicts the folder, a file of the folder is damaged, or a file is not named at all.
     """
     names = {field.name for field in dataclasses.fields(options)}
-    if options.model and not files.exists(options.model) and not files.matching(f"{options.model}.*"):
+    if options.model and not (files.exists(options.model) or files.exists(f"{options.model}.index")):
         raise InputError(f"--model={options.model}: no such folder; check the path")
     values: dict[str, Any] = {"model": None}
     if "init_checkpoint" in names:
@@ -70,6 +70,8 @@ def resolved(options: Options, family: str | None = None) -> Options:
             values[flag] = getattr(options, flag) or getattr(folder, attribute, None)
             if not values[flag] and flag not in options.optional_files:
                 raise _missing(flag, options, origin)
+    if "vocab_file" in options.optional_files and not values["vocab_file"]:
+        values["vocab_file"] = ModelFolder(values["bert_config_file"]).vocab_file
     known = _Known(options, folder, family, values.get("vocab_file"))
     known.check_vocabulary(values.get("vocab_file"))
     for field in dataclasses.fields(options):
@@ -119,9 +121,8 @@ class _Known:
         self._folder = folder
         self._tokenizer = folder.tokenizer_config() if folder else None
         self._tokenizer_source = folder.path if folder else None
-        if (
-            self._tokenizer is None and vocab_file and files.exists(vocab_file)
-        ):  # in the folder of another model
+        # The vocabulary may be in the folder of another model.
+        if self._tokenizer is None and vocab_file and files.exists(vocab_file):
             self._tokenizer_source = os.path.dirname(vocab_file)
             self._tokenizer = TokenizerConfig.read(self._tokenizer_source)
         record = folder.task() if folder else None
@@ -137,6 +138,8 @@ class _Known:
             otherwise: the value without the flag and without a folder that knows it.
         """
         source, found = self._found(field)
+        if field.name == "strip_accents" and self._tokenizer and given is not None:
+            found = self._tokenizer.strips_accents
         if given is None:
             if found is not None:
                 return found
@@ -157,10 +160,8 @@ class _Known:
             return None, None
         source, value = self._folder.task_file, self._record.settings[field.name]
         check: tuple[Callable, str] | None = field.metadata["check"]
-        is_kind = is_of_kind(value, kind_of(field)) or (
-            isinstance(value, float) and kind_of(field) is float
-        )  # inf
-        if not is_kind or (check and not check[0](value)):
+        is_infinite = isinstance(value, float) and kind_of(field) is float  # as a threshold may be
+        if not (is_infinite or is_of_kind(value, kind_of(field))) or (check and not check[0](value)):
             raise InputError(
                 f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what the training wrote"
             )
@@ -172,7 +173,7 @@ class _Known:
         Pieces that no training has used may have been replaced by others.
         """
         own = self._folder.vocab_file if self._folder and self._folder.tokenizer_config() else None
-        if not own or not vocab_file or os.path.realpath(own) == os.path.realpath(vocab_file):
+        if not own or not vocab_file or files.real_path(own) == files.real_path(vocab_file):
             return
         pairs = itertools.zip_longest(reading.read_lines(vocab_file), reading.read_lines(own))
         for number, (given, trained) in enumerate(pairs, 1):
@@ -197,7 +198,7 @@ def read_model_files(options: ModelFlags) -> tuple[BertConfig, FullTokenizer]:
 
 
 def read_vocabulary(options, config: BertConfig) -> tuple[str | None, TokenizerConfig | None]:
-    """Finds the vocabulary of a pre-training, which works without one, for the folder of its model.
+    """Checks the vocabulary of a pre-training, which works without one, for the folder of its model.
 
     Args:
         options: completed options of run_pretraining.py.
@@ -209,7 +210,7 @@ def read_vocabulary(options, config: BertConfig) -> tuple[str | None, TokenizerC
     Raises:
         InputError: the vocabulary does not fit the model.
     """
-    vocab_file = options.vocab_file or ModelFolder(options.bert_config_file).vocab_file
+    vocab_file = options.vocab_file
     if vocab_file is None:
         errors.warn(
             "--vocab_file is not given, so %s gets no vocabulary; who uses the model must name it",
@@ -218,12 +219,10 @@ def read_vocabulary(options, config: BertConfig) -> tuple[str | None, TokenizerC
         return None, None
     tokenizer = FullTokenizer(vocab_file)
     check_vocabulary(tokenizer, config.vocab_size, vocab_file)
-    beside = TokenizerConfig.read(os.path.dirname(vocab_file)) or TokenizerConfig.guessed(tokenizer.vocab)
-    return vocab_file, TokenizerConfig(
-        beside.do_lower_case if options.do_lower_case is None else options.do_lower_case,
-        beside.strip_accents if options.strip_accents is None else options.strip_accents,
-        config.max_position_embeddings,
-    )
+    do_lower_case = options.do_lower_case
+    if do_lower_case is None:
+        do_lower_case = TokenizerConfig.guessed(tokenizer.vocab).do_lower_case
+    return vocab_file, TokenizerConfig(do_lower_case, options.strip_accents, config.max_position_embeddings)
 
 
 def tokenizer_config_of(options: ModelFlags, config: BertConfig) -> TokenizerConfig:

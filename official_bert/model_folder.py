@@ -64,9 +64,8 @@ class ModelFolder:
         """Args: checkpoint: the prefix or file of a checkpoint, or its folder."""
         self.checkpoint = checkpoint
         self.path = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint) or os.curdir
-        parent = os.path.dirname(os.path.abspath(self.path)) if not files.is_remote(self.path) else None
-        is_best = os.path.basename(self.path.rstrip("/")) == BEST_FOLDER
-        self._folders = [self.path, parent] if is_best and parent else [self.path]
+        above, name = os.path.split(self.path.rstrip("/"))
+        self._folders = [self.path, above or os.curdir] if name == BEST_FOLDER else [self.path]
         self.vocab_file = self._find(VOCAB_NAME)
         self.labels_file = self._find(LABELS_NAME)
         self.task_file = self._find(TASK_NAME)

@@ -31,6 +31,11 @@ class TokenizerConfig:
     strip_accents: bool | None = None
     model_max_length: int | None = None
 
+    @property
+    def strips_accents(self) -> bool:
+        """Whether accents are removed, by whichever setting."""
+        return self.do_lower_case if self.strip_accents is None else self.strip_accents
+
     @classmethod
     def read(cls, folder: str) -> Self | None:
         """Reads the tokenizer_config.json of a folder; returns None if the folder has none.
@@ -61,11 +66,11 @@ class TokenizerConfig:
         )
 
     @classmethod
-    def guessed(cls, vocabulary: Iterable[str], model_max_length: int | None = None) -> Self:
+    def guessed(cls, vocabulary: Iterable[str]) -> Self:
         """Returns the likely settings of a vocabulary: a cased one has capital letters."""
         pieces = [piece for piece in vocabulary if not piece.startswith(("[", "<"))]
         num_cased = sum(piece != piece.lower() for piece in pieces)
-        return cls(num_cased <= _CASED_SHARE * len(pieces), None, model_max_length)
+        return cls(num_cased <= _CASED_SHARE * len(pieces))
 
     def to_json_string(self) -> str:
         """Returns the content of a tokenizer_config.json, with which transformers' AutoTokenizer gives our tokens."""

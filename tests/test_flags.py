@@ -51,6 +51,10 @@ class Options(Shared):
     kind: str = option("plain", choices=("plain", "fancy"), help="The kind.")
     hub: str | None = option(None, refused="hubs are gone; give --input_file", help="Refused.")
 
+    @property
+    def after_a_stop(self):
+        return "the same command resumes the training" if self.do_train else ""
+
 
 def main(options):
     if options.kind == "fancy" and options.seed == 1:

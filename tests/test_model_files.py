@@ -139,6 +139,18 @@ def test_a_flag_that_contradicts_the_folder_is_refused(make, changes, sentence):
         resolved(classification(model=str(folder), do_eval=True, **changes), "classification")
 
 
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_accents_follow_the_case_where_the_folder_does_not_name_them(make, do_lower_case):
+    folder = str(make(tokenizer=TokenizerConfig(do_lower_case)))
+    same = resolved(classification(model=folder, strip_accents=do_lower_case), "classification")
+    assert (same.do_lower_case, same.strip_accents) == (do_lower_case, do_lower_case)
+    assert resolved(classification(model=folder), "classification").strip_accents is None
+    with pytest.raises(
+        InputError, match=f"--strip_accents={not do_lower_case}: .* says {do_lower_case}, with which"
+    ):
+        resolved(classification(model=folder, strip_accents=not do_lower_case), "classification")
+
+
 def test_another_vocabulary_is_refused_but_for_pieces_that_no_training_used(make, tmp_path):
     folder = make(pieces=[*toy.VOCABULARY, "[unused1]"])
     (tmp_path / "mine").mkdir()
@@ -197,8 +209,10 @@ def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, c
         return read_vocabulary(resolved(PretrainingOptions(**given | changes)), config)
 
     assert found() == (str(folder / "vocab.txt"), TokenizerConfig(False, True, 512))
-    assert found(do_lower_case=True, strip_accents=False)[1] == TokenizerConfig(True, False, 512)
+    with pytest.raises(InputError, match=r"--do_lower_case=True: .*/tokenizer_config.json says False"):
+        found(do_lower_case=True)
     (folder / "tokenizer_config.json").unlink()
+    assert found(do_lower_case=False, strip_accents=True)[1] == TokenizerConfig(False, True, 512)
     assert found()[1] == TokenizerConfig(True, None, 512)  # the vocabulary has no capitals
     (tmp_path / "alone.json").write_text(json.dumps(toy.BERT_CONFIG))
     alone = str(tmp_path / "alone.json")

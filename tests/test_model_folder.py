@@ -82,3 +82,11 @@ def test_a_list_of_checkpoints_makes_a_folder_of_a_run(tmp_path):
     (tmp_path / "best").mkdir()
     (tmp_path / "best" / "checkpoint").touch()
     assert holds_checkpoints(str(tmp_path))
+
+
+def test_the_folder_above_a_best_one_is_found_by_a_relative_name(tmp_path, monkeypatch):
+    write_all(tmp_path / "out", tmp_path)
+    (tmp_path / "out" / "best").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    assert ModelFolder("best/model.ckpt-2").labels() == ["b", "a"]
+    assert ModelFolder("best").labels() == ["b", "a"]

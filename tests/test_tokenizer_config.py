@@ -74,7 +74,7 @@ def test_ideographs_that_form_words_are_warned_of(tmp_path, caplog):
 
 def test_a_vocabulary_with_capitals_is_cased():
     uncased = ["[PAD]", "[UNK]", "<S>", "the", "##ing", "é", "猫"]
-    assert TokenizerConfig.guessed(uncased, 128) == TokenizerConfig(True, None, 128)
+    assert TokenizerConfig.guessed(uncased) == TokenizerConfig(True)
     assert TokenizerConfig.guessed([*uncased, "The"]).do_lower_case is False
     # A slip among thousands of pieces is no sign of a cased vocabulary.
     assert TokenizerConfig.guessed([f"piece{number}" for number in range(3000)] + ["T"]).do_lower_case is True

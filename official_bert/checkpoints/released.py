@@ -1,6 +1,7 @@
-"""The folder of a released model: a checkpoint with its configuration, vocabulary and labels beside it.
+"""A checkpoint with its configuration in one folder, as the original's models were released.
 
-In: a checkpoint, or tensors and a configuration. Out: the configuration of the checkpoint, or the files of a folder.
+In: a checkpoint, or tensors and a configuration. Out: the configuration of the checkpoint, or bert_model.ckpt and
+bert_config.json. The other files of a model's folder are those of model_folder.py.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""Code that several scripts share: training jobs, fine-tuning, evaluation during training, search, labels."""
+"""Code that several scripts share: training jobs, fine-tuning, evaluation during training, search, folders, cards."""

@@ -21,9 +21,9 @@ from official_bert.errors import InputError
 from official_bert.features import EncodedSet
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_run, check_training_flags
 from official_bert.jobs.folder_lock import locked
-from official_bert.jobs.labels import check_labels, check_task, read_labels
 from official_bert.jobs.model_card import write_model_card
 from official_bert.jobs.search import search
+from official_bert.jobs.trained_task import check_labels, check_task, read_labels
 from official_bert.model_files import read_model_files, resolved, tokenizer_config_of
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.tasks import registry

@@ -31,9 +31,7 @@ from official_bert.training import distribution, reporting
 from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import compiled_outputs, predict
 
-_NO_BETTER = (
-    0.99  # of the loss of a constant prediction: what a model gains that has learnt nothing is chance
-)
+_NO_BETTER = 0.99  # of the loss of a constant prediction: a smaller gain may be chance
 
 
 class Score(NamedTuple):
@@ -184,7 +182,7 @@ class FineTuning:
 
     def _warn_of_nothing_learnt(self, encoded: EncodedSet):
         """Warns if the training ends no better than a model that gives every example the same output."""
-        constant, loss = self.task.constant_loss(encoded), self.job.last_loss
+        constant, loss = self.task.constant_loss(encoded), self.job.final_loss()
         if constant is None or loss is None or loss < _NO_BETTER * constant:
             return
         logging.warning(

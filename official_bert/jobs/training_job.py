@@ -61,7 +61,6 @@ class TrainingJob:
             initial weights.
         seed: the seed of the run; the seed of the newest checkpoint, if there is one.
         num_train_steps: updates in total, including earlier runs.
-        last_loss: the mean training loss since the last but one progress line; None before the first.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class TrainingJob:
             InputError: a checkpoint does not fit the model or its configuration, or without training it lacks weights.
         """
         self.options, self.strategy = options, strategy
-        self.last_loss: float | None = None
+        self._losses: list[tuple[int, float]] = []  # of each progress line: its updates and their mean loss
         self.num_train_steps = num_train_steps
         self.config = config
         check_not_lost(options.output_dir)
@@ -123,6 +122,18 @@ class TrainingJob:
     def num_updates(self) -> int | None:
         """The number of updates that the training still has to make; None without --do_train."""
         return max(0, self.num_train_steps - self.global_step) if self.options.do_train else None
+
+    def final_loss(self) -> float | None:
+        """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
+
+        It is counted in whole progress lines; None if the run made no update.
+        """
+        steps, total = 0, 0.0
+        for num_steps, loss in reversed(self._losses):
+            if 10 * steps >= self.num_train_steps:
+                break
+            steps, total = steps + num_steps, total + num_steps * loss
+        return total / steps if steps else None
 
     def weights_in(self, folder: str) -> CheckpointManager:
         """Returns the checkpoints of a folder that hold the weights and the step, not the state for resuming."""
@@ -194,7 +205,7 @@ class TrainingJob:
         def report(step_number, num_steps, sums):
             rate = float(self.optimizer.current_rate())
             found = metrics(sums, num_steps)
-            self.last_loss = found["loss"]
+            self._losses.append((num_steps, found["loss"]))
             reporter.report(step_number, found | {"learning_rate": rate}, unshown)
 
         def save(step_number):

@@ -25,12 +25,12 @@ class PretrainingOptions(TrainingOptions):
         "model. Without this flag it is vocab.txt in the folder of the checkpoint or of --bert_config_file.",
     )
     do_lower_case: bool | None = option(
-        None,
+        otherwise=None,
         help="Whether the text of the records was lower-cased, for the tokenizer_config.json in --output_dir. Without "
         "this flag the tokenizer_config.json beside the vocabulary tells, or else whether the vocabulary has capitals.",
     )
     strip_accents: bool | None = option(
-        None,
+        otherwise=None,
         help="Whether accents were removed from the text of the records. Without this flag it is as --do_lower_case.",
     )
     max_seq_length: int = option(

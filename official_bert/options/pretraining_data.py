@@ -110,3 +110,9 @@ class PretrainingDataOptions(TokenizerOptions):
         False,
         help="With --generator=sharded: keep the shards that a killed run with the same text and flags has finished.",
     )
+
+    @property
+    def after_a_stop(self) -> str:
+        """What a user is told whose run was interrupted."""
+        is_kept = self.generator == SHARDED
+        return "the same command with --resume keeps the shards that are finished" if is_kept else ""

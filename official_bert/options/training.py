@@ -46,3 +46,8 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, ConfigOptions):
         help="The seed of the initial weights, of the order of the examples and of dropout. Without this flag the "
         "script draws a seed, logs it and keeps it with the checkpoints.",
     )
+
+    @property
+    def after_a_stop(self) -> str:
+        """What a user is told whose run was interrupted."""
+        return "the same command resumes the training" if self.do_train else ""

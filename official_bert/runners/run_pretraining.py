@@ -53,7 +53,7 @@ def run(options: PretrainingOptions):
     eval_files = (
         expand_records(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
     )
-    vocabulary = read_vocabulary(options, config)
+    vocabulary = read_vocabulary(options, config) if options.do_train else ()
     with locked(options.output_dir):
         job = TrainingJob(
             options,

@@ -59,7 +59,7 @@ def build(options: ExportOptions) -> CheckpointModel:
     config, tokenizer = read_model_files(options)
     task = _make_task(options, folder).for_checkpoint(checkpoint.shapes, tokenizer, config)
     model = task.build_model(config, use_one_hot_embeddings=False)
-    report = load_checkpoint(model, path)
+    report = load_checkpoint(model, checkpoint.path)
     report.check_complete(
         task.unused_weights,
         f"which --task_name={task_name} needs; give a checkpoint that was trained on the task",

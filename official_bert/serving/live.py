@@ -44,9 +44,7 @@ class LiveModel:
             for name, signature in task_signatures(built.task, built.model, built.config).items()
         }
         self.inputs = {
-            name: tuple(
-                tensor.name.split(":")[0] for tensor in signature.inputs if tensor.dtype != tf.resource
-            )
+            name: tuple(spec.name for spec in signature.structured_input_signature[0])
             for name, signature in self._signatures.items()
         }
         self.outputs = set(self._signatures["serving_default"].structured_outputs)

@@ -22,7 +22,6 @@ from official_bert.serving.live import LiveModel
 from official_bert.serving.loaded import LoadedModel, is_export
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Row, Texts
-from official_bert.tasks.pretraining.client import TOP_K
 from official_bert.training.prediction import predict
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
@@ -123,15 +122,7 @@ class Predictor:
         Raises:
             InputError: top_k is another number, a text has no [MASK], or the model cannot answer a request.
         """
-        if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= TOP_K:
-            raise InputError(f"top_k: must be a whole number from 1 to {TOP_K}, got {top_k!r}")
-
-        def best(found):
-            return [best(one) for one in found] if found and isinstance(found[0], list) else found[:top_k]
-
-        _, is_one = _as_requests(texts)
-        found = self._in_brief("fill_mask", texts)
-        return best(found) if is_one else [best(one) for one in found]
+        return self._in_brief("fill_mask", texts, top_k=top_k)
 
     def answer(self, question: str, context: str) -> dict:
         """Returns `answer`, `start`, `end` and `score` for a question about a context."""
@@ -145,14 +136,14 @@ class Predictor:
         """Returns the vector of a text, a list of floats; for a list of texts a list of vectors."""
         return self._in_brief("embed", texts)
 
-    def _in_brief(self, method: str, texts: Sequence) -> Any:
+    def _in_brief(self, method: str, texts: Sequence, **settings: Any) -> Any:
         own = getattr(self._client, "method", "")  # a client of the user's own may lack it
         if own != method:
             hint = f"call {own}" if own else "call the predictor itself"
             raise InputError(f"{self.path}: {method} is not for a model of {self._task_name}; {hint}")
         requests, is_one = _as_requests(texts)
         found = [
-            self._client.in_brief(request, answer)
+            self._client.in_brief(request, answer, **settings)
             for request, answer in zip(requests, self.answers(requests), strict=True)
         ]
         return found[0] if is_one else found

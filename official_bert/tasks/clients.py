@@ -76,8 +76,17 @@ class Client(Protocol):
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns an answer of plain Python values, ready for JSON, for each request; all have passed `check`."""
 
-    def in_brief(self, texts: Texts, answer: dict) -> Any:
-        """Returns the answer to a request in the form that the pipelines of transformers give."""
+    def in_brief(self, texts: Texts, answer: dict, **settings: Any) -> Any:
+        """Returns the answer to a request in the form that the pipelines of transformers give.
+
+        Args:
+            texts: the request.
+            answer: the answer to it.
+            **settings: what the caller of `method` has chosen.
+
+        Raises:
+            InputError: the request has no such answer, or a setting cannot be used.
+        """
 
 
 class TextClient:

@@ -51,6 +51,10 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     name = strategy_name(options)
     if options.use_tpu and name != "tpu":
         logging.warning("--use_tpu has no effect, since --distribution_strategy=%s is given", name)
+    if options.num_gpus and name != "mirrored":
+        raise InputError(
+            f"--num_gpus={options.num_gpus}: only goes with --distribution_strategy=mirrored; add that, or leave it out"
+        )
     strategy = _STRATEGIES[name](options)
     log_devices(strategy, name)
     return strategy

@@ -181,6 +181,11 @@ def test_more_gpus_than_there_are_are_refused(monkeypatch):
         make_strategy(DistributionOptions(distribution_strategy="mirrored", num_gpus=2))
 
 
+def test_a_number_of_gpus_without_effect_is_refused():
+    with pytest.raises(InputError, match="--num_gpus=2: only goes with --distribution_strategy=mirrored"):
+        make_strategy(DistributionOptions(num_gpus=2))
+
+
 def test_the_first_gpus_share_the_batch(monkeypatch):
     made = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] * 4)

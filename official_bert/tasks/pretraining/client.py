@@ -60,20 +60,22 @@ class PretrainingClient(TextClient):
                 f"has no {MASK}, and the model was exported without {self._vectors}; ask for {SEQUENCE}"
             )
 
-    def in_brief(self, texts: Texts, answer: dict) -> list:
+    def in_brief(self, texts: Texts, answer: dict, top_k: int = 5) -> list:
         """Returns the words for the [MASK] of a text; a list of such lists if it has several.
 
         Each word is a dict with `score`, its probability, `token`, and `sequence`, the text with the token in the place
         of [MASK].
 
         Raises:
-            InputError: the text has no [MASK].
+            InputError: the text has no [MASK], or top_k is no number from 1 to TOP_K.
         """
+        if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= TOP_K:
+            raise InputError(f"top_k: must be a whole number from 1 to {TOP_K}, got {top_k!r}")
         if "masks" not in answer:
             raise InputError(f"the text has no {MASK} to fill; write it in the place of a word")
         found = []
         for number, mask in enumerate(answer["masks"]):
-            words = zip(mask["tokens"], mask["probabilities"], strict=True)
+            words = zip(mask["tokens"][:top_k], mask["probabilities"][:top_k], strict=True)
             found.append(
                 [
                     {"score": score, "token": token, "sequence": _filled_text(texts, number, token)}

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints import CheckpointManager
 from official_bert.errors import InputError
-from official_bert.jobs.labels import check_labels, check_task, read_labels
+from official_bert.jobs.trained_task import check_labels, check_task, read_labels
 from official_bert.model_folder import TaskRecord, write_record
 from official_bert.options.choice import ChoiceOptions
 
