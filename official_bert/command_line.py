@@ -53,6 +53,10 @@ COMMANDS = {
         "pretraining.PretrainingOptions",
         "Pre-trains BERT on TFRecords made by create_pretraining_data.",
     ),
+    "launch": Command(
+        "launch.LaunchOptions",
+        "Starts a training script as several workers on this machine, and starts them again after a failure.",
+    ),
     "run_classifier": Command(
         "classification.ClassificationOptions",
         "Fine-tunes BERT for text classification or regression, evaluates it, and predicts with it.",

@@ -1,5 +1,6 @@
 """The exceptions that users can do something about."""
 
+import os
 import re
 
 _NODES = re.compile(r"\{\{.*?\}\} ?| \[Op:\w+\]")
@@ -15,6 +16,24 @@ class InputError(ValueError):
 
 class Diverged(InputError):
     """The loss or the weights became infinite, not a number or absurdly large; a search goes on with its next trial."""
+
+
+class WorkerLost(Exception):
+    """Another worker of the run has ended; the script ends with a status that tells a launcher to start all again."""
+
+    STATUS = os.EX_TEMPFAIL
+
+
+class Terminated(BaseException):
+    """A signal arrived that ends the process. No handler of exceptions takes it for a fault.
+
+    Attributes:
+        number: the number of the signal.
+    """
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
 
 
 def brief(error: Exception) -> str:

@@ -13,8 +13,8 @@ import tempfile
 
 from absl import app, flags, logging
 
-from official_bert import files, writing
-from official_bert.errors import InputError, brief
+from official_bert import files, signals, writing
+from official_bert.errors import InputError, Terminated, WorkerLost, brief
 from official_bert.options.fields import kind_of, without_flag
 from official_bert.options.headings import ORDER, heading_of, is_required
 from official_bert.progress import updated_line
@@ -24,7 +24,6 @@ flags.disclaim_key_flags()  # the flags belong to the running script, whose --he
 _HELP_FLAGS = {"--help", "-help", "-?", "--helpshort", "-helpshort"}
 _MISSING = "must be given"
 _SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
-ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 _DEFINE = {
@@ -53,17 +52,24 @@ def run(main, options_class):
     """
     _occupy_closed_streams()
     read = define(options_class)
+    command: list[str] = []
 
     def parser(argv):
+        if _command_field(options_class) and "--" in argv:
+            end = argv.index("--")
+            argv, command[:] = argv[:end], argv[end + 1 :]
         _answer_help(argv, options_class)
         return parse(argv)
 
-    app.run(lambda _: answer_for_input(main, read), flags_parser=parser)
+    app.run(lambda _: answer_for_input(main, lambda: read(command)), flags_parser=parser)
 
 
 def define(options_class):
-    """Defines a flag for each field of a frozen dataclass, and returns a function that builds it from parsed flags."""
-    fields = dataclasses.fields(options_class)
+    """Defines a flag for each field of a frozen dataclass, and returns a function that builds it from parsed flags.
+
+    The function takes the words behind `--`, for an options class that has a field for them.
+    """
+    fields, of_command = _flag_fields(options_class), _command_field(options_class)
     for field in fields:
         required = is_required(field)
         default = None if required else without_flag(field)
@@ -89,7 +95,23 @@ def define(options_class):
             flags.register_validator(
                 field.name, lambda value, holds=holds: value is None or holds(value), sentence
             )
-    return lambda: options_class(**{field.name: _value(field) for field in fields})
+
+    def read(command=()):
+        values = {field.name: _value(field) for field in fields}
+        return options_class(**values, **({of_command.name: tuple(command)} if of_command else {}))
+
+    return read
+
+
+def _flag_fields(options_class) -> list[dataclasses.Field]:
+    return [field for field in dataclasses.fields(options_class) if not field.metadata["after_dashes"]]
+
+
+def _command_field(options_class) -> dataclasses.Field | None:
+    """Returns the field of the words behind `--`; None for a script that takes none."""
+    return next(
+        (field for field in dataclasses.fields(options_class) if field.metadata["after_dashes"]), None
+    )
 
 
 def _is_named(value: str | list[str] | None) -> bool:
@@ -160,8 +182,12 @@ def quiet_reader():
 
 
 def _print_help(argv, options_class):
-    print(f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]} --flag=value ...\n")
-    fields = dataclasses.fields(options_class)
+    of_command = _command_field(options_class)
+    command = " -- command ..." if of_command else ""
+    print(f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]} --flag=value ...{command}\n")
+    if of_command:
+        print(f"command: {of_command.metadata['help']}\n")
+    fields = _flag_fields(options_class)
     for heading in ORDER:
         found = [field for field in fields if heading_of(options_class, field) == heading]
         if found:
@@ -266,9 +292,7 @@ def answer_for_input(main, read):
     logged with --verbosity=1. SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that unfinished files are deleted.
     After a signal the process exits with the status that shells use for it.
     """
-    for number in ENDING_SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _terminate)
+    signals.end_in_order()
     logging.get_absl_handler().addFilter(_OwnLines())
     options = None
     try:
@@ -280,11 +304,14 @@ def answer_for_input(main, read):
     except KeyboardInterrupt:
         print(f"{sys.argv[0]}: interrupted{_remedy_of_a_stop(options)}", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
-    except _Terminated as end:
+    except Terminated as end:
         with contextlib.suppress(OSError):  # a terminal that is closed
             sentence = f"terminated; files that were not complete are deleted{_remedy_of_a_stop(options)}"
             print(f"{sys.argv[0]}: {sentence}", file=sys.stderr)
         sys.exit(128 + end.number)
+    except WorkerLost as error:
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
+        sys.exit(WorkerLost.STATUS)
     except Exception as error:
         sentence = _sentence_of(error)
         if sentence is None:
@@ -296,20 +323,6 @@ def answer_for_input(main, read):
 def _remedy_of_a_stop(options) -> str:
     remedy = getattr(options, "after_a_stop", "")
     return remedy and f"; {remedy}"
-
-
-class _Terminated(BaseException):
-    """A signal arrived that ends the process. No handler of exceptions takes it for a fault."""
-
-    def __init__(self, number: int):
-        super().__init__(number)
-        self.number = number
-
-
-def _terminate(number, _):
-    for ending in ENDING_SIGNALS:  # a second one would interrupt the deletion of unfinished files
-        signal.signal(ending, signal.SIG_IGN)
-    raise _Terminated(number)
 
 
 def _sentence_of(error: Exception) -> str | None:

@@ -29,7 +29,7 @@ LINES = (
     {"data", "metrics"},
     {"features", "config", "tokenization"},
     {"tokenizer_config"},
-    {"reading", "writing", "pairs"},
+    {"reading", "writing", "pairs", "signals"},
     {"options", "files", "errors", "__version__"},
     {"progress", "waiting"},
 )
@@ -56,6 +56,7 @@ LIGHT_ROOMS = (
     "pairs",
     "progress",
     "reading",
+    "signals",
     "tasks",
     "tokenization",
     "tokenizer_config",

@@ -5,6 +5,7 @@ project, and a TF1 program, can resume. A run that is killed loses at most the s
 """
 
 import os
+from collections.abc import Callable
 
 import tensorflow as tf
 from absl import logging
@@ -24,17 +25,26 @@ class CheckpointManager:
                                      takes them off the list, so that the next save deletes what a kill left
     """
 
-    def __init__(self, output_dir: str, variables: dict, keep_max: int = 5, worker: int = 0):
+    def __init__(
+        self,
+        output_dir: str,
+        variables: dict,
+        keep_max: int = 5,
+        worker: int = 0,
+        wait_for_all: Callable[[], None] | None = None,
+    ):
         """Manages the checkpoints in a folder, including those of earlier runs.
 
         Args:
             output_dir: the folder; the first `save` creates it.
             variables: tf.Variables, Keras or mirrored variables by TF1 name, including `global_step`.
             keep_max: the number of newest checkpoints to keep; 0 keeps all.
-            worker: the number of this worker, which is part of the name of its input file.
+            worker: the number of this worker. Worker 0 writes the files, and all workers read them.
+            wait_for_all: given if each worker has an input of its own and writes its state; returns when all workers
+                have called it.
         """
         self.output_dir, self.variables = output_dir, dict(variables)
-        self.keep_max, self.worker = keep_max, worker
+        self.keep_max, self.worker, self._wait_for_all = keep_max, worker, wait_for_all
 
     @property
     def latest(self) -> str | None:
@@ -50,7 +60,7 @@ class CheckpointManager:
         return self._step(tf1.Tf1Checkpoint(self.latest)) if self.latest else None
 
     def save(self, step: int, input_state: tf.train.Checkpoint | None = None):
-        """Writes the checkpoint of a step.
+        """Writes the checkpoint of a step; a worker other than 0 writes the state of an input of its own at most.
 
         Args:
             step: the number of updates made so far.
@@ -66,9 +76,13 @@ class CheckpointManager:
                 "warm-up (the last checkpoint is sound)"
             )
         tf.io.gfile.makedirs(self.output_dir)
-        if input_state is not None:
+        if input_state is not None and (self.worker == 0 or self._wait_for_all):
             with tf1.replacing(self._input_prefix(step)) as temporary:
                 input_state.write(temporary)
+        if self._wait_for_all:
+            self._wait_for_all()  # a checkpoint is complete with the inputs of all workers
+        if self.worker:
+            return
         name = f"model.ckpt-{step}"
         prefix = os.path.join(self.output_dir, name)
         tf1.write(prefix, self.variables)
@@ -81,8 +95,10 @@ class CheckpointManager:
     def remove_leftovers(self):
         """Deletes what a killed run left in the folder: parts of checkpoints, and checkpoints beyond `keep_max`.
 
-        A checkpoint of whose deletion the kill left a part is still on the list.
+        Only worker 0 does so. A checkpoint of whose deletion the kill left a part is still on the list.
         """
+        if self.worker:
+            return
         folder.remove_leftovers(self.output_dir)
         listed = folder.listed_paths(self.output_dir)
         if listed and self.latest == listed[-1]:  # else an older one is needed
@@ -178,7 +194,9 @@ class CheckpointManager:
         return int(checkpoint.read(names.GLOBAL_STEP))
 
     def _input_prefix(self, step: int) -> str:
-        return os.path.join(self.output_dir, f"{folder.INPUT_PREFIX}{step}-{self.worker}")
+        return os.path.join(
+            self.output_dir, f"{folder.INPUT_PREFIX}{step}-{self.worker if self._wait_for_all else 0}"
+        )
 
     def _remove(self, prefix: str):
         """Deletes a checkpoint and the input states of all workers at its step."""

@@ -7,6 +7,7 @@ folder for each run.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +21,8 @@ from official_bert.data.records.encoded_sets import write_encoded_set
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_run, check_training_flags
-from official_bert.jobs.folder_lock import locked
 from official_bert.jobs.model_card import write_model_card
+from official_bert.jobs.own_folder import own_folder
 from official_bert.jobs.search import search
 from official_bert.jobs.trained_task import check_labels, check_task, read_labels
 from official_bert.model_files import read_model_files, resolved, tokenizer_config_of
@@ -112,9 +113,10 @@ def fine_tune(
     config, tokenizer = read_model_files(options)
     task = _make_task(options, task_name, family)
     check_run(options, task, config)
-    with locked(options.output_dir):
+    with own_folder(options.output_dir, strategy) as folder:
+        own = dataclasses.replace(options, output_dir=folder)
         # All files are read before training, so that a bad file does not stop the run after training.
-        sets = RunSets(options, task, tokenizer)
+        sets = RunSets(own, task, tokenizer)
         check_labels(options, task.labels)
         needs_labels = options.evaluates_during_training or (options.do_eval and not options.do_predict)
         if needs_labels and not sets.suffixes(options.development_set):
@@ -123,14 +125,14 @@ def fine_tune(
             )
         if options.do_train:
             sets.encoded("train")  # which counts the examples
-        fine_tuning = FineTuning(options, config, strategy, task, sets.counts, script)
+        fine_tuning = FineTuning(own, options.output_dir, config, strategy, task, sets.counts, script)
         evaluates = options.do_eval or options.evaluates_during_training
         if options.do_train and evaluates and registry.is_outside(task_name):
             for suffix in sets.suffixes(options.development_set)[:1]:
                 encoded = sets.encoded(options.development_set, suffix)
                 fine_tuning.check_main_metric(encoded, task_name)
         if options.do_train:
-            _write_model_files(options, config, task_name, task)
+            _write_model_files(own, config, task_name, task)
             fine_tuning.train(sets.encoded("train"), dev_set=lambda: sets.encoded(options.development_set))
             sets.forget("train")
         if options.do_eval:
@@ -139,7 +141,7 @@ def fine_tune(
         if options.do_predict:
             (predict or predict_test_sets)(fine_tuning, sets)
         fine_tuning.export(task_name)
-        write_model_card(options.output_dir, task_name, options)
+        write_model_card(own.output_dir, task_name, options)
         return fine_tuning.score
 
 

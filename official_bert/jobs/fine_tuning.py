@@ -27,7 +27,7 @@ from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
 from official_bert.serving.saved_model import check_text_export, export_model
 from official_bert.tasks.base import Task, TaskObjective
-from official_bert.training import distribution, reporting
+from official_bert.training import distribution, reporting, workers
 from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import compiled_outputs, predict
 
@@ -82,6 +82,7 @@ class FineTuning:
     def __init__(
         self,
         options: FineTuningOptions,
+        run_dir: str,
         config: BertConfig,
         strategy: tf.distribute.Strategy,
         task: Task,
@@ -91,7 +92,8 @@ class FineTuning:
         """Builds the model and loads its weights.
 
         Args:
-            options: the options of the script.
+            options: the options of the script; `output_dir` is the folder that this worker writes to.
+            run_dir: the output folder of the run, which all workers read and the chief writes.
             config: the configuration of the encoder.
             strategy: the strategy whose replicas share each batch.
             task: the task of the model.
@@ -103,6 +105,7 @@ class FineTuning:
             InputError: the examples are too few for a single step, or a checkpoint does not fit.
         """
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
+        self._run_dir = run_dir
         self._counts, num_train_examples = counts, next(iter(counts.values()), 0)
         on_tpu = distribution.is_tpu(strategy)
         self._pads_to_longest = options.length_aware_batches and not on_tpu
@@ -116,6 +119,7 @@ class FineTuning:
         self._num_train_examples = num_train_examples
         self.job = TrainingJob(
             options,
+            run_dir,
             strategy,
             config,
             lambda: task.build_model(config, use_one_hot_embeddings=on_tpu),
@@ -126,7 +130,7 @@ class FineTuning:
         )
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
         self.score: Score | None = None
-        self._best = self.job.weights_in(os.path.join(options.output_dir, BEST_FOLDER))
+        self._best = self.job.weights_in(os.path.join(run_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
         reporting.write_run_record(
@@ -135,7 +139,7 @@ class FineTuning:
 
     def _check_no_best_is_lost(self):
         """Refuses to evaluate the newest weights in place of the best ones, of which the history tells."""
-        history = os.path.join(self.options.output_dir, HISTORY_FILE)
+        history = os.path.join(self._run_dir, HISTORY_FILE)
         if files.exists(history):
             raise InputError(
                 f"{self._best.output_dir}: the best checkpoint of {history} is gone; put it back, or give another "
@@ -178,6 +182,7 @@ class FineTuning:
         job.train(objective, batches, objective.progress, evaluation)
         self._warn_of_nothing_learnt(encoded)
         if evaluation:
+            workers.wait_for_all(self.strategy)  # for the chief, which may still write the best checkpoint
             self._best.restore()
 
     def _warn_of_nothing_learnt(self, encoded: EncodedSet):
@@ -235,6 +240,7 @@ class FineTuning:
         pass_steps = max(1, math.ceil(round(options.eval_every_epochs * epoch_steps, 6)))
         return PeriodicEvaluation(
             options.output_dir,
+            self._run_dir,
             options.eval_every_steps or pass_steps,
             options.early_stopping_patience,
             self.task.main_metric,
@@ -284,7 +290,7 @@ class FineTuning:
         Args:
             task_name: the name of the task, as for export_saved_model.py.
         """
-        if not self.options.export_dir:
+        if not (self.options.export_dir and workers.is_chief(self.strategy)):
             return
         # The export needs a copy on one device, because the model may have been trained on several devices.
         model = self.task.build_model(self.config, use_one_hot_embeddings=False)

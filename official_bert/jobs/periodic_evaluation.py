@@ -31,6 +31,7 @@ class PeriodicEvaluation:
     def __init__(
         self,
         output_dir: str,
+        run_dir: str,
         every_steps: int,
         patience: int | None,
         main_metric: str,
@@ -41,7 +42,8 @@ class PeriodicEvaluation:
         """Continues the history of the run.
 
         Args:
-            output_dir: the output folder of the run.
+            output_dir: the folder that this worker writes to.
+            run_dir: the output folder of the run, with its history.
             every_steps: updates between two evaluations.
             patience: number of evaluations without improvement after which training stops; None for no early stopping.
             main_metric: key of the metric by which evaluations are compared, higher is better; nan is the worst.
@@ -54,14 +56,14 @@ class PeriodicEvaluation:
         """
         self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
         self._measure, self._best, self._output_dir = measure, best, output_dir
-        self._path = os.path.join(output_dir, HISTORY_FILE)
         self._history: dict[int, dict[str, float | None]] = {}
-        if files.exists(self._path):
-            rows = (self._row(number, line) for number, line in enumerate(reading.read_lines(self._path), 1))
+        path = os.path.join(run_dir, HISTORY_FILE)
+        if files.exists(path):
+            rows = (self._row(path, number, line) for number, line in enumerate(reading.read_lines(path), 1))
             self._history = {step: row for step, row in rows if step <= first_step}
         if self._history and not best.latest:
             raise InputError(
-                f"{best.output_dir}: the best checkpoint of {self._path} is gone; put it back, or give another "
+                f"{best.output_dir}: the best checkpoint of {path} is gone; put it back, or give another "
                 "--output_dir"
             )
 
@@ -92,12 +94,12 @@ class PeriodicEvaluation:
         }
         if self._best_step() == step:
             self._best.save(step)  # before the history: a kill in between only causes a second evaluation
-        with writing.replacing(self._path) as file:
+        with writing.replacing(os.path.join(self._output_dir, HISTORY_FILE)) as file:
             file.writelines(json.dumps({"step": at} | row) + "\n" for at, row in self._history.items())
 
-    def _row(self, number: int, line: str) -> tuple[int, dict[str, float | None]]:
+    def _row(self, path: str, number: int, line: str) -> tuple[int, dict[str, float | None]]:
         """Returns the step and the metrics of a line of the history."""
-        where = f"{self._path}: line {number}"
+        where = f"{path}: line {number}"
         try:
             row = reading.parse_json(line, has_lines=False)
         except InputError as error:

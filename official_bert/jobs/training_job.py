@@ -6,6 +6,7 @@ events.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -32,7 +33,7 @@ from official_bert.optimization import (
 )
 from official_bert.options.optimization import LAMB, PER_REPLICA
 from official_bert.options.training import TrainingOptions
-from official_bert.training import distribution, loop, reporting, rng
+from official_bert.training import distribution, loop, reporting, rng, workers
 from official_bert.training.step import Objective, TrainingStep
 
 WEIGHT_DECAY_RATE = 0.01
@@ -66,6 +67,7 @@ class TrainingJob:
     def __init__(
         self,
         options: TrainingOptions,
+        run_dir: str,
         strategy: tf.distribute.Strategy,
         config: BertConfig,
         build_model: Callable[[], keras.Model],
@@ -73,11 +75,13 @@ class TrainingJob:
         num_warmup_steps: int,
         frozen: Sequence[str] = (),
         unused: Sequence[str] = (),
+        has_own_input: bool = False,
     ):
         """Builds everything in the strategy's scope and loads the weights.
 
         Args:
-            options: the options of the script.
+            options: the options of the script; `output_dir` is the folder that this worker writes to.
+            run_dir: the folder of the run's checkpoints, which all workers read and the chief writes.
             strategy: the strategy whose replicas share each batch.
             config: the configuration of the model.
             build_model: makes the model with initial weights.
@@ -85,6 +89,7 @@ class TrainingJob:
             num_warmup_steps: updates of the warm-up.
             frozen: name prefixes of the frozen weights, which have no gradient, no slots and no decay.
             unused: name prefixes of the weights on which no output depends; they are frozen, and may be missing.
+            has_own_input: whether each worker reads records of its own, and saves its own position in them.
 
         Raises:
             InputError: a checkpoint does not fit the model or its configuration, or without training it lacks weights.
@@ -93,10 +98,16 @@ class TrainingJob:
         self._losses: list[tuple[int, float]] = []  # of each progress line: its updates and their mean loss
         self.num_train_steps = num_train_steps
         self.config = config
-        check_not_lost(options.output_dir)
-        self.manager = CheckpointManager(options.output_dir, {}, options.keep_checkpoint_max)
+        self._worker = workers.worker_index(strategy)
+        check_not_lost(run_dir)
+        wait = functools.partial(workers.wait_for_all, strategy)
+        self.manager = CheckpointManager(
+            run_dir, {}, options.keep_checkpoint_max, self._worker, wait if has_own_input else None
+        )
         self._check_config()
-        self.seed = self._choose_seed()
+        self._check_same_folder()
+        self.seed = workers.from_chief(strategy, self._choose_seed())
+        logging.info("Random seed = %d", self.seed)
         rng.seed_initial_weights(self.seed)
         with strategy.scope():
             self.model = build_model()
@@ -137,7 +148,7 @@ class TrainingJob:
 
     def weights_in(self, folder: str) -> CheckpointManager:
         """Returns the checkpoints of a folder that hold the weights and the step, not the state for resuming."""
-        return CheckpointManager(folder, self._weights_and_step, keep_max=1)
+        return CheckpointManager(folder, self._weights_and_step, keep_max=1, worker=self._worker)
 
     @property
     def steps_per_loop(self) -> int:
@@ -175,13 +186,14 @@ class TrainingJob:
             unshown: metrics that only TensorBoard and train_log.jsonl get.
         """
         options = self.options
-        self.manager.remove_leftovers()
         self._resume(batches)
+        workers.wait_for_all(self.strategy)  # before the chief changes the folder that the others still read
+        self.manager.remove_leftovers()
         if self.global_step >= self.num_train_steps:
             logging.warning(
                 "Skipping training: %s already holds step %d, and %d is the total; other flags of the training, "
                 "such as --learning_rate, change nothing",
-                options.output_dir,
+                self.manager.output_dir,
                 self.global_step,
                 self.num_train_steps,
             )
@@ -225,6 +237,7 @@ class TrainingJob:
                 report=report,
                 save=save,
                 evaluation=evaluation,
+                is_true_of_any=lambda condition: workers.is_true_of_any(self.strategy, condition),
             )
         except BaseException as error:
             if not isinstance(error, Exception):  # Ctrl-C or SIGTERM
@@ -246,9 +259,19 @@ class TrainingJob:
         saved, given = self.manager.saved_input_value("seed"), self.options.random_seed
         if saved is not None and given not in (None, saved):
             logging.warning("--random_seed=%d is not used: the run goes on with its seed", given)
-        seed = rng.choose_seed(given) if saved is None else saved
-        logging.info("Random seed = %d", seed)
-        return seed
+        return rng.choose_seed(given) if saved is None else saved
+
+    def _check_same_folder(self):
+        """Refuses workers that find other checkpoints than the chief, before anything is written."""
+        found = -1 if self.manager.latest is None else self.manager.latest_step()
+        of_chief = workers.from_chief(self.strategy, found)
+        if workers.is_true_of_any(self.strategy, found != of_chief):
+            if found == of_chief:
+                raise InputError("--output_dir: another worker finds other checkpoints in it; see its log")
+            raise InputError(
+                f"--output_dir={self.manager.output_dir}: worker {self._worker} finds {_described(found)} in it, and "
+                f"the chief {_described(of_chief)}; name a folder on a file system that all workers share"
+            )
 
     def _check_config(self):
         """Compares the configuration with that of the checkpoint; only training may begin with another one."""
@@ -274,12 +297,14 @@ class TrainingJob:
             initialized = report.matched
         elif not is_complete:
             raise InputError(
-                f"--init_checkpoint: is not given, and {options.output_dir} holds no checkpoint, so the weights would "
-                "be random; give one of the two, or --allow_missing_weights to use random weights on purpose"
+                f"--init_checkpoint: is not given, and {self.manager.output_dir} holds no checkpoint, so the weights "
+                "would be random; give one of the two, or --allow_missing_weights to use random weights on purpose"
             )
         if self.manager.latest:
             if options.init_checkpoint:
-                logging.info("--init_checkpoint is not used: %s goes on from %s", options.output_dir, source)
+                logging.info(
+                    "--init_checkpoint is not used: %s goes on from %s", self.manager.output_dir, source
+                )
             self.optimizer.global_step.assign(self.manager.latest_step())
         log_trainable_variables(self.model, initialized)
 
@@ -290,6 +315,11 @@ def make_optimizer(options: TrainingOptions, rate: WarmupLinearDecay) -> AdamWei
     if options.optimizer_type == LAMB:
         return LambOptimizer(rate, **decay)
     return AdamWeightDecayOptimizer(rate, **decay, bias_correction=options.adam_bias_correction)
+
+
+def _described(step: int) -> str:
+    """Names the newest checkpoint of a folder; -1 stands for none."""
+    return "no checkpoint" if step < 0 else f"model.ckpt-{step}"
 
 
 def log_input_files(names: Sequence[str]):

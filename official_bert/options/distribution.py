@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from official_bert.options.fields import POSITIVE, PROCESSES, SIZE, option
+from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROCESSES, SIZE, option
 
-STRATEGIES = ("one_device", "mirrored", "tpu")
+MULTI_WORKER = "multi_worker_mirrored"
+STRATEGIES = ("one_device", "mirrored", MULTI_WORKER, "tpu")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,8 +48,19 @@ class DistributionOptions:
         None,
         choices=STRATEGIES,
         help="The devices that share a batch: one_device (the default) is the first GPU or the CPU; mirrored is all "
-        "GPUs of this machine, or the logical CPUs if there is none; tpu (the default with --use_tpu) is all cores of "
-        "a TPU.",
+        "GPUs of this machine, or the logical CPUs if there is none; multi_worker_mirrored is all GPUs, or the CPU, of "
+        "each of several processes, which run this script with equal flags; tpu (the default with --use_tpu) is all "
+        "cores of a TPU.",
+    )
+    worker_hosts: list[str] | None = option(
+        None,
+        help="The addresses host:port of all processes of --distribution_strategy=multi_worker_mirrored, separated by "
+        "commas. Without this flag the environment variable TF_CONFIG has them.",
+    )
+    task_index: int | None = option(
+        None,
+        check=NOT_NEGATIVE,
+        help="The number of this process in --worker_hosts, counted from 0. Process 0 writes the results.",
     )
     num_gpus: int | None = option(
         None,

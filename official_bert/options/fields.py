@@ -49,6 +49,7 @@ def option(
     alias: str | None = None,
     refused: str | None = None,
     otherwise: object = dataclasses.MISSING,
+    after_dashes: bool = False,
 ):
     """A field of an options class.
 
@@ -62,6 +63,7 @@ def option(
             says it before it asks for required flags.
         otherwise: for a field whose value the model's folder may say: the value without the flag and without such a
             folder. The default is then None, which `model_files.resolved` replaces.
+        after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
     """
     if otherwise is not dataclasses.MISSING:
         default = None
@@ -72,5 +74,6 @@ def option(
         "alias": alias,
         "refused": refused,
         "otherwise": otherwise,
+        "after_dashes": after_dashes,
     }
     return dataclasses.field(default=default, metadata=metadata)

@@ -46,6 +46,12 @@ class PretrainingOptions(TrainingOptions):
         help="Learn next sentences, too. --nouse_next_sentence_loss learns masked words alone, for records of "
         "create_pretraining_data.py --nouse_next_sentence for instance.",
     )
+    shard_input_files: bool = option(
+        False,
+        help="Let each process of --distribution_strategy=multi_worker_mirrored read files of --input_file of its own, "
+        "which spares it the others' records. Without this flag each reads all records, and the batches are those of "
+        "one process.",
+    )
     do_eval: bool = option(False, help="Evaluate the model, after the training if there is one.")
     eval_batch_size: int = option(8, check=SIZE, help="The number of sequences in an evaluation batch.")
     num_train_steps: int = option(

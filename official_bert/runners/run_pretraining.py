@@ -6,6 +6,7 @@ a training job, and eval_results.txt.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,14 +19,14 @@ from official_bert.data.records import pretraining_input
 from official_bert.data.records.manifest import expand_records
 from official_bert.errors import InputError
 from official_bert.features import pretraining_features
-from official_bert.jobs.folder_lock import locked
 from official_bert.jobs.model_card import write_model_card
+from official_bert.jobs.own_folder import own_folder
 from official_bert.jobs.training_job import TrainingJob, log_input_files
 from official_bert.model_files import read_vocabulary, resolved
 from official_bert.modeling import BertPretrainer
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
-from official_bert.training import distribution, loop, reporting
+from official_bert.training import distribution, loop, reporting, workers
 from official_bert.training.batches import TrainingBatches
 
 UNSHOWN_WHILE_TRAINING = ("masked_lm_loss", "next_sentence_loss", "masked_lm_perplexity")
@@ -54,27 +55,28 @@ def run(options: PretrainingOptions):
         expand_records(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
     )
     vocabulary = read_vocabulary(options, config) if options.do_train else ()
-    with locked(options.output_dir):
+    with own_folder(options.output_dir, strategy) as folder:
+        own = dataclasses.replace(options, output_dir=folder)
         job = TrainingJob(
-            options,
+            own,
+            options.output_dir,
             strategy,
             config,
             lambda: BertPretrainer(config, use_one_hot_embeddings=distribution.is_tpu(strategy)),
             options.num_train_steps,
             options.num_warmup_steps,
+            has_own_input=options.shard_input_files,
         )
-        reporting.write_run_record(
-            options.output_dir, "run_pretraining", options, job.seed, strategy, job.num_updates
-        )
-        pretraining = Pretraining(options, job)
+        reporting.write_run_record(folder, "run_pretraining", options, job.seed, strategy, job.num_updates)
+        pretraining = Pretraining(own, job)
         if options.do_train:
             lengths = {name: getattr(options, name) for name in ("max_seq_length", "max_predictions_per_seq")}
             record = model_folder.TaskRecord("pretraining", "pretraining", lengths)
-            model_folder.write(options.output_dir, config, *vocabulary, record)
+            model_folder.write(folder, config, *vocabulary, record)
             pretraining.train(train_files)
         if options.do_eval:
             pretraining.evaluate(eval_files)
-        write_model_card(options.output_dir, "masked words and next sentences", options)
+        write_model_card(folder, "masked words and next sentences", options)
 
 
 class Pretraining:
@@ -93,18 +95,24 @@ class Pretraining:
         logging.info("***** Running training *****")
         logging.info("  Batch size = %d", batch_size)
         log_input_files(train_files)
+        if self.options.shard_input_files:
+            train_files, batch_size = _share_of_worker(train_files, batch_size, job.strategy)
         dataset = pretraining_input.training_dataset(
             train_files, self.features, batch_size, job.seed, self.limits
         )
         key = pretraining_input.reading_key(train_files, self.features, batch_size)
-        objective = PretrainingObjective(job.model, batch_size, self.options.use_next_sentence_loss)
+        objective = PretrainingObjective(
+            job.model, self.options.train_batch_size, self.options.use_next_sentence_loss
+        )
 
         def metrics(sums, num_steps):
             found = objective.metrics(sums, num_steps)
             return found | perplexity(found)
 
         with pretraining_input.explaining_input_errors(train_files, self.features, self.limits):
-            batches = TrainingBatches(dataset, job.strategy, job.steps_per_loop, job.seed, key)
+            batches = TrainingBatches(
+                dataset, job.strategy, job.steps_per_loop, job.seed, key, self.options.shard_input_files
+            )
             job.train(objective, batches, metrics, unshown=UNSHOWN_WHILE_TRAINING)
 
     def evaluate(self, eval_files: list[str]):
@@ -131,6 +139,19 @@ class Pretraining:
         reporting.write_eval_results(
             options.output_dir, results, self.job.global_step, further=perplexity(results)
         )
+
+
+def _share_of_worker(
+    train_files: list[str], batch_size: int, strategy: tf.distribute.Strategy
+) -> tuple[list[str], int]:
+    """Returns the files that this worker reads, and the number of its examples in a batch."""
+    count = workers.num_workers(strategy)
+    if len(train_files) < count:
+        raise InputError(
+            f"--shard_input_files: {len(train_files)} input files are too few for {count} workers; leave the flag out, "
+            "or make more files"
+        )
+    return train_files[workers.worker_index(strategy) :: count], batch_size // count
 
 
 def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:

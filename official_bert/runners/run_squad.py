@@ -6,6 +6,7 @@ predictions.json, nbest_predictions.json, null_odds.json, logits.npz, eval_resul
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from official_bert.checkpoints.folder import with_best
 from official_bert.errors import InputError
 from official_bert.jobs.fine_tune import RunSets, fine_tune
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_training_flags
-from official_bert.jobs.folder_lock import locked
+from official_bert.jobs.own_folder import own_folder
 from official_bert.model_files import read_model_files, resolved
 from official_bert.options.squad import AUTO, SquadOptions
 from official_bert.tasks.squad.answers import Candidates, RawResult, choose_answers, raw_results
@@ -176,7 +177,8 @@ def _predict_with_ensemble(options: SquadOptions, threshold_set: QuestionSet | N
             [_logits_of_run(folder, logits_name, made_from) for folder in options.ensemble_dirs]
         )
 
-    with locked(options.output_dir):
+    with own_folder(options.output_dir, strategy) as folder:
+        options = dataclasses.replace(options, output_dir=folder)
         questions = task.read_questions(options.predict_file)
         reporting.write_run_record(options.output_dir, "run_squad", options, options.random_seed, strategy)
         encoded = task.encode(questions, tokenizer, options.max_seq_length, "test")

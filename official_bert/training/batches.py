@@ -19,7 +19,13 @@ class TrainingBatches:
     """
 
     def __init__(
-        self, dataset: tf.data.Dataset, strategy: tf.distribute.Strategy, most_steps: int, seed: int, key: int
+        self,
+        dataset: tf.data.Dataset,
+        strategy: tf.distribute.Strategy,
+        most_steps: int,
+        seed: int,
+        key: int,
+        is_own: bool = False,
     ):
         """Starts at the first batch of the dataset; restoring `state` returns to the saved position.
 
@@ -29,9 +35,11 @@ class TrainingBatches:
             most_steps: the maximum of `draw`'s `num_steps`.
             seed: the seed of the run.
             key: the key of the dataset.
+            is_own: whether the dataset has this worker's part of each batch only.
         """
         self.key = key
         self._iterator, self._strategy, self._most_steps = iter(dataset), strategy, most_steps
+        self._is_own = is_own
         self.state = tf.train.Checkpoint(
             iterator=self._iterator,
             seed=tf.Variable(seed, dtype=tf.int64),
@@ -47,4 +55,4 @@ class TrainingBatches:
         host = [next(self._iterator) for _ in range(num_steps)]
         host += host[-1:] * (self._most_steps - num_steps)  # never read: one shape means one trace
         stacked = {name: tf.stack([batch[name] for batch in host]) for name in host[0]}
-        return split_over_replicas(self._strategy, stacked, axis=1)
+        return split_over_replicas(self._strategy, stacked, axis=1, is_own=self._is_own)

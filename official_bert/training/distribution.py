@@ -13,12 +13,14 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import waiting
-from official_bert.errors import InputError
-from official_bert.options.distribution import DistributionOptions
+from official_bert import signals, waiting
+from official_bert.errors import InputError, WorkerLost, brief
+from official_bert.options.distribution import MULTI_WORKER, DistributionOptions
+from official_bert.training import workers
 from official_bert.training.devices import log_devices
 
 _TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to answer
+_WORKERS_LIMIT_SECS = 3600.0  # a cluster may start its machines one after the other
 
 
 def strategy_name(options: DistributionOptions) -> str:
@@ -55,6 +57,11 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
         raise InputError(
             f"--num_gpus={options.num_gpus}: only goes with --distribution_strategy=mirrored; add that, or leave it out"
         )
+    if (options.worker_hosts or options.task_index is not None) and name != MULTI_WORKER:
+        raise InputError(
+            f"--worker_hosts and --task_index: only go with --distribution_strategy={MULTI_WORKER}; add that, or leave "
+            "them out"
+        )
     strategy = _STRATEGIES[name](options)
     log_devices(strategy, name)
     return strategy
@@ -85,7 +92,10 @@ def check_divides(batch_size: int, num_replicas: int, flag: str, num_parts: int 
 
 
 def split_over_replicas(
-    strategy: tf.distribute.Strategy, batch: Mapping[str, tf.Tensor | np.ndarray], axis: int = 1
+    strategy: tf.distribute.Strategy,
+    batch: Mapping[str, tf.Tensor | np.ndarray],
+    axis: int = 1,
+    is_own: bool = False,
 ) -> dict:
     """Gives replica r the r-th part of every value.
 
@@ -93,17 +103,18 @@ def split_over_replicas(
         strategy: the strategy of the replicas.
         batch: values whose dimension `axis` is the whole batch; [steps, batch, ...] when `axis` is 1.
         axis: the dimension to split; its size is a multiple of the number of replicas.
+        is_own: whether the batch is that of this worker, whose replicas share it.
 
     Returns:
         The same keys with distributed values for `strategy.run`, [steps, batch / replicas, ...] on each replica. If
         there is one replica, the values themselves.
     """
-    num_replicas = strategy.num_replicas_in_sync
-    if num_replicas == 1:
+    num_replicas = strategy.num_replicas_in_sync // (workers.num_workers(strategy) if is_own else 1)
+    if strategy.num_replicas_in_sync == 1:
         return dict(batch)
 
     def part(context):
-        replica = context.replica_id_in_sync_group
+        replica = context.replica_id_in_sync_group % num_replicas
 
         def cut(value):
             size = value.shape[axis] // num_replicas
@@ -134,6 +145,36 @@ def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus)
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(num_cpus)])
+
+
+def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
+    """Returns the strategy of several processes, when all of them have been started."""
+    if options.num_logical_cpus > 1:
+        raise InputError(
+            f"--num_logical_cpus: only goes with --distribution_strategy=mirrored; leave it out with {MULTI_WORKER}"
+        )
+    cluster = workers.cluster_of(options)
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster.hosts),
+        task_type=cluster.role,
+        task_id=cluster.index,
+        rpc_layer="grpc",
+    )
+    addresses = ", ".join(address for hosts in cluster.hosts.values() for address in hosts)
+    try:
+        strategy = waiting.result_of(
+            lambda: tf.distribute.MultiWorkerMirroredStrategy(resolver),
+            f"all workers ({addresses})",
+            _WORKERS_LIMIT_SECS,
+        )
+    except (tf.errors.OpError, OSError, RuntimeError) as error:
+        own = cluster.hosts[cluster.role][cluster.index]
+        raise WorkerLost(
+            f"{cluster.role} {cluster.index} at {own}: the workers {addresses} cannot be reached ({brief(error)}); "
+            "check the addresses, that no other program listens there, and that each worker is started"
+        ) from error
+    signals.take_back()
+    return strategy
 
 
 def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
@@ -170,4 +211,9 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
     return strategy
 
 
-_STRATEGIES = {"one_device": _one_device, "mirrored": _mirrored, "tpu": _tpu}
+_STRATEGIES = {
+    "one_device": _one_device,
+    "mirrored": _mirrored,
+    MULTI_WORKER: _multi_worker,
+    "tpu": _tpu,
+}

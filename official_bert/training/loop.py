@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -10,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.errors import Diverged
+from official_bert import signals
+from official_bert.errors import Diverged, Terminated
 from official_bert.progress import Progress
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
 
@@ -115,6 +117,7 @@ def train(
     report: Callable[[int, int, Sums], None],
     save: Callable[[int], None],
     evaluation: Evaluation | None = None,
+    is_true_of_any: Callable[[bool], bool] = bool,
 ):
     """Trains until `num_train_steps`; no device loop crosses a log point, a checkpoint or an evaluation.
 
@@ -132,9 +135,11 @@ def train(
         save: receives the step.
         evaluation: called at multiples of its `every_steps` and at the end, each time after `save`; also at
             `first_step`, because an earlier run may have been killed before it evaluated that step.
+        is_true_of_any: tells whether a condition holds on any of the processes that train together.
 
     Raises:
         Diverged: the loss is not finite. Nothing is saved after that.
+        Terminated: SIGTERM or SIGHUP arrived, here or in another process. The step that was reached is saved.
     """
 
     def is_due(step: int, every_steps: int) -> bool:
@@ -152,19 +157,24 @@ def train(
         multiples = (_next_multiple(step, every_steps) for every_steps in intervals)
         next_stop = min(num_train_steps, *multiples, *(stop for stop in first_stops if stop > step))
         num_steps = min(steps_per_loop, next_stop - step)
-        new = run_steps(draw(num_steps), num_steps)
-        step, unreported = step + num_steps, unreported + num_steps
-        if not math.isfinite(new["loss"]):
-            raise Diverged(
-                f"the loss is {new['loss']} between steps {step - num_steps} and {step}; lower --learning_rate or "
-                "lengthen its warm-up (the last checkpoint is sound)"
-            )
-        sums = {name: sums.get(name, 0.0) + value for name, value in new.items()}
-        if is_due(step, log_every_steps) or step == first_stops[-1]:
-            report(step, unreported, sums)
-            unreported, sums = 0, {}
-        if any(is_due(step, every_steps) for every_steps in intervals[1:]):
-            save(step)
+        with signals.deferred() as arrived:
+            new = run_steps(draw(num_steps), num_steps)
+            step, unreported = step + num_steps, unreported + num_steps
+            if not math.isfinite(new["loss"]):
+                raise Diverged(
+                    f"the loss is {new['loss']} between steps {step - num_steps} and {step}; lower --learning_rate or "
+                    "lengthen its warm-up (the last checkpoint is sound)"
+                )
+            sums = {name: sums.get(name, 0.0) + value for name, value in new.items()}
+            ends_here = is_true_of_any(arrived() is not None)
+            if is_due(step, log_every_steps) or step == first_stops[-1] or ends_here:
+                report(step, unreported, sums)
+                unreported, sums = 0, {}
+            if ends_here or any(is_due(step, every_steps) for every_steps in intervals[1:]):
+                save(step)
+            if ends_here:
+                is_true_of_any(False)  # waits for the process that saves
+                raise Terminated(arrived() or signal.SIGTERM)
         if stops_at(step):
             if unreported:
                 report(step, unreported, sums)

@@ -1,0 +1,193 @@
+"""The worker processes of --distribution_strategy=multi_worker_mirrored: who they are, and what they agree on.
+
+Every worker runs the same script with the same flags. One of them, the chief, writes the results of the run. The
+functions also take the strategies of a single process, which is the chief and has nobody to agree with.
+
+In: the flags or TF_CONFIG, later the strategy. Out: the cluster, and numbers that all workers agree on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from official_bert.errors import InputError, WorkerLost
+from official_bert.options.distribution import DistributionOptions
+
+_ROLES = ("chief", "worker")  # in the order in which TensorFlow numbers the workers
+# What TensorFlow raises in a collective operation when another worker is gone.
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
+
+
+class Cluster(NamedTuple):
+    """The workers of a run, and which of them this process is.
+
+    Attributes:
+        hosts: the addresses host:port by role, in TensorFlow's form of a cluster.
+        role: the role of this process, a key of `hosts`.
+        index: its number within the role.
+    """
+
+    hosts: dict[str, list[str]]
+    role: str
+    index: int
+
+
+def cluster_of(options: DistributionOptions) -> Cluster:
+    """Reads the cluster from --worker_hosts and --task_index, else from the environment variable TF_CONFIG.
+
+    Raises:
+        InputError: neither describes a cluster with this process in it.
+    """
+    if options.worker_hosts is None:
+        if options.task_index is not None:
+            raise InputError("--task_index: only goes with --worker_hosts; TF_CONFIG has an index of its own")
+        return _of_environment()
+    if options.task_index is None:
+        raise InputError(
+            "--task_index: not given; give the number of this worker in --worker_hosts, counted from 0"
+        )
+    where = f"--worker_hosts={','.join(options.worker_hosts)}"
+    hosts = {"worker": options.worker_hosts}
+    _check_hosts(hosts, where)
+    if options.task_index >= len(options.worker_hosts):
+        raise InputError(
+            f"--task_index={options.task_index}: {where} has {len(options.worker_hosts)} workers, counted from 0"
+        )
+    return Cluster(hosts, "worker", options.task_index)
+
+
+def _of_environment() -> Cluster:
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        raise InputError(
+            "--distribution_strategy=multi_worker_mirrored: the workers are not known; give --worker_hosts and "
+            "--task_index, set TF_CONFIG, or start the workers of one machine with launch.py"
+        )
+    try:
+        config = json.loads(text)
+        hosts, task = config["cluster"], config["task"]
+        role, index = task["type"], int(task["index"])
+        hosts = {name: list(hosts[name]) for name in _ROLES if name in hosts}
+        is_there = 0 <= index < len(hosts[role])
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"TF_CONFIG={text}: does not describe a cluster ({type(error).__name__}: {error}); write "
+            '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
+        ) from error
+    _check_hosts(hosts, f"TF_CONFIG={text}")
+    if not is_there:
+        raise InputError(f"TF_CONFIG={text}: has no {role} {index}; count them from 0")
+    return Cluster(hosts, role, index)
+
+
+def _check_hosts(hosts: dict[str, list[str]], where: str):
+    addresses = [address for role in hosts for address in hosts[role]]
+    for address in addresses:
+        host, _, port = str(address).rpartition(":")
+        if not (host and port.isdecimal()):
+            raise InputError(f"{where}: {address!r} is no address; write host:port for each worker")
+        if addresses.count(address) > 1:
+            raise InputError(f"{where}: {address} is there twice; give each worker an address of its own")
+
+
+def num_workers(strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of the processes that train together."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1
+    hosts = strategy.cluster_resolver.cluster_spec().as_dict()
+    return max(1, sum(len(hosts.get(role, ())) for role in _ROLES))
+
+
+def worker_index(strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of this process among the workers; that of the chief is 0."""
+    if num_workers(strategy) == 1:
+        return 0
+    resolver = strategy.cluster_resolver
+    before = _ROLES[: _ROLES.index(resolver.task_type)]
+    hosts = resolver.cluster_spec().as_dict()
+    return sum(len(hosts.get(role, ())) for role in before) + resolver.task_id
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Tells whether this process writes the results of the run."""
+    return worker_index(strategy) == 0
+
+
+def from_chief(strategy: tf.distribute.Strategy, number: int) -> int:
+    """Returns the chief's number; all workers call the function at the same point."""
+    return _sum_over_workers(strategy, number if is_chief(strategy) else 0)
+
+
+def is_true_of_any(strategy: tf.distribute.Strategy, condition: bool) -> bool:
+    """Tells whether the condition holds on some worker; all workers call the function at the same point."""
+    return bool(_sum_over_workers(strategy, int(condition)))
+
+
+def wait_for_all(strategy: tf.distribute.Strategy):
+    """Returns when all workers have called the function."""
+    _sum_over_workers(strategy, 0)
+
+
+def _sum_over_workers(strategy: tf.distribute.Strategy, number: int) -> int:
+    if num_workers(strategy) == 1:
+        return number
+    return int(_compiled_sum(strategy)(tf.constant(number, tf.int64)))
+
+
+@functools.cache
+def _compiled_sum(strategy: tf.distribute.Strategy):
+    """Returns a function of int64[] that sums the numbers of all workers."""
+
+    def on_replica(number):
+        context = tf.distribute.get_replica_context()
+        # The replicas of a worker have the same number, of which one counts.
+        per_worker = context.num_replicas_in_sync // num_workers(strategy)
+        is_first = context.replica_id_in_sync_group % per_worker == 0
+        own = tf.where(is_first, number, tf.zeros_like(number))
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, [own])[0]
+
+    @tf.function(autograph=False)
+    def total(number):
+        return strategy.experimental_local_results(strategy.run(on_replica, args=(number,)))[0]
+
+    return total
+
+
+@contextlib.contextmanager
+def explaining_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Says in one sentence that another worker has ended: a context around all that workers do together.
+
+    Raises:
+        WorkerLost: a collective operation failed.
+    """
+    try:
+        yield
+    except _LOST as error:
+        if num_workers(strategy) == 1:
+            raise
+        raise WorkerLost(
+            f"worker {worker_index(strategy)} of {num_workers(strategy)} ends, since {_named(error, strategy)} has "
+            "ended or cannot be reached; see the log of that worker, and start all workers again with the same "
+            "command, which goes on from the last checkpoint"
+        ) from error
+
+
+def _named(error: tf.errors.OpError, strategy: tf.distribute.Strategy) -> str:
+    """Returns the worker that a failed collective operation names besides this one."""
+    resolver = strategy.cluster_resolver
+    tasks = set(re.findall(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", error.message))
+    others = tasks - {(resolver.task_type, str(resolver.task_id))}
+    return " or ".join(f"{role} {index}" for role, index in sorted(others)) or "another worker"
