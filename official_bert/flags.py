@@ -15,7 +15,7 @@ from absl import app, flags, logging
 
 from official_bert import files, signals, writing
 from official_bert.errors import InputError, Terminated, WorkerLost, brief
-from official_bert.options.fields import kind_of, without_flag
+from official_bert.options.fields import command_field, flag_fields, kind_of, without_flag
 from official_bert.options.headings import ORDER, heading_of, is_required
 from official_bert.progress import updated_line
 
@@ -55,7 +55,7 @@ def run(main, options_class):
     command: list[str] = []
 
     def parser(argv):
-        if _command_field(options_class) and "--" in argv:
+        if command_field(options_class) and "--" in argv:
             end = argv.index("--")
             argv, command[:] = argv[:end], argv[end + 1 :]
         _answer_help(argv, options_class)
@@ -69,7 +69,7 @@ def define(options_class):
 
     The function takes the words behind `--`, for an options class that has a field for them.
     """
-    fields, of_command = _flag_fields(options_class), _command_field(options_class)
+    fields, of_command = flag_fields(options_class), command_field(options_class)
     for field in fields:
         required = is_required(field)
         default = None if required else without_flag(field)
@@ -101,17 +101,6 @@ def define(options_class):
         return options_class(**values, **({of_command.name: tuple(command)} if of_command else {}))
 
     return read
-
-
-def _flag_fields(options_class) -> list[dataclasses.Field]:
-    return [field for field in dataclasses.fields(options_class) if not field.metadata["after_dashes"]]
-
-
-def _command_field(options_class) -> dataclasses.Field | None:
-    """Returns the field of the words behind `--`; None for a script that takes none."""
-    return next(
-        (field for field in dataclasses.fields(options_class) if field.metadata["after_dashes"]), None
-    )
 
 
 def _is_named(value: str | list[str] | None) -> bool:
@@ -182,12 +171,12 @@ def quiet_reader():
 
 
 def _print_help(argv, options_class):
-    of_command = _command_field(options_class)
+    of_command = command_field(options_class)
     command = " -- command ..." if of_command else ""
     print(f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]} --flag=value ...{command}\n")
     if of_command:
         print(f"command: {of_command.metadata['help']}\n")
-    fields = _flag_fields(options_class)
+    fields = flag_fields(options_class)
     for heading in ORDER:
         found = [field for field in fields if heading_of(options_class, field) == heading]
         if found:

@@ -85,6 +85,7 @@ OF_THE_WHOLE_REPOSITORY = (
     "test_replicas.py",
     "test_scripts.py",
     "test_skipping.py",
+    "test_workers.py",
 )
 
 

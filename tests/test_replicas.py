@@ -57,14 +57,7 @@ def predictions(path: pathlib.Path) -> np.ndarray | str:
 )
 def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch, family, count, flags):
     monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
-    options = fine_tuning_runs.prepared(tmp_path, family)
-    given = {"train_batch_size": 4, "learning_rate": 1e-4, "predict_batch_size": BATCH_SIZE}
-    given |= {"do_train": True, "do_predict": True}
-    if family != "squad":
-        given |= {"do_eval": True, "eval_batch_size": BATCH_SIZE}
-    options = dataclasses.replace(options, **given, output_dir=str(tmp_path / "one"))
-    fine_tuning_runs.FAMILIES[family].run(options)
-
+    options = run_of_family(tmp_path, family)
     mirrored = {"distribution_strategy": "mirrored", "num_logical_cpus": count, **flags}
     described = json.dumps(dataclasses.asdict(options) | mirrored | {"output_dir": str(tmp_path / "several")})
     program = f"from tests.test_replicas import run_described; run_described({family!r}, {described!r})"
@@ -72,7 +65,23 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    one, several = tmp_path / "one", tmp_path / "several"
+    assert_same_results(family, tmp_path / "one", tmp_path / "several", count)
+
+
+def run_of_family(tmp_path: pathlib.Path, family: str, **changes):
+    """Trains, evaluates and predicts on one device into tmp_path/one, and returns the options of that run."""
+    options = fine_tuning_runs.prepared(tmp_path, family)
+    given = {"train_batch_size": 4, "learning_rate": 1e-4, "predict_batch_size": BATCH_SIZE}
+    given |= {"do_train": True, "do_predict": True}
+    if family != "squad":
+        given |= {"do_eval": True, "eval_batch_size": BATCH_SIZE}
+    options = dataclasses.replace(options, **given | changes, output_dir=str(tmp_path / "one"))
+    fine_tuning_runs.FAMILIES[family].run(options)
+    return options
+
+
+def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, num_replicas: int):
+    """The run on several replicas has the results, the predictions and the weights of that on one device."""
     figures = fine_tuning_runs.figures(several)
     assert figures == pytest.approx(fine_tuning_runs.figures(one), abs=1e-5)
     name = fine_tuning_runs.FAMILIES[family].predictions
@@ -84,4 +93,5 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch
     weights = {folder: checkpoint_values(latest_checkpoint(str(folder))) for folder in (one, several)}
     assert_close(weights[several], weights[one], weights=5e-6, first_moments=1e-6)
     records = [json.loads(line) for line in (several / "runs.jsonl").read_text().splitlines()]
-    assert [record["num_replicas"] for record in records] == [count]
+    assert [record["num_replicas"] for record in records] == [num_replicas]
+    print(f"{family}: {len(figures)} figures, the predictions and {len(weights[one])} tensors agree")

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 
 import pytest
 
 from official_bert.command_line import COMMANDS
+from official_bert.options.fields import flag_fields
 from official_bert.options.headings import ORDER, heading_of
 from tests.scripts import run_script
 from tests.shared import ROOT
@@ -56,10 +57,10 @@ def test_help_is_quick_and_lists_every_flag(script):
     docstring = ast.get_docstring(ast.parse((ROOT / script).read_text(encoding="utf-8")))
     assert docstring.splitlines()[0] in text
     listed = set(re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", text, re.MULTILINE))
-    assert {field.name for field in fields(options_class(script))} <= listed
+    assert {field.name for field in flag_fields(options_class(script))} <= listed
     headings = re.findall(r"^([A-Z].*):$", text, re.MULTILINE)
     assert headings == sorted(set(headings), key=ORDER.index)
-    for field in fields(options_class(script)):
+    for field in flag_fields(options_class(script)):
         heading = heading_of(options_class(script), field)
         (shown,) = re.findall(rf"^ +--(?:\[no\])?{field.name}:(?:.|\n(?!\n|  --))*", text, re.MULTILINE)
         assert ("(required)" in shown) == (field.default is MISSING)
@@ -78,13 +79,13 @@ def test_every_command_is_a_script_of_its_name():
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_option_explains_itself(script):
-    for field in fields(options_class(script)):
+    for field in flag_fields(options_class(script)):
         assert field.metadata["help"].endswith((".", "?")), f"{field.name}: {field.metadata['help']!r}"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_missing_required_flag_ends_in_one_sentence(script):
-    required = [field.name for field in fields(options_class(script)) if field.default is MISSING]
+    required = [field.name for field in flag_fields(options_class(script)) if field.default is MISSING]
     stderr = run_script(script, status=1).stderr
     assert "Traceback" not in stderr
     lines = stderr.removeprefix(f"{ROOT / script}: ").splitlines()

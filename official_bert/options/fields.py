@@ -34,6 +34,17 @@ def kind_of(field: dataclasses.Field) -> type:
     return field.type.__args__[0] if isinstance(field.type, types.UnionType) else field.type
 
 
+def flag_fields(options_class: type) -> list[dataclasses.Field]:
+    """Returns the fields of an options class that are flags."""
+    return [field for field in dataclasses.fields(options_class) if not field.metadata["after_dashes"]]
+
+
+def command_field(options_class: type) -> dataclasses.Field | None:
+    """Returns the field of the words behind `--`; None for a script that takes none."""
+    fields = dataclasses.fields(options_class)
+    return next((field for field in fields if field.metadata["after_dashes"]), None)
+
+
 def without_flag(field: dataclasses.Field):
     """Returns the value of an option without its flag and without a model's folder that knows it."""
     otherwise = field.metadata["otherwise"]

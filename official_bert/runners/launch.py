@@ -140,14 +140,16 @@ class _Worker:
 
 
 def _end(workers: list[_Worker]):
-    """Ends the workers that still run: SIGTERM, time for a checkpoint, SIGKILL."""
-    for worker in workers:
-        worker.send(signal.SIGTERM)
-    deadline = time.monotonic() + _GRACE_SECS
-    for worker in workers:
-        try:
-            worker.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+    """Ends the workers that still run: SIGTERM, time for a checkpoint, SIGKILL; a second Ctrl-C takes no time."""
+    try:
+        for worker in workers:
+            worker.send(signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_SECS
+        for worker in workers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                worker.wait(max(0.1, deadline - time.monotonic()))
+    finally:
+        for worker in workers:
             worker.send(signal.SIGKILL)
             worker.wait()
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.command_line import COMMANDS
+from official_bert.options.fields import flag_fields
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.training import distribution
 from tests.hostile.rows import Row, check, model_flags, table
@@ -30,7 +31,7 @@ def kind_of(options_class, name):
 
 def required_of(script):
     """Values for the flags that a script requires, so that the one under test is the only fault."""
-    for field in dataclasses.fields(options_of(script)):
+    for field in flag_fields(options_of(script)):
         if field.default is dataclasses.MISSING:
             yield f"--{field.name}={(field.metadata['choices'] or ('x',))[0]}"
 
@@ -38,7 +39,7 @@ def required_of(script):
 def too_large():
     """Every number flag of every script with every value that is too large for it."""
     for script in SCRIPTS:
-        for field in dataclasses.fields(options_of(script)):
+        for field in flag_fields(options_of(script)):
             kind = kind_of(options_of(script), field.name)
             if (
                 kind not in (int, float) or field.name == "null_score_diff_threshold"
@@ -386,7 +387,7 @@ def test_a_defect_is_no_fault_of_the_user(folder, monkeypatch):
 def test_no_number_flag_is_without_a_bound():
     """A new flag comes with a check that has an upper bound."""
     for script in SCRIPTS:
-        for field in dataclasses.fields(options_of(script)):
+        for field in flag_fields(options_of(script)):
             if kind_of(options_of(script), field.name) in (int, float):
                 holds, _ = field.metadata["check"]
                 assert not holds(math.nan)

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Measures weak scaling: pre-training with the same batch per replica on one replica and on two.
+
+In: batches of random ids. Out: a table, and a line of JSON in --output for each measurement; those that the file
+already contains are not measured again.
+
+Each replica has one CPU: a process is pinned to as many CPUs as it has replicas. `cpus` are logical CPUs of one
+process (--distribution_strategy=mirrored), `workers` are processes that launch.py starts (multi_worker_mirrored). The
+time of the all-reduce is that of a loop which reduces tensors of the shapes of the gradients and does nothing else; in
+a step it may take longer, because a replica waits for the slowest, or be hidden by other work.
+
+    python benchmarks/weak_scaling.py --output=benchmarks/results/weak_scaling.jsonl
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+SIZES = {"mini": 8, "tiny": 16}  # 4/256 and 2/128: examples of a batch on each replica
+KINDS = {("cpus", 1): "1 logical CPU", ("cpus", 2): "2 logical CPUs"}
+KINDS |= {("workers", 1): "1 worker", ("workers", 2): "2 workers"}
+LENGTH, PREDICTIONS, VOCAB = 128, 20, 30522
+STEPS, ROUNDS = 10, 5
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks/results/weak_scaling.jsonl")
+    parser.add_argument("--measure", nargs=3, metavar=("SIZE", "KIND", "COUNT"), help="for the processes themselves")
+    arguments, _ = parser.parse_known_args()
+    if arguments.measure:
+        size, kind, count = arguments.measure
+        measure(size, kind, int(count))
+        return
+    lines = arguments.output.read_text().splitlines() if arguments.output.exists() else []
+    rows = {(row["size"], row["kind"], row["count"]): row for row in map(json.loads, lines)}
+    for size in SIZES:
+        for kind, count in KINDS:
+            if (size, kind, count) not in rows:
+                row = rows[size, kind, count] = in_processes(size, kind, count)
+                with arguments.output.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+    print("| model | replicas | examples/s | times one replica | ms a step | ms of them all-reduce |\n|---|---|---|---|---|---|")
+    for size in SIZES:
+        for (kind, count), name in KINDS.items():
+            row, one = rows[size, kind, count], rows[size, kind, 1]
+            speed, of_one = (each["count"] * SIZES[size] / each["step_secs"] for each in (row, one))
+            reduce_secs = row["reduce_secs"]
+            print(
+                f"| {row['model']} | {name} | {speed:.1f} | {speed / of_one:.2f} | {row['step_secs'] * 1e3:.0f} | "
+                f"{reduce_secs * 1e3:.0f} ({reduce_secs / row['step_secs']:.0%}) |"
+            )
+
+
+def in_processes(size: str, kind: str, count: int) -> dict:
+    """Runs a measurement in processes of its own and returns its row."""
+    program = [sys.executable, __file__, "--measure", size, kind, str(count)]
+    cpus = sorted(os.sched_getaffinity(0))[:count]
+    if kind == "workers":
+        program = [sys.executable, str(ROOT / "launch.py"), f"--num_processes={count}", "--max_restarts=0", "--", *program]
+    ran = subprocess.run(
+        program, capture_output=True, text=True, check=False, preexec_fn=lambda: os.sched_setaffinity(0, cpus)
+    )
+    for line in ran.stdout.splitlines():
+        _, found, text = line.partition("ROW ")
+        if found:
+            print(text, flush=True)
+            return json.loads(text)
+    raise SystemExit(ran.stderr[-3000:] + ran.stdout[-3000:])
+
+
+def measure(size: str, kind: str, count: int):
+    """Measures steps and all-reduces in turns, and prints the medians."""
+    import numpy as np
+    import tensorflow as tf
+
+    from official_bert import BertConfig
+    from official_bert.checkpoints import named_variables
+    from official_bert.modeling import BertPretrainer
+    from official_bert.optimization import AdamWeightDecayOptimizer
+    from official_bert.options.distribution import DistributionOptions
+    from official_bert.tasks.pretraining.objective import PretrainingObjective
+    from official_bert.training import workers
+    from official_bert.training.distribution import make_strategy, split_over_replicas
+    from official_bert.training.loop import compiled_steps
+    from official_bert.training.step import TrainingStep, all_reduced
+
+    options = {"distribution_strategy": "mirrored", "num_logical_cpus": count}
+    if kind == "workers":
+        options = {"distribution_strategy": "multi_worker_mirrored"}
+    strategy = make_strategy(DistributionOptions(**options))
+    batch_size = SIZES[size] * count
+    config = BertConfig.from_size(size)
+    with strategy.scope():
+        model = BertPretrainer(config)
+        model.build()
+        variables = {name: variable.value for name, variable in named_variables(model).items()}
+        optimizer = AdamWeightDecayOptimizer(1e-4, weight_decay_rate=0.01)
+        optimizer.build(variables.items())
+        step = TrainingStep(PretrainingObjective(model, batch_size), list(variables.values()), optimizer, 1)
+    run_steps = compiled_steps(strategy, step)
+
+    draws = np.random.default_rng(0)
+    shape = (STEPS, batch_size)
+    batches = {
+        "input_ids": draws.integers(0, VOCAB, (*shape, LENGTH)),
+        "input_mask": np.ones((*shape, LENGTH)),
+        "segment_ids": draws.integers(0, 2, (*shape, LENGTH)),
+        "masked_lm_positions": draws.integers(0, LENGTH, (*shape, PREDICTIONS)),
+        "masked_lm_ids": draws.integers(0, VOCAB, (*shape, PREDICTIONS)),
+        "next_sentence_labels": draws.integers(0, 2, (*shape, 1)),
+    }
+    batches = {name: tf.constant(values, tf.int32) for name, values in batches.items()}
+    batches["masked_lm_weights"] = tf.ones((*shape, PREDICTIONS))
+    parts = split_over_replicas(strategy, batches)
+
+    @tf.function(autograph=False)
+    def reduce_once(scale):
+        def on_replica(scale):
+            # The largest tensor depends on the argument, so that no constant is folded.
+            return tf.add_n([tf.reduce_sum(each[:1]) for each in all_reduced([tf.fill(shape, scale) for shape in shapes])])
+
+        return strategy.experimental_local_results(strategy.run(on_replica, args=(scale,)))
+
+    shapes = [variable.shape for variable in variables.values()]
+    fill_secs, reduce_secs, step_secs = [], [], []
+    run_steps(parts, STEPS)
+    reduce_once(tf.constant(0.5))
+    for _ in range(ROUNDS):
+        workers.wait_for_all(strategy)
+        step_secs.append(timed(lambda: run_steps(parts, STEPS)) / STEPS)
+        reduce_secs.append(timed(lambda: [reduce_once(tf.constant(0.5)) for _ in range(STEPS)]) / STEPS)
+        fill_secs.append(timed(lambda: [tf.fill(shape, 0.5) for _ in range(STEPS) for shape in shapes]) / STEPS)
+    reduced = max(0.0, statistics.median(reduce_secs) - statistics.median(fill_secs)) if count > 1 else 0.0
+    row = {
+        "size": size, "model": f"{config.num_hidden_layers}/{config.hidden_size}", "kind": kind, "count": count,
+        "step_secs": statistics.median(step_secs), "reduce_secs": reduced,
+        "gradient_bytes": 4 * sum(shape.num_elements() for shape in shapes),
+    }  # fmt: skip
+    if workers.is_chief(strategy):
+        print("ROW", json.dumps(row), flush=True)
+    workers.wait_for_all(strategy)
+
+
+def timed(call) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+if __name__ == "__main__":
+    main()

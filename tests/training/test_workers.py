@@ -1,0 +1,152 @@
+"""Where the workers are, by flags and by TF_CONFIG; what they agree on is in tests/test_workers.py, too."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from official_bert.errors import InputError
+from official_bert.options.distribution import DistributionOptions
+from official_bert.training import workers
+from tests.scripts import run_script
+from tests.shared import ROOT
+
+HOSTS = ["10.0.0.1:2222", "10.0.0.2:2222"]
+
+
+def config(cluster, **task) -> str:
+    return json.dumps({"cluster": cluster, "task": task})
+
+
+def test_flags_name_the_workers(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config({"worker": ["other:1"]}, type="worker", index=0))
+    found = workers.cluster_of(DistributionOptions(worker_hosts=HOSTS, task_index=1))
+    assert found == workers.Cluster({"worker": HOSTS}, "worker", 1)
+
+
+def test_so_does_the_environment(monkeypatch):
+    cluster = {
+        "chief": [HOSTS[0]],
+        "worker": [HOSTS[1]],
+        "ps": ["10.0.0.3:2222"],
+        "evaluator": ["10.0.0.4:1"],
+    }
+    monkeypatch.setenv("TF_CONFIG", config(cluster, type="worker", index="0"))
+    found = workers.cluster_of(DistributionOptions())
+    assert found == workers.Cluster({"chief": [HOSTS[0]], "worker": [HOSTS[1]]}, "worker", 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"worker_hosts": HOSTS}, "--task_index: not given; give the number of this worker"),
+        ({"worker_hosts": HOSTS, "task_index": 2}, "has 2 workers, counted from 0"),
+        ({"worker_hosts": ["a"], "task_index": 0}, "'a' is no address; write host:port"),
+        ({"worker_hosts": ["a:x"], "task_index": 0}, "'a:x' is no address; write host:port"),
+        ({"worker_hosts": ["a:1", "a:1"], "task_index": 0}, "a:1 is there twice"),
+        ({"task_index": 0}, "--task_index: only goes with --worker_hosts"),
+        ({}, "the workers are not known; give --worker_hosts and --task_index, set TF_CONFIG"),
+    ],
+)
+def test_flags_without_a_cluster_are_refused(monkeypatch, options, sentence):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    with pytest.raises(InputError, match=sentence):
+        workers.cluster_of(DistributionOptions(**options))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "does not describe a cluster"),
+        ("[]", "does not describe a cluster"),
+        ('{"cluster": {"worker": ["a:1"]}}', "KeyError: 'task'"),
+        (config({"worker": ["a:1"]}, type="ps", index=0), "KeyError: 'ps'"),
+        (config({"worker": ["a:1"]}, type="worker", index=1), "has no worker 1; count them from 0"),
+        (config({"worker": ["a:1"]}, type="worker", index=-1), "has no worker -1; count them from 0"),
+        (config({"worker": ["a"]}, type="worker", index=0), "'a' is no address"),
+    ],
+)
+def test_an_environment_without_a_cluster_is_refused(monkeypatch, text, sentence):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(InputError, match=sentence):
+        workers.cluster_of(DistributionOptions())
+
+
+def test_one_process_is_the_chief_and_agrees_with_itself():
+    strategy = tf.distribute.get_strategy()
+    assert (workers.num_workers(strategy), workers.worker_index(strategy)) == (1, 0)
+    assert workers.is_chief(strategy)
+    assert workers.from_chief(strategy, -3) == -3
+    assert workers.is_true_of_any(strategy, True)
+    assert not workers.is_true_of_any(strategy, False)
+    workers.wait_for_all(strategy)
+    with pytest.raises(tf.errors.UnavailableError), workers.explaining_lost_workers(strategy):
+        raise tf.errors.UnavailableError(None, None, "a file system is away")
+
+
+# Two workers print what they see; TF_CONFIG names a chief and a worker.
+PROGRAM = """
+import json, os, sys
+config = json.loads(os.environ["TF_CONFIG"])
+hosts, index = config["cluster"]["worker"], config["task"]["index"]
+task = {"type": ("chief", "worker")[index], "index": 0}
+os.environ["TF_CONFIG"] = json.dumps({"cluster": {"chief": hosts[:1], "worker": hosts[1:]}, "task": task})
+import numpy as np
+import tensorflow as tf
+from official_bert.options.distribution import DistributionOptions
+from official_bert.training import workers
+from official_bert.training.distribution import make_strategy, split_over_replicas
+
+strategy = make_strategy(DistributionOptions(distribution_strategy="multi_worker_mirrored"))
+batch = {"x": np.arange(8).reshape(1, 8)}
+def local(parts):
+    return [value.numpy().tolist() for value in strategy.experimental_local_results(parts["x"])]
+print(json.dumps({
+    "index": workers.worker_index(strategy), "count": workers.num_workers(strategy),
+    "chief": workers.is_chief(strategy),
+    "from chief": workers.from_chief(strategy, 2**40 + index),
+    "any": [workers.is_true_of_any(strategy, index == one) for one in (0, 1, 2)],
+    "part": local(split_over_replicas(strategy, batch)),
+    "own": local(split_over_replicas(strategy, batch, is_own=True)),
+}))
+"""
+
+
+def test_two_workers_agree_and_share_batches():
+    ran = run_script(
+        "launch.py", "--num_processes=2", "--max_restarts=0", "--", sys.executable, "-c", PROGRAM
+    )
+    found = {}
+    for line in ran.stdout.splitlines():
+        name, _, text = line.partition("] ")
+        if text.startswith("{"):
+            found[name[-1]] = json.loads(text)
+    common = {"count": 2, "from chief": 2**40, "any": [True, True, False], "own": [[list(range(8))]]}
+    assert found == {
+        "0": common | {"index": 0, "chief": True, "part": [[[0, 1, 2, 3]]]},
+        "1": common | {"index": 1, "chief": False, "part": [[[4, 5, 6, 7]]]},
+    }
+
+
+def test_a_port_that_is_taken_ends_in_one_sentence():
+    program = """
+import socket, sys
+taken = socket.create_server(("localhost", 0))
+from official_bert.errors import WorkerLost
+from official_bert.options.distribution import DistributionOptions
+from official_bert.training.distribution import make_strategy
+hosts = [f"localhost:{taken.getsockname()[1]}", "localhost:1"]
+try:
+    make_strategy(DistributionOptions(
+        distribution_strategy="multi_worker_mirrored", worker_hosts=hosts, task_index=0))
+except WorkerLost as error:
+    print(error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (
+        "cannot be reached (Could not start gRPC server); check the addresses, that no other" in ran.stdout
+    ), ran.stderr[-2000:]
