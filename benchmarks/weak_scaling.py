@@ -34,7 +34,9 @@ STEPS, ROUNDS = 10, 5
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks/results/weak_scaling.jsonl")
-    parser.add_argument("--measure", nargs=3, metavar=("SIZE", "KIND", "COUNT"), help="for the processes themselves")
+    parser.add_argument(
+        "--measure", nargs=3, metavar=("SIZE", "KIND", "COUNT"), help="for the processes themselves"
+    )
     arguments, _ = parser.parse_known_args()
     if arguments.measure:
         size, kind, count = arguments.measure
@@ -48,7 +50,9 @@ def main():
                 row = rows[size, kind, count] = in_processes(size, kind, count)
                 with arguments.output.open("a") as file:
                     file.write(json.dumps(row) + "\n")
-    print("| model | replicas | examples/s | times one replica | ms a step | ms of them all-reduce |\n|---|---|---|---|---|---|")
+    print(
+        "| model | replicas | examples/s | times one replica | ms a step | ms of them all-reduce |\n|---|---|---|---|---|---|"
+    )
     for size in SIZES:
         for (kind, count), name in KINDS.items():
             row, one = rows[size, kind, count], rows[size, kind, 1]
@@ -65,7 +69,14 @@ def in_processes(size: str, kind: str, count: int) -> dict:
     program = [sys.executable, __file__, "--measure", size, kind, str(count)]
     cpus = sorted(os.sched_getaffinity(0))[:count]
     if kind == "workers":
-        program = [sys.executable, str(ROOT / "launch.py"), f"--num_processes={count}", "--max_restarts=0", "--", *program]
+        program = [
+            sys.executable,
+            str(ROOT / "launch.py"),
+            f"--num_processes={count}",
+            "--max_restarts=0",
+            "--",
+            *program,
+        ]
     ran = subprocess.run(
         program, capture_output=True, text=True, check=False, preexec_fn=lambda: os.sched_setaffinity(0, cpus)
     )
@@ -126,7 +137,9 @@ def measure(size: str, kind: str, count: int):
     def reduce_once(scale):
         def on_replica(scale):
             # The largest tensor depends on the argument, so that no constant is folded.
-            return tf.add_n([tf.reduce_sum(each[:1]) for each in all_reduced([tf.fill(shape, scale) for shape in shapes])])
+            return tf.add_n(
+                [tf.reduce_sum(each[:1]) for each in all_reduced([tf.fill(shape, scale) for shape in shapes])]
+            )
 
         return strategy.experimental_local_results(strategy.run(on_replica, args=(scale,)))
 
@@ -138,7 +151,9 @@ def measure(size: str, kind: str, count: int):
         workers.wait_for_all(strategy)
         step_secs.append(timed(lambda: run_steps(parts, STEPS)) / STEPS)
         reduce_secs.append(timed(lambda: [reduce_once(tf.constant(0.5)) for _ in range(STEPS)]) / STEPS)
-        fill_secs.append(timed(lambda: [tf.fill(shape, 0.5) for _ in range(STEPS) for shape in shapes]) / STEPS)
+        fill_secs.append(
+            timed(lambda: [tf.fill(shape, 0.5) for _ in range(STEPS) for shape in shapes]) / STEPS
+        )
     reduced = max(0.0, statistics.median(reduce_secs) - statistics.median(fill_secs)) if count > 1 else 0.0
     row = {
         "size": size, "model": f"{config.num_hidden_layers}/{config.hidden_size}", "kind": kind, "count": count,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from absl import logging
 from absl.flags import FLAGS
 
-from official_bert import flags
+from official_bert import flags, signals
 from official_bert.command_line import COMMANDS, run_runner
 from tests.shared import GOLDEN, ROOT, recording
 
@@ -75,7 +75,7 @@ def end_of(script: str, *arguments: str) -> Ended:
     Errors that are no input errors are raised: a process would print a traceback.
     """
     log, name = io.StringIO(), sys.argv[0]
-    handlers = {number: signal.getsignal(number) for number in flags.ENDING_SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in signals.ENDING_SIGNALS}
     sys.argv[0] = script
     try:
         with _defined(script, log) as (main, read):

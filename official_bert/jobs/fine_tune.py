@@ -26,6 +26,7 @@ from official_bert.jobs.own_folder import own_folder
 from official_bert.jobs.search import search
 from official_bert.jobs.trained_task import check_labels, check_task, read_labels
 from official_bert.model_files import read_model_files, resolved, tokenizer_config_of
+from official_bert.options.distribution import MULTI_WORKER
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles, Task
@@ -100,6 +101,10 @@ def fine_tune(
         InputError: an option or a file cannot be used.
     """
     options = resolved(options, registry.family_of(task_name, family))
+    if options.search and options.distribution_strategy == MULTI_WORKER:
+        raise InputError(
+            f"--search: runs on the devices of one machine; give another --distribution_strategy than {MULTI_WORKER}"
+        )
     if options.search:
         return search(
             options,

@@ -42,10 +42,9 @@ def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     Raises:
         InputError: the TPU cannot be found or reached, or it has another number of cores.
     """
-    fields = dataclasses.fields(DistributionOptions)
-    return _cached_strategy(
-        DistributionOptions(**{field.name: getattr(options, field.name) for field in fields})
-    )
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(DistributionOptions)}
+    hosts = options.worker_hosts and tuple(options.worker_hosts)  # a cache needs what can be hashed
+    return _cached_strategy(DistributionOptions(**given | {"worker_hosts": hosts}))
 
 
 @functools.cache

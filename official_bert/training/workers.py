@@ -60,7 +60,7 @@ def cluster_of(options: DistributionOptions) -> Cluster:
             "--task_index: not given; give the number of this worker in --worker_hosts, counted from 0"
         )
     where = f"--worker_hosts={','.join(options.worker_hosts)}"
-    hosts = {"worker": options.worker_hosts}
+    hosts = {"worker": list(options.worker_hosts)}
     _check_hosts(hosts, where)
     if options.task_index >= len(options.worker_hosts):
         raise InputError(

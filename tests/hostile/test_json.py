@@ -154,7 +154,9 @@ class State(NamedTuple):
 
 
 def history(folder: pathlib.Path) -> PeriodicEvaluation:
-    return PeriodicEvaluation(str(folder), 2, None, "eval_accuracy", dict, best=_Best(), first_step=10)
+    return PeriodicEvaluation(
+        str(folder), str(folder), 2, None, "eval_accuracy", dict, best=_Best(), first_step=10
+    )
 
 
 class _Best:

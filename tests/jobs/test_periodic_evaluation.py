@@ -25,7 +25,14 @@ def evaluate_all(folder, values, patience=None, first_step=0):
     """Evaluates every 10 updates; the steps whose weights were kept, and where training would stop."""
     best, upcoming = Recorder(), iter(values)
     evaluation = PeriodicEvaluation(
-        str(folder), 10, patience, "f1", lambda: {"f1": next(upcoming), "loss": 1.0}, best, first_step
+        str(folder),
+        str(folder),
+        10,
+        patience,
+        "f1",
+        lambda: {"f1": next(upcoming), "loss": 1.0},
+        best,
+        first_step,
     )
     for step in range(first_step + 10, first_step + 10 * len(values) + 1, 10):
         if evaluation(step):

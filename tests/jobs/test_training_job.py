@@ -209,7 +209,15 @@ def test_words_are_looked_up_as_the_strategy_wants(monkeypatch, tmp_path, is_tpu
     )  # fmt: skip
     strategy = distribution.tf.distribute.get_strategy()
     with pytest.raises(Built):
-        FineTuning(options, BertConfig.from_dict(toy.BERT_CONFIG), strategy, Task(ColaProcessor()), {}, "")
+        FineTuning(
+            options,
+            str(tmp_path),
+            BertConfig.from_dict(toy.BERT_CONFIG),
+            strategy,
+            Task(ColaProcessor()),
+            {},
+            "",
+        )
 
 
 def test_the_final_loss_is_that_of_the_last_tenth():

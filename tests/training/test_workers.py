@@ -102,7 +102,7 @@ from official_bert.training.distribution import make_strategy, split_over_replic
 strategy = make_strategy(DistributionOptions(distribution_strategy="multi_worker_mirrored"))
 batch = {"x": np.arange(8).reshape(1, 8)}
 def local(parts):
-    return [value.numpy().tolist() for value in strategy.experimental_local_results(parts["x"])]
+    return [np.asarray(value).tolist() for value in strategy.experimental_local_results(parts["x"])]
 print(json.dumps({
     "index": workers.worker_index(strategy), "count": workers.num_workers(strategy),
     "chief": workers.is_chief(strategy),
