@@ -51,7 +51,8 @@ def main():
                 with arguments.output.open("a") as file:
                     file.write(json.dumps(row) + "\n")
     print(
-        "| model | replicas | examples/s | times one replica | ms a step | ms of them all-reduce |\n|---|---|---|---|---|---|"
+        "| model | replicas | examples/s | times one replica | ms a step | ms of them all-reduce |\n"
+        "|---|---|---|---|---|---|"
     )
     for size in SIZES:
         for (kind, count), name in KINDS.items():
