@@ -6,12 +6,15 @@ project, and a TF1 program, can resume. A run that is killed loses at most the s
 
 import os
 from collections.abc import Callable
+from typing import TypeVar
 
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import folder, loading, names, soundness, tf1
+from official_bert.checkpoints import damage, folder, loading, names, soundness, tf1
 from official_bert.errors import Diverged, InputError
+
+T = TypeVar("T")
 
 
 class CheckpointManager:
@@ -45,11 +48,50 @@ class CheckpointManager:
         """
         self.output_dir, self.variables = output_dir, dict(variables)
         self.keep_max, self.worker, self._wait_for_all = keep_max, worker, wait_for_all
+        self._damaged: set[str] = set()  # prefixes of checkpoints that the run does not use
 
     @property
     def latest(self) -> str | None:
-        """The prefix of the newest checkpoint; see folder.newest."""
-        return folder.newest(self.output_dir)
+        """The prefix of the newest checkpoint that `from_newest_whole` has not left out; see folder.newest."""
+        return self._undamaged()[-1] if self._damaged else folder.newest(self.output_dir)
+
+    def _undamaged(self) -> list[str]:
+        return [path for path in folder.checkpoint_paths(self.output_dir) if path not in self._damaged]
+
+    def from_newest_whole(self, read: Callable[[], T]) -> T:
+        """Calls a function that reads the newest checkpoint and, while that is damaged, again for the one before it.
+
+        For a run that goes on training. `latest` leaves out the damaged ones from then on, and so does the list that
+        the next `save` writes. Their files stay, until a checkpoint of the same step replaces them.
+
+        Args:
+            read: a function of no arguments that reads `latest`.
+
+        Returns:
+            What the function returned for the newest checkpoint that is whole.
+
+        Raises:
+            InputError: the newest checkpoint is damaged, and no older one on the list is whole.
+        """
+        damages = []
+        while True:
+            try:
+                found = read()
+                break
+            except damage.Damaged as error:
+                damages.append(error)
+                if len(self._undamaged()) < 2:
+                    raise damages[0] from None
+                self._damaged.add(self.latest)
+        for error in damages:
+            logging.warning(
+                "%s is damaged (%s): training goes on from step %d, that of the older %s",
+                error.file,
+                error.reason,
+                self.latest_step(),
+                self.latest,
+            )
+        return found
 
     def latest_step(self) -> int | None:
         """Returns the step of the newest checkpoint; None if there is none.
@@ -71,14 +113,12 @@ class CheckpointManager:
             Diverged: a variable is not finite or absurdly large; nothing is written.
         """
         if unsound := soundness.find_unsound(self.variables):
-            raise Diverged(
-                f"the weights of step {step} are not saved, since {unsound}; lower --learning_rate or lengthen its "
-                "warm-up (the last checkpoint is sound)"
-            )
+            raise Diverged(f"the weights of step {step} are not saved, since {unsound}")
         tf.io.gfile.makedirs(self.output_dir)
         if input_state is not None and (self.worker == 0 or self._wait_for_all):
             with tf1.replacing(self._input_prefix(step)) as temporary:
                 input_state.write(temporary)
+                damage.seal(temporary)
         if self._wait_for_all:
             self._wait_for_all()  # a checkpoint is complete with the inputs of all workers
         if self.worker:
@@ -87,7 +127,8 @@ class CheckpointManager:
         prefix = os.path.join(self.output_dir, name)
         tf1.write(prefix, self.variables)
 
-        listed = [path for path in folder.checkpoint_paths(self.output_dir) if os.path.basename(path) != name]
+        listed = [path for path in self._undamaged() if os.path.basename(path) != name]
+        self._damaged.discard(prefix)
         self._write_list([*listed, prefix])
         self._drop_old([*listed, prefix])
         logging.info("Saved checkpoint %s", prefix)
@@ -126,7 +167,8 @@ class CheckpointManager:
 
         Raises:
             InputError: the checkpoint and the run have different variables or shapes, or the state of the input cannot
-                be restored.
+                be restored; damage.Damaged if a file is missing or damaged, in which case some of the variables may
+                have been restored.
         """
         if not self.latest:
             return False
@@ -147,10 +189,11 @@ class CheckpointManager:
                 f"{checkpoint.path}: cannot resume, since the model has no {', '.join(unknown)}; give the config of "
                 "the earlier run, or another --output_dir"
             )
+        self._check_inputs(self._step(checkpoint))
         loading.assign(checkpoint, self.variables)
         logging.info("Restored checkpoint %s", checkpoint.path)
         if input_state is not None:
-            self._restore_input(input_state, self._input_prefix(self._step(checkpoint)))
+            self.restore_input(input_state)
         return True
 
     def saved_input_value(self, name: str) -> int | None:
@@ -163,17 +206,33 @@ class CheckpointManager:
             The value of the attribute; None if there is no checkpoint or no input state beside it.
 
         Raises:
-            InputError: the input state is damaged.
+            InputError: the input state of a worker is damaged.
         """
-        prefix = self._input_prefix(self.latest_step()) if self.latest else None
-        if prefix is None or not tf.io.gfile.exists(f"{prefix}.index"):
+        step = self.latest_step() if self.latest else None
+        if step is None:
             return None
-        try:
-            return int(tf1.Tf1Checkpoint(prefix).read(f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
-        except InputError as error:
-            raise InputError(f"{error}; without {prefix}.index the input starts anew") from None
+        self._check_inputs(step)
+        prefix = self._input_prefix(step)
+        if not tf.io.gfile.exists(f"{prefix}.index"):
+            return None
+        return int(tf1.Tf1Checkpoint(prefix).read(f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
 
-    def _restore_input(self, input_state: tf.train.Checkpoint, prefix: str):
+    def _check_inputs(self, step: int):
+        """Reads the input states of all workers at a step, so that all workers find the same checkpoints damaged."""
+        for prefix in self._input_prefixes(step):
+            try:
+                tf1.check_objects(prefix)
+            except damage.Damaged as error:
+                message = f"{error}; without {prefix}.index the input starts anew"
+                raise damage.Damaged(message, error.file, error.reason) from None
+
+    def restore_input(self, input_state: tf.train.Checkpoint):
+        """Restores the input state beside the newest checkpoint; without one the input starts anew, with a warning.
+
+        Raises:
+            InputError: the state cannot be restored.
+        """
+        prefix = self._input_prefix(self.latest_step())
         if not tf.io.gfile.exists(f"{prefix}.index"):
             logging.warning("%s does not exist: the input starts anew", prefix)
             return
@@ -200,8 +259,16 @@ class CheckpointManager:
 
     def _remove(self, prefix: str):
         """Deletes a checkpoint and the input states of all workers at its step."""
-        step = prefix.rpartition("-")[2]
         tf1.remove(prefix)
-        for name in tf.io.gfile.listdir(self.output_dir):
-            if name.startswith(f"{folder.INPUT_PREFIX}{step}-") and name.endswith(".index"):
-                tf1.remove(os.path.join(self.output_dir, name.removesuffix(".index")))
+        for path in self._input_prefixes(prefix.rpartition("-")[2]):
+            tf1.remove(path)
+
+    def _input_prefixes(self, step: int | str) -> list[str]:
+        """Returns the prefixes of the input states of all workers at a step."""
+        start = f"{folder.INPUT_PREFIX}{step}-"
+        found = [name for name in tf.io.gfile.listdir(self.output_dir) if name.startswith(start)]
+        return [
+            os.path.join(self.output_dir, name.removesuffix(".index"))
+            for name in sorted(found)
+            if name.endswith(".index")
+        ]

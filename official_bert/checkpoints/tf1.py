@@ -11,6 +11,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from official_bert.checkpoints import damage
 from official_bert.errors import InputError
 
 _gfile = tf.io.gfile
@@ -32,15 +33,13 @@ class Tf1Checkpoint:
         """Opens the checkpoint with this prefix.
 
         Raises:
-            InputError: a file is missing or damaged.
+            InputError: the checkpoint cannot be read; damage.Damaged if a file is missing or damaged.
         """
         self.path, self.folder = prefix, os.path.dirname(prefix)
         try:
             self._reader = tf.train.load_checkpoint(prefix)
         except _READING_FAILS as error:
-            raise InputError(
-                f"{prefix}: cannot be read as a checkpoint ({_brief(error)}); {_REMEDY}"
-            ) from None
+            raise _failure(prefix, "cannot be read as a checkpoint", f"{prefix}.index", error) from None
         shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
         dtypes = self._reader.get_variable_to_dtype_map()
@@ -50,12 +49,41 @@ class Tf1Checkpoint:
         """Returns the tensor with this name.
 
         Raises:
-            InputError: its data is missing or damaged.
+            InputError: its data cannot be read; damage.Damaged if it is missing or damaged.
         """
         try:
             return np.asarray(self._reader.get_tensor(name))
         except _READING_FAILS as error:
-            raise InputError(f"{self.path}: {name} cannot be read ({_brief(error)}); {_REMEDY}") from None
+            file = damage.data_file(self.path)
+            raise _failure(self.path, f"{name} cannot be read", file, error) from None
+
+
+def check_objects(prefix: str):
+    """Reads all of an object-based checkpoint, which may hold the state of iterators, to see whether it is whole.
+
+    Args:
+        prefix: the prefix of a checkpoint that was sealed (damage.py), or that an earlier version wrote.
+
+    Raises:
+        InputError: the checkpoint cannot be read; damage.Damaged if a file is missing or damaged.
+    """
+    dtypes, file = Tf1Checkpoint(prefix).dtypes, damage.data_file(prefix)
+    try:
+        if fault := damage.fault_of_seal(prefix):
+            raise tf.errors.DataLossError(None, None, fault)
+        with tf.device("CPU:0"):
+            types = [tf.as_dtype(name) for name in dtypes.values()]
+            tf.raw_ops.RestoreV2(
+                prefix=prefix, tensor_names=list(dtypes), shape_and_slices=[""] * len(dtypes), dtypes=types
+            )
+    except tf.errors.OpError as error:
+        raise _failure(prefix, "cannot be read", file, error) from None
+
+
+def _failure(prefix: str, what: str, file: str, error: Exception) -> InputError:
+    reason = _brief(error)
+    message = f"{prefix}: {what} ({reason}); {_REMEDY}"
+    return damage.Damaged(message, file, reason) if damage.is_damage(file) else InputError(message)
 
 
 def write(prefix: str, tensors: dict):

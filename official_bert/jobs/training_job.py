@@ -22,7 +22,7 @@ from official_bert.checkpoints import (
 )
 from official_bert.checkpoints.folder import check_not_lost
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
+from official_bert.errors import Diverged, InputError
 from official_bert.model_files import check_config_beside, difference_beside
 from official_bert.modeling.encoder import set_recomputation
 from official_bert.optimization import (
@@ -92,7 +92,8 @@ class TrainingJob:
             has_own_input: whether each worker reads records of its own, and saves its own position in them.
 
         Raises:
-            InputError: a checkpoint does not fit the model or its configuration, or without training it lacks weights.
+            InputError: a checkpoint does not fit the model or its configuration, or without training it lacks weights;
+                it is damaged, and training finds no older one that is whole.
         """
         self.options, self.strategy = options, strategy
         self._losses: list[tuple[int, float]] = []  # of each progress line: its updates and their mean loss
@@ -105,7 +106,6 @@ class TrainingJob:
             run_dir, {}, options.keep_checkpoint_max, self._worker, wait if has_own_input else None
         )
         self._check_config()
-        self._check_same_folder()
         self.seed = workers.from_chief(strategy, self._choose_seed())
         logging.info("Random seed = %d", self.seed)
         rng.seed_initial_weights(self.seed)
@@ -123,6 +123,7 @@ class TrainingJob:
         self._weights_and_step = weights | {"global_step": self.optimizer.global_step}
         self.manager.variables = self._weights_and_step | self.optimizer.slots
         self._load_initial_weights(unused)
+        self._check_same_folder()
 
     @property
     def global_step(self) -> int:
@@ -239,6 +240,8 @@ class TrainingJob:
                 evaluation=evaluation,
                 is_true_of_any=lambda condition: workers.is_true_of_any(self.strategy, condition),
             )
+        except Diverged as error:
+            raise Diverged(f"{error}; {self._way_out()}") from error
         except BaseException as error:
             if not isinstance(error, Exception):  # Ctrl-C or SIGTERM
                 logging.warning(
@@ -248,15 +251,37 @@ class TrainingJob:
                 )
             raise
 
+    def _way_out(self) -> str:
+        """Returns what a user can do about a training that diverged, as the end of a sentence."""
+        options = self.options
+        warmup = "num_warmup_steps" if hasattr(options, "num_warmup_steps") else "warmup_proportion"
+        can_correct = options.optimizer_type != LAMB and not options.adam_bias_correction
+        correction = ", or give --adam_bias_correction" if can_correct else ""
+        return (
+            f"the last checkpoint is sound: {self.manager.latest}, from which the same command goes on; lower "
+            f"--learning_rate, lengthen its warm-up (--{warmup}){correction}; to go further back, give an older "
+            "checkpoint as --init_checkpoint, and another --output_dir"
+        )
+
     def _resume(self, batches: Batches):
-        """Restores the variables of the newest checkpoint and, if the data are the same, the position in them."""
-        fits = self.manager.saved_input_value("key") in (None, batches.key)
-        if not fits:
-            logging.warning("Other input files, lengths or batch size than before: the input starts anew")
-        self.manager.restore(batches.state if fits else None)
+        """Restores the position in the data, if these are the same as before."""
+        if self.manager.latest is None:
+            return
+        if self.manager.saved_input_value("key") in (None, batches.key):
+            self.manager.restore_input(batches.state)
+        else:
+            logging.warning(
+                "Other input files, damaged records, lengths or batch size than before: the input starts anew"
+            )
 
     def _choose_seed(self) -> int:
-        saved, given = self.manager.saved_input_value("seed"), self.options.random_seed
+        """Returns the seed of the newest checkpoint; in training, of the newest whose input state is whole."""
+
+        def read():
+            return self.manager.saved_input_value("seed")
+
+        saved = self.manager.from_newest_whole(read) if self.options.do_train else read()
+        given = self.options.random_seed
         if saved is not None and given not in (None, saved):
             logging.warning("--random_seed=%d is not used: the run goes on with its seed", given)
         return rng.choose_seed(given) if saved is None else saved
@@ -286,11 +311,16 @@ class TrainingJob:
             logging.warning("%s: the weights were trained with another model", difference)
 
     def _load_initial_weights(self, unused: Sequence[str]):
-        """Loads the checkpoint in output_dir or, as in the original, --init_checkpoint only without it."""
+        """Loads the checkpoint in output_dir or, as in the original, --init_checkpoint only without it.
+
+        Training restores all of the checkpoint here, also the slots, so that its files are read once.
+        """
         options, initialized = self.options, []
         is_complete = options.do_train or options.allow_missing_weights
-        source = self.manager.latest or options.init_checkpoint
-        if source:
+        if options.do_train and self.manager.latest:
+            self._restore_newest_whole()
+            initialized = list(self._weights_and_step)
+        elif source := self.manager.latest or options.init_checkpoint:
             report = load_checkpoint(self.model, source)
             if not is_complete:
                 report.check_complete(unused)
@@ -300,13 +330,21 @@ class TrainingJob:
                 f"--init_checkpoint: is not given, and {self.manager.output_dir} holds no checkpoint, so the weights "
                 "would be random; give one of the two, or --allow_missing_weights to use random weights on purpose"
             )
-        if self.manager.latest:
+        if latest := self.manager.latest:
             if options.init_checkpoint:
                 logging.info(
-                    "--init_checkpoint is not used: %s goes on from %s", self.manager.output_dir, source
+                    "--init_checkpoint is not used: %s goes on from %s", self.manager.output_dir, latest
                 )
             self.optimizer.global_step.assign(self.manager.latest_step())
         log_trainable_variables(self.model, initialized)
+
+    def _restore_newest_whole(self):
+        """Restores the weights, slots and step of the newest checkpoint that is whole, which may have its own seed."""
+        newest = self.manager.latest
+        self.manager.from_newest_whole(self.manager.restore)
+        if self.manager.latest != newest:
+            self.seed = self._choose_seed()
+            rng.seed_initial_weights(self.seed)
 
 
 def make_optimizer(options: TrainingOptions, rate: WarmupLinearDecay) -> AdamWeightDecayOptimizer:

@@ -41,6 +41,11 @@ class PretrainingOptions(TrainingOptions):
         check=LENGTH,
         help="The number of masked LM positions that each sequence in the TFRecords has room for.",
     )
+    skip_corrupt_records: bool = option(
+        False,
+        help="Leave damaged records out, in training and evaluation, instead of ending with the place of the first. "
+        "The run reads every input file once before it begins, and warns of each damaged one.",
+    )
     use_next_sentence_loss: bool = option(
         True,
         help="Learn next sentences, too. --nouse_next_sentence_loss learns masked words alone, for records of "

@@ -17,6 +17,7 @@ from official_bert import model_folder
 from official_bert.config import read_config
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.manifest import expand_records
+from official_bert.data.records.sound_records import Ranges, find_sound_ranges
 from official_bert.errors import InputError
 from official_bert.features import pretraining_features
 from official_bert.jobs.model_card import write_model_card
@@ -88,6 +89,15 @@ class Pretraining:
         self.limits = pretraining_input.pretraining_limits(
             job.config.vocab_size, job.config.type_vocab_size, options.max_seq_length
         )
+        self._damaged: dict[tuple[str, ...], Ranges] = {}  # by names of files
+
+    def damaged(self, files: list[str]) -> Ranges:
+        """Returns the sound ranges of the damaged ones of some files, if the run is to skip damaged records."""
+        if not self.options.skip_corrupt_records:
+            return {}
+        if tuple(files) not in self._damaged:
+            self._damaged[tuple(files)] = find_sound_ranges(files)
+        return self._damaged[tuple(files)]
 
     def train(self, train_files: list[str]):
         """Trains to `num_train_steps`."""
@@ -97,10 +107,11 @@ class Pretraining:
         log_input_files(train_files)
         if self.options.shard_input_files:
             train_files, batch_size = _share_of_worker(train_files, batch_size, job.strategy)
+        damaged = self.damaged(train_files)
         dataset = pretraining_input.training_dataset(
-            train_files, self.features, batch_size, job.seed, self.limits
+            train_files, self.features, batch_size, job.seed, self.limits, damaged
         )
-        key = pretraining_input.reading_key(train_files, self.features, batch_size)
+        key = pretraining_input.reading_key(train_files, self.features, batch_size, damaged)
         objective = PretrainingObjective(
             job.model, self.options.train_batch_size, self.options.use_next_sentence_loss
         )
@@ -109,7 +120,7 @@ class Pretraining:
             found = objective.metrics(sums, num_steps)
             return found | perplexity(found)
 
-        with pretraining_input.explaining_input_errors(train_files, self.features, self.limits):
+        with pretraining_input.explaining_input_errors(train_files, self.features, self.limits, damaged):
             batches = TrainingBatches(
                 dataset, job.strategy, job.steps_per_loop, job.seed, key, self.options.shard_input_files
             )
@@ -121,17 +132,23 @@ class Pretraining:
         logging.info("***** Running evaluation *****")
         logging.info("  Batch size = %d", batch_size)
         log_input_files(eval_files)
+        damaged = self.damaged(eval_files)
         dataset = pretraining_input.evaluation_dataset(
-            eval_files, self.features, batch_size, self.limits, repeat=options.max_eval_steps > 0
+            eval_files,
+            self.features,
+            batch_size,
+            self.limits,
+            repeat=options.max_eval_steps > 0,
+            damaged=damaged,
         )
         objective = PretrainingObjective(self.job.model, batch_size, options.use_next_sentence_loss)
-        with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits):
+        with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits, damaged):
             if options.max_eval_steps:
                 batches = _per_replica(strategy, dataset)
                 sums = loop.evaluate(strategy, objective, batches, options.max_eval_steps)
                 results = objective.metrics(sums, options.max_eval_steps)
             else:
-                num_records = pretraining_input.count_records(eval_files)
+                num_records = pretraining_input.count_records(eval_files, damaged)
                 logging.info("  Num examples = %d", num_records)
                 sums = _sums_of_all(strategy, objective, dataset, num_records)
                 results = objective.metrics_of_all(sums, num_records)

@@ -161,10 +161,7 @@ def train(
             new = run_steps(draw(num_steps), num_steps)
             step, unreported = step + num_steps, unreported + num_steps
             if not math.isfinite(new["loss"]):
-                raise Diverged(
-                    f"the loss is {new['loss']} between steps {step - num_steps} and {step}; lower --learning_rate or "
-                    "lengthen its warm-up (the last checkpoint is sound)"
-                )
+                raise Diverged(f"the loss is {new['loss']} between steps {step - num_steps} and {step}")
             sums = {name: sums.get(name, 0.0) + value for name, value in new.items()}
             ends_here = is_true_of_any(arrived() is not None)
             if is_due(step, log_every_steps) or step == first_stops[-1] or ends_here:

@@ -11,6 +11,7 @@ but in a deterministic order. The pipeline batches the records before it parses 
 import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,8 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.data.records.datasets import names_and_compressions, records_of
-from official_bert.data.records.framing import read_examples
+from official_bert.data.records.framing import DamagedRecord, read_examples
+from official_bert.data.records.sound_records import Ranges, open_sound
 from official_bert.errors import InputError
 from official_bert.features import Feature
 from official_bert.files import is_remote
@@ -28,6 +30,7 @@ RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # few, because every saved iterator contains them
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
 _PIPELINE = 3  # number of this structure of datasets; the iterators of another cannot be restored
+_UNDAMAGED: Ranges = MappingProxyType({})
 
 
 class Limit(NamedTuple):
@@ -62,6 +65,7 @@ def training_dataset(
     batch_size: int,
     seed: int,
     limits: Mapping[str, Limit],
+    damaged: Ranges = _UNDAMAGED,
 ) -> tf.data.Dataset:
     """Returns an endless dataset of shuffled batches.
 
@@ -76,6 +80,7 @@ def training_dataset(
         batch_size: the number of records in a batch.
         seed: the seed of both shuffles.
         limits: the limits of the values, by feature name.
+        damaged: the ranges of sound records of the files that are damaged; the others are read whole.
 
     Returns:
         Dataset of {name: int32 or float32 [batch_size, length]}.
@@ -83,15 +88,15 @@ def training_dataset(
     Raises:
         InputError: no file holds a record, or the first record does not have these features.
     """
-    check_first_record(files, features, limits)
+    check_first_record(files, features, limits, damaged)
     together = min(FILES_READ_TOGETHER, len(files))
     # Parallel reads hide the latency of remote files; for local files their threads cost a quarter of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
-    dataset = names_and_compressions(files)
+    dataset, records = _opened(files, damaged)
     # `repeat` comes before `shuffle`, as in the original: the end of one pass mixes with the start of the next.
     dataset = dataset.repeat().shuffle(len(files), seed=seed)
     dataset = dataset.interleave(
-        records_of, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
+        records, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
     )
     dataset = dataset.shuffle(RECORDS_SHUFFLED, seed=seed)
     return _batches(dataset, features, batch_size, limits)
@@ -103,34 +108,45 @@ def evaluation_dataset(
     batch_size: int,
     limits: Mapping[str, Limit],
     repeat: bool = True,
+    damaged: Ranges = _UNDAMAGED,
 ) -> tf.data.Dataset:
     """Returns a dataset of batches in the order of the files.
 
     With `repeat` it is endless: after the last record it starts anew. Without, it has every record once, and its last
     batch may be smaller. The other arguments, the result and the errors are those of `training_dataset`.
     """
-    check_first_record(files, features, limits)
-    dataset = _in_order(files)
+    check_first_record(files, features, limits, damaged)
+    dataset = _in_order(files, damaged)
     return _batches(dataset.repeat() if repeat else dataset, features, batch_size, limits, drop_rest=repeat)
 
 
-def count_records(files: Sequence[str]) -> int:
+def count_records(files: Sequence[str], damaged: Ranges = _UNDAMAGED) -> int:
     """Returns the number of records in some files, which it reads to their ends."""
-    batches = _in_order(files).batch(1024)
+    batches = _in_order(files, damaged).batch(1024)
     return int(batches.reduce(np.int64(0), lambda count, batch: count + tf.size(batch, tf.int64)))
 
 
-def _in_order(files: Sequence[str]) -> tf.data.Dataset:
-    return names_and_compressions(files).flat_map(records_of)
+def _in_order(files: Sequence[str], damaged: Ranges) -> tf.data.Dataset:
+    elements, records = _opened(files, damaged)
+    return elements.flat_map(records)
 
 
-def reading_key(files: Sequence[str], features: Sequence[Feature], batch_size: int) -> int:
+def _opened(files: Sequence[str], damaged: Ranges):
+    """Returns a dataset with an element for each file, and a function of an element to the file's records."""
+    return open_sound(files, damaged) if damaged else (names_and_compressions(files), records_of)
+
+
+def reading_key(
+    files: Sequence[str], features: Sequence[Feature], batch_size: int, damaged: Ranges = _UNDAMAGED
+) -> int:
     """Returns a hash of 60 bits of the arguments that determine a pipeline's structure.
 
     A saved iterator can be restored only into a pipeline with the same key. In any other pipeline it would fail
     later, or go on with the records of other files.
     """
     key = _PIPELINE, list(files), list(features), batch_size
+    if damaged:
+        key += tuple((file, list(damaged[file])) for file in sorted(damaged))
     digest = hashlib.sha256(repr(key).encode()).hexdigest()
     return int(digest[:15], 16)
 
@@ -159,7 +175,12 @@ def _stored_dtype(feature: Feature) -> tf.DType:
     return tf.float32 if feature.dtype == "float32" else tf.int64
 
 
-def check_first_record(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
+def check_first_record(
+    files: Sequence[str],
+    features: Sequence[Feature],
+    limits: Mapping[str, Limit],
+    damaged: Ranges = _UNDAMAGED,
+):
     """Refuses input without any record, on which an endless pipeline would hang, and warns of empty files.
 
     The function reads the sizes of the files and one record.
@@ -172,35 +193,54 @@ def check_first_record(files: Sequence[str], features: Sequence[Feature], limits
         if tf.io.gfile.stat(file).length == 0:
             logging.warning("%s: empty, holds no record", file)
         elif not found:
-            for index, values in read_examples(file):
+            for index, values in _examples(file, damaged):
                 _check_record(file, index, values, features, limits)
                 found = True
                 break
     if not found:
         raise InputError(
-            f"{', '.join(files)}: no record in any file; make them with create_pretraining_data.py"
+            f"{', '.join(files)}: no {'sound ' if damaged else ''}record in any file; make them with "
+            "create_pretraining_data.py"
         )
 
 
 def diagnose(
-    files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]
+    files: Sequence[str],
+    features: Sequence[Feature],
+    limits: Mapping[str, Limit],
+    damaged: Ranges = _UNDAMAGED,
 ) -> InputError | None:
     """Reads the records in plain Python until it finds one that the pipeline cannot use.
+
+    Of the files in `damaged` it leaves out the damaged records.
 
     Returns:
         An error that names the file, the record (from 0), the feature and a remedy; None if all records are valid.
     """
     try:
         for file in files:
-            for index, values in read_examples(file):
+            for index, values in _examples(file, damaged):
                 _check_record(file, index, values, features, limits)
     except InputError as error:
         return error
     return None
 
 
+def _examples(file: str, damaged: Ranges):
+    """Yields what `read_examples` yields, without the damaged records of the files in `damaged`."""
+    try:
+        yield from read_examples(file, skip_corrupt=file in damaged)
+    except DamagedRecord as error:
+        raise InputError(f"{error}, or give --skip_corrupt_records to go on without the record") from error
+
+
 @contextlib.contextmanager
-def explaining_input_errors(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
+def explaining_input_errors(
+    files: Sequence[str],
+    features: Sequence[Feature],
+    limits: Mapping[str, Limit],
+    damaged: Ranges = _UNDAMAGED,
+):
     """Replaces TensorFlow's errors about a record by those of `diagnose`: a context around the use of a pipeline.
 
     Raises:
@@ -216,7 +256,7 @@ def explaining_input_errors(files: Sequence[str], features: Sequence[Feature], l
         UnicodeDecodeError,  # TensorFlow's message holds the bytes of a record that is no tf.Example
     ) as error:
         logging.error("Reading stopped; looking through %d input files for the record at fault", len(files))
-        explanation = diagnose(files, features, limits)
+        explanation = diagnose(files, features, limits, damaged)
         if explanation is None:
             raise
         raise explanation from error
