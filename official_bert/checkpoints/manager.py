@@ -144,7 +144,7 @@ class CheckpointManager:
             name: the name of an attribute of the tf.train.Checkpoint that `save` received.
 
         Returns:
-            The value of the attribute; None if there is no checkpoint or no input state beside it.
+            The value of the attribute; None if there is no checkpoint, no input state beside it or no such attribute.
 
         Raises:
             InputError: the input state is damaged.
@@ -152,8 +152,10 @@ class CheckpointManager:
         prefix = self._input_prefix(self.latest_step()) if self.latest else None
         if prefix is None or not tf.io.gfile.exists(f"{prefix}.index"):
             return None
+        key = f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
         try:
-            return int(tf1.Tf1Checkpoint(prefix).read(f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
+            checkpoint = tf1.Tf1Checkpoint(prefix)
+            return int(checkpoint.read(key)) if key in checkpoint.shapes else None
         except InputError as error:
             raise InputError(f"{error}; without {prefix}.index the input starts anew") from None
 

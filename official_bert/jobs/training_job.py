@@ -31,9 +31,10 @@ from official_bert.optimization import (
     WarmupLinearDecay,
 )
 from official_bert.options.optimization import LAMB, PER_REPLICA
+from official_bert.options.precision import FLOAT16
 from official_bert.options.training import TrainingOptions
-from official_bert.training import distribution, loop, reporting, rng
-from official_bert.training.step import Objective, TrainingStep
+from official_bert.training import distribution, loop, precision, reporting, rng
+from official_bert.training.step import GRADIENT_NORM, Objective, TrainingStep
 
 WEIGHT_DECAY_RATE = 0.01
 
@@ -93,12 +94,13 @@ class TrainingJob:
         self._losses: list[tuple[int, float]] = []  # of each progress line: its updates and their mean loss
         self.num_train_steps = num_train_steps
         self.config = config
+        precision.check_dtype(options.dtype, strategy)
         check_not_lost(options.output_dir)
         self.manager = CheckpointManager(options.output_dir, {}, options.keep_checkpoint_max)
         self._check_config()
         self.seed = self._choose_seed()
         rng.seed_initial_weights(self.seed)
-        with strategy.scope():
+        with strategy.scope(), precision.computing_in(options.dtype):
             self.model = build_model()
             weights = {name: variable.value for name, variable in named_variables(self.model).items()}
             trained = {
@@ -108,6 +110,7 @@ class TrainingJob:
             rate = WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps)
             self.optimizer = make_optimizer(options, rate)
             self.optimizer.build(trained.items())
+            self._loss_scale = precision.LossScale() if options.dtype == FLOAT16 else None
         self._trained = list(trained.values())
         self._weights_and_step = weights | {"global_step": self.optimizer.global_step}
         self.manager.variables = self._weights_and_step | self.optimizer.slots
@@ -197,7 +200,11 @@ class TrainingJob:
                 options.jit_compile,
                 options.num_accumulation_steps,
                 clips_per_replica=options.gradient_clipping == PER_REPLICA,
+                loss_scale=self._loss_scale,
             )
+        run_steps = loop.compiled_steps(self.strategy, step)
+        if self._loss_scale:
+            run_steps = self._loss_scale.watching(run_steps)
         reporter = reporting.ProgressReporter(
             options.output_dir, self.num_train_steps, options.train_batch_size, self.global_step
         )
@@ -206,7 +213,10 @@ class TrainingJob:
             rate = float(self.optimizer.current_rate())
             found = metrics(sums, num_steps)
             self._losses.append((num_steps, found["loss"]))
-            reporter.report(step_number, found | {"learning_rate": rate}, unshown)
+            found |= {"learning_rate": rate, GRADIENT_NORM: sums[GRADIENT_NORM] / num_steps}
+            if self._loss_scale:
+                found |= self._loss_scale.metrics()
+            reporter.report(step_number, found, {*unshown, GRADIENT_NORM, *precision.UNSHOWN})
 
         def save(step_number):
             self.manager.save(step_number, batches.state)
@@ -215,7 +225,7 @@ class TrainingJob:
             save(self.global_step)
         try:
             loop.train(
-                run_steps=reporter.watching(loop.compiled_steps(self.strategy, step)),
+                run_steps=reporter.watching(run_steps),
                 draw=batches.draw,
                 first_step=self.global_step,
                 num_train_steps=self.num_train_steps,
@@ -236,11 +246,18 @@ class TrainingJob:
             raise
 
     def _resume(self, batches: Batches):
-        """Restores the variables of the newest checkpoint and, if the data are the same, the position in them."""
+        """Restores the variables of the newest checkpoint and, if the data are the same, the position in them.
+
+        The loss scale of float16 is restored with any data; after a run without one it is the first.
+        """
         fits = self.manager.saved_input_value("key") in (None, batches.key)
         if not fits:
             logging.warning("Other input files, lengths or batch size than before: the input starts anew")
         self.manager.restore(batches.state if fits else None)
+        if self._loss_scale:
+            self._loss_scale.restore(self.manager.saved_input_value)
+            for name, variable in self._loss_scale.state.items():  # saved from now on, with what was restored
+                setattr(batches.state, name, variable)
 
     def _choose_seed(self) -> int:
         saved, given = self.manager.saved_input_value("seed"), self.options.random_seed

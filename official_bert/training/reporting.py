@@ -23,6 +23,7 @@ from absl import logging
 from official_bert import __version__, writing
 from official_bert.errors import brief
 from official_bert.progress import clock_time, updated_line
+from official_bert.training.precision import UPDATES
 from official_bert.training.train_log import TrainLog
 
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
@@ -63,7 +64,7 @@ class ProgressReporter:
             if not self._step_is_compiled:
                 logging.info("Compiling the training step ...")
             results = run_steps(batches, num_steps)
-            self._step += num_steps
+            self._step += round(results.get(UPDATES, num_steps))
             if not self._step_is_compiled:
                 self._step_is_compiled = True
                 self._start_interval(self._step)

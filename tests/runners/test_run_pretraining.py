@@ -2,9 +2,11 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer, InputError
 from official_bert.checkpoints import load_checkpoint
@@ -12,7 +14,9 @@ from official_bert.data.records.pretraining_input import count_records
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.options.pretraining_data import PretrainingDataOptions
 from official_bert.runners import create_pretraining_data, run_pretraining
-from tests import toy
+from official_bert.training import precision
+from official_bert.training.train_log import read_train_log
+from tests import toy, training_state
 from tests.golden_model import losses_of
 from tests.runners.pretraining_run import (
     PREDICTIONS,
@@ -170,6 +174,54 @@ def test_the_same_seed_gives_the_same_run(base, tmp_path):
     assert np.abs(a[table] - c[table]).max() > 1e-2
 
 
+def loss_scale_in(prefix) -> dict[str, float]:
+    """The state of the loss scale beside a checkpoint."""
+    reader, ending = tf.train.load_checkpoint(str(prefix)), "/.ATTRIBUTES/VARIABLE_VALUE"
+    names = [name for name in reader.get_variable_to_shape_map() if "loss_scale" in name]
+    return {name.removesuffix(ending): reader.get_tensor(name) for name in names}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_run_in_16_bits_resumes_with_the_same_bits(base, tmp_path, dtype, monkeypatch):
+    """The loss scale is doubled after three updates, so that it stands between two values when the run stops."""
+    monkeypatch.setattr(precision, "GROWTH_UPDATES", 3)
+    common = {"dtype": dtype, "num_accumulation_steps": 2}
+    run(base, tmp_path / "whole", **common, save_checkpoints_steps=4)
+    (tmp_path / "resumed").mkdir()
+    for path in (tmp_path / "whole").glob("*.ckpt-4*"):
+        shutil.copy(path, tmp_path / "resumed")
+    (tmp_path / "resumed" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
+    run(base, tmp_path / "resumed", **common)
+    wholes, resumed = (tmp_path / name for name in ("whole", "resumed"))
+    expected = checkpoint_values(wholes / "model.ckpt-10")
+    assert {value.dtype for value in expected.values()} == {np.dtype(np.float32), np.dtype(np.int64)}
+    training_state.assert_equal(checkpoint_values(resumed / "model.ckpt-10"), expected)
+    scale, again = (loss_scale_in(folder / "input.ckpt-10-0") for folder in (wholes, resumed))
+    assert (
+        scale == again == ({} if dtype == "bfloat16" else {"loss_scale": 2.0**18, "updates_at_loss_scale": 1})
+    )
+    print(dtype, len(expected), "tensors with the same bits;", scale)
+    assert not any("scale" in name for name in expected), "a TF1 program knows no loss scale"
+
+    log = read_train_log(str(wholes / "train_log.jsonl"))
+    if dtype == "float16":
+        assert [row["loss_scale"] / 2**15 for row in log] == [1, 1, 2, 2, 2, 4, 4, 4, 8, 8]
+        assert {row["skipped_updates"] for row in log} == {0}
+    float32 = tmp_path / "float32"
+    run(base, float32)
+    losses = [list(scalars(folder, "loss").values()) for folder in (float32, wholes)]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-2 if dtype == "bfloat16" else 2e-3)
+    assert losses[0] != losses[1]
+
+
+def test_a_folder_may_change_its_type(base, tmp_path):
+    for number, dtype in enumerate(("float32", "float16", "bfloat16", "float16"), 1):
+        run(base, tmp_path, dtype=dtype, num_train_steps=2 * number)
+        found = loss_scale_in(tmp_path / f"input.ckpt-{2 * number}-0")
+        assert found == ({"loss_scale": 2.0**15, "updates_at_loss_scale": 2} if dtype == "float16" else {})
+    assert checkpoint_values(tmp_path / "model.ckpt-8")["global_step"] == 8
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -181,6 +233,10 @@ def test_the_same_seed_gives_the_same_run(base, tmp_path):
         ({"max_seq_length": 513}, "--max_seq_length=513.*max_position_embeddings=512"),
         ({"max_seq_length": 23}, r"records.tfrecord: record 0 \(from 0\).*24 values where 23"),
         ({"learning_rate": 1e30, "num_warmup_steps": 0}, "the loss is .* lower --learning_rate"),
+        (
+            {"learning_rate": 1e30, "num_warmup_steps": 0, "dtype": "float16"},
+            "float16 overflows whatever the loss scale is, which has sunk to 0.5; lower --learning_rate",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named(base, tmp_path, changes, message):
