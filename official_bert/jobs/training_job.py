@@ -6,6 +6,7 @@ events.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.model_files import check_config_beside, difference_beside
 from official_bert.modeling.encoder import set_recomputation
+from official_bert.modeling.flops import training_flops
 from official_bert.optimization import (
     EXCLUDED_FROM_DECAY,
     AdamWeightDecayOptimizer,
@@ -33,7 +35,8 @@ from official_bert.optimization import (
 from official_bert.options.optimization import LAMB, PER_REPLICA
 from official_bert.options.precision import FLOAT16
 from official_bert.options.training import TrainingOptions
-from official_bert.training import distribution, loop, precision, reporting, rng
+from official_bert.training import distribution, loop, precision, reporting, rng, summary, throughput
+from official_bert.training.memory import peak_memory
 from official_bert.training.step import GRADIENT_NORM, Objective, TrainingStep
 
 WEIGHT_DECAY_RATE = 0.01
@@ -95,6 +98,10 @@ class TrainingJob:
         self.num_train_steps = num_train_steps
         self.config = config
         precision.check_dtype(options.dtype, strategy)
+        self._peak_flops = None
+        if options.do_train:
+            self._peak_flops = throughput.peak_flops(options, options.output_dir, strategy, options.dtype)
+        self._num_frozen_layers = sum(name.startswith("bert/encoder/layer_") for name in frozen)
         check_not_lost(options.output_dir)
         self.manager = CheckpointManager(options.output_dir, {}, options.keep_checkpoint_max)
         self._check_config()
@@ -125,6 +132,11 @@ class TrainingJob:
     def num_updates(self) -> int | None:
         """The number of updates that the training still has to make; None without --do_train."""
         return max(0, self.num_train_steps - self.global_step) if self.options.do_train else None
+
+    @property
+    def measured_peak_flops(self) -> float | None:
+        """The result of --measure_peak_flops, for the run record; None without this flag."""
+        return self._peak_flops if self.options.measure_peak_flops else None
 
     def final_loss(self) -> float | None:
         """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
@@ -205,8 +217,18 @@ class TrainingJob:
         run_steps = loop.compiled_steps(self.strategy, step)
         if self._loss_scale:
             run_steps = self._loss_scale.watching(run_steps)
+        work = throughput.WorkCounter(
+            self.strategy,
+            lambda *shape: training_flops(self.config, *shape, self._num_frozen_layers),
+        )
+        first_step, start_secs = self.global_step, time.monotonic()
         reporter = reporting.ProgressReporter(
-            options.output_dir, self.num_train_steps, options.train_batch_size, self.global_step
+            options.output_dir,
+            self.num_train_steps,
+            options.train_batch_size,
+            first_step,
+            work,
+            self._peak_flops,
         )
 
         def report(step_number, num_steps, sums):
@@ -217,6 +239,21 @@ class TrainingJob:
             if self._loss_scale:
                 found |= self._loss_scale.metrics()
             reporter.report(step_number, found, {*unshown, GRADIENT_NORM, *precision.UNSHOWN})
+
+        def summarise(ended):
+            figures = {
+                "ended": ended,
+                "updates": self.global_step - first_step,
+                "last_step": self.global_step,
+                "wall_secs": time.monotonic() - start_secs,
+                **reporter.speeds(),
+                "peak_flops": self._peak_flops,
+                **peak_memory(),
+                "skipped_updates": self._loss_scale.num_skipped if self._loss_scale else 0,
+                "final_loss": self.final_loss(),
+                "last_checkpoint": self.manager.latest,
+            }
+            summary.write_summary(options.output_dir, figures)
 
         def save(step_number):
             self.manager.save(step_number, batches.state)
@@ -243,7 +280,10 @@ class TrainingJob:
                     self.global_step,
                     self.manager.latest,
                 )
+            summarise(type(error).__name__.lstrip("_"))
             raise
+        is_finished = self.global_step >= self.num_train_steps
+        summarise(summary.FINISHED if is_finished else summary.STOPPED_EARLY)
 
     def _resume(self, batches: Batches):
         """Restores the variables of the newest checkpoint and, if the data are the same, the position in them.

@@ -8,6 +8,7 @@ from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.model_files import ConfigOptions, ModelOptions, TokenizerOptions
 from official_bert.options.optimization import OptimizationOptions
 from official_bert.options.precision import PrecisionOptions
+from official_bert.options.reporting import ReportingOptions
 from official_bert.options.search import SearchOptions
 from official_bert.options.training import TrainingOptions
 from official_bert.options.tsv import TsvOptions
@@ -27,6 +28,7 @@ _OF_CLASSES = {
     DistributionOptions: DEVICES,
     OptimizationOptions: COMMON,
     PrecisionOptions: COMMON,
+    ReportingOptions: COMMON,
     TsvOptions: TSV,
 }
 

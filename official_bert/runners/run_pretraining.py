@@ -64,7 +64,13 @@ def run(options: PretrainingOptions):
             options.num_warmup_steps,
         )
         reporting.write_run_record(
-            options.output_dir, "run_pretraining", options, job.seed, strategy, job.num_updates
+            options.output_dir,
+            "run_pretraining",
+            options,
+            job.seed,
+            strategy,
+            job.num_updates,
+            job.measured_peak_flops,
         )
         pretraining = Pretraining(options, job)
         if options.do_train:
