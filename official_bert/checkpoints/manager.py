@@ -203,7 +203,7 @@ class CheckpointManager:
             name: the name of an attribute of the tf.train.Checkpoint that `save` received.
 
         Returns:
-            The value of the attribute; None if there is no checkpoint or no input state beside it.
+            The value of the attribute; None if there is no checkpoint, no input state beside it or no such attribute.
 
         Raises:
             InputError: the input state of a worker is damaged.
@@ -212,10 +212,11 @@ class CheckpointManager:
         if step is None:
             return None
         self._check_inputs(step)
-        prefix = self._input_prefix(step)
+        prefix, key = self._input_prefix(step), f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
         if not tf.io.gfile.exists(f"{prefix}.index"):
             return None
-        return int(tf1.Tf1Checkpoint(prefix).read(f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
+        checkpoint = tf1.Tf1Checkpoint(prefix)
+        return int(checkpoint.read(key)) if key in checkpoint.shapes else None
 
     def _check_inputs(self, step: int):
         """Reads the input states of all workers at a step, so that all workers find the same checkpoints damaged."""

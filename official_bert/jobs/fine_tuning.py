@@ -134,7 +134,13 @@ class FineTuning:
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
         reporting.write_run_record(
-            options.output_dir, script, options, self.job.seed, strategy, self.job.num_updates
+            options.output_dir,
+            script,
+            options,
+            self.job.seed,
+            strategy,
+            self.job.num_updates,
+            self.job.measured_peak_flops,
         )
 
     def _check_no_best_is_lost(self):

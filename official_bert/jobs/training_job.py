@@ -7,6 +7,7 @@ events.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -25,6 +26,7 @@ from official_bert.config import BertConfig
 from official_bert.errors import Diverged, InputError
 from official_bert.model_files import check_config_beside, difference_beside
 from official_bert.modeling.encoder import set_recomputation
+from official_bert.modeling.flops import training_flops
 from official_bert.optimization import (
     EXCLUDED_FROM_DECAY,
     AdamWeightDecayOptimizer,
@@ -32,9 +34,20 @@ from official_bert.optimization import (
     WarmupLinearDecay,
 )
 from official_bert.options.optimization import LAMB, PER_REPLICA
+from official_bert.options.precision import FLOAT16
 from official_bert.options.training import TrainingOptions
-from official_bert.training import distribution, loop, reporting, rng, workers
-from official_bert.training.step import Objective, TrainingStep
+from official_bert.training import (
+    distribution,
+    loop,
+    precision,
+    reporting,
+    rng,
+    summary,
+    throughput,
+    workers,
+)
+from official_bert.training.memory import peak_memory
+from official_bert.training.step import GRADIENT_NORM, Objective, TrainingStep
 
 WEIGHT_DECAY_RATE = 0.01
 
@@ -100,6 +113,11 @@ class TrainingJob:
         self.num_train_steps = num_train_steps
         self.config = config
         self._worker = workers.worker_index(strategy)
+        precision.check_dtype(options.dtype, strategy)
+        self._peak_flops = None
+        if options.do_train:
+            self._peak_flops = throughput.peak_flops(options, run_dir, strategy, options.dtype)
+        self._num_frozen_layers = sum(name.startswith("bert/encoder/layer_") for name in frozen)
         check_not_lost(run_dir)
         wait = functools.partial(workers.wait_for_all, strategy)
         self.manager = CheckpointManager(
@@ -109,7 +127,7 @@ class TrainingJob:
         self.seed = workers.from_chief(strategy, self._choose_seed())
         logging.info("Random seed = %d", self.seed)
         rng.seed_initial_weights(self.seed)
-        with strategy.scope():
+        with strategy.scope(), precision.computing_in(options.dtype):
             self.model = build_model()
             weights = {name: variable.value for name, variable in named_variables(self.model).items()}
             trained = {
@@ -119,6 +137,7 @@ class TrainingJob:
             rate = WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps)
             self.optimizer = make_optimizer(options, rate)
             self.optimizer.build(trained.items())
+            self._loss_scale = precision.LossScale() if options.dtype == FLOAT16 else None
         self._trained = list(trained.values())
         self._weights_and_step = weights | {"global_step": self.optimizer.global_step}
         self.manager.variables = self._weights_and_step | self.optimizer.slots
@@ -134,6 +153,11 @@ class TrainingJob:
     def num_updates(self) -> int | None:
         """The number of updates that the training still has to make; None without --do_train."""
         return max(0, self.num_train_steps - self.global_step) if self.options.do_train else None
+
+    @property
+    def measured_peak_flops(self) -> float | None:
+        """The result of --measure_peak_flops, for the run record; None without this flag."""
+        return self._peak_flops if self.options.measure_peak_flops else None
 
     def final_loss(self) -> float | None:
         """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
@@ -210,16 +234,48 @@ class TrainingJob:
                 options.jit_compile,
                 options.num_accumulation_steps,
                 clips_per_replica=options.gradient_clipping == PER_REPLICA,
+                loss_scale=self._loss_scale,
             )
+        run_steps = loop.compiled_steps(self.strategy, step)
+        if self._loss_scale:
+            run_steps = self._loss_scale.watching(run_steps)
+        work = throughput.WorkCounter(
+            self.strategy,
+            lambda *shape: training_flops(self.config, *shape, self._num_frozen_layers),
+        )
+        first_step, start_secs = self.global_step, time.monotonic()
         reporter = reporting.ProgressReporter(
-            options.output_dir, self.num_train_steps, options.train_batch_size, self.global_step
+            options.output_dir,
+            self.num_train_steps,
+            options.train_batch_size,
+            first_step,
+            work,
+            self._peak_flops,
         )
 
         def report(step_number, num_steps, sums):
             rate = float(self.optimizer.current_rate())
             found = metrics(sums, num_steps)
             self._losses.append((num_steps, found["loss"]))
-            reporter.report(step_number, found | {"learning_rate": rate}, unshown)
+            found |= {"learning_rate": rate, GRADIENT_NORM: sums[GRADIENT_NORM] / num_steps}
+            if self._loss_scale:
+                found |= self._loss_scale.metrics()
+            reporter.report(step_number, found, {*unshown, GRADIENT_NORM, *precision.UNSHOWN})
+
+        def summarise(ended):
+            figures = {
+                "ended": ended,
+                "updates": self.global_step - first_step,
+                "last_step": self.global_step,
+                "wall_secs": time.monotonic() - start_secs,
+                **reporter.speeds(),
+                "peak_flops": self._peak_flops,
+                **peak_memory(),
+                "skipped_updates": self._loss_scale.num_skipped if self._loss_scale else 0,
+                "final_loss": self.final_loss(),
+                "last_checkpoint": self.manager.latest,
+            }
+            summary.write_summary(options.output_dir, figures)
 
         def save(step_number):
             self.manager.save(step_number, batches.state)
@@ -228,7 +284,7 @@ class TrainingJob:
             save(self.global_step)
         try:
             loop.train(
-                run_steps=reporter.watching(loop.compiled_steps(self.strategy, step)),
+                run_steps=reporter.watching(run_steps),
                 draw=batches.draw,
                 first_step=self.global_step,
                 num_train_steps=self.num_train_steps,
@@ -240,8 +296,6 @@ class TrainingJob:
                 evaluation=evaluation,
                 is_true_of_any=lambda condition: workers.is_true_of_any(self.strategy, condition),
             )
-        except Diverged as error:
-            raise Diverged(f"{error}; {self._way_out()}") from error
         except BaseException as error:
             if not isinstance(error, Exception):  # Ctrl-C or SIGTERM
                 logging.warning(
@@ -249,7 +303,12 @@ class TrainingJob:
                     self.global_step,
                     self.manager.latest,
                 )
+            summarise(type(error).__name__)
+            if isinstance(error, Diverged):
+                raise Diverged(f"{error}; {self._way_out()}") from error
             raise
+        is_finished = self.global_step >= self.num_train_steps
+        summarise(summary.FINISHED if is_finished else summary.STOPPED_EARLY)
 
     def _way_out(self) -> str:
         """Returns what a user can do about a training that diverged, as the end of a sentence."""
@@ -264,15 +323,21 @@ class TrainingJob:
         )
 
     def _resume(self, batches: Batches):
-        """Restores the position in the data, if these are the same as before."""
-        if self.manager.latest is None:
-            return
-        if self.manager.saved_input_value("key") in (None, batches.key):
-            self.manager.restore_input(batches.state)
-        else:
-            logging.warning(
-                "Other input files, damaged records, lengths or batch size than before: the input starts anew"
-            )
+        """Restores the position in the data, if these are the same as before.
+
+        The loss scale of float16 is restored with any data; after a run without one it is the first.
+        """
+        if self.manager.latest is not None:
+            if self.manager.saved_input_value("key") in (None, batches.key):
+                self.manager.restore_input(batches.state)
+            else:
+                logging.warning(
+                    "Other input files, damaged records, lengths or batch size than before: the input starts anew"
+                )
+        if self._loss_scale:
+            self._loss_scale.restore(self.manager.saved_input_value)
+            for name, variable in self._loss_scale.state.items():  # saved from now on, with what was restored
+                setattr(batches.state, name, variable)
 
     def _choose_seed(self) -> int:
         """Returns the seed of the newest checkpoint; in training, of the newest whose input state is whole."""

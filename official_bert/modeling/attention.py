@@ -62,10 +62,11 @@ class SelfAttention(keras.layers.Layer):
 
         # Scaling the query instead of the scores gives the same product with fewer multiplications.
         scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
-        probabilities = ops.softmax(scores + bias)
+        probabilities = ops.softmax(ops.cast(scores, "float32") + ops.cast(bias, "float32"))
         # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the Transformer paper does it.
         rate = self.config.attention_probs_dropout_prob
-        weights = dropout(probabilities, rate, dropout_seed, self.dropout_index)
+        weights = ops.cast(probabilities, self.compute_dtype)
+        weights = dropout(weights, rate, dropout_seed, self.dropout_index)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, F, N, H]
         return ops.reshape(context, (-1, self.config.hidden_size)), probabilities
 

@@ -13,12 +13,14 @@ from official_bert.modeling.layers import create_initializer, layer_norm
 class Embeddings(keras.layers.Layer):
     """Devlin et al. (2019), section 3: the sum of token, segment and position embeddings.
 
+    It computes in float32: the gradient of a row of a table is a sum over all occurrences of its id.
+
     Attributes:
         word_embeddings: float[vocab, hidden]; the masked LM head uses this table, too.
     """
 
     def __init__(self, config, use_one_hot_embeddings: bool = False, name: str = "embeddings"):
-        super().__init__(name=name)
+        super().__init__(name=name, dtype="float32")
         self.config, self.use_one_hot_embeddings = config, use_one_hot_embeddings
 
     def build(self, input_shape=None):

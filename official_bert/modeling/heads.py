@@ -37,24 +37,28 @@ class MaskedLmHead(keras.layers.Layer):
     def build(self, input_shape=None):
         self.transform = Transform(self.config)
         self.transform.build((None, self.config.hidden_size))
-        self.output_bias = self.add_weight((self.config.vocab_size,), initializer="zeros", name="output_bias")
+        shape = (self.config.vocab_size,)
+        self.output_bias = self.add_weight(shape, initializer="zeros", name="output_bias", autocast=False)
 
     def call(self, sequence_output, positions, embedding_table):
-        """Returns logits, float[B*P, V], for float[B, S, hidden] and masked positions int32[B, P].
+        """Returns logits, float32[B*P, V], for float[B, S, hidden] and masked positions int32[B, P].
 
-        Without positions, None, they are float[B, S, V].
+        Without positions, None, they are float32[B, S, V].
         """
         # Only the masked positions are multiplied: the product with the vocabulary is the model's most expensive one.
         x = sequence_output if positions is None else gather_indexes(sequence_output, positions)
-        x = self.transform(x)
-        return ops.matmul(x, ops.transpose(embedding_table)) + self.output_bias
+        x = ops.cast(self.transform(x), self.compute_dtype)
+        return ops.cast(ops.matmul(x, ops.transpose(embedding_table)), "float32") + self.output_bias
 
 
 class LinearHead(keras.layers.Layer):
-    """A linear layer on the encoder's output; its weights are [out, in], as in the original's heads."""
+    """A linear layer on the encoder's output; its weights are [out, in], as in the original's heads.
+
+    It computes in float32 whatever the compute type is, which costs nothing with so few outputs.
+    """
 
     def __init__(self, config, num_outputs: int, name: str):
-        super().__init__(name=name)
+        super().__init__(name=name, dtype="float32")
         self.config, self.num_outputs = config, num_outputs
 
     def build(self, input_shape=None):
@@ -64,7 +68,7 @@ class LinearHead(keras.layers.Layer):
         self.output_bias = self.add_weight((self.num_outputs,), initializer="zeros", name="output_bias")
 
     def call(self, x):
-        """Returns logits, float[..., num_outputs], for float[..., hidden]."""
+        """Returns logits, float32[..., num_outputs], for float[..., hidden]."""
         return ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias
 
 
@@ -91,7 +95,8 @@ class PretrainingHeads(keras.layers.Layer):
             embedding_table: float[V, hidden], the word embeddings.
 
         Returns:
-            Masked LM logits float[B*P, V], or float[B, S, V] without positions, and next-sentence logits float[B, 2].
+            Masked LM logits float32[B*P, V], or float32[B, S, V] without positions, and next-sentence logits
+            float32[B, 2].
         """
         return (
             self.predictions(encoded.sequence_output, positions, embedding_table),

@@ -2,9 +2,14 @@
 
 All layers create their children in `build`, not in `__init__`. Only then do the children's variables carry the name
 of the parent, as the names of the original's checkpoints require.
+
+Under a mixed policy of Keras (training/precision.py) the layers hand each other 16-bit floats and multiply them; what
+lies between the products is computed in float32: biases, activations, sums of residuals, layer norms and softmax. A
+sum over a batch, such as the gradient of a bias, would lose most of its terms in 16 bits.
 """
 
 import keras
+from keras import ops
 
 from official_bert.modeling.activations import get_activation
 from official_bert.modeling.dropout import dropout
@@ -26,12 +31,28 @@ def dense(units: int, config, activation=None, name: str = "dense"):
         activation: a name or a function; None means linear.
         name: the name of the layer.
     """
-    return keras.layers.Dense(
-        units,
-        activation=get_activation(activation),
-        kernel_initializer=create_initializer(config.initializer_range),
-        name=name,
-    )
+    return Dense(units, get_activation(activation), create_initializer(config.initializer_range), name)
+
+
+class Dense(keras.layers.Layer):
+    """A dense layer whose bias and activation are float32 whatever the compute type is; `dense` makes it."""
+
+    def __init__(self, units: int, activation, initializer, name: str):
+        super().__init__(name=name)
+        self.units, self.activation, self.initializer = units, activation, initializer
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(
+            (input_shape[-1], self.units), initializer=self.initializer, name="kernel"
+        )
+        self.bias = self.add_weight((self.units,), initializer="zeros", name="bias", autocast=False)
+
+    def call(self, x):
+        """Returns float[..., units] for `x`, float[..., in]."""
+        x = ops.add(ops.cast(ops.matmul(x, self.kernel), "float32"), self.bias)
+        if self.activation is not None:
+            x = self.activation(x)
+        return ops.cast(x, self.compute_dtype)
 
 
 def layer_norm():
@@ -70,4 +91,4 @@ class ResidualOutput(keras.layers.Layer):
     def call(self, x, residual, dropout_seed=None):
         """Returns float[..., hidden] for `x`, float[..., in], and `residual`, float[..., hidden]."""
         x = dropout(self.dense(x), self.config.hidden_dropout_prob, dropout_seed, self.dropout_index)
-        return self.norm(x + residual)
+        return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))

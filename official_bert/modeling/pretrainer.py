@@ -20,8 +20,8 @@ class PretrainingOutput(NamedTuple):
     """The result of a call of BertPretrainer.
 
     Attributes:
-        masked_lm_logits: float[B*P, V], or float[B, S, V] for a call without `masked_lm_positions`.
-        next_sentence_logits: float[B, 2], class 0 for a second segment that follows the first, 1 for a random one.
+        masked_lm_logits: float32[B*P, V], or float32[B, S, V] for a call without `masked_lm_positions`.
+        next_sentence_logits: float32[B, 2], class 0 for a second segment that follows the first, 1 for a random one.
         encoded: BertOutput.
     """
 

@@ -39,20 +39,25 @@ class _LinearModel(HeadedModel):
     def build(self, input_shape=None):
         initializer = create_initializer(HEAD_INITIALIZER_RANGE)
         shape = (self.num_outputs, self.config.hidden_size)
-        self.output_weights = self.add_weight(shape, initializer=initializer, name="output_weights")
-        self.output_bias = self.add_weight((self.num_outputs,), initializer="zeros", name="output_bias")
+        # Without autocast the logits are float32 whatever the compute type is.
+        self.output_weights = self.add_weight(
+            shape, initializer=initializer, name="output_weights", autocast=False
+        )
+        self.output_bias = self.add_weight(
+            (self.num_outputs,), initializer="zeros", name="output_bias", autocast=False
+        )
 
     def get_config(self):
         return super().get_config() | {"num_outputs": self.num_outputs}
 
     def _logits(self, features, training, dropout_seed, output: str):
-        """Returns logits, float[..., K], for the encoder's output of this name in BertOutput."""
+        """Returns logits, float32[..., K], for the encoder's output of this name in BertOutput."""
         seed = (draw_seed() if dropout_seed is None else dropout_seed) if training else None
         # Training computes the last layer for all tokens, because a shorter layer would draw other dropout masks from
         # the same seed.
         first_token_only = output == "pooled_output" and not training
         vectors = getattr(self.encoded(features, training, seed, first_token_only), output)
-        vectors = dropout(vectors, CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
+        vectors = dropout(ops.cast(vectors, "float32"), CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
         return ops.matmul(vectors, ops.transpose(self.output_weights)) + self.output_bias
 
 
@@ -95,7 +100,7 @@ class BertClassifier(_LinearModel):
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
 
         Returns:
-            float[B, K].
+            float32[B, K].
         """
         return self._logits(features, training, dropout_seed, "pooled_output")
 
@@ -120,7 +125,7 @@ class BertChoice(BertClassifier):
         """Computes the logits of a batch; the arguments are BertClassifier's, with features int32[B, N, S].
 
         Returns:
-            float[B, N].
+            float32[B, N].
         """
         shape = ops.shape(features["input_ids"])
         given = [name for name in ENCODER_INPUTS if name in features]
@@ -148,7 +153,7 @@ class BertTagger(_LinearModel):
         """Computes the logits of a batch; the arguments are those of BertClassifier.
 
         Returns:
-            float[B, S, K].
+            float32[B, S, K].
         """
         return self._logits(features, training, dropout_seed, "sequence_output")
 
@@ -157,7 +162,7 @@ class _SpanScope(keras.layers.Layer):
     """The head of a SQuAD model, whose variables are in the scope `cls` of a checkpoint."""
 
     def __init__(self, config):
-        super().__init__(name="cls")
+        super().__init__(name="cls", dtype="float32")  # that of the head inside
         self.config = config
 
     def build(self, input_shape=None):
@@ -185,7 +190,7 @@ class BertSpans(HeadedModel):
         """Computes the logits of a batch; the arguments are those of BertClassifier.
 
         Returns:
-            The start logits and the end logits, float[B, S] each; padding is not masked out.
+            The start logits and the end logits, float32[B, S] each; padding is not masked out.
         """
         encoded = self.encoded(features, training, dropout_seed)
         logits = self.cls(encoded.sequence_output)  # [B, S, 2]

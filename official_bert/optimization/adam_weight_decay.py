@@ -81,11 +81,17 @@ class AdamWeightDecayOptimizer(tf.Module):
         rate = self.learning_rate
         return tf.convert_to_tensor(rate(self.global_step) if callable(rate) else rate, tf.float32)
 
-    def apply_gradients(self, grads_and_vars: Iterable[tuple[tf.Tensor | None, tf.Variable]]):
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[tf.Tensor | None, tf.Variable]],
+        is_made: tf.Tensor | None = None,
+    ):
         """Updates every variable that has a gradient; a variable without one stays unchanged and is not decayed.
 
         Args:
             grads_and_vars: dense float32 gradients with their variables, in the order of `build`.
+            is_made: bool[], whether the update is made at all; without it weights, slots and `global_step` stay as they
+                are, whatever the gradients. None means that it is made.
 
         Raises:
             ValueError: the variables are not those of `build`.
@@ -96,17 +102,17 @@ class AdamWeightDecayOptimizer(tf.Module):
         rate = self.current_rate()
         for name, (gradient, weight) in zip(self._names, pairs, strict=True):
             if gradient is not None:
-                self._update(name, weight, gradient, rate)
-        self.global_step.assign_add(1)
+                self._update(name, weight, gradient, rate, is_made)
+        self.global_step.assign_add(1 if is_made is None else tf.cast(is_made, tf.int64))
 
-    def _update(self, name, weight, gradient, rate):
+    def _update(self, name, weight, gradient, rate, is_made):
         slots = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
         # The compiled function takes values: a mirrored variable would be the first replica's on all replicas.
         values = [tf.convert_to_tensor(variable) for variable in (weight, *slots)]
-        for variable, value in zip(
-            (weight, *slots), self._updated(name, *values, gradient, rate), strict=True
-        ):
-            variable.assign(value)
+        new_values = self._updated(name, *values, gradient, rate)
+        for variable, value, new in zip((weight, *slots), values, new_values, strict=True):
+            # `where` instead of `cond`, which could not stand round the collective operations of the update.
+            variable.assign(new if is_made is None else tf.where(is_made, new, value))
 
     def _updated(self, name, weight, first, second, gradient, rate):
         """Returns the weight and its slots after the update."""

@@ -16,12 +16,13 @@ def dense_gradients(gradients: list) -> list:
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def clip_by_global_norm(gradients: list, clip_norm: float = CLIP_NORM) -> list:
+def clip_by_global_norm(gradients: list, clip_norm: float = CLIP_NORM, norm=None) -> list:
     """Scales all gradients so that their common norm is at most `clip_norm`.
 
     Args:
         gradients: dense tensors, or None for a variable without a gradient.
         clip_norm: the largest norm that is not scaled.
+        norm: float32[], the common norm, if it is known.
     """
-    clipped, _ = tf.clip_by_global_norm(gradients, clip_norm)
+    clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, norm)
     return clipped

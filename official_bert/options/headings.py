@@ -7,6 +7,8 @@ from official_bert.options.distribution import DistributionOptions
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.model_files import ConfigOptions, ModelOptions, TokenizerOptions
 from official_bert.options.optimization import OptimizationOptions
+from official_bert.options.precision import PrecisionOptions
+from official_bert.options.reporting import ReportingOptions
 from official_bert.options.search import SearchOptions
 from official_bert.options.training import TrainingOptions
 from official_bert.options.tsv import TsvOptions
@@ -25,6 +27,8 @@ _OF_CLASSES = {
     SearchOptions: SEARCH,
     DistributionOptions: DEVICES,
     OptimizationOptions: COMMON,
+    PrecisionOptions: COMMON,
+    ReportingOptions: COMMON,
     TsvOptions: TSV,
 }
 

@@ -6,10 +6,14 @@ from official_bert.options.distribution import DistributionOptions
 from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, SEED, SIZE, option
 from official_bert.options.model_files import ALLOW_MISSING_WEIGHTS, ConfigOptions
 from official_bert.options.optimization import OptimizationOptions
+from official_bert.options.precision import PrecisionOptions
+from official_bert.options.reporting import ReportingOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingOptions(DistributionOptions, OptimizationOptions, ConfigOptions):
+class TrainingOptions(
+    DistributionOptions, OptimizationOptions, PrecisionOptions, ReportingOptions, ConfigOptions
+):
     """Flags that the trainers share; their scripts add the others."""
 
     output_dir: str = option(

@@ -68,7 +68,15 @@ def run(options: PretrainingOptions):
             options.num_warmup_steps,
             has_own_input=options.shard_input_files,
         )
-        reporting.write_run_record(folder, "run_pretraining", options, job.seed, strategy, job.num_updates)
+        reporting.write_run_record(
+            folder,
+            "run_pretraining",
+            options,
+            job.seed,
+            strategy,
+            job.num_updates,
+            job.measured_peak_flops,
+        )
         pretraining = Pretraining(own, job)
         if options.do_train:
             lengths = {name: getattr(options, name) for name in ("max_seq_length", "max_predictions_per_seq")}

@@ -14,6 +14,7 @@ from absl import logging
 from official_bert import signals
 from official_bert.errors import Diverged, Terminated
 from official_bert.progress import Progress
+from official_bert.training.precision import UPDATES
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
 
 FIRST_REPORT_STEPS = 10  # after which a user sees that all is well, however far the next log point is
@@ -45,8 +46,8 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
         step: the step that every replica runs on its part of a batch.
 
     Returns:
-        A function of the result of `ExampleBatches.draw` and the number of its steps; it returns the objective's sums
-        over these steps and all replicas.
+        A function of the result of `ExampleBatches.draw` and the number of its steps; it returns the step's sums over
+        these steps and all replicas.
     """
 
     # A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of a trace.
@@ -59,7 +60,7 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
 
     @tf.function(reduce_retracing=True)
     def loop(batches, num_steps):
-        sums = dict.fromkeys(step.objective.sum_names, 0.0)
+        sums = dict.fromkeys(step.sum_names, 0.0)
         for index in tf.range(num_steps):
             more = one_step(batches, index)
             sums = {name: value + more[name] for name, value in sums.items()}
@@ -122,7 +123,7 @@ def train(
     """Trains until `num_train_steps`; no device loop crosses a log point, a checkpoint or an evaluation.
 
     Args:
-        run_steps: a function from `compiled_steps`.
+        run_steps: a function from `compiled_steps`; where its sums have `updates`, this many of the steps were updates.
         draw: returns the next n batches in the form that `run_steps` expects.
         first_step: updates made by earlier runs.
         num_train_steps: updates in total.
@@ -159,19 +160,25 @@ def train(
         num_steps = min(steps_per_loop, next_stop - step)
         with signals.deferred() as arrived:
             new = run_steps(draw(num_steps), num_steps)
-            step, unreported = step + num_steps, unreported + num_steps
-            if not math.isfinite(new["loss"]):
-                raise Diverged(f"the loss is {new['loss']} between steps {step - num_steps} and {step}")
-            sums = {name: sums.get(name, 0.0) + value for name, value in new.items()}
+            num_made = round(new.get(UPDATES, num_steps))
+            step, unreported = step + num_made, unreported + num_made
+            if num_made:
+                if not math.isfinite(new["loss"]):
+                    raise Diverged(f"the loss is {new['loss']} between steps {step - num_made} and {step}")
+                sums = {name: sums.get(name, 0.0) + value for name, value in new.items()}
+            is_at_report = is_due(step, log_every_steps) or step == first_stops[-1]
+            is_at_save = any(is_due(step, every_steps) for every_steps in intervals[1:])
             ends_here = is_true_of_any(arrived() is not None)
-            if is_due(step, log_every_steps) or step == first_stops[-1] or ends_here:
+            if unreported and (is_at_report or ends_here):
                 report(step, unreported, sums)
                 unreported, sums = 0, {}
-            if ends_here or any(is_due(step, every_steps) for every_steps in intervals[1:]):
+            if ends_here or (num_made and is_at_save):
                 save(step)
             if ends_here:
                 is_true_of_any(False)  # waits for the process that saves
                 raise Terminated(arrived() or signal.SIGTERM)
+        if not num_made:
+            continue
         if stops_at(step):
             if unreported:
                 report(step, unreported, sums)

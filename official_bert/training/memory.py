@@ -1,7 +1,26 @@
-"""Frees the memory of models that are no longer used, in a process that builds one after another."""
+"""Memory: how much a process has used, and how that of models that are no longer used is freed."""
+
+import resource
+import sys
 
 import keras
+import tensorflow as tf
 from absl import logging
+
+_MB = 1e6
+_RESIDENT_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of one in ru_maxrss
+
+
+def peak_memory() -> dict[str, float]:
+    """Returns the most that this process has used so far: `memory_mb` and, with GPUs, `gpu_memory_mb` of the fullest.
+
+    The first is resident memory, in megabytes of 10^6 bytes.
+    """
+    found = {"memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RESIDENT_UNIT / _MB}
+    if gpus := tf.config.list_logical_devices("GPU"):
+        peaks = [tf.config.experimental.get_memory_info(gpu.name)["peak"] for gpu in gpus]
+        found["gpu_memory_mb"] = max(peaks) / _MB
+    return found
 
 
 def forget_models():

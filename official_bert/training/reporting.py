@@ -14,6 +14,7 @@ import platform
 import time
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -23,22 +24,42 @@ from absl import logging
 from official_bert import __version__, writing
 from official_bert.errors import brief
 from official_bert.progress import clock_time, updated_line
+from official_bert.training.memory import peak_memory
+from official_bert.training.precision import UPDATES
+from official_bert.training.throughput import PEAK_KEY, WorkCounter
 from official_bert.training.train_log import TrainLog
 
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
 
+class _Interval(NamedTuple):
+    """A part of a training: how long it took, and what was done in it."""
+
+    secs: float
+    steps: int
+    tokens: int
+    flops: int
+
+
 class ProgressReporter:
     """Writes one log line, one set of TensorBoard scalars and one line of train_log.jsonl for each report.
 
-        step 200/1000  loss 6.51  mlm_accuracy 0.08  ...  120.3 examples/s  00:12:33 left
+        step 200/1000  loss 6.51  mlm_accuracy 0.08  ...  120.3 examples/s  15398 tokens/s  MFU 41.2%  00:12:33 left
 
     The speed and the time left are computed from the interval since the last report, pauses for checkpoints included.
     The first call into TensorFlow, which compiles, does not count if `watching` wraps it; a report after that call
     alone contains neither speed nor time left.
     """
 
-    def __init__(self, output_dir: str, num_train_steps: int, batch_size: int, first_step: int):
+    def __init__(
+        self,
+        output_dir: str,
+        num_train_steps: int,
+        batch_size: int,
+        first_step: int,
+        work: WorkCounter | None = None,
+        peak_flops: float | None = None,
+    ):
         """Starts the clock.
 
         Args:
@@ -46,8 +67,12 @@ class ProgressReporter:
             num_train_steps: the total number of updates.
             batch_size: the number of examples of an update.
             first_step: the number of updates that earlier runs made.
+            work: counts tokens and operations of the calls that `watching` wraps; None for no such figures.
+            peak_flops: the operations a second of all replicas together, for the MFU; None for none.
         """
         self._num_train_steps, self._batch_size = num_train_steps, batch_size
+        self._work, self._peak_flops = work, peak_flops
+        self._measured = _Interval(0.0, 0, 0, 0)  # all intervals that were reported
         self._writer, self._log = _event_writer(output_dir), TrainLog(output_dir, first_step)
         self._step, self._step_is_compiled = first_step, False
         self._start_interval(first_step)
@@ -63,7 +88,9 @@ class ProgressReporter:
             if not self._step_is_compiled:
                 logging.info("Compiling the training step ...")
             results = run_steps(batches, num_steps)
-            self._step += num_steps
+            if self._work:
+                self._work.add(batches, num_steps)
+            self._step += round(results.get(UPDATES, num_steps))
             if not self._step_is_compiled:
                 self._step_is_compiled = True
                 self._start_interval(self._step)
@@ -82,19 +109,45 @@ class ProgressReporter:
         """
         fields = [f"step {step}/{self._num_train_steps}"]
         fields += [f"{name} {value:.4g}" for name, value in metrics.items() if name not in unshown]
-        steps, secs = step - self._since_step, time.monotonic() - self._since_secs
         scalars = dict(metrics)
-        if steps:
-            scalars["examples_per_second"] = steps * self._batch_size / secs
-            left_secs = (self._num_train_steps - step) * secs / steps
-            fields += [f"{scalars['examples_per_second']:.1f} examples/s", f"{clock_time(left_secs)} left"]
+        now = self._mark(step)
+        past = _Interval(*(end - start for end, start in zip(now, self._since, strict=True)))
+        if past.steps:
+            self._measured = _Interval(*map(sum, zip(self._measured, past, strict=True)))
+            scalars |= self._speeds(past)
+            fields.append(f"{scalars['examples_per_second']:.1f} examples/s")
+            if self._work:
+                fields.append(f"{scalars['tokens_per_second']:.0f} tokens/s")
+            if "mfu" in scalars:
+                fields.append(f"MFU {scalars['mfu']:.1%}")
+            left_secs = (self._num_train_steps - step) * past.secs / past.steps
+            fields.append(f"{clock_time(left_secs)} left")
+        if self._work:
+            scalars |= peak_memory()
         logging.info("  ".join(fields))
         _write_scalars(self._writer, scalars, step)
         self._log.append(step, scalars)
         self._start_interval(step)
 
+    def speeds(self) -> dict[str, float]:
+        """Returns the mean speeds of all intervals that were reported, under the names of the scalars."""
+        return self._speeds(self._measured) if self._measured.steps else {}
+
+    def _speeds(self, past: _Interval) -> dict[str, float]:
+        speeds = {"examples_per_second": past.steps * self._batch_size / past.secs}
+        if self._work:
+            speeds["tokens_per_second"] = past.tokens / past.secs
+            if self._peak_flops:
+                speeds["mfu"] = past.flops / past.secs / self._peak_flops
+        return speeds
+
+    def _mark(self, step: int) -> _Interval:
+        """Returns the interval from the beginning of time and of the counts to now."""
+        work = self._work
+        return _Interval(time.monotonic(), step, work.tokens if work else 0, work.flops if work else 0)
+
     def _start_interval(self, step: int):
-        self._since_step, self._since_secs = step, time.monotonic()
+        self._since = self._mark(step)
 
 
 def write_eval_results(
@@ -148,6 +201,7 @@ def write_run_record(
     seed: int,
     strategy: tf.distribute.Strategy,
     num_updates: int | None = None,
+    measured_peak_flops: float | None = None,
 ):
     """Appends a line to output_dir/runs.jsonl that contains everything needed to repeat the run.
 
@@ -158,6 +212,7 @@ def write_run_record(
         seed: the seed of the run, given or drawn.
         strategy: the distribution strategy of the run.
         num_updates: the number of updates that the run is to make; None if it is no training.
+        measured_peak_flops: the result of --measure_peak_flops; None without this flag.
     """
     record = {
         "script": script,
@@ -170,6 +225,8 @@ def write_run_record(
         "devices": [device.name for device in tf.config.list_logical_devices()],
         "num_updates": num_updates,
     }
+    if measured_peak_flops:
+        record[PEAK_KEY] = measured_peak_flops
     writing.append_line(os.path.join(output_dir, "runs.jsonl"), json.dumps(record))
 
 

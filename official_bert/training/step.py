@@ -18,7 +18,10 @@ from typing import Protocol
 import tensorflow as tf
 
 from official_bert.optimization import AdamWeightDecayOptimizer, clip_by_global_norm, dense_gradients
+from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.rng import part_seed, step_seed
+
+GRADIENT_NORM = "gradient_norm"
 
 
 class Objective(Protocol):
@@ -32,7 +35,11 @@ class Objective(Protocol):
 
 
 class TrainingStep:
-    """One training step: forward pass, backward pass, all-reduce, clipping, update."""
+    """One training step: forward pass, backward pass, all-reduce, clipping, update.
+
+    Attributes:
+        sum_names: the keys of the results of a call.
+    """
 
     def __init__(
         self,
@@ -43,6 +50,7 @@ class TrainingStep:
         jit_compile: bool = False,
         num_parts: int = 1,
         clips_per_replica: bool = False,
+        loss_scale: LossScale | None = None,
     ):
         """Prepares a step.
 
@@ -57,7 +65,11 @@ class TrainingStep:
                 batch.
             clips_per_replica: whether the norm is clipped of each replica's gradient, before their mean, instead of the
                 gradient of the whole batch.
+            loss_scale: the scaling of the loss, with which an update whose gradients overflow is skipped; None for
+                none.
         """
+        self.sum_names = (*objective.sum_names, GRADIENT_NORM, *([UPDATES] if loss_scale else []))
+        self._loss_scale = loss_scale
         self.objective, self.variables, self.optimizer = objective, variables, optimizer
         self.run_seed, self._num_parts, self._clips_per_replica = run_seed, num_parts, clips_per_replica
         self._update = self._one_update
@@ -74,7 +86,10 @@ class TrainingStep:
             features: this replica's part of the batch.
 
         Returns:
-            The objective's sums on this replica.
+            The objective's sums on this replica, and its share of `gradient_norm`, the norm of the whole batch's
+            gradient before it is clipped. With clips_per_replica it is the mean of the replicas' own norms. With a loss
+            scale there is a share of `updates`, too, 1 in all for an update and 0 for a skipped one, of which all sums
+            are 0.
         """
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return self._update(features, replica)
@@ -82,18 +97,38 @@ class TrainingStep:
     def _one_update(self, features, replica):
         seed = step_seed(self.run_seed, self.optimizer.global_step, replica)
         totals = all_reduced(self.objective.totals(features))
-        gradients, sums = self._differentiate(features, totals, seed)
+        # A value, because the compiled function would take a mirrored variable of the first replica.
+        scale = None if self._loss_scale is None else self._loss_scale.value
+        gradients, sums = self._differentiate(features, totals, seed, scale)
         if self._clips_per_replica:
-            gradients = all_reduced(_clipped_share(gradients))
+            *gradients, norm = all_reduced(_clipped_share(gradients))
         else:
-            gradients = clip_by_global_norm(all_reduced(gradients))
-        self.optimizer.apply_gradients(zip(gradients, self.variables, strict=True))
-        return sums
+            gradients = all_reduced(gradients)
+            norm = tf.linalg.global_norm(gradients)
+            gradients = clip_by_global_norm(gradients, norm=norm)
+        pairs = zip(gradients, self.variables, strict=True)
+        share = 1.0 / tf.distribute.get_replica_context().num_replicas_in_sync
+        if self._loss_scale is None:
+            self.optimizer.apply_gradients(pairs)
+            return sums | {GRADIENT_NORM: norm * share}
+        # The norm is that of the reduced gradients, so an overflow on one replica is one on all of them.
+        is_made = tf.math.is_finite(norm)
+        self.optimizer.apply_gradients(pairs, is_made)
+        self._loss_scale.adjust(is_made)
+        sums |= {GRADIENT_NORM: norm * share, UPDATES: share}
+        return {name: tf.where(is_made, value, 0.0) for name, value in sums.items()}
 
-    def _gradients(self, features, totals, seed):
+    def _gradients(self, features, totals, seed, scale):
         """Returns the gradients of this replica's share of the loss, and the objective's sums."""
+        gradients, sums = self._scaled_gradients(features, totals, seed, scale)
+        if scale is not None:
+            gradients = [None if gradient is None else gradient / scale for gradient in gradients]
+        return gradients, sums
+
+    def _scaled_gradients(self, features, totals, seed, scale):
+        """Returns the gradients of the share of the loss times `scale`, None for 1, and the objective's sums."""
         if self._num_parts == 1:
-            return self._gradients_of_part(features, totals, seed)
+            return self._gradients_of_part(features, totals, seed, scale)
         parts = {
             name: tf.reshape(value, [self._num_parts, -1, *value.shape[1:]])
             for name, value in features.items()
@@ -101,7 +136,7 @@ class TrainingStep:
 
         def of_part(number):
             part = {name: value[number] for name, value in parts.items()}
-            return self._gradients_of_part(part, totals, part_seed(seed, number))
+            return self._gradients_of_part(part, totals, part_seed(seed, number), scale)
 
         # The first part shows which variables have a gradient; the others run in a loop, which is traced once.
         gradients, sums = of_part(tf.constant(0))
@@ -119,22 +154,26 @@ class TrainingStep:
         found = iter(present)
         return [None if gradient is None else next(found) for gradient in gradients], sums
 
-    def _gradients_of_part(self, features, totals, seed):
+    def _gradients_of_part(self, features, totals, seed, scale):
         with tf.GradientTape() as tape:
             loss, sums = self.objective.loss(features, totals, seed)
-        return dense_gradients(tape.gradient(loss, self.variables)), sums
+            scaled = loss if scale is None else loss * scale
+        return dense_gradients(tape.gradient(scaled, self.variables)), sums
 
 
 def _clipped_share(gradients: list) -> list:
     """Clips the gradient of this replica's own mean loss, and returns its share of the mean over the replicas.
+
+    The last item is the share of the mean of the replicas' norms.
 
     Args:
         gradients: the gradients of this replica's share of the loss, whose sum over the replicas is the loss.
     """
     num_replicas = tf.distribute.get_replica_context().num_replicas_in_sync
     own = [None if gradient is None else gradient * num_replicas for gradient in gradients]
-    clipped = clip_by_global_norm(own)
-    return [None if gradient is None else gradient / num_replicas for gradient in clipped]
+    norm = tf.linalg.global_norm(own)
+    clipped = clip_by_global_norm(own, norm=norm)
+    return [None if one is None else one / num_replicas for one in [*clipped, norm]]
 
 
 def evaluation_step(objective: Objective, features: dict) -> dict:

@@ -85,7 +85,7 @@ def _of_training(out: pathlib.Path) -> dict:
     found = {}
     for path in sorted(out.rglob("*")):
         name = str(path.relative_to(out))
-        if path.is_dir() or "tfevents" in name or name == "runs.jsonl":
+        if path.is_dir() or "tfevents" in name or name in ("runs.jsonl", "run_summaries.jsonl"):
             continue
         if name in ("train_log.jsonl", "model_card.md"):  # have times and speeds in them
             found[name] = b""

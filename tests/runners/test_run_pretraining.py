@@ -2,17 +2,29 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer, InputError
 from official_bert.checkpoints import load_checkpoint
-from official_bert.data.records.pretraining_input import count_records
+from official_bert.data.records.pretraining_input import (
+    count_records,
+    pretraining_limits,
+    training_dataset,
+)
+from official_bert.features import pretraining_features
+from official_bert.modeling.flops import training_flops
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.options.pretraining_data import PretrainingDataOptions
 from official_bert.runners import create_pretraining_data, run_pretraining
-from tests import toy
+from official_bert.tasks.pretraining.objective import PretrainingObjective
+from official_bert.training import precision, throughput
+from official_bert.training.rng import seed_initial_weights
+from official_bert.training.train_log import read_train_log
+from tests import toy, training_state
 from tests.golden_model import losses_of
 from tests.runners.pretraining_run import (
     PREDICTIONS,
@@ -23,6 +35,8 @@ from tests.runners.pretraining_run import (
     write_records,
 )
 from tests.scripts import flag_list, run_script
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +184,126 @@ def test_the_same_seed_gives_the_same_run(base, tmp_path):
     assert np.abs(a[table] - c[table]).max() > 1e-2
 
 
+def loss_scale_in(prefix) -> dict[str, float]:
+    """The state of the loss scale beside a checkpoint."""
+    reader, ending = tf.train.load_checkpoint(str(prefix)), "/.ATTRIBUTES/VARIABLE_VALUE"
+    names = [name for name in reader.get_variable_to_shape_map() if "loss_scale" in name]
+    return {name.removesuffix(ending): reader.get_tensor(name) for name in names}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_run_in_16_bits_resumes_with_the_same_bits(base, tmp_path, dtype, monkeypatch):
+    """The loss scale is doubled after three updates, so that it stands between two values when the run stops."""
+    monkeypatch.setattr(precision, "GROWTH_UPDATES", 3)
+    common = {"dtype": dtype, "num_accumulation_steps": 2}
+    run(base, tmp_path / "whole", **common, save_checkpoints_steps=4)
+    (tmp_path / "resumed").mkdir()
+    for path in (tmp_path / "whole").glob("*.ckpt-4*"):
+        shutil.copy(path, tmp_path / "resumed")
+    (tmp_path / "resumed" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
+    run(base, tmp_path / "resumed", **common)
+    wholes, resumed = (tmp_path / name for name in ("whole", "resumed"))
+    expected = checkpoint_values(wholes / "model.ckpt-10")
+    assert {value.dtype for value in expected.values()} == {np.dtype(np.float32), np.dtype(np.int64)}
+    training_state.assert_equal(checkpoint_values(resumed / "model.ckpt-10"), expected)
+    scale, again = (loss_scale_in(folder / "input.ckpt-10-0") for folder in (wholes, resumed))
+    assert (
+        scale == again == ({} if dtype == "bfloat16" else {"loss_scale": 2.0**18, "updates_at_loss_scale": 1})
+    )
+    print(dtype, len(expected), "tensors with the same bits;", scale)
+    assert not any("scale" in name for name in expected), "a TF1 program knows no loss scale"
+
+    log = read_train_log(str(wholes / "train_log.jsonl"))
+    if dtype == "float16":
+        assert [row["loss_scale"] / 2**15 for row in log] == [1, 1, 2, 2, 2, 4, 4, 4, 8, 8]
+        assert {row["skipped_updates"] for row in log} == {0}
+    float32 = tmp_path / "float32"
+    run(base, float32)
+    losses = [list(scalars(folder, "loss").values()) for folder in (float32, wholes)]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-2 if dtype == "bfloat16" else 2e-3)
+    assert losses[0] != losses[1]
+
+
+def test_a_folder_may_change_its_type(base, tmp_path):
+    for number, dtype in enumerate(("float32", "float16", "bfloat16", "float16"), 1):
+        run(base, tmp_path, dtype=dtype, num_train_steps=2 * number)
+        found = loss_scale_in(tmp_path / f"input.ckpt-{2 * number}-0")
+        assert found == ({"loss_scale": 2.0**15, "updates_at_loss_scale": 2} if dtype == "float16" else {})
+    assert checkpoint_values(tmp_path / "model.ckpt-8")["global_step"] == 8
+
+
+def test_reports_and_the_summary_of_two_runs(base, tmp_path):
+    """The MFU is the count of operations a second over the peak; the norm is that of the gradient, before clipping."""
+    flags = {"peak_flops": 1e12, "num_warmup_steps": 0, "learning_rate": 1e-3}
+    run(base, tmp_path, **flags, num_train_steps=6, log_every_steps=2)
+    run(base, tmp_path, **flags, num_train_steps=10, log_every_steps=2)
+    rows = {row["step"]: row for row in read_train_log(str(tmp_path / "train_log.jsonl"))}
+    tokens, flops = 8 * SEQ, training_flops(BertConfig.from_dict(toy.BERT_CONFIG), 8, SEQ, PREDICTIONS)
+    for step in (4, 6, 10):
+        row, updates_per_second = rows[step], rows[step]["examples_per_second"] / 8
+        assert row["tokens_per_second"] == pytest.approx(tokens * updates_per_second)
+        assert row["mfu"] == pytest.approx(flops * updates_per_second / 1e12)
+        assert 0.01 < row["gradient_norm"] < 100
+        assert row["memory_mb"] > 100
+    first, second = read_summaries(tmp_path)
+    assert (first["ended"], first["updates"], first["last_step"], first["restarts"]) == ("finished", 6, 6, 0)
+    assert (second["ended"], second["updates"], second["last_step"], second["restarts"]) == (
+        "finished",
+        4,
+        10,
+        1,
+    )
+    assert second["total_wall_secs"] == pytest.approx(first["wall_secs"] + second["wall_secs"])
+    assert second["last_checkpoint"] == str(tmp_path / "model.ckpt-10")
+    assert second["final_loss"] == pytest.approx(rows[10]["loss"], rel=1e-6)
+    assert second["skipped_updates"] == 0
+    assert second["peak_flops"] == 1e12
+    assert second["mfu"] > 0
+
+
+def test_the_gradient_norm_is_that_of_the_whole_batch(base, tmp_path):
+    """The first update, by a tape around the objective."""
+    config = tmp_path / "no_dropout.json"
+    config.write_text(json.dumps(toy.BERT_CONFIG | NO_DROPOUT))
+    for name, flags in (("whole", {}), ("parts", {"num_accumulation_steps": 4, "jit_compile": True})):
+        run(base, tmp_path / name, bert_config_file=config, num_train_steps=1, **flags)
+    model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG | NO_DROPOUT))
+    load_checkpoint(model, str(base / "bert_model.ckpt"))
+    limits = pretraining_limits(len(toy.VOCABULARY), 2, SEQ)
+    features = pretraining_features(SEQ, PREDICTIONS)
+    seed_initial_weights(7)
+    (batch,) = training_dataset([str(base / "records.tfrecord")], features, 8, 7, limits).take(1)
+    objective = PretrainingObjective(model, 8)
+    with tf.GradientTape() as tape:
+        loss, _ = objective.loss(batch, objective.totals(batch), None)
+    gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+    expected = np.sqrt(sum(np.sum(np.square(tf.convert_to_tensor(one))) for one in gradients))
+    for name in ("whole", "parts"):
+        (row,) = read_train_log(str(tmp_path / name / "train_log.jsonl"))
+        assert row["gradient_norm"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_peak_is_measured_once_for_a_folder(base, tmp_path, monkeypatch):
+    measured = iter([4e9])
+    monkeypatch.setattr(throughput, "measured_peak_flops", lambda strategy, dtype: next(measured))
+    for total in (2, 4):
+        run(base, tmp_path, measure_peak_flops=True, num_train_steps=total)
+    records = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert [record["measured_peak_flops"] for record in records] == [4e9, 4e9]
+    assert [row["peak_flops"] for row in read_summaries(tmp_path)] == [4e9, 4e9]
+
+
+def test_a_training_that_fails_has_a_summary_too(base, tmp_path):
+    with pytest.raises(InputError, match="the loss is"):
+        run(base, tmp_path, learning_rate=1e30, num_warmup_steps=0)
+    (row,) = read_summaries(tmp_path)
+    assert (row["ended"], row["last_checkpoint"]) == ("Diverged", str(tmp_path / "model.ckpt-0"))
+
+
+def read_summaries(output_dir) -> list[dict]:
+    return [json.loads(line) for line in (output_dir / "run_summaries.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -181,6 +315,10 @@ def test_the_same_seed_gives_the_same_run(base, tmp_path):
         ({"max_seq_length": 513}, "--max_seq_length=513.*max_position_embeddings=512"),
         ({"max_seq_length": 23}, r"records.tfrecord: record 0 \(from 0\).*24 values where 23"),
         ({"learning_rate": 1e30, "num_warmup_steps": 0}, "the loss is .* lower --learning_rate"),
+        (
+            {"learning_rate": 1e30, "num_warmup_steps": 0, "dtype": "float16"},
+            "float16 overflows whatever the loss scale is, which has sunk to 0.5; lower --learning_rate",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named(base, tmp_path, changes, message):

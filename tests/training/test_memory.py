@@ -1,9 +1,13 @@
-"""Models that are no longer used leave the memory, whatever private names TensorFlow has."""
+"""The peak of the memory; models that are no longer used leave it, whatever private names TensorFlow has."""
 
 import gc
+import pathlib
+import types
 import weakref
 
 import keras
+import numpy as np
+import pytest
 import tensorflow as tf
 
 from official_bert.config import BertConfig
@@ -42,3 +46,26 @@ def test_a_tensorflow_without_the_private_table_is_a_warning(monkeypatch, caplog
     memory.forget_models()
     assert "keeps every model of a search in memory" in caplog.text
     assert keras.backend.backend() == "tensorflow"
+
+
+def test_the_peak_is_that_of_the_process():
+    """The operating system counts in kB what it calls the high-water mark of the resident memory."""
+    before = memory.peak_memory()
+    (line,) = (
+        line
+        for line in pathlib.Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    )
+    assert before.keys() == {"memory_mb"}, "no GPU, no figure of one"
+    assert before["memory_mb"] == pytest.approx(int(line.split()[1]) * 1024 / 1e6, rel=0.02)
+    values = np.ones(int(before["memory_mb"] * 1e6 / 8) + 20_000_000)  # as much again, and 160 MB
+    assert memory.peak_memory()["memory_mb"] > before["memory_mb"] + 100
+    assert values[0]
+
+
+def test_the_peak_of_gpus_is_that_of_the_fullest(monkeypatch):
+    peaks = {"/device:GPU:0": 3_000_000, "/device:GPU:1": 5_500_000}
+    devices = [types.SimpleNamespace(name=name) for name in peaks]
+    monkeypatch.setattr(memory.tf.config, "list_logical_devices", lambda kind: devices)
+    monkeypatch.setattr(memory.tf.config.experimental, "get_memory_info", lambda name: {"peak": peaks[name]})
+    assert memory.peak_memory()["gpu_memory_mb"] == 5.5

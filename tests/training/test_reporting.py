@@ -72,6 +72,45 @@ def test_speed_is_that_since_the_last_report(tmp_path, clock, lines):
     assert lines[1] == "step 110/40000  loss 1  2.0 examples/s  55:24:10 left"  # 39,890 steps at 5 s
 
 
+class Work:
+    """Counts 3000 tokens and 2e9 operations a step."""
+
+    tokens, flops = 0, 0
+
+    def add(self, drawn, num_steps):
+        self.tokens, self.flops = self.tokens + 3000 * num_steps, self.flops + 2e9 * num_steps
+
+
+def test_tokens_and_utilization_are_those_since_the_last_report(tmp_path, clock, lines):
+    """The memory is in TensorBoard and in the log of figures only; skipped steps count as work, not as progress."""
+
+    def run_steps(batches, num_steps):
+        clock.secs += 7.0 if not batches else 0.5 * num_steps
+        return {"loss": 3.0, "updates": num_steps - batches}
+
+    reporter = reporting.ProgressReporter(str(tmp_path), 100, 8, 0, work=Work(), peak_flops=1e10)
+    watched = reporter.watching(run_steps)
+    watched(0, 1)
+    watched(2, 10)
+    assert reporter.speeds() == {}
+    reporter.report(9, {"loss": 3.0})
+    watched(5, 15)
+    reporter.report(19, {"loss": 3.0})
+    # 8 of 10 steps were updates in 5 s, then 10 of 15 in 7.5 s; two updates a second, of 8 examples, need 4e9 FLOP/s.
+    assert lines[1:] == [
+        "step 9/100  loss 3  12.8 examples/s  6000 tokens/s  MFU 40.0%  00:00:57 left",
+        "step 19/100  loss 3  10.7 examples/s  6000 tokens/s  MFU 40.0%  00:01:01 left",
+    ]
+    found = scalars_in(tmp_path)
+    names = {"loss", "examples_per_second", "tokens_per_second", "mfu", "memory_mb"}
+    assert {name for name, _ in found} == names
+    assert 100 < found["memory_mb", 9] <= found["memory_mb", 19] < 20000
+    means = {"examples_per_second": 18 * 8 / 12.5, "tokens_per_second": 6000.0, "mfu": 0.4}
+    assert reporter.speeds() == pytest.approx(means)
+    rows = [json.loads(line) for line in (tmp_path / "train_log.jsonl").read_text().splitlines()]
+    assert [row.keys() for row in rows] == [{"step", *names}] * 2
+
+
 def test_the_call_that_compiles_is_left_out(tmp_path, clock, lines):
     def run_steps(batches, num_steps):
         clock.secs += 60.0 if not calls else 5.0

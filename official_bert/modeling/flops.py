@@ -1,0 +1,65 @@
+"""Counts the floating-point operations of a model: a pure function of its configuration and of a batch's shape.
+
+Counted are the matrix products that every implementation of the model makes, two operations for each multiplication and
+addition, padding included: per layer the products for query, key, value, scores, context, attention output and both
+halves of the feed-forward network, then the pooler, and the heads of pre-training. Not counted is what takes time but
+no products (softmax, layer norms, dropout, activations, the optimizer), what an implementation may do in another way
+(embedding look-ups, also where one-hot products make them; the recomputation of layers), and the heads of fine-tuning,
+which have less than a thousandth of the encoder's products.
+"""
+
+from __future__ import annotations
+
+from official_bert.config import BertConfig
+
+_NEXT_SENTENCE_CLASSES = 2
+
+
+def forward_flops(config: BertConfig, num_sequences: int, length: int, num_predictions: int = 0) -> int:
+    """Returns the operations of a forward pass.
+
+    Args:
+        config: the sizes of the model.
+        num_sequences: the number of sequences of the batch; a multiple-choice example has several.
+        length: the padded length of the sequences, in tokens.
+        num_predictions: the number of masked LM positions of each sequence; 0 means no heads of pre-training.
+    """
+    layers = config.num_hidden_layers * _layer_flops(config, length)
+    return num_sequences * (layers + _head_flops(config, num_predictions))
+
+
+def training_flops(
+    config: BertConfig, num_sequences: int, length: int, num_predictions: int = 0, num_frozen_layers: int = 0
+) -> int:
+    """Returns the operations of a forward and a backward pass, three times those of the forward pass.
+
+    Each product has two in the backward pass, for the gradients of its two factors. Frozen layers have none.
+
+    Args:
+        config, num_sequences, length, num_predictions: as in `forward_flops`.
+        num_frozen_layers: the number of layers without gradients, counted from the input.
+    """
+    forward = forward_flops(config, num_sequences, length, num_predictions)
+    return 3 * forward - 2 * num_sequences * num_frozen_layers * _layer_flops(config, length)
+
+
+def _layer_flops(config: BertConfig, length: int) -> int:
+    """Returns the operations of one layer for one sequence."""
+    hidden = config.hidden_size
+    projections = 4 * _product(length, hidden, hidden)  # query, key, value, output
+    attention = 2 * _product(length, hidden, length)  # scores and context, all heads together
+    return projections + attention + 2 * _product(length, hidden, config.intermediate_size)
+
+
+def _head_flops(config: BertConfig, num_predictions: int) -> int:
+    """Returns the operations of the pooler and, with predictions, of the heads of pre-training for one sequence."""
+    hidden = config.hidden_size
+    pooler = _product(1, hidden, hidden)
+    if not num_predictions:
+        return pooler
+    words = _product(num_predictions, hidden, hidden) + _product(num_predictions, hidden, config.vocab_size)
+    return pooler + words + _product(1, hidden, _NEXT_SENTENCE_CLASSES)
+
+
+def _product(rows: int, inner: int, columns: int) -> int:
+    return 2 * rows * inner * columns

@@ -1,0 +1,133 @@
+"""Mixed precision: the types that a model computes in, and the scaling of the loss that float16 needs.
+
+In: the flag --dtype. Out: a Keras policy for the layers, which weights, moments, the reduction of gradients, softmax,
+layer norms, losses and logits do not follow: they are float32. The matrix products and the activations between them
+have the 16-bit type; modeling/layers.py says where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from official_bert.errors import Diverged, InputError
+from official_bert.options.precision import BFLOAT16, FLOAT16, FLOAT32
+from official_bert.training import distribution
+
+FIRST_SCALE = 2.0**15
+LEAST_SCALE = 1.0
+GROWTH_UPDATES = 2000  # in a row without an overflow, after which the scale is doubled
+UPDATES = "updates"  # the key of the number of updates made, in the sums of a step that may skip some
+UNSHOWN = ("loss_scale", "skipped_updates")  # which the log tells when an update is skipped
+
+_POLICIES = {FLOAT32: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
+
+
+@contextlib.contextmanager
+def computing_in(dtype: str):
+    """Lets the models that are built inside compute in this type.
+
+    Args:
+        dtype: the value of --dtype.
+    """
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(_POLICIES[dtype])
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def check_dtype(dtype: str, strategy: tf.distribute.Strategy):
+    """Refuses a type that the devices cannot multiply.
+
+    Raises:
+        InputError: float16 on a TPU.
+    """
+    if dtype == FLOAT16 and distribution.is_tpu(strategy):
+        raise InputError("--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16")
+
+
+class LossScale:
+    """Dynamic loss scaling (Micikevicius et al., 2018, section 3.2).
+
+    float16 holds nothing between 0 and 6e-8, where many gradients lie. So the loss is multiplied by a scale before the
+    backward pass, and the gradients are divided by it after. If one of them overflows, the update is skipped and the
+    scale halved; after GROWTH_UPDATES updates in a row it is doubled.
+
+    Attributes:
+        state: the variables to save beside a checkpoint, by name.
+        num_skipped: the number of updates that this process has skipped.
+    """
+
+    def __init__(self):
+        """Makes the variables, in the scope of the current strategy."""
+        self._scale = tf.Variable(FIRST_SCALE, trainable=False, dtype=tf.float32, name="loss_scale")
+        self._num_good = tf.Variable(0, trainable=False, dtype=tf.int64, name="updates_at_loss_scale")
+        self.state = {"loss_scale": self._scale, "updates_at_loss_scale": self._num_good}
+        self.num_skipped = 0
+
+    @property
+    def value(self) -> tf.Tensor:
+        """The scale, float32[], a power of two."""
+        return tf.convert_to_tensor(self._scale)
+
+    def adjust(self, is_made: tf.Tensor):
+        """Adjusts the scale to an update, in replica context.
+
+        Args:
+            is_made: bool[], false for an overflow; it is the same on all replicas.
+        """
+        num_good = tf.where(is_made, self._num_good + 1, 0)
+        is_grown = num_good >= GROWTH_UPDATES
+        grown = tf.where(is_grown, self._scale * 2.0, self._scale)
+        self._scale.assign(tf.where(is_made, grown, self._scale * 0.5))
+        self._num_good.assign(tf.where(is_grown, tf.zeros_like(num_good), num_good))
+
+    def restore(self, read: Callable[[str], float | None]):
+        """Restores the variables.
+
+        Args:
+            read: returns a saved value by its name in `state`, or None; all of them are whole numbers.
+        """
+        for name, variable in self.state.items():
+            saved = read(name)
+            if saved is not None:
+                variable.assign(saved)
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the scale and the number of skipped updates, for a report."""
+        return {"loss_scale": float(self.value), "skipped_updates": self.num_skipped}
+
+    def watching(self, run_steps: Callable) -> Callable:
+        """Wraps `run_steps(batches, num_steps)`: counts and logs the skipped updates.
+
+        Raises:
+            Diverged: in the wrapped function, if the scale is below LEAST_SCALE: the overflow is not the scale's.
+        """
+
+        def watched(batches, num_steps):
+            sums = run_steps(batches, num_steps)
+            skipped = num_steps - round(sums[UPDATES])
+            if skipped:
+                self.num_skipped += skipped
+                scale = float(self.value)
+                logging.info(
+                    "Overflow in float16: %d of %d updates skipped; the loss scale is now %g",
+                    skipped,
+                    num_steps,
+                    scale,
+                )
+                if scale < LEAST_SCALE:
+                    raise Diverged(
+                        f"float16 overflows whatever the loss scale is, which has sunk to {scale:g}; lower "
+                        "--learning_rate, lengthen its warm-up, or give --dtype=bfloat16 or float32 (the last "
+                        "checkpoint is sound)"
+                    )
+            return sums
+
+        return watched

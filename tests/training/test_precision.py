@@ -1,0 +1,315 @@
+"""Mixed precision: which parts compute in 16 bits, and what an overflow of float16 does."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert import BertConfig, BertPretrainer, InputError
+from official_bert.errors import Diverged
+from official_bert.optimization import AdamWeightDecayOptimizer
+from official_bert.options.distribution import DistributionOptions
+from official_bert.tasks.pretraining.objective import PretrainingObjective
+from official_bert.training import distribution, precision
+from official_bert.training.distribution import make_strategy, split_over_replicas
+from official_bert.training.loop import compiled_steps, train
+from official_bert.training.precision import LossScale, check_dtype, computing_in
+from official_bert.training.step import TrainingStep
+from tests import fine_tuning_runs, toy, training_state
+from tests.golden_model import (
+    golden,  # noqa: F401  a fixture
+    load_batch,
+    load_pretrainer,
+    losses_of,
+    named_weights,
+)
+from tests.shared import GOLDEN, ROOT, in_test_long
+
+GELU = GOLDEN / "model_gelu"
+PRODUCTS = ("MatMul", "BatchMatMulV2")
+
+
+def size(values) -> float:
+    """The root of the mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+@pytest.mark.parametrize(("dtype", "outputs", "losses"), [("bfloat16", 3e-2, 1e-2), ("float16", 3e-3, 1e-3)])
+def test_the_recordings_within_the_precision_of_16_bits(golden, dtype, outputs, losses):  # noqa: F811
+    """Outputs agree within a share of their size, the root of their mean square."""
+    with computing_in(dtype):
+        model = load_pretrainer(golden)
+    batch, recorded = load_batch(golden, "usual"), np.load(golden / "usual_outputs.npz")
+    found = model(batch)
+    differences = {
+        name: size(actual - recorded[name]) / size(recorded[name])
+        for name, actual in {
+            "layers": np.stack(found.encoded.all_encoder_layers),
+            "pooled_output": tf.cast(found.encoded.pooled_output, tf.float32),
+            "masked_lm_log_probs": found.masked_lm_log_probs,
+            "next_sentence_log_probs": found.next_sentence_log_probs,
+        }.items()
+    }
+    loss = abs(float(losses_of(model, batch).total - recorded["total_loss"]))
+    print(golden.name, dtype, {name: float(value) for name, value in differences.items()}, "loss", loss)
+    assert loss < losses
+    assert outputs / 10 < max(differences.values()) < outputs
+
+
+def types_of(model, kinds) -> set[tuple[str, str]]:
+    """(kind of operation, type of its result) of the operations of these kinds in a forward and a backward pass."""
+    batch = {name: tf.constant(values) for name, values in load_batch(GELU, "usual").items()}
+    objective = PretrainingObjective(model, batch_size=len(batch["input_ids"]))
+
+    @tf.function
+    def gradients():
+        with tf.GradientTape() as tape:
+            loss, _ = objective.loss(batch, objective.totals(batch), None)
+        return tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+
+    operations = gradients.get_concrete_function().graph.get_operations()
+    return {(op.type, op.outputs[0].dtype.name) for op in operations if op.type in kinds}
+
+
+def test_products_are_in_16_bits_and_softmax_and_weights_in_float32():
+    with computing_in("bfloat16"):
+        model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG | {"vocab_size": 1000}))
+    assert {weight.dtype for weight in model.weights} == {"float32"}
+    # The products in float32 are those of the segments' table and of the head with two outputs.
+    float32 = {("MatMul", "float32"), ("Softmax", "float32"), ("BatchMatMulV2", "float32")}
+    assert types_of(model, (*PRODUCTS, "Softmax")) - float32 == {
+        ("MatMul", "bfloat16"),
+        ("BatchMatMulV2", "bfloat16"),
+    }
+    assert ("Softmax", "bfloat16") not in types_of(model, ("Softmax",))
+    out = model(load_batch(GELU, "usual"))
+    assert out.masked_lm_logits.dtype == out.next_sentence_logits.dtype == tf.float32
+    assert out.encoded.pooled_output.dtype == tf.bfloat16
+    assert BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG)).compute_dtype == "float32"
+
+
+def test_gradients_of_biases_are_summed_in_float32():
+    """600 equal terms of 1/256: in bfloat16 the sum would stop growing at 1."""
+    with computing_in("bfloat16"):
+        model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG))
+    layer = model.bert.encoder.stack[0].attention.heads.query
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.cast(layer(tf.zeros([600, 16])), tf.float32)) / 256
+    np.testing.assert_allclose(tape.gradient(loss, layer.bias.value), np.full(16, 600 / 256), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "family", ["classification", *in_test_long("squad", "choice", "tagging", "regression")]
+)
+def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path, family, dtype):
+    options = fine_tuning_runs.prepared(tmp_path, family)
+    given = {"do_train": True, "do_predict": True} | ({} if family == "squad" else {"do_eval": True})
+    options = dataclasses.replace(options, **given, learning_rate=1e-4)
+    for name in ("float32", dtype):
+        fine_tuning_runs.run(family, options, tmp_path / name, dtype=name)
+    names = [name for name in fine_tuning_runs.figures(tmp_path / dtype) if "loss" in name]
+    losses = [
+        [fine_tuning_runs.figures(tmp_path / kind)[name] for name in names] for kind in ("float32", dtype)
+    ]
+    print(family, dtype, *losses)
+    if names:
+        assert losses[0] == pytest.approx(losses[1], rel=0.1)
+        assert losses[0] != losses[1]
+    paths = [tmp_path / kind / fine_tuning_runs.FAMILIES[family].predictions for kind in ("float32", dtype)]
+    if paths[0].suffix == ".tsv":
+        expected, found = (np.loadtxt(path, ndmin=2) for path in paths)
+        np.testing.assert_allclose(found, expected, atol=0.15)
+
+
+def test_a_tpu_is_told_to_take_bfloat16(monkeypatch):
+    monkeypatch.setattr(distribution, "is_tpu", lambda strategy: True)
+    check_dtype("bfloat16", None)
+    with pytest.raises(
+        InputError, match="--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16"
+    ):
+        check_dtype("float16", None)
+
+
+def state_of(loss_scale: LossScale) -> tuple[float, int]:
+    scale, good = (variable.numpy() for variable in loss_scale.state.values())
+    return float(scale), int(good)
+
+
+def test_the_scale_is_halved_at_an_overflow_and_doubled_after_good_updates():
+    loss_scale = LossScale()
+    adjust = tf.function(loss_scale.adjust)
+    assert state_of(loss_scale) == (2.0**15, 0)
+    for _ in range(precision.GROWTH_UPDATES - 1):
+        adjust(tf.constant(True))
+    assert state_of(loss_scale) == (2.0**15, 1999)
+    adjust(tf.constant(True))
+    assert state_of(loss_scale) == (2.0**16, 0)
+    adjust(tf.constant(True))
+    adjust(tf.constant(False))
+    assert state_of(loss_scale) == (2.0**15, 0)
+
+
+class PoisonedObjective(PretrainingObjective):
+    """The loss of a part of a batch whose first id is 1 is infinite."""
+
+    def loss(self, features, totals, dropout_seed):
+        loss, sums = super().loss(features, totals, dropout_seed)
+        is_poisoned = tf.reduce_any(features["input_ids"][:, 0] == 1)
+        return loss * tf.where(is_poisoned, np.inf, 1.0), sums
+
+
+class Training:
+    """A training of the toy model without dropout in float16."""
+
+    def __init__(self, strategy, **step_options):
+        self.strategy = strategy
+        no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        with strategy.scope(), computing_in("float16"):
+            tf.keras.utils.set_random_seed(3)
+            model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG | no_dropout))
+            pairs = named_weights(model)
+            self.optimizer, self.loss_scale = AdamWeightDecayOptimizer(1e-3), LossScale()
+            self.optimizer.build(pairs)
+            step = TrainingStep(
+                PoisonedObjective(model, batch_size=8),
+                [variable for _, variable in pairs],
+                self.optimizer,
+                run_seed=1,
+                loss_scale=self.loss_scale,
+                **step_options,
+            )
+        self.run = self.loss_scale.watching(compiled_steps(strategy, step))
+        self.variables = dict(pairs) | self.optimizer.slots | {"global_step": self.optimizer.global_step}
+
+    def step(self, seed: int, poisoned_row: int | None = None) -> dict:
+        """Makes an update of random examples, of which one may be poisoned; returns the sums."""
+        return self.run(split_over_replicas(self.strategy, batch(seed, poisoned_row)), 1)
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Weights, slots and step on every replica."""
+        return {
+            f"{name} {replica}": value.numpy()
+            for name, variable in self.variables.items()
+            for replica, value in enumerate(self.strategy.experimental_local_results(variable))
+        }
+
+
+def batch(seed: int, poisoned_row: int | None) -> dict[str, tf.Tensor]:
+    """[1, 8, ...] of every feature."""
+    draws = np.random.default_rng(seed)
+    ids = draws.integers(5, len(toy.VOCABULARY), (1, 8, 16))
+    if poisoned_row is not None:
+        ids[0, poisoned_row, 0] = 1
+    features = {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "segment_ids": np.zeros_like(ids),
+        "masked_lm_positions": draws.integers(1, 16, (1, 8, 3)),
+        "masked_lm_ids": draws.integers(5, len(toy.VOCABULARY), (1, 8, 3)),
+        "next_sentence_labels": draws.integers(0, 2, (1, 8, 1)),
+    }
+    tensors = {name: tf.constant(values, tf.int32) for name, values in features.items()}
+    return tensors | {"masked_lm_weights": tf.ones([1, 8, 3])}
+
+
+def skips_an_overflow(strategy, poisoned_row: int, **step_options) -> dict[str, float]:
+    """Trains over an overflow, which must leave everything as it was; returns the sums of the update after it."""
+    training = Training(strategy, **step_options)
+    training.step(0)
+    before = training.values()
+    sums = training.step(1, poisoned_row)
+    assert set(sums.values()) == {0.0}, "a skipped update adds nothing to any sum"
+    training_state.assert_equal(training.values(), before)
+    assert state_of(training.loss_scale) == (2.0**14, 0)
+    assert training.loss_scale.num_skipped == 1
+    sums = training.step(2)
+    assert sums["updates"] == 1.0
+    assert int(training.optimizer.global_step.numpy()) == 2
+    after = training.values()
+    moved = [name for name in before if "adam" not in name and not np.array_equal(before[name], after[name])]
+    print(f"{len(before)} values stayed, then {len(moved)} moved; scale {state_of(training.loss_scale)}")
+    assert len(moved) > len(before) / 4
+    return sums
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_parts": 4}, *in_test_long({"jit_compile": True}, {"clips_per_replica": True, "num_parts": 2})],
+)
+def test_an_overflow_changes_nothing(options):
+    skips_an_overflow(tf.distribute.get_strategy(), poisoned_row=6, **options)
+
+
+def overflows_on_the_second_replica():
+    """What the subprocess runs: the poisoned example is the seventh of eight, on replica 1 of 2, in its second part."""
+    two = DistributionOptions(distribution_strategy="mirrored", num_logical_cpus=2)
+    strategy = make_strategy(two)
+    plain, accumulated, own_norms = (
+        skips_an_overflow(strategy, 6, **options)
+        for options in ({}, {"num_parts": 2}, {"clips_per_replica": True})
+    )
+    print(json.dumps([plain, accumulated, own_norms]))
+
+
+def test_an_overflow_on_one_replica_skips_the_update_on_all():
+    """With accumulation the overflow is in a later part; the sums are those of one device within float16."""
+    program = "from tests.training.test_precision import overflows_on_the_second_replica as run; run()"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    print(ran.stdout)
+    plain, accumulated, own_norms = json.loads(ran.stdout.splitlines()[-1])
+    alone = skips_an_overflow(tf.distribute.get_strategy(), 6)
+    assert plain == pytest.approx(alone, rel=2e-3)
+    assert accumulated == pytest.approx(alone, rel=2e-3)
+    assert own_norms["gradient_norm"] > 1.01 * alone["gradient_norm"], (
+        "the norm of a half is that of more noise"
+    )
+
+
+def test_a_scale_that_is_too_large_sinks_until_the_updates_are_made():
+    training = Training(tf.distribute.get_strategy())
+    training.loss_scale.state["loss_scale"].assign(2.0**60)
+    before, num_steps = training.values(), 0
+    while not training.step(num_steps)["updates"]:
+        training_state.assert_equal(training.values(), before)
+        num_steps += 1
+    scale, good = state_of(training.loss_scale)
+    assert (scale, good) == (2.0 ** (60 - num_steps), 1)
+    assert 2.0**10 < scale < 2.0**40
+    assert np.isfinite(np.concatenate([value.ravel() for value in training.values().values()])).all()
+
+
+def test_a_scale_below_one_stops_the_training_and_skipped_updates_do_not_count():
+    loss_scale, made, saved = LossScale(), iter([1, 3, 0, 2, 1, *[0] * 99]), []
+
+    def run_steps(batches, num_steps):
+        updates = next(made)
+        for number in range(num_steps):
+            loss_scale.adjust(tf.constant(number < updates))
+        return {"loss": 2.0 * updates, "updates": float(updates)}
+
+    reports = []
+    with pytest.raises(Diverged, match=r"float16 overflows .* has sunk to 0.\d*; lower --learning_rate"):
+        train(
+            run_steps=loss_scale.watching(run_steps), draw=lambda num_steps: None, first_step=0,
+            num_train_steps=40, steps_per_loop=3, log_every_steps=4, save_every_steps=6,
+            report=lambda *arguments: reports.append(arguments), save=saved.append,
+        )  # fmt: skip
+    # 1 + 3 updates are step 4; none; 2 of 2 are step 6; 1 of 2 is step 7; then none.
+    assert [(step, steps, sums["loss"]) for step, steps, sums in reports] == [(4, 4, 8.0)]
+    assert saved == [6]
+
+
+def test_the_state_is_restored_from_whole_numbers():
+    loss_scale = LossScale()
+    loss_scale.restore({"loss_scale": 4096, "updates_at_loss_scale": 17}.get)
+    assert state_of(loss_scale) == (4096.0, 17)
+    loss_scale.restore(lambda name: None)
+    assert state_of(loss_scale) == (4096.0, 17)
