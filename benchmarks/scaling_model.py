@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Computes on paper how pre-training scales to many replicas: a table for docs/scaling_out.md.
 
-In: the FLOP count of the project and the data sheets of machines. Out: the time of an update in its parts, and the share
-of it in which the devices compute.
+In: the FLOP count of the project and the data sheets of machines. Out: the time of an update in its parts, and the
+share of it in which the devices compute.
 
     update = compute + all-reduce, or the time in which the input is read if that is longer
     compute = FLOPs of a replica's batch / (peak * utilization)
