@@ -13,6 +13,8 @@ from official_bert.errors import Diverged, InputError
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
 from tests.shared import GOLDEN
 
+DATA = "data-00000-of-00001"
+
 
 def variables(step: int = 0, weight: float = 1.0) -> dict[str, tf.Variable]:
     return {
@@ -111,6 +113,76 @@ def test_a_damaged_input_state_is_named(tmp_path, damaged):
     (tmp_path / damaged).write_bytes(b"")
     with pytest.raises(InputError, match=r"input\.ckpt-3-0: .*cannot be read.*the input starts anew"):
         manager.saved_input_value("seed")
+
+
+def saved_run(folder, steps=(10, 20, 30)) -> CheckpointManager:
+    """Saves checkpoints whose inputs have the step's tenth as seed, and returns the manager of a new process."""
+    own = variables()
+    manager = CheckpointManager(str(folder), own, keep_max=0)
+    for step in steps:
+        advance(own, step)
+        manager.save(step, tf.train.Checkpoint(seed=tf.Variable(step // 10)))
+    return CheckpointManager(str(folder), variables(), keep_max=0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.ckpt-30.index", f"model.ckpt-30.{DATA}", "input.ckpt-30-0.index", f"input.ckpt-30-0.{DATA}"],
+)
+def test_a_damaged_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, caplog):
+    """The older one gives the weights, the step and the seed; the next list has no damaged one."""
+    manager = saved_run(tmp_path)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:20])
+    assert manager.from_newest_whole(manager.restore)
+    print(caplog.text)
+    assert f"{tmp_path}/{name} is damaged (" in caplog.text
+    assert f"training goes on from step 20, that of the older {tmp_path}/model.ckpt-20" in caplog.text
+    assert manager.variables["w"].numpy().tolist() == [20.0, -20.0]
+    assert (manager.latest_step(), manager.saved_input_value("seed")) == (20, 2)
+    manager.remove_leftovers()
+    assert (tmp_path / name).exists()
+
+    advance(manager.variables, 25)
+    manager.save(25)
+    listed = checkpoint_folder.checkpoint_paths(str(tmp_path))
+    assert [path.rpartition("-")[2] for path in listed] == ["10", "20", "25"]
+    advance(manager.variables, 30)
+    manager.save(30, tf.train.Checkpoint(seed=tf.Variable(9)))
+    again = CheckpointManager(str(tmp_path), variables())
+    assert again.restore()
+    assert (again.latest_step(), again.saved_input_value("seed")) == (30, 9)
+
+
+def test_all_workers_pass_over_the_same_checkpoints(tmp_path):
+    """The input state of worker 1 is damaged, and worker 0 finds it, too."""
+    for worker in (1, 0):
+        for step in (10, 20):
+            manager = CheckpointManager(str(tmp_path), variables(step), keep_max=0, worker=worker)
+            manager.save(step, tf.train.Checkpoint(seed=tf.Variable(step)))
+    (tmp_path / f"input.ckpt-20-1.{DATA}").write_bytes(b"")
+    for worker in (0, 1):
+        manager = CheckpointManager(str(tmp_path), variables(), worker=worker)
+        assert manager.from_newest_whole(lambda manager=manager: manager.saved_input_value("seed")) == 10
+        assert manager.latest_step() == 10
+
+
+def test_if_no_checkpoint_is_whole_the_newest_is_named(tmp_path):
+    manager = saved_run(tmp_path)
+    for step in (10, 20, 30):
+        (tmp_path / f"model.ckpt-{step}.{DATA}").write_bytes(b"")
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(
+        InputError, match=r"model\.ckpt-30: global_step cannot be read .*; copy its files anew"
+    ):
+        manager.from_newest_whole(manager.restore)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_what_is_no_damage_is_not_passed_over(tmp_path):
+    manager = saved_run(tmp_path)
+    manager.variables["other"] = tf.Variable(1.0)
+    with pytest.raises(InputError, match=r"model\.ckpt-30: cannot resume, since it lacks other"):
+        manager.from_newest_whole(manager.restore)
 
 
 def test_an_input_of_another_kind_is_an_error(tmp_path):

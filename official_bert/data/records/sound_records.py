@@ -95,7 +95,8 @@ def _described(ranges: Sequence[Range], faults: Sequence[StoredRecord], of_what:
         return f"record {record.number} (from 0) at byte {record.offset}{of_what} ({record.fault})"
 
     skipped, cut = [record for record in faults if record.data is not None], faults[-1]
-    parts = [f"{len(skipped)} damaged records are skipped, first {place(skipped[0])}"] if skipped else []
+    are = "records are" if len(skipped) > 1 else "record is"
+    parts = [f"{len(skipped)} damaged {are} skipped, first {place(skipped[0])}"] if skipped else []
     parts += [f"nothing can be read from {place(cut)} on"] if cut.data is None else []
     return "; ".join([*parts, f"{sum(each.count for each in ranges)} sound records are read"])
 

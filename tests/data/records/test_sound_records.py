@@ -88,7 +88,7 @@ def test_records_around_the_damage_are_read(tmp_path, suffix, caplog):
     assert said == [
         f"{files[0]}: 5 damaged records are skipped, first record 0 (from 0) at byte 0{of_what} (its bytes do not fit "
         "their checksum); 35 sound records are read",
-        f"{files[2]}: 1 damaged records are skipped, first record 3 (from 0) at byte "
+        f"{files[2]}: 1 damaged record is skipped, first record 3 (from 0) at byte "
         f"{sum(map(len, framed(range(80, 83))))}{of_what} (its bytes do not fit their checksum); nothing can be read "
         f"from record 30 (from 0) at byte {sum(map(len, framed(range(80, 110))))}{of_what} (its length does not fit "
         "its checksum) on; 29 sound records are read",
