@@ -33,7 +33,8 @@ def required_of(script):
     """Values for the flags that a script requires, so that the one under test is the only fault."""
     for field in flag_fields(options_of(script)):
         if field.default is dataclasses.MISSING:
-            yield f"--{field.name}={(field.metadata['choices'] or ('x',))[0]}"
+            usual = "1" if kind_of(options_of(script), field.name) is int else "x"
+            yield f"--{field.name}={(field.metadata['choices'] or (usual,))[0]}"
 
 
 def too_large():
