@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.features import pretraining_features
 from official_bert.training.train_log import read_train_log
 from tests import toy, training_state
@@ -211,3 +212,41 @@ def test_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
         )  # fmt: skip
     moved = checkpoint_values(base / "bert_model.ckpt")
     assert any(np.abs(expected[name] - value).max() > 1e-3 for name, value in moved.items())
+
+
+@pytest.mark.parametrize("strategy", ["one_device", pytest.param("mirrored", marks=pytest.mark.long)])
+def test_sigterm_saves_and_the_same_command_goes_on_at_that_step(base, tmp_path, strategy):
+    changes = {
+        "num_train_steps": 400, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
+        "distribution_strategy": strategy, "num_logical_cpus": 1 + (strategy == "mirrored"),
+    }  # fmt: skip
+    whole, stopped = (
+        flag_list(**flags_of(base, tmp_path / name, **changes)) for name in ("whole", "stopped")
+    )
+    run = run_here if strategy == "one_device" else run_script
+    run("run_pretraining.py", *whole)
+
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "run_pretraining.py"), *stopped],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    output, deadline = tmp_path / "stopped", time.monotonic() + 300
+    while not (output / "model.ckpt-100.index").exists():
+        assert process.poll() is None, "the run ended before it could be stopped"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    process.terminate()
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 143, log[-3000:]
+    step = int(latest_checkpoint(str(output)).rpartition("-")[2])
+    assert 100 <= step < 400
+    assert f"Stopped after step {step}; {output}/model.ckpt-{step} is saved" in log
+    assert read_train_log(str(output / "train_log.jsonl"))[-1]["step"] == step, "no update is lost"
+
+    resumed = run_script("run_pretraining.py", *stopped)
+    assert f"Restored checkpoint {output}/model.ckpt-{step}" in resumed.stderr
+    expected = checkpoint_values(tmp_path / "whole" / "model.ckpt-400")
+    training_state.assert_equal(checkpoint_values(output / "model.ckpt-400"), expected)
+    print(f"SIGTERM saved step {step}; {len(expected)} tensors at the end are equal, bit by bit")

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints import tf1
+from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.data.records.framing import open_example_files, read_examples
 from tests.hostile.checkpoints import tensors_of, with_head, with_value, write_output_dir
 from tests.hostile.rows import Row, check, edit_json, model_flags, table
@@ -505,27 +506,26 @@ def test_workers_end_with_their_parent(folder, number):
 
 
 def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
-    """SIGTERM and Ctrl-C arrive between two calls into TensorFlow."""
+    """SIGTERM and Ctrl-C arrive before the fifth call into TensorFlow: the one is deferred and saves, the other ends."""
     from official_bert.training.batches import TrainingBatches
 
     real = TrainingBatches.draw
-    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+    for number, status, step, saved_step in ((signal.SIGTERM, 143, 5, 5), (signal.SIGINT, 130, 4, 3)):
         drawn = []
 
         def draw(self, num_steps, drawn=drawn, number=number):
             drawn.append(num_steps)
-            if len(drawn) == 4:
+            if len(drawn) == 5:
                 os.kill(os.getpid(), number)
             return real(self, num_steps)
 
         monkeypatch.setattr(TrainingBatches, "draw", draw)
         shutil.rmtree(folder / "out", ignore_errors=True)
-        flags = ("--do_train", "--save_checkpoints_steps=2", "--steps_per_loop=1")
+        flags = ("--do_train", "--save_checkpoints_steps=3", "--steps_per_loop=1")
         ended = end_of("run_pretraining.py", *pretraining(folder, *flags))
         assert ended.status == status
-        saved = (
-            f"Stopped after step 3; {folder}/out/model.ckpt-2 is saved, and the same command goes on from it"
-        )
-        assert saved in ended.log
+        saved = f"{folder}/out/model.ckpt-{saved_step} is saved, and the same command goes on from it"
+        assert f"Stopped after step {step}; {saved}" in ended.log
+        assert latest_checkpoint(str(folder / "out")).endswith(f"-{saved_step}")
         assert not (folder / "out" / ".lock").exists()
     tf.keras.backend.clear_session()
