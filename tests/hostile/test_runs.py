@@ -506,7 +506,7 @@ def test_workers_end_with_their_parent(folder, number):
 
 
 def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
-    """SIGTERM and Ctrl-C arrive before the fifth call into TensorFlow: the one is deferred and saves, the other ends."""
+    """A signal arrives before the fifth call into TensorFlow: SIGTERM is deferred and saves, Ctrl-C ends the run."""
     from official_bert.training.batches import TrainingBatches
 
     real = TrainingBatches.draw
