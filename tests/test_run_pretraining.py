@@ -116,11 +116,15 @@ def toy_config():
     return BertConfig.from_dict(toy.BERT_CONFIG)
 
 
-@pytest.mark.parametrize("count", [2, *in_test_long(4)])
-def test_replicas_equal_one_device(base, tmp_path, count):
+@pytest.mark.parametrize(
+    ("count", "flags"),
+    [(2, {}), (2, {"jit_compile": True}), *in_test_long((1, {}), (4, {}), (4, {"jit_compile": True}))],
+)
+def test_replicas_equal_one_device(base, tmp_path, count, flags):
+    """The device has no XLA, so that with it the several replicas are compared with another computation, too."""
     alone = {"bert_config_file": base / "no_dropout.json"}
     mirrored = alone | {"distribution_strategy": "mirrored", "num_train_steps": 10, "steps_per_loop": 5}
-    runs = {"one": alone, "several": mirrored | {"num_logical_cpus": count}}
+    runs = {"one": alone, "several": mirrored | {"num_logical_cpus": count} | flags}
     for name, changes in runs.items():
         run = run_here if name == "one" else run_script  # two strategies in one process clash
         evaluation = {
@@ -141,6 +145,11 @@ def test_replicas_equal_one_device(base, tmp_path, count):
     training_state.assert_close(weights["several"], weights["one"], weights=1e-6, first_moments=1e-7)
     records = [json.loads(line) for line in (tmp_path / "several" / "runs.jsonl").read_text().splitlines()]
     assert [record["num_replicas"] for record in records] == [count]
+    largest = max(abs(losses["several"][step] - loss) for step, loss in losses["one"].items())
+    print(
+        f"{count} replicas {flags} and one device: 10 losses within {largest:.2g}, {len(weights['one'])} tensors "
+        f"compared, evaluations {evaluations}"
+    )
 
 
 MASKS_OF_TWO_REPLICAS = """
@@ -159,9 +168,13 @@ def mask(step):
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     return dropout(tf.ones([64, 64]), 0.5, step_seed(3, step, replica), index=1)
 
+compiled = tf.function(mask, jit_compile=True)
 for step in (0, 0, 1):
     a, b = strategy.experimental_local_results(tf.function(lambda: strategy.run(mask, args=(step,)))())
-    print(tf.reduce_mean(tf.cast(a == b, tf.float32)).numpy(), tf.reduce_sum(a * tf.range(64.0)).numpy())
+    by_xla = strategy.experimental_local_results(tf.function(lambda: strategy.run(compiled, args=(step,)))())
+    differing = sum(int(tf.math.count_nonzero(one != other)) for one, other in zip((a, b), by_xla))
+    agreement = tf.reduce_mean(tf.cast(a == b, tf.float32)).numpy()
+    print(agreement, tf.reduce_sum(a * tf.range(64.0)).numpy(), differing)
 """
 
 
@@ -169,13 +182,18 @@ def test_replicas_draw_masks_of_their_own():
     finished = subprocess.run(
         [sys.executable, "-c", MASKS_OF_TWO_REPLICAS], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    (agreement, first), (_, repeated), (other_agreement, second) = [
-        map(float, line.split()) for line in finished.stdout.splitlines()
+    (agreement, first, _), (_, repeated, _), (other_agreement, second, _) = lines = [
+        list(map(float, line.split())) for line in finished.stdout.splitlines()
     ]
+    print(
+        "share of equal decisions of two replicas, sum of the first mask, values in which XLA's differ:",
+        lines,
+    )
     for share in (agreement, other_agreement):
         assert abs(share - 0.5) < 0.04, "two independent coins agree half of the time"
     assert first == repeated
     assert first != second
+    assert [differing for _, _, differing in lines] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("strategy", ["one_device", pytest.param("mirrored", marks=pytest.mark.long)])
@@ -210,6 +228,7 @@ def test_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
             [str(base / "records.tfrecord")], pretraining_features(SEQ, PREDICTIONS),
             batch_size=8, seed=7, num_read=400,
         )  # fmt: skip
+    print(f"{strategy}: {len(expected)} tensors of step 400 with the same bits, and the input at batch 400")
     moved = checkpoint_values(base / "bert_model.ckpt")
     assert any(np.abs(expected[name] - value).max() > 1e-3 for name, value in moved.items())
 

@@ -106,10 +106,11 @@ def measured_peak_flops(
     kind = strategy.experimental_local_results(strategy.run(kind_of_device))[0]
     usual_size, num_products = _SIZES[kind]
     size = size or usual_size
+    with strategy.scope():  # a variable, because the products of constants would be computed once and for all
+        variable = tf.Variable(tf.random.stateless_normal([size, size], [1, 2], stddev=size**-0.5))
 
     def products():
-        matrix = tf.cast(tf.random.stateless_normal([size, size], [1, 2], stddev=size**-0.5), dtype)
-        x = matrix
+        x = matrix = tf.cast(variable, dtype)
         for _ in range(num_products):
             x = tf.matmul(x, matrix)
         return tf.cast(x[0, 0], tf.float32)

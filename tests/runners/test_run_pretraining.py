@@ -283,6 +283,28 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, tmp_path):
         assert row["gradient_norm"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("flags", "dropouts"),
+    [
+        ({"num_accumulation_steps": 4}, NO_DROPOUT),
+        ({"recompute_layers": True}, {}),
+        ({"recompute_layers": True, "jit_compile": True, "num_accumulation_steps": 2}, NO_DROPOUT),
+    ],
+)
+def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(base, tmp_path, flags, dropouts):
+    """The micro-batches have unequal numbers of predictions; recomputed layers draw the same masks again."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(toy.BERT_CONFIG | dropouts))
+    for name, more in (("plain", {}), ("other", flags)):
+        run(base, tmp_path / name, bert_config_file=config, **more)
+    losses = [scalars(tmp_path / name, "loss") for name in ("plain", "other")]
+    weights = [checkpoint_values(tmp_path / name / "model.ckpt-10") for name in ("plain", "other")]
+    differences = [abs(losses[0][step] - losses[1][step]) for step in range(1, 11)]
+    print(f"{flags}: 10 losses within {max(differences):.2g}, {len(weights[0])} tensors compared")
+    assert max(differences) < 1e-5
+    training_state.assert_close(weights[1], weights[0], weights=1e-6, first_moments=1e-7)
+
+
 def test_the_peak_is_measured_once_for_a_folder(base, tmp_path, monkeypatch):
     measured = iter([4e9])
     monkeypatch.setattr(throughput, "measured_peak_flops", lambda strategy, dtype: next(measured))

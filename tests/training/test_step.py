@@ -90,6 +90,8 @@ def test_parts_of_a_batch_give_the_updates_of_the_batch(golden, jit_compile):  #
     assert any(len(set(of_parts)) > 1 for of_parts in predictions)
     losses = run.losses(run.settings["steps"])
     recorded = np.load(golden / "training.npz")
+    largest = largest_difference(losses, recorded["losses"])
+    print(f"{golden.name}: predictions of the parts {predictions}; {len(losses)} losses within {largest:.2g}")
     assert largest_difference(losses, recorded["losses"]) <= TRAINING_LOSSES
     assert_state_as_recorded(run.variables, recorded)
 

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -80,6 +82,18 @@ def test_the_measurement_gives_the_rate_of_products(dtype, monkeypatch):
     secs = iter(range(1000))
     monkeypatch.setattr(throughput.time, "perf_counter", lambda: 0.25 * next(secs))
     assert measured_peak_flops(ONE, dtype, secs=1.0, size=64) == pytest.approx(2 * 2 * 64**3 / 0.25)
+
+
+def test_the_products_are_really_made():
+    """TensorFlow computes products of constants once; the rate was then hundreds of times that of numpy."""
+    matrix = np.ones([512, 512], np.float32)
+    start_secs = time.perf_counter()
+    for _ in range(4):
+        matrix @ matrix
+    numpys = 4 * 2 * 512**3 / (time.perf_counter() - start_secs)
+    rate = measured_peak_flops(ONE, "float32", secs=0.2, size=512)
+    print(f"{rate:.3g} FLOP/s, numpy {numpys:.3g}")
+    assert numpys / 50 < rate < 50 * numpys
 
 
 def test_the_flags_have_no_default_measurement():

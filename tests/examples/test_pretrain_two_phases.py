@@ -1,0 +1,136 @@
+"""The recipe in two phases, on the sample text with a tiny model: as a process, and after a stop between the phases."""
+
+import importlib.util
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.folder import newest
+from tests import toy
+from tests.runners.pretraining_run import checkpoint_values
+from tests.scripts import run_here, run_script
+from tests.shared import ROOT
+
+SCRIPT = "examples/pretrain_two_phases.py"
+
+
+@pytest.fixture
+def model(tmp_path) -> dict[str, pathlib.Path]:
+    """The flags that name a vocabulary and a configuration."""
+    config = tmp_path / "bert_config.json"
+    config.write_text(json.dumps(toy.BERT_CONFIG | {"max_position_embeddings": 64}))
+    return {"vocab_file": pathlib.Path(toy.write_vocabulary(tmp_path)), "bert_config_file": config}
+
+
+def flags_of(model, output: pathlib.Path, **changes) -> list[str]:
+    flags = {
+        "input_file": ROOT / "sample_text.txt", "output_dir": output, "num_train_steps": 20, "train_batch_size": 4,
+        "max_seq_length": 32, "phase2_max_seq_length": 64, "dupe_factor": 2, "learning_rate": 1e-3,
+        "random_seed": 5, "log_every_steps": 10, **model,
+    }  # fmt: skip
+    return [f"--{name}={value}" for name, value in (flags | changes).items()]
+
+
+def step_of(folder: pathlib.Path) -> int:
+    return int(checkpoint_values(newest(str(folder)))["global_step"])
+
+
+def assert_two_phases(output: pathlib.Path):
+    """18 updates at length 32, 2 at length 64; the second phase starts with the weights that the first ended with."""
+    assert (step_of(output / "phase1"), step_of(output / "phase2")) == (18, 2)
+    first_end = checkpoint_values(output / "phase1" / "model.ckpt-18")
+    second_start = checkpoint_values(output / "phase2" / "model.ckpt-0")
+    second_end = checkpoint_values(output / "phase2" / "model.ckpt-2")
+    for name, value in second_start.items():
+        if "adam" in name:
+            assert not value.any(), "the optimizer starts anew"
+        elif name != "global_step":
+            np.testing.assert_array_equal(value, first_end[name], err_msg=name)
+    table = "bert/embeddings/position_embeddings"
+    moved = np.abs(second_end[table] - second_start[table]).max(axis=1) > 1e-6
+    assert moved[40:].any(), "positions that the first phase never saw"
+    records = [
+        json.loads((output / name / "runs.jsonl").read_text().splitlines()[0])
+        for name in ("phase1", "phase2")
+    ]
+    lengths = [
+        [record["flags"][name] for name in ("max_seq_length", "max_predictions_per_seq")]
+        for record in records
+    ]
+    assert lengths == [[32, 5], [64, 10]]
+    assert [record["flags"]["num_warmup_steps"] for record in records] == [2, 0]
+    assert [record["flags"]["random_seed"] for record in records] == [5, 5], (
+        "other flags reach both trainings"
+    )
+
+
+@pytest.mark.long
+def test_one_command(model, tmp_path):
+    finished = run_script(SCRIPT, *flags_of(model, tmp_path / "out"))
+    assert_two_phases(tmp_path / "out")
+    assert f"The model is in {tmp_path}/out/phase2." in finished.stdout
+    assert finished.stdout.count("$ python ") == 4
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    """The script as a module whose commands run in this process; returns (main with flags, the commands so far)."""
+    spec = importlib.util.spec_from_file_location("pretrain_two_phases", ROOT / SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    commands = []
+
+    def run(script, *flags):
+        commands.append(script.removesuffix(".py"))
+        if len(commands) == stops_before:
+            sys.exit(143)
+        run_here(script, *flags)
+
+    def main(flags, stop=None):
+        nonlocal stops_before
+        stops_before = stop
+        commands.clear()
+        monkeypatch.setattr(sys, "argv", [SCRIPT, *flags])
+        module.main()
+
+    stops_before = None
+    monkeypatch.setattr(module, "run", run)
+    return main, commands
+
+
+def test_the_same_command_goes_on_after_a_stop(recipe, model, tmp_path):
+    main, commands = recipe
+    flags = flags_of(model, tmp_path / "out")
+    with pytest.raises(SystemExit) as stopped:
+        main(flags, stop=4)
+    assert stopped.value.code == 143
+    assert commands == ["create_pretraining_data"] * 2 + ["run_pretraining"] * 2
+    first = (tmp_path / "out" / "phase1" / "model.ckpt-18.index").stat().st_mtime_ns
+    main(flags)
+    assert commands == ["run_pretraining"] * 2, "the records are kept"
+    assert (tmp_path / "out" / "phase1" / "model.ckpt-18.index").stat().st_mtime_ns == first
+    assert_two_phases(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"phase2_max_seq_length": 65},
+            "max_position_embeddings is 64, and the sequences have up to 65 tokens",
+        ),
+        ({"num_train_steps": 9}, "--num_train_steps: give at least 10"),
+        ({"phase2_max_seq_length": 32}, "--phase2_max_seq_length: must differ from --max_seq_length"),
+    ],
+)
+def test_what_would_fail_after_the_first_phase_is_refused_before_it(
+    recipe, model, tmp_path, changes, sentence, capsys
+):
+    main, commands = recipe
+    with pytest.raises(SystemExit) as refusal:
+        main(flags_of(model, tmp_path / "out", **changes))
+    assert commands == []
+    assert sentence in f"{refusal.value.code} {capsys.readouterr().err}"
