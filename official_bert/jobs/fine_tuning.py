@@ -35,10 +35,17 @@ _NO_BETTER = 0.99  # of the loss of a constant prediction: a smaller gain may be
 
 
 class Score(NamedTuple):
-    """The value of the metric by which models are compared; higher is better."""
+    """The value of the metric by which models are compared; higher is better.
+
+    Attributes:
+        metric: the name of the metric.
+        value: its value.
+        has_learnt: False if the training of this run ended no better than a constant prediction.
+    """
 
     metric: str
     value: float
+    has_learnt: bool = True
 
 
 def check_training_flags(options: FineTuningOptions):
@@ -126,6 +133,7 @@ class FineTuning:
         )
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
         self.score: Score | None = None
+        self._has_learnt = True
         self._best = self.job.weights_in(os.path.join(options.output_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
@@ -185,6 +193,7 @@ class FineTuning:
         constant, loss = self.task.constant_loss(encoded), self.job.final_loss()
         if constant is None or loss is None or loss < _NO_BETTER * constant:
             return
+        self._has_learnt = False
         logging.warning(
             "The training loss is %.4g at the end, no better than the %.4g of a constant prediction: the model has "
             "learnt nothing. Fine-tuning fails so by chance; give --adam_bias_correction, a longer warm-up "
@@ -276,7 +285,7 @@ class FineTuning:
         reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
         metric = self.task.main_metric
         if metric in results:
-            self.score = self.score or Score(metric, float(results[metric]))
+            self.score = self.score or Score(metric, float(results[metric]), self._has_learnt)
 
     def export(self, task_name: str):
         """Exports the model, if --export_dir is given.

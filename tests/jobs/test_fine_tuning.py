@@ -207,7 +207,8 @@ def test_padding_to_the_longest_changes_no_number(options, tmp_path):
 
 def test_a_training_that_learns_nothing_is_said(options, tmp_path, caplog):
     """With rate 0 the random outputs of the head are no better than the labels' frequencies."""
-    run(options, tmp_path / "idle", learning_rate=0.0)
+    score = run(options, tmp_path / "idle", learning_rate=0.0, do_eval=True)
+    assert not score.has_learnt
     (loss,) = re.findall(
         r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text
     )
@@ -216,5 +217,6 @@ def test_a_training_that_learns_nothing_is_said(options, tmp_path, caplog):
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     assert float(loss) == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-3)
     caplog.clear()
-    run(options, tmp_path / "able", learning_rate=5e-3, num_train_epochs=4.0)
+    score = run(options, tmp_path / "able", learning_rate=5e-3, num_train_epochs=4.0, do_eval=True)
+    assert score.has_learnt
     assert "learnt nothing" not in caplog.text
