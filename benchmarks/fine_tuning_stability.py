@@ -6,8 +6,8 @@ table, a picture, and a line of JSON in --output for each finished run. Runs tha
 repeated; --draw makes none at all.
 
 Each run is run_classifier.py as a process of its own. A run has failed if the script itself says so: its mean training
-loss over the last tenth of the updates is at least 0.99 times that of a constant prediction, which is the variance of
-the scores or the entropy of the labels.
+loss over the last tenth of the updates is lower than that of a constant prediction (the variance of the scores, or the
+entropy of the labels) by less than two standard errors of such a mean, or by less than 1 %.
 
     python benchmarks/fine_tuning_stability.py --data=data/glue --work_dir=work --picture=stability.png
 """

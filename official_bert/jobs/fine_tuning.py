@@ -31,7 +31,8 @@ from official_bert.training import distribution, reporting
 from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import compiled_outputs, predict
 
-_NO_BETTER = 0.99  # of the loss of a constant prediction: a smaller gain may be chance
+# Gains on a constant prediction that say nothing: they may be chance, or too small to matter.
+_CHANCE_STANDARD_ERRORS, _SMALL_SHARE = 2.0, 0.01
 
 
 class Score(NamedTuple):
@@ -189,9 +190,17 @@ class FineTuning:
             self._best.restore()
 
     def _warn_of_nothing_learnt(self, encoded: EncodedSet):
-        """Warns if the training ends no better than a model that gives every example the same output."""
-        constant, loss = self.task.constant_loss(encoded), self.job.final_loss()
-        if constant is None or loss is None or loss < _NO_BETTER * constant:
+        """Warns if the training ends no better than a model that gives every example the same output.
+
+        The loss of such a model, too, differs between samples of the examples, so a gain must exceed two standard
+        errors of the mean over as many examples as the final loss is of.
+        """
+        losses, final = self.task.constant_losses(encoded), self.job.final_loss()
+        if losses is None or final is None:
+            return
+        (loss, num_steps), constant = final, losses.mean()
+        error = losses.std() / math.sqrt(num_steps * self.options.train_batch_size)
+        if loss < constant - max(_CHANCE_STANDARD_ERRORS * error, _SMALL_SHARE * constant):
             return
         self._has_learnt = False
         logging.warning(

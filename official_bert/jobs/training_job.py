@@ -123,17 +123,18 @@ class TrainingJob:
         """The number of updates that the training still has to make; None without --do_train."""
         return max(0, self.num_train_steps - self.global_step) if self.options.do_train else None
 
-    def final_loss(self) -> float | None:
+    def final_loss(self) -> tuple[float, int] | None:
         """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
 
-        It is counted in whole progress lines; None if the run made no update.
+        It is counted in whole progress lines; the second value is the number of their updates. None if the run made no
+        update.
         """
         steps, total = 0, 0.0
         for num_steps, loss in reversed(self._losses):
             if 10 * steps >= self.num_train_steps:
                 break
             steps, total = steps + num_steps, total + num_steps * loss
-        return total / steps if steps else None
+        return (total / steps, steps) if steps else None
 
     def weights_in(self, folder: str) -> CheckpointManager:
         """Returns the checkpoints of a folder that hold the weights and the step, not the state for resuming."""

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import types
 
 import numpy as np
 import pytest
@@ -220,3 +221,24 @@ def test_a_training_that_learns_nothing_is_said(options, tmp_path, caplog):
     score = run(options, tmp_path / "able", learning_rate=5e-3, num_train_epochs=4.0, do_eval=True)
     assert score.has_learnt
     assert "learnt nothing" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("losses", "num_steps", "highest_that_learnt"),
+    [
+        # Of 100 examples whose losses have the standard deviation 1, the mean has the standard error 0.1.
+        ([1.0, 3.0], 10, 1.8),
+        ([1.0, 3.0], 1000, 1.98),  # of 10,000 examples 0.01; 1 % of the loss is the least gain
+        ([2.0, 2.0], 1, 1.98),
+    ],
+)
+def test_a_gain_that_may_be_chance_is_no_learning(losses, num_steps, highest_that_learnt):
+    for final_loss, has_learnt in ((highest_that_learnt - 1e-6, True), (highest_that_learnt + 1e-6, False)):
+        training = types.SimpleNamespace(
+            task=types.SimpleNamespace(constant_losses=lambda encoded: np.array(losses)),
+            job=types.SimpleNamespace(final_loss=lambda loss=final_loss: (loss, num_steps)),
+            options=types.SimpleNamespace(train_batch_size=10),
+            _has_learnt=True,
+        )
+        FineTuning._warn_of_nothing_learnt(training, None)
+        assert training._has_learnt == has_learnt
