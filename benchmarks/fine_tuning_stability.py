@@ -139,21 +139,20 @@ def final_loss(num_steps: np.ndarray, losses: np.ndarray) -> float:
 
 def print_table(rows: list[dict]):
     """Prints a line for each data set and setting."""
-    print("\n| data | bias correction | runs | failed | lowest | median | highest | median of what learnt |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|")
+    print("\n| data, metric | bias correction | runs | failed | lowest | median | highest |")
+    print("|---|---|--:|--:|--:|--:|--:|")
     for name in DATA_SETS:
         for correction in (False, True):
             group = group_of(rows, name, correction)
-            if not group:
-                continue
-            values = metrics_of(group)
-            learnt = metrics_of([row for row in group if not row["failed"]])
-            middle = f"{statistics.median(learnt):.3f}" if learnt else ""
-            print(
-                f"| {name}, {SHOWN_METRICS[name]} | {'yes' if correction else 'no'} | {len(group)} "
-                f"| {sum(row['failed'] for row in group)} | {min(values):.3f} | {statistics.median(values):.3f} "
-                f"| {max(values):.3f} | {middle} |"
-            )
+            if group:
+                values = metrics_of(group)
+                figures = min(values), statistics.median(values), max(values)
+                num_failed = sum(row["failed"] for row in group)
+                print(
+                    f"| {name}, {SHOWN_METRICS[name]} | {'yes' if correction else 'no'} | {len(group)} | {num_failed} | "
+                    + " | ".join(f"{figure:.3f}" for figure in figures)
+                    + " |"
+                )
     print(flush=True)
 
 
@@ -173,10 +172,8 @@ def draw(path: str, rows: list[dict]):
     ) as axes:
         for axis, name in zip(axes, DATA_SETS, strict=True):
             groups = [group_of(rows, name, correction) for correction in (False, True)]
-            labels = [
-                f"{text}\n({len(group)} runs)"
-                for text, group in zip(("default", "corrected"), groups, strict=True)
-            ]
+            texts = "no correction", "bias correction"
+            labels = [f"{text}\n{len(group)} runs" for text, group in zip(texts, groups, strict=True)]
             axis.boxplot(
                 [metrics_of(group) for group in groups],
                 orientation="horizontal",
@@ -188,6 +185,7 @@ def draw(path: str, rows: list[dict]):
                 colors = ["tab:red" if row["failed"] else "tab:blue" for row in group]
                 axis.scatter(metrics_of(group), heights, c=colors, s=22, zorder=3)
             axis.set_yticks([1, 2], labels)
+            axis.set_xlim(left=min(0.0, *(value for group in groups for value in metrics_of(group))) - 0.01)
             axis.set_xlabel(f"{name}: {SHOWN_METRICS[name]}")
             axis.grid(alpha=0.3, axis="x")
         for color, label in (("tab:blue", "learnt"), ("tab:red", "failed")):
