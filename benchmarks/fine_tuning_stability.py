@@ -146,12 +146,10 @@ def print_table(rows: list[dict]):
             group = group_of(rows, name, correction)
             if group:
                 values = metrics_of(group)
-                figures = min(values), statistics.median(values), max(values)
-                num_failed = sum(row["failed"] for row in group)
+                failed, corrected = sum(row["failed"] for row in group), "yes" if correction else "no"
                 print(
-                    f"| {name}, {SHOWN_METRICS[name]} | {'yes' if correction else 'no'} | {len(group)} | {num_failed} | "
-                    + " | ".join(f"{figure:.3f}" for figure in figures)
-                    + " |"
+                    f"| {name}, {SHOWN_METRICS[name]} | {corrected} | {len(group)} | {failed} | {min(values):.3f} "
+                    f"| {statistics.median(values):.3f} | {max(values):.3f} |"
                 )
     print(flush=True)
 

@@ -81,7 +81,7 @@ def prepare(text: pathlib.Path, work_dir: pathlib.Path):
         )
     config.write_text(json.dumps(CONFIG | {"vocab_size": len(vocab.read_text().splitlines())}))
     if not records.exists():
-        flags = {"input_file": text, "output_file": records, "vocab_file": vocab, "dupe_factor": 2}
+        flags = {"input_file": text, "output_file": records, "vocab_file": vocab, "dupe_factor": 5}
         flags |= {"max_seq_length": 128, "max_predictions_per_seq": 20, "random_seed": 1}
         subprocess.run(script("create_pretraining_data", **flags), check=True)
 
