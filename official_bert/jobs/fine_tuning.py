@@ -31,14 +31,22 @@ from official_bert.training import distribution, reporting, workers
 from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import compiled_outputs, predict
 
-_NO_BETTER = 0.99  # of the loss of a constant prediction: a smaller gain may be chance
+# Gains on a constant prediction that say nothing: they may be chance, or too small to matter.
+_CHANCE_STANDARD_ERRORS, _SMALL_SHARE = 2.0, 0.01
 
 
 class Score(NamedTuple):
-    """The value of the metric by which models are compared; higher is better."""
+    """The value of the metric by which models are compared; higher is better.
+
+    Attributes:
+        metric: the name of the metric.
+        value: its value.
+        has_learnt: False if the training of this run ended no better than a constant prediction.
+    """
 
     metric: str
     value: float
+    has_learnt: bool = True
 
 
 def check_training_flags(options: FineTuningOptions):
@@ -130,6 +138,7 @@ class FineTuning:
         )
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
         self.score: Score | None = None
+        self._has_learnt = True
         self._best = self.job.weights_in(os.path.join(run_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
@@ -192,10 +201,19 @@ class FineTuning:
             self._best.restore()
 
     def _warn_of_nothing_learnt(self, encoded: EncodedSet):
-        """Warns if the training ends no better than a model that gives every example the same output."""
-        constant, loss = self.task.constant_loss(encoded), self.job.final_loss()
-        if constant is None or loss is None or loss < _NO_BETTER * constant:
+        """Warns if the training ends no better than a model that gives every example the same output.
+
+        The loss of such a model, too, differs between samples of the examples, so a gain must exceed two standard
+        errors of the mean over as many examples as the final loss is of.
+        """
+        losses, final = self.task.constant_losses(encoded), self.job.final_loss()
+        if losses is None or final is None:
             return
+        (loss, num_steps), constant = final, losses.mean()
+        error = losses.std() / math.sqrt(num_steps * self.options.train_batch_size)
+        if loss < constant - max(_CHANCE_STANDARD_ERRORS * error, _SMALL_SHARE * constant):
+            return
+        self._has_learnt = False
         logging.warning(
             "The training loss is %.4g at the end, no better than the %.4g of a constant prediction: the model has "
             "learnt nothing. Fine-tuning fails so by chance; give --adam_bias_correction, a longer warm-up "
@@ -288,7 +306,7 @@ class FineTuning:
         reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
         metric = self.task.main_metric
         if metric in results:
-            self.score = self.score or Score(metric, float(results[metric]))
+            self.score = self.score or Score(metric, float(results[metric]), self._has_learnt)
 
     def export(self, task_name: str):
         """Exports the model, if --export_dir is given.

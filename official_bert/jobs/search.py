@@ -1,7 +1,7 @@
 """A grid search with one command: batch sizes, learning rates, epochs and seeds. Devlin et al. (2019), appendix A.3.
 
 In: the options of a fine-tuning script and its runner. Out, in output_dir: a folder for each run, search_results.tsv,
-which marks the best run, and search.json with the flags that all runs share.
+which marks the best run and those that have learnt nothing, and search.json with the flags that all runs share.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
-_BEST_MARK = "*"
+_BEST_MARK, _LEARNT_NOTHING_MARK = "*", "yes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ def search(
     """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
 
     Only the best finished run keeps its checkpoints; the others keep their results. A run whose loss diverges scores
-    nan, and the search continues.
+    nan, and the search continues. The log ends with the number of runs that have learnt nothing.
 
     Args:
         options: the options of the script.
@@ -137,11 +137,25 @@ def _run_trials(
     if not scores[best].metric:
         raise InputError("--search: the loss of every run diverged; give lower --search_learning_rates")
     folder = os.path.join(options.output_dir, best.folder)
-    logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best], folder)
+    logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best][:2], folder)
+    _warn_of_nothing_learnt(scores)
     predicts_already = evaluation.get("do_predict")
     if options.do_predict and not predicts_already:
         steps = dict.fromkeys(evaluation, False) | {"do_train": False, "do_predict": True}
         run(_options_of(options, best, steps))
+
+
+def _warn_of_nothing_learnt(scores: Mapping[Trial, Score]):
+    """Warns of the runs whose training ended no better than a constant prediction, and counts them."""
+    failed = [trial.folder for trial, score in scores.items() if not score.has_learnt]
+    if failed:
+        logging.warning(
+            "%d of %d runs have learnt nothing (%s); give --adam_bias_correction, a longer warm-up "
+            "(--warmup_proportion), lower --search_learning_rates or more --search_restarts",
+            len(failed),
+            len(scores),
+            ", ".join(failed),
+        )
 
 
 def _options_of(options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]) -> FineTuningOptions:
@@ -195,7 +209,8 @@ def _read_results(output_dir: str) -> dict[Trial, Score]:
                 metric = row[5]
             else:
                 trial = Trial(int(row[1]), float(row[2]), float(row[3]), int(row[4]))
-                scores[trial] = Score(metric, float(row[5]))
+                # The table of a version before this mark ends with the mark of the best run.
+                scores[trial] = Score(metric, float(row[5]), row[7:] != [_LEARNT_NOTHING_MARK])
         except (ValueError, IndexError):
             raise InputError(
                 f"{path}: line {number}: is no row of a search's results; remove it, or delete the file to run every "
@@ -208,17 +223,18 @@ def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
     best, metric = _best(scores), max(score.metric for score in scores.values())  # "" of what diverged
     with writing.replacing(os.path.join(output_dir, RESULTS_FILE)) as file:
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
-        table.writerow(["run", *(field.name for field in dataclasses.fields(Trial)), metric, "best"])
+        flags = (field.name for field in dataclasses.fields(Trial))
+        table.writerow(["run", *flags, metric, "best", "learnt_nothing"])
         for trial, score in scores.items():
-            mark = _BEST_MARK if trial == best else ""
-            table.writerow([trial.folder, *dataclasses.astuple(trial), score.value, mark])
+            marks = _BEST_MARK if trial == best else "", "" if score.has_learnt else _LEARNT_NOTHING_MARK
+            table.writerow([trial.folder, *dataclasses.astuple(trial), score.value, *marks])
 
 
 def _best(scores: Mapping[Trial, Score]) -> Trial:
     """Returns the first of the best trials; nan is worse than any number, and a diverged loss is the worst."""
 
     def rank(trial: Trial) -> tuple[bool, float]:
-        metric, value = scores[trial]
+        metric, value, _ = scores[trial]
         return bool(metric), -math.inf if math.isnan(value) else value
 
     return max(scores, key=rank)

@@ -159,17 +159,18 @@ class TrainingJob:
         """The result of --measure_peak_flops, for the run record; None without this flag."""
         return self._peak_flops if self.options.measure_peak_flops else None
 
-    def final_loss(self) -> float | None:
+    def final_loss(self) -> tuple[float, int] | None:
         """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
 
-        It is counted in whole progress lines; None if the run made no update.
+        It is counted in whole progress lines; the second value is the number of their updates. None if the run made no
+        update.
         """
         steps, total = 0, 0.0
         for num_steps, loss in reversed(self._losses):
             if 10 * steps >= self.num_train_steps:
                 break
             steps, total = steps + num_steps, total + num_steps * loss
-        return total / steps if steps else None
+        return (total / steps, steps) if steps else None
 
     def weights_in(self, folder: str) -> CheckpointManager:
         """Returns the checkpoints of a folder that hold the weights and the step, not the state for resuming."""
@@ -263,6 +264,7 @@ class TrainingJob:
             reporter.report(step_number, found, {*unshown, GRADIENT_NORM, *precision.UNSHOWN})
 
         def summarise(ended):
+            final = self.final_loss()
             figures = {
                 "ended": ended,
                 "updates": self.global_step - first_step,
@@ -272,7 +274,7 @@ class TrainingJob:
                 "peak_flops": self._peak_flops,
                 **peak_memory(),
                 "skipped_updates": self._loss_scale.num_skipped if self._loss_scale else 0,
-                "final_loss": self.final_loss(),
+                "final_loss": final and final[0],
                 "last_checkpoint": self.manager.latest,
             }
             summary.write_summary(options.output_dir, figures)

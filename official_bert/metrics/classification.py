@@ -130,9 +130,3 @@ def _checked(targets: np.ndarray, predictions: np.ndarray, num_axes: int) -> tup
     if targets.shape != predictions.shape or targets.ndim != num_axes or not targets.size:
         raise ValueError(f"targets of shape {targets.shape} and predictions of shape {predictions.shape}")
     return targets, predictions
-
-
-def entropy(probabilities: np.ndarray) -> np.ndarray:
-    """Returns the entropy of distributions along the first axis, in nats: float[classes, ...] to float[...]."""
-    logs = np.log(np.where(probabilities > 0, probabilities, 1.0))
-    return -(probabilities * logs).sum(axis=0)

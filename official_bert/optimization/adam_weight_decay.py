@@ -20,8 +20,9 @@ class AdamWeightDecayOptimizer(tf.Module):
         m' = b1 m + (1 - b1) g        v' = b2 v + (1 - b2) g^2
         w' = w - lr (m' / (sqrt(v') + epsilon) + decay w)
 
-    Without bias correction the first steps are up to 3.2 times the rate, which is why warm-up matters. With it, m' and
-    v' are divided by 1 - b1^t and 1 - b2^t in the second line, t counting the updates from 1 (Kingma and Ba, 2015).
+    With bias correction, m' and v' are divided by 1 - b1^t and 1 - b2^t in the second line, t counting the updates from
+    1 (Kingma and Ba, 2015). Without it an update is (1 - b1^t) / sqrt(1 - b2^t) times as long: 3.2 times at the first
+    update, at most 6.6 times, at the 12th, and still 3.2 times at the 100th, which is why warm-up matters.
 
     Attributes:
         global_step: int64[], the number of updates made. Its value before an update determines the update's rate.

@@ -232,8 +232,11 @@ class Task(ServedTask):
         """
         return {"": len(encoded.lengths)}
 
-    def constant_loss(self, encoded: EncodedSet) -> float | None:
-        """Returns the mean loss of the best constant output on a training set; None if the task does not know it."""
+    def constant_losses(self, encoded: EncodedSet) -> np.ndarray | None:
+        """Returns the loss that the best constant output has on each example of a training set, float[n].
+
+        A model that learns has a smaller mean loss; None if the task does not know it.
+        """
         return None
 
     def record(self, encoded: EncodedSet, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import types
 
 import numpy as np
 import pytest
@@ -207,7 +208,8 @@ def test_padding_to_the_longest_changes_no_number(options, tmp_path):
 
 def test_a_training_that_learns_nothing_is_said(options, tmp_path, caplog):
     """With rate 0 the random outputs of the head are no better than the labels' frequencies."""
-    run(options, tmp_path / "idle", learning_rate=0.0)
+    score = run(options, tmp_path / "idle", learning_rate=0.0, do_eval=True)
+    assert not score.has_learnt
     (loss,) = re.findall(
         r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text
     )
@@ -216,5 +218,27 @@ def test_a_training_that_learns_nothing_is_said(options, tmp_path, caplog):
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     assert float(loss) == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-3)
     caplog.clear()
-    run(options, tmp_path / "able", learning_rate=5e-3, num_train_epochs=4.0)
+    score = run(options, tmp_path / "able", learning_rate=5e-3, num_train_epochs=4.0, do_eval=True)
+    assert score.has_learnt
     assert "learnt nothing" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("losses", "num_steps", "highest_that_learnt"),
+    [
+        # Of 100 examples whose losses have the standard deviation 1, the mean has the standard error 0.1.
+        ([1.0, 3.0], 10, 1.8),
+        ([1.0, 3.0], 1000, 1.98),  # of 10,000 examples 0.01; 1 % of the loss is the least gain
+        ([2.0, 2.0], 1, 1.98),
+    ],
+)
+def test_a_gain_that_may_be_chance_is_no_learning(losses, num_steps, highest_that_learnt):
+    for final_loss, has_learnt in ((highest_that_learnt - 1e-6, True), (highest_that_learnt + 1e-6, False)):
+        training = types.SimpleNamespace(
+            task=types.SimpleNamespace(constant_losses=lambda encoded: np.array(losses)),
+            job=types.SimpleNamespace(final_loss=lambda loss=final_loss: (loss, num_steps)),
+            options=types.SimpleNamespace(train_batch_size=10),
+            _has_learnt=True,
+        )
+        FineTuning._warn_of_nothing_learnt(training, None)
+        assert training._has_learnt == has_learnt

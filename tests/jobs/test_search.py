@@ -44,6 +44,8 @@ class Runs:
             (folder / name).write_text("")
         (folder / "best" / "model.ckpt-2.index").write_text("")
         score = next(self.scores)
+        if isinstance(score, Score):
+            return score
         if not isinstance(score, float | int):
             raise score
         return Score("eval_accuracy", score)
@@ -139,6 +141,31 @@ def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
         InputError, match="the loss of every run diverged; give lower --search_learning_rates"
     ):
         search(options_in(then), Runs([Diverged("the loss is nan")] * 4), EVALUATION)
+
+
+def test_runs_that_have_learnt_nothing_are_marked_and_counted(tmp_path, caplog):
+    failed = Score("eval_accuracy", 0.25, has_learnt=False)
+    with pytest.raises(KeyboardInterrupt):
+        search(options_in(tmp_path), Runs([failed, 0.5, KeyboardInterrupt]), EVALUATION)
+    (tmp_path / "batch16_lr0.0001_epochs1_seed0").rename(tmp_path / "moved")  # the double makes it anew
+    search(options_in(tmp_path), Runs([failed, 0.75]), EVALUATION)  # the mark of the first run is read again
+    assert [row["learnt_nothing"] for row in table_of(tmp_path)] == ["yes", "", "yes", ""]
+    assert (
+        "2 of 4 runs have learnt nothing (batch8_lr0.0001_epochs1_seed0, batch16_lr0.0001_epochs1_seed0); "
+        "give --adam_bias_correction"
+    ) in caplog.text
+    caplog.clear()
+    search(options_in(tmp_path / "all_learn"), Runs([1, 2, 3, 4]), EVALUATION)
+    assert "learnt nothing" not in caplog.text
+
+
+def test_a_table_without_the_mark_of_what_learnt_nothing_is_read(tmp_path):
+    search(options_in(tmp_path), Runs([0.5, 0.25, 0.75, 0.5]), EVALUATION)
+    table = tmp_path / "search_results.tsv"
+    lines = [line.rpartition("\t")[0] for line in table.read_text().splitlines()]
+    assert lines[0].endswith("\tbest")
+    table.write_text("\n".join(lines) + "\n")
+    search(options_in(tmp_path), Runs([]), EVALUATION)
 
 
 def test_checkpoints_that_a_kill_left_go_when_the_search_is_repeated(tmp_path):

@@ -2,7 +2,6 @@ import warnings
 
 import numpy as np
 import pytest
-import scipy.stats
 import sklearn.metrics
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from official_bert.metrics.classification import (
     accuracy,
     confusion_matrix,
-    entropy,
     f1,
     matthews,
     per_label,
@@ -196,9 +194,3 @@ def test_a_confusion_matrix_has_a_row_for_each_true_label():
     np.testing.assert_array_equal(
         confusion_matrix(targets, predictions, 4), sklearn.metrics.confusion_matrix(targets, predictions)
     )
-
-
-def test_the_entropy_is_that_of_scipy():
-    draws = np.random.default_rng(2).dirichlet([0.5, 1.0, 2.0], 4).T  # [classes, 4]
-    np.testing.assert_allclose(entropy(draws), scipy.stats.entropy(draws, axis=0), rtol=1e-12)
-    assert entropy(np.array([1.0, 0.0])) == 0.0

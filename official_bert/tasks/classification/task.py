@@ -149,17 +149,19 @@ class ClassificationTask(Task):
         """Float32[B]: the cross-entropy of the label, the mean cross-entropy of all labels, or the squared error."""
         return self._losses(model(features), features["label_ids"])
 
-    def constant_loss(self, encoded: EncodedExamples) -> float | None:
-        """Returns the entropy of the labels, the mean entropy of all labels, or the variance; None with weights."""
+    def constant_losses(self, encoded: EncodedExamples) -> np.ndarray | None:
+        """Returns the losses of the mean score, or of the labels' shares as probabilities; None with class weights."""
         if self.class_weights is not None:
             return None
         targets = encoded.label_ids
         if self.processor.is_regression:
-            return float(np.var(targets))
+            return np.square(targets - np.mean(targets))
         if self.processor.is_multi_label:
-            rates = np.stack([targets.mean(0), 1 - targets.mean(0)])  # [2, labels]
-            return float(classification.entropy(rates).mean())
-        return float(classification.entropy(np.bincount(targets) / len(targets)))
+            shares = np.where(
+                targets, targets.mean(0), 1 - targets.mean(0)
+            )  # of the label's value, [n, labels]
+            return -np.log(shares).mean(-1)
+        return -np.log(np.bincount(targets) / len(targets))[targets]
 
     def weights(self, features: dict):
         """Float32[B]: 0 for padding examples, else 1 or the weight of the label."""

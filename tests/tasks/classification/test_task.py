@@ -1,7 +1,10 @@
 """Losses, weights and predictions of the three kinds of classification, against numpy."""
 
+import types
+
 import numpy as np
 import pytest
+import scipy.stats
 
 from official_bert import InputError
 from official_bert.tasks.base import DataFiles
@@ -62,6 +65,23 @@ def test_a_score(tmp_path):
     task.write_predictions(str(tmp_path), None, {"score": logits[:, 0]})
     assert (tmp_path / "test_results.tsv").read_text() == "2.5\n-1.0\n"
     assert task.main_metric == "eval_spearman"
+
+
+def test_losses_of_the_best_constant_output():
+    """Their mean is the entropy of the labels, or the variance of the scores."""
+
+    def constant_losses(processor, targets, **more):
+        return ClassificationTask(processor, **more).constant_losses(types.SimpleNamespace(label_ids=targets))
+
+    losses = constant_losses(ColaProcessor(), np.int32([1, 0, 1, 1]))
+    np.testing.assert_allclose(losses, -np.log([0.75, 0.25, 0.75, 0.75]))
+    np.testing.assert_allclose(losses.mean(), scipy.stats.entropy([0.25, 0.75]))
+    losses = constant_losses(StsbProcessor(), np.float32([1.0, 2.0, 6.0]))
+    np.testing.assert_allclose(losses, [4.0, 1.0, 9.0])
+    several = TsvProcessor("0", labels=["x", "y"], is_multi_label=True)
+    losses = constant_losses(several, np.int32([[1, 0], [0, 0], [0, 0], [0, 0]]))
+    np.testing.assert_allclose(losses, -np.log([0.25, 0.75, 0.75, 0.75]) / 2)  # the second label says nothing
+    assert constant_losses(ColaProcessor(), np.int32([1, 0]), class_weights=[1.0, 3.5]) is None
 
 
 def test_weights_of_the_labels(tmp_path):
