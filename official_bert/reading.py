@@ -3,10 +3,12 @@
 Every text and every JSON file or line that a user gives is read here, so that the checks are the same for all.
 """
 
+import gzip
 import io
 import itertools
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -14,8 +16,9 @@ from official_bert import errors, files
 from official_bert.errors import InputError
 
 _SAMPLE_BYTES = 1 << 16
+_GZIP = b"\x1f\x8b"
 _COMPRESSED = {
-    b"\x1f\x8b": "gzip",
+    _GZIP: "gzip",
     b"BZh": "bzip2",
     b"\xfd7zXZ\0": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -24,29 +27,71 @@ _COMPRESSED = {
 _NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")  # U+FFFD stands for bytes that are not UTF-8
 
 
-def read_lines(path: str, undecodable: Literal["ignore", "replace"] = "ignore") -> Iterator[str]:
+def read_lines(
+    path: str, undecodable: Literal["ignore", "replace", "refuse"] = "ignore", decompresses: bool = False
+) -> Iterator[str]:
     """Yields the lines of a text file without "\\n".
 
     Args:
         path: the file.
         undecodable: the treatment of bytes that are not UTF-8: "ignore" leaves them out, as the original does, and
-            "replace" makes them U+FFFD. A warning counts the lines with such bytes.
+            "replace" makes them U+FFFD. A warning counts the lines with such bytes. "refuse" refuses the file.
+        decompresses: whether a file that is compressed with gzip is read, too.
 
     Raises:
         InputError: the file cannot be read, is UTF-16, compressed or binary, or ends its lines with "\\r" alone.
     """
     num_damaged = 0
-    with files.open_file(path, "rb") as file:
-        for line in _checked_lines(path, file):
+    with files.open_file(path, "rb") as opened:
+        is_gzip = decompresses and _begins_as_gzip(path)
+        file = _Decompressed(path, opened) if is_gzip else opened
+        for number, line in enumerate(_checked_lines(path, file), start=1):
             line = line.removesuffix(b"\n")
             try:
                 yield line.decode("utf-8")
-            except UnicodeDecodeError:
+            except UnicodeDecodeError as error:
+                if undecodable == "refuse":
+                    raise InputError(
+                        f"{path}: line {number}: byte {error.start} is not UTF-8; save the file as UTF-8, or leave "
+                        "out --strict"
+                    ) from None
                 num_damaged += 1
                 yield line.decode("utf-8", undecodable)
     if num_damaged:
         done = "left out" if undecodable == "ignore" else "replaced"
         errors.warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_damaged)
+
+
+def _begins_as_gzip(path: str) -> bool:
+    if files.is_special(path):  # what is read of a pipe cannot be read again
+        return False
+    with files.open_file(path, "rb") as file:
+        return file.read(len(_GZIP)) == _GZIP
+
+
+class _Decompressed:
+    """The content of a gzip file, with errors that name the file."""
+
+    def __init__(self, path: str, file):
+        self._path, self._file = path, gzip.GzipFile(fileobj=file)
+
+    def read(self, size: int) -> bytes:
+        return self._checked(self._file.read, size)
+
+    def readline(self) -> bytes:
+        return self._checked(self._file.readline)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while line := self.readline():
+            yield line
+
+    def _checked(self, read, *arguments) -> bytes:
+        try:
+            return read(*arguments)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(
+                f"{self._path}: is a damaged gzip file ({error}); compress or download it again"
+            ) from error
 
 
 def _checked_lines(path: str, file) -> Iterator[bytes]:

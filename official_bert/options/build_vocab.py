@@ -2,11 +2,12 @@
 
 import dataclasses
 
+from official_bert.options.corpus import CorpusOptions
 from official_bert.options.fields import POSITIVE, PROBABILITY, SIZE, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabularyOptions:
+class VocabularyOptions(CorpusOptions):
     input_file: list[str] = option(
         help="The raw text to learn from: files or glob patterns, separated by commas."
     )

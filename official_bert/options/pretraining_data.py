@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from official_bert.options.corpus import CorpusOptions
 from official_bert.options.fields import (
     LENGTH,
     MAX_LENGTH,
@@ -22,10 +23,14 @@ MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataOptions(TokenizerOptions):
+class PretrainingDataOptions(CorpusOptions, TokenizerOptions):
     input_file: list[str] = option(
         help="The raw text: files or glob patterns, separated by commas. The text has one sentence a line and a "
-        "blank line between documents."
+        "blank line between documents; --input_format and --split_sentences read others."
+    )
+    split_sentences: bool = option(
+        False,
+        help="Split each line, which may then be a paragraph, into sentences, by simple rules.",
     )
     output_file: list[str] = option(
         help="The TFRecord files to write, separated by commas. The instances go into the files in turn. With "

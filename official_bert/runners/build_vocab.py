@@ -8,7 +8,8 @@ import time
 
 from absl import logging
 
-from official_bert import files, reading, writing
+from official_bert import files, writing
+from official_bert.data.corpus.text_formats import LineReader, line_reader
 from official_bert.data.corpus.vocabulary import learn_vocabulary, select_words
 from official_bert.options.build_vocab import VocabularyOptions
 from official_bert.progress import Progress
@@ -28,7 +29,9 @@ def run(options: VocabularyOptions):
     input_files = files.expand(options.input_file, "input_file")
     # The output is opened first, so that a path that cannot be written does not waste minutes.
     with writing.replacing(options.output_file) as file:
-        counts = _count_words(input_files, tokenizer)
+        counts = _count_words(
+            input_files, tokenizer, line_reader(options.input_format, is_strict=options.strict)
+        )
         words = select_words(counts, options.character_coverage, options.max_words)
         logging.info(
             "learning from %d distinct words with %d characters: %.3f %% of all words",
@@ -49,10 +52,12 @@ def run(options: VocabularyOptions):
     )
 
 
-def _count_words(input_files: list[str], tokenizer: BasicTokenizer) -> collections.Counter:
+def _count_words(
+    input_files: list[str], tokenizer: BasicTokenizer, read_lines: LineReader
+) -> collections.Counter:
     counts, progress, num_lines = collections.Counter(), Progress("lines read"), 0
     for name in input_files:
-        for line in reading.read_lines(name):
+        for line in read_lines(name):
             counts.update(tokenizer.tokenize(line))
             num_lines += 1
             progress(num_lines)

@@ -18,6 +18,7 @@ from official_bert.data.corpus.exact import create_instances
 from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
 from official_bert.data.corpus.shard_files import ShardJob
 from official_bert.data.corpus.sharded import ALGORITHM, ShardSettings
+from official_bert.data.corpus.text_formats import LineReader, line_reader
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.instance_files import log_files, write_features
 from official_bert.errors import InputError
@@ -41,6 +42,8 @@ _DETERMINING = (
     "do_lower_case",
     "strip_accents",
     "compression",
+    "input_format",
+    "split_sentences",
     *_MASKING,
 )
 
@@ -81,7 +84,9 @@ def _run_exact(options, tokenizer, vocabulary, settings) -> random.Random:
     # The outputs are opened first, so that a path that cannot be written does not waste hours.
     with open_example_files(options.output_file) as example_files:
         log_files("Reading from input files", input_files)
-        documents = read_documents(input_files, tokenizer, options.num_workers, Progress("tokens read"))
+        documents = read_documents(
+            input_files, tokenizer, options.num_workers, Progress("tokens read"), _line_reader(options)
+        )
         _log_corpus(documents)
         rng = random.Random(options.random_seed)
         visits = options.dupe_factor * len(documents)
@@ -121,7 +126,9 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer, sett
     log_files("Reading from input files", input_files)
     try:
         with locked(job.work_folder):
-            manifest = shard_files.write_shards(job, input_files, options.num_workers, options.resume)
+            manifest = shard_files.write_shards(
+                job, input_files, options.num_workers, options.resume, _line_reader(options)
+            )
     finally:
         shard_files.remove_work_folder(job)
     counts, shares = manifest["counts"], manifest["shares"]
@@ -133,6 +140,10 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer, sett
         "*** Wrote %d files %s-?????-of-?????, and %s ***", num_shards, output_file, job.manifest_file
     )
     logging.info("Wrote %d total instances", counts["records"])
+
+
+def _line_reader(options: PretrainingDataOptions) -> LineReader:
+    return line_reader(options.input_format, options.split_sentences, options.strict)
 
 
 def _masking_settings(options: PretrainingDataOptions) -> MaskingSettings:

@@ -5,7 +5,7 @@ the corpus is whole in file k mod n, after the earlier documents of that file.
 """
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from official_bert import files, reading, writing
 
@@ -16,6 +16,7 @@ def distribute(
     input_files: Sequence[str],
     paths: Sequence[str],
     on_progress: Callable[[int], None] = lambda documents: None,
+    read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> int:
     """Writes the files of all shards and returns the number of documents.
 
@@ -25,6 +26,7 @@ def distribute(
         input_files: the corpus.
         paths: the files to write, which are appended to.
         on_progress: called from time to time with the number of documents so far.
+        read_lines: yields the lines of a file of the corpus.
 
     Raises:
         InputError: a file cannot be read, or the disk is full.
@@ -33,7 +35,7 @@ def distribute(
     num_held, num_documents, in_document = 0, 0, False
     lines = held[paths[0]]
     for name in input_files:
-        for line in reading.read_lines(name):
+        for line in read_lines(name):
             line = line.strip()
             if not line:
                 in_document = False

@@ -56,6 +56,7 @@ def read_documents(
     tokenizer: FullTokenizer,
     num_workers: int = 1,
     on_progress: Callable[[int], None] = lambda tokens: None,
+    read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> Documents:
     """Reads and tokenizes a corpus.
 
@@ -67,6 +68,7 @@ def read_documents(
         tokenizer: encodes each line.
         num_workers: the number of processes that tokenize; 1 tokenizes in this process. The result is the same.
         on_progress: called from time to time with the number of tokens read so far.
+        read_lines: yields the lines of a file.
 
     Raises:
         InputError: a file does not exist, or no file holds a document.
@@ -79,7 +81,7 @@ def read_documents(
         if len(segment_starts) - 1 > document_starts[-1]:
             document_starts.append(len(segment_starts) - 1)
 
-    blocks = _blocks(line for name in input_files for line in reading.read_lines(name))
+    blocks = _blocks(line for name in input_files for line in read_lines(name))
     for block_ids, lengths in _encode_blocks(blocks, tokenizer, num_workers):
         ids.extend(block_ids)
         for length in lengths:

@@ -16,11 +16,11 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import logging
 
-from official_bert import files, writing
+from official_bert import files, reading, writing
 from official_bert.data.corpus.distribution import distribute
 from official_bert.data.corpus.documents import no_text
 from official_bert.data.corpus.sharded import ShardSettings, make_shard
@@ -104,7 +104,13 @@ def check_no_others(job: ShardJob):
             )
 
 
-def write_shards(job: ShardJob, input_files: Sequence[str], num_workers: int, resume: bool) -> dict:
+def write_shards(
+    job: ShardJob,
+    input_files: Sequence[str],
+    num_workers: int,
+    resume: bool,
+    read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
+) -> dict:
     """Makes all files and returns the manifest.
 
     Args:
@@ -112,6 +118,7 @@ def write_shards(job: ShardJob, input_files: Sequence[str], num_workers: int, re
         input_files: the text.
         num_workers: the number of processes; 1 works in this process. The files do not depend on it.
         resume: whether to keep the shards that an earlier run has finished and that this one would make again.
+        read_lines: yields the lines of an input.
 
     Raises:
         InputError: an input cannot be read, there is no text, or an output cannot be written.
@@ -124,7 +131,7 @@ def write_shards(job: ShardJob, input_files: Sequence[str], num_workers: int, re
     _clear(job, keep_finished=resume)
     try:
         text_files = [job.text_file(number) for number in range(job.num_shards)]
-        num_documents = distribute(input_files, text_files, Progress("documents distributed"))
+        num_documents = distribute(input_files, text_files, Progress("documents distributed"), read_lines)
         if not num_documents:
             raise no_text(input_files)
         logging.info("%d documents in %d shards", num_documents, job.num_shards)

@@ -126,10 +126,9 @@ def show():
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tokenizer = FullTokenizer(sys.argv[1])
-    documents.reading.read_lines = lines
     threading.Thread(target=show, daemon=True).start()
     try:
-        documents.read_documents(["corpus"], tokenizer, num_workers=2)
+        documents.read_documents(["corpus"], tokenizer, num_workers=2, read_lines=lines)
     except (KeyboardInterrupt, documents.InputError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
 """
