@@ -30,6 +30,7 @@ from official_bert.optimization import (
     LambOptimizer,
     WarmupLinearDecay,
 )
+from official_bert.optimization.xla import has_xla
 from official_bert.options.optimization import LAMB, PER_REPLICA
 from official_bert.options.training import TrainingOptions
 from official_bert.training import distribution, loop, reporting, rng
@@ -194,7 +195,7 @@ class TrainingJob:
                 self._trained,
                 self.optimizer,
                 self.seed,
-                options.jit_compile,
+                self._jit_compile(),
                 options.num_accumulation_steps,
                 clips_per_replica=options.gradient_clipping == PER_REPLICA,
             )
@@ -234,6 +235,16 @@ class TrainingJob:
                     self.manager.latest,
                 )
             raise
+
+    def _jit_compile(self) -> bool:
+        """Returns --jit_compile, or False where TensorFlow cannot do it or, on a TPU, does it anyway."""
+        if not self.options.jit_compile or has_xla():
+            return self.options.jit_compile
+        if not distribution.is_tpu(self.strategy):
+            logging.warning(
+                "--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU; install tensorflow instead"
+            )
+        return False
 
     def _resume(self, batches: Batches):
         """Restores the variables of the newest checkpoint and, if the data are the same, the position in them."""
