@@ -10,11 +10,16 @@ PYTEST ?=
 
 IN_VENV := .venv/bin/python
 
-.PHONY: help quickstart test test-long lint install install-dev clean
+# What `make test-tf220` runs: the parts of the project that compute something with TensorFlow.
+TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoints tests/serving tests/data/text \
+    tests/runners/test_run_pretraining.py tests/test_run_pretraining.py \
+    tests/runners/test_run_classifier.py tests/test_run_classifier.py
+
+.PHONY: help quickstart test test-long test-tf220 lint install install-dev install-tpu-compile clean
 .DELETE_ON_ERROR:
 
 help:  ## prints this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 quickstart: install  ## pre-trains a small BERT in quickstart_output; with QUICKSTART=short in under 3 minutes
 	$(IN_VENV) examples/quickstart.py --setting=$(QUICKSTART)
@@ -27,6 +32,9 @@ test: install-dev  ## runs the tests; with PYTEST="tests/data" those of one fold
 test-long: install-dev  ## runs the tests that take minutes
 	$(IN_VENV) -m pytest -m long --timeout=3600 --timeout-method=signal $(PYTEST)
 
+test-tf220: .venv-tf220/installed  ## runs the tests of the core with TensorFlow 2.20 in .venv-tf220
+	.venv-tf220/bin/python -m pytest -m "not long" --timeout=600 --timeout-method=signal -n 2 --dist loadfile --no-loadscope-reorder $(or $(PYTEST),$(TF220_TESTS))
+
 lint: install-dev  ## checks lint and format with ruff
 	$(IN_VENV) -m ruff check .
 	$(IN_VENV) -m ruff format --check .
@@ -34,6 +42,8 @@ lint: install-dev  ## checks lint and format with ruff
 install: .venv/installed  ## makes .venv with all that the commands need; PYTHON=python3.12 chooses its Python
 
 install-dev: .venv/installed-dev  ## adds what tests and lint need
+
+install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, the TPU compiler that tests and benchmarks use
 
 # The stamps: an installation is repeated when a list of requirements is newer.
 .venv/installed: requirements.txt | .venv/created
@@ -44,8 +54,13 @@ install-dev: .venv/installed-dev  ## adds what tests and lint need
 	$(IN_VENV) -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
+.venv-tf220/installed: requirements-dev.txt requirements.txt
+.venv-tf220/installed .venv-tpu-compile/installed: .venv-%/installed: requirements-%.txt | .venv-%/created
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-$*.txt
+	@touch $@
+
 # Both questions are in the Python that every version since 2.6 understands.
-.venv/created:
+.venv/created .venv-tf220/created .venv-tpu-compile/created:
 	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))" 2>/dev/null || { \
 	    echo "official_bert needs Python 3.11, 3.12 or 3.13, which '$(PYTHON)' is not:" \
 	        "install python3.12 (or name one that is there: make PYTHON=/path/to/python3.12)." >&2; exit 1; }
@@ -53,8 +68,8 @@ install-dev: .venv/installed-dev  ## adds what tests and lint need
 	    echo "'$(PYTHON)' cannot make virtual environments because its ensurepip module is missing:" \
 	        "install it (on Debian and Ubuntu the package python3-venv), or name another Python with" \
 	        "make PYTHON=/path/to/python3.12." >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(@D)
 	@touch $@
 
-clean:  ## deletes .venv and what builds leave; trained models stay
-	rm -rf .venv build *.egg-info
+clean:  ## deletes the virtual environments and what builds leave; trained models stay
+	rm -rf .venv .venv-tf220 .venv-tpu-compile build *.egg-info

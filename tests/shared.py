@@ -34,6 +34,7 @@ INSTALLED_BY = {
     "tf2onnx": _RUNTIMES,
     "tornado": _SERVING,
 }  # the optional packages that tests use, with what pip installs them by
+HAVING_AN_ENVIRONMENT = {"libtpu": "tpu-compile"}  # packages in .venv-NAME, which `make install-NAME` makes
 
 
 @functools.cache
@@ -85,12 +86,15 @@ def absent_of_shared(*paths: str) -> list[str]:
 
 
 def absent_extras(*modules: str) -> list[str]:
-    """What pip installs the absent ones of some optional packages by, each once."""
-    absent = [module for module in modules if importlib.util.find_spec(module) is None]
-    return [
-        f"an optional package: .venv/bin/python -m pip install {by}"
-        for by in dict.fromkeys(INSTALLED_BY[module] for module in absent)
-    ]
+    """The commands that install the absent ones of some optional packages, each once."""
+    commands = []
+    for module in modules:
+        if name := HAVING_AN_ENVIRONMENT.get(module):
+            if not (ROOT / f".venv-{name}" / "installed").exists():
+                commands.append(f"make install-{name}")
+        elif importlib.util.find_spec(module) is None:
+            commands.append(f".venv/bin/python -m pip install {INSTALLED_BY[module]}")
+    return [f"an optional package: {command}" for command in dict.fromkeys(commands)]
 
 
 def absent_programs(*programs: str) -> list[str]:

@@ -33,6 +33,7 @@ from official_bert.optimization import (
     LambOptimizer,
     WarmupLinearDecay,
 )
+from official_bert.optimization.xla import has_xla
 from official_bert.options.optimization import LAMB, PER_REPLICA
 from official_bert.options.precision import FLOAT16
 from official_bert.options.training import TrainingOptions
@@ -232,7 +233,7 @@ class TrainingJob:
                 self._trained,
                 self.optimizer,
                 self.seed,
-                options.jit_compile,
+                self._jit_compile(),
                 options.num_accumulation_steps,
                 clips_per_replica=options.gradient_clipping == PER_REPLICA,
                 loss_scale=self._loss_scale,
@@ -323,6 +324,16 @@ class TrainingJob:
             f"--learning_rate, lengthen its warm-up (--{warmup}){correction}; to go further back, give an older "
             "checkpoint as --init_checkpoint, and another --output_dir"
         )
+
+    def _jit_compile(self) -> bool:
+        """Returns --jit_compile, or False where TensorFlow cannot do it or, on a TPU, does it anyway."""
+        if not self.options.jit_compile or has_xla():
+            return self.options.jit_compile
+        if not distribution.is_tpu(self.strategy):
+            logging.warning(
+                "--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU; install tensorflow instead"
+            )
+        return False
 
     def _resume(self, batches: Batches):
         """Restores the position in the data, if these are the same as before.

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
+from official_bert.optimization.xla import compiled_by_xla
+
 EXCLUDED_FROM_DECAY = ("LayerNorm", "layer_norm", "bias")
 
 
@@ -156,4 +158,4 @@ def adam_direction(first, second, gradient, beta_1: float, beta_2: float, epsilo
 
 
 # XLA makes one pass over memory out of a dozen. It compiles once for each shape, whatever the number of optimizers.
-_compiled_update = tf.function(updated, jit_compile=True, autograph=False)
+_compiled_update = compiled_by_xla(updated)

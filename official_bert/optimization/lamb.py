@@ -8,6 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from official_bert.optimization.adam_weight_decay import AdamWeightDecayOptimizer, adam_direction
+from official_bert.optimization.xla import compiled_by_xla
 
 
 class LambOptimizer(AdamWeightDecayOptimizer):
@@ -56,11 +57,11 @@ def lamb_updated(
     return weight - rate * direction, m, v
 
 
-@tf.function(jit_compile=True, autograph=False)
+@compiled_by_xla
 def _compiled_scaled(*arguments):
     return lamb_updated(*arguments, is_scaled=True)
 
 
-@tf.function(jit_compile=True, autograph=False)
+@compiled_by_xla
 def _compiled_plain(*arguments):
     return lamb_updated(*arguments, is_scaled=False)

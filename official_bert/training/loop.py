@@ -14,6 +14,7 @@ from absl import logging
 from official_bert import signals
 from official_bert.errors import Diverged, Terminated
 from official_bert.progress import Progress
+from official_bert.training.distribution import is_tpu
 from official_bert.training.precision import UPDATES
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
 
@@ -53,6 +54,10 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
     # A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of a trace.
     @tf.autograph.experimental.do_not_convert
     def one_step(batches, index):
+        if is_tpu(strategy):
+            batch = _chosen_on_host(strategy, batches, index)
+            return _summed(strategy, strategy.run(lambda batch: step(batch), args=(batch,)))
+
         def replica_step(batches, index):
             return step({name: value[index] for name, value in batches.items()})
 
@@ -75,6 +80,17 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
         return {name: math.fsum(float(each[name]) for each in sums) for name in sums[0]}
 
     return run_steps
+
+
+def _chosen_on_host(strategy: tf.distribute.Strategy, batches: dict, index: tf.Tensor) -> dict:
+    """Returns one batch of a stack of per-replica values, which lie on the host.
+
+    Chosen on a TPU, as on other devices, it would cost a copy of the whole stack to the TPU in every step.
+    """
+    parts = {name: strategy.experimental_local_results(value) for name, value in batches.items()}
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: {name: part[context.replica_id_in_sync_group][index] for name, part in parts.items()}
+    )
 
 
 def traced_once(

@@ -10,7 +10,7 @@ from absl import logging
 
 from official_bert.features import EncodedSet
 from official_bert.progress import Progress
-from official_bert.training.distribution import split_over_replicas
+from official_bert.training.distribution import is_tpu, split_over_replicas
 from official_bert.training.example_batches import padded_length
 from official_bert.training.loop import traced_once
 
@@ -71,8 +71,10 @@ def predict(
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         length = padded_length(int(lengths[rows].max()), max_length) if pad_to_longest else max_length
-        # Every batch is split evenly, so repeated rows complete the last batch, and their outputs are cut off again.
-        missing = -len(rows) % strategy.num_replicas_in_sync
+        # Every batch is split evenly, and on a TPU has one size, so that it compiles once: repeated rows complete the
+        # last batch, and their outputs are cut off again.
+        wanted = batch_size if is_tpu(strategy) else len(rows)
+        missing = wanted - len(rows) + -wanted % strategy.num_replicas_in_sync
         filled = np.concatenate([rows, np.repeat(rows[-1:], missing)])
         batch = {
             name: tf.convert_to_tensor(values) for name, values in encoded.features(filled, length).items()

@@ -13,6 +13,7 @@ from official_bert.config import BertConfig
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.pretraining_input import training_dataset
 from official_bert.features import pretraining_features
+from official_bert.jobs import training_job
 from official_bert.jobs.fine_tuning import FineTuning
 from official_bert.jobs.training_job import TrainingJob
 from official_bert.options.classification import ClassificationOptions
@@ -230,3 +231,19 @@ def test_the_final_loss_is_that_of_the_last_tenth():
     assert final_loss((10, 4.0), (40, 3.0), (49, 2.0), (1, 9.0)) == (pytest.approx((49 * 2.0 + 9.0) / 50), 50)
     assert final_loss((80, 3.0), (20, 1.0)) == (1.0, 20)
     assert final_loss((5, 6.0)) == (6.0, 5)  # a run that went on from step 95
+
+
+@pytest.mark.parametrize(
+    ("flag", "is_tpu", "has_xla", "compiles", "warnings"),
+    [(True, False, True, True, 0), (False, False, False, False, 0), (True, True, False, False, 0),
+     (True, False, False, False, 1)],
+)  # fmt: skip
+def test_compiles_where_tensorflow_can(monkeypatch, caplog, flag, is_tpu, has_xla, compiles, warnings):
+    monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
+    monkeypatch.setattr(training_job, "has_xla", lambda: has_xla)
+    job = types.SimpleNamespace(options=types.SimpleNamespace(jit_compile=flag), strategy=None)
+    assert TrainingJob._jit_compile(job) is compiles
+    assert (
+        caplog.text.count("--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU")
+        == warnings
+    )

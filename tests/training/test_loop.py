@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert.options.distribution import DistributionOptions
+from official_bert.training import loop
 from official_bert.training.distribution import make_strategy, split_over_replicas
 from official_bert.training.loop import compiled_steps, traced_once, train
 from tests.shared import ROOT
@@ -60,15 +62,35 @@ def test_so_they_are_on_several_replicas():
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    one_by_one, together, padded, shapes = json.loads(ran.stdout.splitlines()[-1])
+    (one_by_one, together, padded, shapes), as_on_tpu = map(json.loads, ran.stdout.splitlines()[-2:])
     np.testing.assert_allclose(one_by_one, SQUARES, rtol=1e-5)
-    np.testing.assert_allclose([together, padded], sum(SQUARES), rtol=1e-5)
+    np.testing.assert_allclose([together, padded, as_on_tpu], sum(SQUARES), rtol=1e-5)
     assert shapes == [[2, 8]] * 2 + [[2, None]] * 2, "two traces, each of two replicas"
 
 
 def print_on_two_replicas():
-    two = DistributionOptions(distribution_strategy="mirrored", num_logical_cpus=2)
-    print(json.dumps(sums_and_shapes(make_strategy(two))))
+    """Prints what `sums_and_shapes` returns, and the sum of the stacked batches chosen on the host."""
+    strategy = make_strategy(DistributionOptions(distribution_strategy="mirrored", num_logical_cpus=2))
+    print(json.dumps(sums_and_shapes(strategy)))
+    stacked = split_over_replicas(strategy, {"x": tf.constant(VALUES)})
+    with mock.patch.object(loop, "is_tpu", return_value=True):
+        print(compiled_steps(strategy, SquaringStep())(stacked, len(LENGTHS))["loss"])
+
+
+def test_a_tpu_is_handed_one_batch_of_the_stack(monkeypatch):
+    """The function that `strategy.run` compiles there has no argument with the axis of the steps."""
+    handed = []
+    strategy = tf.distribute.get_strategy()
+
+    def run(function, args):
+        handed.append([value.shape.as_list() for value in tf.nest.flatten(args)])
+        return function(*args)
+
+    monkeypatch.setattr(loop, "is_tpu", lambda strategy: True)
+    monkeypatch.setattr(strategy, "run", run)
+    found = compiled_steps(strategy, SquaringStep())({"x": tf.constant(VALUES)}, len(LENGTHS))
+    np.testing.assert_allclose(found["loss"], sum(SQUARES), rtol=1e-5)
+    assert handed == [[[4, 40]]]
 
 
 @pytest.mark.parametrize(("num_fixed_axes", "shape"), [(0, [None, None]), (1, [4, None]), (2, [4, 8])])

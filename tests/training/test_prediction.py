@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.training import prediction
 from official_bert.training.prediction import compiled_outputs, predict
 
 LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
@@ -39,3 +40,25 @@ def test_every_example_gets_its_own_answer(pad_to_longest, batch_size):
         assert all(length % 8 == 0 for length in seen)
     else:
         assert set(seen) == {32}
+
+
+@pytest.mark.parametrize(("on_tpu", "sizes"), [(False, [10, 10, 3]), (True, [10, 10, 10])])
+def test_batches_on_a_tpu_have_one_size(monkeypatch, on_tpu, sizes):
+    """So a TPU compiles once; a batch that is filled with copies of its last example gives no more answers."""
+
+    class Encoded:
+        lengths = LENGTHS
+
+        def features(self, rows, length):
+            return {"row": rows}
+
+    ran = []
+
+    def run(batch):
+        ran.append(len(batch["row"]))
+        return {"double": 2 * batch["row"]}
+
+    monkeypatch.setattr(prediction, "is_tpu", lambda strategy: on_tpu)
+    found = predict(run, tf.distribute.get_strategy(), Encoded(), 10, 32, pad_to_longest=False)
+    np.testing.assert_array_equal(found["double"], 2 * np.arange(23))
+    assert ran == sizes
