@@ -153,6 +153,16 @@ def test_a_damaged_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, ca
     assert (again.latest_step(), again.saved_input_value("seed")) == (30, 9)
 
 
+def test_a_saved_input_is_sealed(tmp_path):
+    manager = saved_run(tmp_path)
+    path = tmp_path / f"input.ckpt-30-0.{DATA}"
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"input\.ckpt-30-0: cannot be read \(its bytes do not fit their ch"):
+        manager.saved_input_value("seed")
+
+
 def test_all_workers_pass_over_the_same_checkpoints(tmp_path):
     """The input state of worker 1 is damaged, and worker 0 finds it, too."""
     for worker in (1, 0):
