@@ -7,7 +7,6 @@ events.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -24,9 +23,9 @@ from official_bert.checkpoints import (
 from official_bert.checkpoints.folder import check_not_lost
 from official_bert.config import BertConfig
 from official_bert.errors import Diverged, InputError
+from official_bert.jobs.training_reports import TrainingReports
 from official_bert.model_files import check_config_beside, difference_beside
 from official_bert.modeling.encoder import set_recomputation
-from official_bert.modeling.flops import training_flops
 from official_bert.optimization import (
     EXCLUDED_FROM_DECAY,
     AdamWeightDecayOptimizer,
@@ -37,18 +36,8 @@ from official_bert.optimization.xla import has_xla
 from official_bert.options.optimization import LAMB, PER_REPLICA
 from official_bert.options.precision import FLOAT16
 from official_bert.options.training import TrainingOptions
-from official_bert.training import (
-    distribution,
-    loop,
-    precision,
-    reporting,
-    rng,
-    summary,
-    throughput,
-    workers,
-)
-from official_bert.training.memory import peak_memory
-from official_bert.training.step import GRADIENT_NORM, Objective, TrainingStep
+from official_bert.training import distribution, loop, precision, rng, throughput, workers
+from official_bert.training.step import Objective, TrainingStep
 
 WEIGHT_DECAY_RATE = 0.01
 
@@ -110,7 +99,7 @@ class TrainingJob:
                 it is damaged, and training finds no older one that is whole.
         """
         self.options, self.strategy = options, strategy
-        self._losses: list[tuple[int, float]] = []  # of each progress line: its updates and their mean loss
+        self._reports: TrainingReports | None = None
         self.num_train_steps = num_train_steps
         self.config = config
         self._worker = workers.worker_index(strategy)
@@ -161,17 +150,8 @@ class TrainingJob:
         return self._peak_flops if self.options.measure_peak_flops else None
 
     def final_loss(self) -> tuple[float, int] | None:
-        """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
-
-        It is counted in whole progress lines; the second value is the number of their updates. None if the run made no
-        update.
-        """
-        steps, total = 0, 0.0
-        for num_steps, loss in reversed(self._losses):
-            if 10 * steps >= self.num_train_steps:
-                break
-            steps, total = steps + num_steps, total + num_steps * loss
-        return (total / steps, steps) if steps else None
+        """Returns the loss at the end of the training, as `TrainingReports.final_loss`; None before a training."""
+        return self._reports and self._reports.final_loss()
 
     def weights_in(self, folder: str) -> CheckpointManager:
         """Returns the checkpoints of a folder that hold the weights and the step, not the state for resuming."""
@@ -238,47 +218,19 @@ class TrainingJob:
                 clips_per_replica=options.gradient_clipping == PER_REPLICA,
                 loss_scale=self._loss_scale,
             )
-        run_steps = loop.compiled_steps(self.strategy, step)
-        if self._loss_scale:
-            run_steps = self._loss_scale.watching(run_steps)
-        work = throughput.WorkCounter(
+        reports = self._reports = TrainingReports(
+            options,
             self.strategy,
-            lambda *shape: training_flops(self.config, *shape, self._num_frozen_layers),
-        )
-        first_step, start_secs = self.global_step, time.monotonic()
-        reporter = reporting.ProgressReporter(
-            options.output_dir,
+            self.config,
+            self.optimizer,
+            self._loss_scale,
             self.num_train_steps,
-            options.train_batch_size,
-            first_step,
-            work,
+            self._num_frozen_layers,
             self._peak_flops,
         )
 
         def report(step_number, num_steps, sums):
-            rate = float(self.optimizer.current_rate())
-            found = metrics(sums, num_steps)
-            self._losses.append((num_steps, found["loss"]))
-            found |= {"learning_rate": rate, GRADIENT_NORM: sums[GRADIENT_NORM] / num_steps}
-            if self._loss_scale:
-                found |= self._loss_scale.metrics()
-            reporter.report(step_number, found, {*unshown, GRADIENT_NORM, *precision.UNSHOWN})
-
-        def summarise(ended):
-            final = self.final_loss()
-            figures = {
-                "ended": ended,
-                "updates": self.global_step - first_step,
-                "last_step": self.global_step,
-                "wall_secs": time.monotonic() - start_secs,
-                **reporter.speeds(),
-                "peak_flops": self._peak_flops,
-                **peak_memory(),
-                "skipped_updates": self._loss_scale.num_skipped if self._loss_scale else 0,
-                "final_loss": final and final[0],
-                "last_checkpoint": self.manager.latest,
-            }
-            summary.write_summary(options.output_dir, figures)
+            reports.report(step_number, num_steps, sums, metrics(sums, num_steps), unshown)
 
         def save(step_number):
             self.manager.save(step_number, batches.state)
@@ -287,7 +239,7 @@ class TrainingJob:
             save(self.global_step)
         try:
             loop.train(
-                run_steps=reporter.watching(run_steps),
+                run_steps=reports.watching(loop.compiled_steps(self.strategy, step)),
                 draw=batches.draw,
                 first_step=self.global_step,
                 num_train_steps=self.num_train_steps,
@@ -306,12 +258,11 @@ class TrainingJob:
                     self.global_step,
                     self.manager.latest,
                 )
-            summarise(type(error).__name__)
+            reports.summarise(self.manager.latest, error)
             if isinstance(error, Diverged):
                 raise Diverged(f"{error}; {self._way_out()}") from error
             raise
-        is_finished = self.global_step >= self.num_train_steps
-        summarise(summary.FINISHED if is_finished else summary.STOPPED_EARLY)
+        reports.summarise(self.manager.latest)
 
     def _way_out(self) -> str:
         """Returns what a user can do about a training that diverged, as the end of a sentence."""

@@ -221,18 +221,6 @@ def test_words_are_looked_up_as_the_strategy_wants(monkeypatch, tmp_path, is_tpu
         )
 
 
-def test_the_final_loss_is_that_of_the_last_tenth():
-    """It is counted in whole progress lines: a line of one update alone would be noise."""
-
-    def final_loss(*lines):
-        return TrainingJob.final_loss(types.SimpleNamespace(_losses=list(lines), num_train_steps=100))
-
-    assert final_loss() is None
-    assert final_loss((10, 4.0), (40, 3.0), (49, 2.0), (1, 9.0)) == (pytest.approx((49 * 2.0 + 9.0) / 50), 50)
-    assert final_loss((80, 3.0), (20, 1.0)) == (1.0, 20)
-    assert final_loss((5, 6.0)) == (6.0, 5)  # a run that went on from step 95
-
-
 @pytest.mark.parametrize(
     ("flag", "is_tpu", "has_xla", "compiles", "warnings"),
     [(True, False, True, True, 0), (False, False, False, False, 0), (True, True, False, False, 0),
