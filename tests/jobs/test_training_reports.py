@@ -45,7 +45,12 @@ def test_a_run_that_went_on_reports_its_own_updates(tmp_path, error):
         0,
         None,
     )
-    run_steps = reports.watching(lambda batches, num_steps: optimizer.global_step.assign_add(num_steps))
+
+    def make_updates(batches, num_steps):
+        optimizer.global_step.assign_add(num_steps)
+        return {"loss": 0.0}
+
+    run_steps = reports.watching(make_updates)
     run_steps({"input_ids": tf.zeros([5, 4, 16], tf.int32)}, 5)
     reports.report(35, 5, {GRADIENT_NORM: 10.0}, {"loss": 1.5, "accuracy": 0.5}, unshown=())
     if error is None:
