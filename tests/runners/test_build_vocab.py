@@ -1,5 +1,7 @@
 """Tests that build_vocab.py, as a process, makes a vocabulary that fits the text."""
 
+import os
+
 import pytest
 
 from official_bert.options.build_vocab import VocabularyOptions
@@ -7,6 +9,7 @@ from official_bert.runners import build_vocab
 from official_bert.tokenization import FullTokenizer, load_vocab
 from tests import toy
 from tests.scripts import end_of, flag_list, run_script
+from tests.shared import ROOT
 
 TEXT = toy.TEXT + "Élan, naïveté: 북한 and 北京!\n" * 3
 
@@ -89,3 +92,14 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, changes, sentence):
     assert ended.status == 1
     assert sentence in ended.sentence
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_without_tensorflow_text_the_remedy_is_said(tmp_path):
+    (tmp_path / "tensorflow_text.py").write_text("raise ImportError('it is not here')\n")
+    flags = flag_list(input_file=toy.write_text(tmp_path), output_file=tmp_path / "vocab.txt", vocab_size=200)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    ended = run_script("build_vocab.py", *flags, status=1, PYTHONPATH=path)
+    assert ended.stderr.splitlines()[-1].endswith(
+        "build_vocab.py: a vocabulary is learnt by tensorflow-text, which cannot be imported (it is not here); "
+        "install requirements.txt"
+    )

@@ -7,9 +7,15 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
-from official_bert.data.text.graph_tokenizer import learn_pieces
 from official_bert.errors import InputError
 from official_bert.tokenization import BasicTokenizer
+
+try:
+    from official_bert.data.text.graph_tokenizer import learn_pieces
+except ImportError as error:
+    raise InputError(
+        f"a vocabulary is learnt by tensorflow-text, which cannot be imported ({error}); install requirements.txt"
+    ) from error
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # In characters. A longer string is hardly a word, and the learner's time grows with the square of the length.
