@@ -32,6 +32,12 @@ NUM_STEPS, NUM_WARMUP_STEPS, LOG_EVERY_STEPS = 400, 40, 10
 VOCAB_SIZE = 4_000
 # LAMB's rate is the share of a matrix's norm that an update changes; AdamW's is the change of each of its numbers.
 RATES = {"adamw": 5e-4, "lamb": 1e-2}
+STYLES = {  # by number format and number of replicas
+    ("float32", 1): ("-", "tab:blue"),
+    ("float32", 2): ("--", "black"),
+    ("bfloat16", 1): ("-", "tab:orange"),
+    ("bfloat16", 2): ("--", "tab:red"),
+}
 CONFIG = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 128,
@@ -128,15 +134,12 @@ def print_table(rows: dict[Variant, dict]):
 
 def draw(path: str, rows: dict[Variant, dict]):
     """Draws a panel for each optimizer; the curve of two replicas is dashed above that of one."""
-    colors = {"float32": "tab:blue", "bfloat16": "tab:orange"}
     with panels(path, "Pre-training loss of the same small model", len(RATES)) as axes:
         for axis, optimizer in zip(axes, RATES, strict=True):
-            for variant, row in rows.items():
+            for variant in sorted(rows, key=lambda variant: variant.replicas):
                 if variant.optimizer == optimizer:
-                    many = variant.replicas > 1
-                    color = "black" if many and variant.dtype == "float32" else colors[variant.dtype]
-                    color = "tab:red" if many and variant.dtype != "float32" else color
-                    style = "--" if many else "-"
+                    style, color = STYLES[variant.dtype, variant.replicas]
+                    row = rows[variant]
                     axis.plot(
                         row["steps"], row["losses"], style, color=color, label=variant.label, linewidth=1.3
                     )
@@ -173,16 +176,10 @@ def main():
                 with flags.output.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(rows[variant]) + "\n")
                 print(variant.label, rows[variant]["losses"][-1], flush=True)
-    rows = dict(
-        sorted(
-            rows.items(),
-            key=lambda each: (
-                list(RATES).index(each[0].optimizer),
-                each[0].dtype != "float32",
-                each[0].replicas,
-            ),
-        )
-    )
+    rows = {
+        variant: rows[variant]
+        for variant in sorted(rows, key=lambda each: (each.optimizer, each.dtype, each.replicas))
+    }
     print_table(rows)
     if flags.picture:
         draw(flags.picture, rows)
