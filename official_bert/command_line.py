@@ -45,6 +45,10 @@ COMMANDS = {
         "pretraining_data.PretrainingDataOptions",
         "Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.",
     ),
+    "create_pretraining_data_beam": Command(
+        "pretraining_data.BeamDataOptions",
+        "Makes the records of create_pretraining_data --generator=sharded on a cluster, with Apache Beam.",
+    ),
     "inspect_pretraining_data": Command(
         "inspection.InspectionOptions",
         "Shows the records of create_pretraining_data as text, and their statistics.",

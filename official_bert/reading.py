@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from official_bert import errors, files
@@ -28,7 +28,10 @@ _NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")  # U+FFFD stands for bytes
 
 
 def read_lines(
-    path: str, undecodable: Literal["ignore", "replace", "refuse"] = "ignore", decompresses: bool = False
+    path: str,
+    undecodable: Literal["ignore", "replace", "refuse"] = "ignore",
+    decompresses: bool = False,
+    open_file: Callable = files.open_file,
 ) -> Iterator[str]:
     """Yields the lines of a text file without "\\n".
 
@@ -37,13 +40,14 @@ def read_lines(
         undecodable: the treatment of bytes that are not UTF-8: "ignore" leaves them out, as the original does, and
             "replace" makes them U+FFFD. A warning counts the lines with such bytes. "refuse" refuses the file.
         decompresses: whether a file that is compressed with gzip is read, too.
+        open_file: opens a file by its name and mode.
 
     Raises:
         InputError: the file cannot be read, is UTF-16, compressed or binary, or ends its lines with "\\r" alone.
     """
     num_damaged = 0
-    with files.open_file(path, "rb") as opened:
-        is_gzip = decompresses and _begins_as_gzip(path)
+    with open_file(path, "rb") as opened:
+        is_gzip = decompresses and _begins_as_gzip(path, open_file)
         file = _Decompressed(path, opened) if is_gzip else opened
         for number, line in enumerate(_checked_lines(path, file), start=1):
             line = line.removesuffix(b"\n")
@@ -62,10 +66,10 @@ def read_lines(
         errors.warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_damaged)
 
 
-def _begins_as_gzip(path: str) -> bool:
+def _begins_as_gzip(path: str, open_file: Callable) -> bool:
     if files.is_special(path):  # what is read of a pipe cannot be read again
         return False
-    with files.open_file(path, "rb") as file:
+    with open_file(path, "rb") as file:
         return file.read(len(_GZIP)) == _GZIP
 
 

@@ -36,6 +36,7 @@ LINES = (
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
 SINGLE_IMPORTER = {
+    "apache_beam": "data.corpus.beam_pipeline",
     "matplotlib": "jobs.pictures",
     "tensorflow_text": "data.text.graph_tokenizer",
     "safetensors": "checkpoints.huggingface",
@@ -64,6 +65,7 @@ LIGHT_ROOMS = (
     "writing",
 )
 HEAVY_MODULES = (
+    "data.corpus.beam_pipeline",  # whose package has an environment of its own, without TensorFlow
     "data.corpus.vocabulary",
     "data.records.pretraining_input",
     "data.text.graph_inputs",

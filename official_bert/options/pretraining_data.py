@@ -1,4 +1,4 @@
-"""The options of making pre-training records. Every field is a flag of create_pretraining_data.py."""
+"""The options of making pre-training records, on one machine and with Apache Beam."""
 
 import dataclasses
 
@@ -23,7 +23,9 @@ MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataOptions(CorpusOptions, TokenizerOptions):
+class RecordsOptions(CorpusOptions, TokenizerOptions):
+    """Flags that create_pretraining_data.py shares with create_pretraining_data_beam.py."""
+
     input_file: list[str] = option(
         help="The raw text: files or glob patterns, separated by commas. The text has one sentence a line and a "
         "blank line between documents; --input_format and --split_sentences read others."
@@ -35,13 +37,6 @@ class PretrainingDataOptions(CorpusOptions, TokenizerOptions):
     output_file: list[str] = option(
         help="The TFRecord files to write, separated by commas. The instances go into the files in turn. With "
         "--generator=sharded it is the beginning of the names of all files, such as NAME-00000-of-00064."
-    )
-    generator: str = option(
-        EXACT,
-        choices=(EXACT, SHARDED),
-        help="exact makes the original's records in the original's order, and holds the whole text in memory. sharded "
-        "makes other records with the same distribution, several times faster, in memory that does not grow with the "
-        "text, and by several processes.",
     )
     do_whole_word_mask: bool = option(
         False, help="Choose whole words for masking, with all their pieces, instead of single pieces."
@@ -94,12 +89,6 @@ class PretrainingDataOptions(CorpusOptions, TokenizerOptions):
         help="Make pairs of segments for next-sentence prediction. --nouse_next_sentence, with --generator=sharded, "
         "makes single segments of up to --max_seq_length tokens; next_sentence_labels is then always 0.",
     )
-    num_workers: int = option(
-        1,
-        check=PROCESSES,
-        help="The number of processes that tokenize the text, and that make the records with --generator=sharded. The "
-        "records do not depend on it.",
-    )
     num_shards: int | None = option(
         None,
         check=between(1, MAX_SHARDS),
@@ -111,6 +100,23 @@ class PretrainingDataOptions(CorpusOptions, TokenizerOptions):
         choices=(NO_COMPRESSION, GZIP),
         help="With --generator=sharded: how the files are compressed. The training scripts find it out themselves.",
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingDataOptions(RecordsOptions):
+    generator: str = option(
+        EXACT,
+        choices=(EXACT, SHARDED),
+        help="exact makes the original's records in the original's order, and holds the whole text in memory. sharded "
+        "makes other records with the same distribution, several times faster, in memory that does not grow with the "
+        "text, and by several processes.",
+    )
+    num_workers: int = option(
+        1,
+        check=PROCESSES,
+        help="The number of processes that tokenize the text, and that make the records with --generator=sharded. The "
+        "records do not depend on it.",
+    )
     resume: bool = option(
         False,
         help="With --generator=sharded: keep the shards that a killed run with the same text and flags has finished.",
@@ -121,3 +127,13 @@ class PretrainingDataOptions(CorpusOptions, TokenizerOptions):
         """What a user is told whose run was interrupted."""
         is_kept = self.generator == SHARDED
         return "the same command with --resume keeps the shards that are finished" if is_kept else ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamDataOptions(RecordsOptions):
+    pipeline_options: tuple[str, ...] = option(
+        (),
+        after_dashes=True,
+        help="The options of Apache Beam, such as --runner=DataflowRunner and those of that runner. Without them the "
+        "pipeline runs in this process.",
+    )

@@ -4,7 +4,6 @@ In: text files and a vocabulary. Out: TFRecord files, which get their names only
 """
 
 import dataclasses
-import hashlib
 import os
 import random
 
@@ -12,40 +11,20 @@ from absl import logging
 
 from official_bert import files, writing
 from official_bert.data.corpus import shard_files
-from official_bert.data.corpus.bulk_instances import MaskingSettings
 from official_bert.data.corpus.documents import Documents, read_documents
 from official_bert.data.corpus.exact import create_instances
-from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
-from official_bert.data.corpus.shard_files import ShardJob
-from official_bert.data.corpus.sharded import ALGORITHM, ShardSettings
-from official_bert.data.corpus.text_formats import LineReader, line_reader
+from official_bert.data.corpus.instances import InstanceVocabulary
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.instance_files import log_files, write_features
 from official_bert.errors import InputError
 from official_bert.jobs.folder_lock import locked
+from official_bert.jobs.shard_job import MASKING, instance_settings, log_manifest, reader_of, shard_job
 from official_bert.model_files import resolved
 from official_bert.options.pretraining_data import SHARDED, PretrainingDataOptions
 from official_bert.progress import Progress
 from official_bert.tokenization import FullTokenizer
 
-_MASKING = tuple(field.name for field in dataclasses.fields(MaskingSettings))
-_OF_SHARDED_ALONE = (*_MASKING, "num_shards", "compression", "resume")
-# The flags that determine the records of the generator `sharded`, beside the text and the vocabulary.
-_DETERMINING = (
-    "do_whole_word_mask",
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "random_seed",
-    "dupe_factor",
-    "masked_lm_prob",
-    "short_seq_prob",
-    "do_lower_case",
-    "strip_accents",
-    "compression",
-    "input_format",
-    "split_sentences",
-    *_MASKING,
-)
+_OF_SHARDED_ALONE = (*MASKING, "num_shards", "compression", "resume")
 
 
 def run(options: PretrainingDataOptions) -> random.Random | None:
@@ -58,18 +37,10 @@ def run(options: PretrainingDataOptions) -> random.Random | None:
     options = resolved(options)
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     vocabulary = InstanceVocabulary.of(tokenizer.vocab)
-    settings = InstanceSettings(
-        max_seq_length=options.max_seq_length,
-        dupe_factor=options.dupe_factor,
-        short_seq_prob=options.short_seq_prob,
-        masked_lm_prob=options.masked_lm_prob,
-        max_predictions_per_seq=options.max_predictions_per_seq,
-        do_whole_word_mask=options.do_whole_word_mask,
-    )
     if options.generator == SHARDED:
-        _run_sharded(options, tokenizer, settings)
+        _run_sharded(options, tokenizer)
         return None
-    return _run_exact(options, tokenizer, vocabulary, settings)
+    return _run_exact(options, tokenizer, vocabulary, instance_settings(options))
 
 
 def _run_exact(options, tokenizer, vocabulary, settings) -> random.Random:
@@ -85,7 +56,7 @@ def _run_exact(options, tokenizer, vocabulary, settings) -> random.Random:
     with open_example_files(options.output_file) as example_files:
         log_files("Reading from input files", input_files)
         documents = read_documents(
-            input_files, tokenizer, options.num_workers, Progress("tokens read"), _line_reader(options)
+            input_files, tokenizer, options.num_workers, Progress("tokens read"), reader_of(options)
         )
         _log_corpus(documents)
         rng = random.Random(options.random_seed)
@@ -97,72 +68,23 @@ def _run_exact(options, tokenizer, vocabulary, settings) -> random.Random:
     return rng
 
 
-def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer, settings: InstanceSettings):
+def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     """Writes the record files of all shards and the manifest."""
     output_file = _only_output(options)
     input_files = files.expand(options.input_file, "input_file")
     num_shards = options.num_shards or shard_files.default_num_shards(_total_size(input_files))
-    masking = _masking_settings(options)
-    flags = {name: getattr(options, name) for name in _DETERMINING}
-    job = ShardJob(
-        output_file,
-        num_shards,
-        tokenizer,
-        ShardSettings(
-            instances=settings,
-            masking=masking,
-            random_seed=options.random_seed,
-            compression=options.compression,
-        ),
-        {
-            "generator": SHARDED,
-            "algorithm": ALGORITHM,
-            "flags": flags | {"num_shards": num_shards},
-            "vocabulary_sha256": _vocabulary_hash(options.vocab_file),
-        },
-    )
+    job = shard_job(options, output_file, num_shards, tokenizer)
     _keep_apart(options, job.outputs())
     shard_files.check_no_others(job)
     log_files("Reading from input files", input_files)
     try:
         with locked(job.work_folder):
             manifest = shard_files.write_shards(
-                job, input_files, options.num_workers, options.resume, _line_reader(options)
+                job, input_files, options.num_workers, options.resume, reader_of(options)
             )
     finally:
         shard_files.remove_work_folder(job)
-    counts, shares = manifest["counts"], manifest["shares"]
-    logging.info(
-        "%d documents, %d sentences, %d tokens", counts["documents"], counts["sentences"], counts["tokens"]
-    )
-    logging.info(", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
-    logging.info(
-        "*** Wrote %d files %s-?????-of-?????, and %s ***", num_shards, output_file, job.manifest_file
-    )
-    logging.info("Wrote %d total instances", counts["records"])
-
-
-def _line_reader(options: PretrainingDataOptions) -> LineReader:
-    return line_reader(options.input_format, options.split_sentences, options.strict)
-
-
-def _masking_settings(options: PretrainingDataOptions) -> MaskingSettings:
-    """Returns the settings of the masks.
-
-    Raises:
-        InputError: they contradict each other.
-    """
-    if options.mask_token_rate + options.random_token_rate > 1 + 1e-9:
-        raise InputError(
-            f"--mask_token_rate={options.mask_token_rate} and "
-            f"--random_token_rate={options.random_token_rate}: their sum "
-            "is above 1; lower one of them"
-        )
-    if options.ngram_masking > 1 and not options.do_whole_word_mask:
-        raise InputError(
-            f"--ngram_masking={options.ngram_masking}: masks spans of whole words; add --do_whole_word_mask"
-        )
-    return MaskingSettings(**{name: getattr(options, name) for name in _MASKING})
+    log_manifest(manifest, job)
 
 
 def _only_output(options: PretrainingDataOptions) -> str:
@@ -197,11 +119,6 @@ def _total_size(input_files: list[str]) -> int:
         if files.is_special(path):
             raise InputError(f"{path}: has no size to choose the number of shards by; give --num_shards")
     return sum(map(files.size, input_files))
-
-
-def _vocabulary_hash(path: str) -> str:
-    with files.open_file(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
 
 
 def _keep_apart(options: PretrainingDataOptions, outputs: list[str]):

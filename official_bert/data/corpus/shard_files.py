@@ -136,11 +136,11 @@ def write_shards(
             raise no_text(input_files)
         logging.info("%d documents in %d shards", num_documents, job.num_shards)
         reports = _made(job, num_workers)
-        manifest = _manifest(job, reports)
+        manifest = manifest_of(job, reports)
         if not manifest["counts"]["documents"]:
             _clear(job, keep_finished=False)
             raise no_text(input_files)
-        _warn_of_lone_documents(reports)
+        warn_of_lone_documents(reports)
         _give_names(job, manifest)
     except BaseException:
         _clear(job, keep_finished=True)
@@ -247,8 +247,13 @@ def _sha256_of(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _manifest(job: ShardJob, reports: Sequence[dict]) -> dict:
-    """Describes the records: how they were made, counts, shares, and each file. Times and processes leave no trace."""
+def manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
+    """Describes the records: how they were made, counts, shares, and each file. Times and processes leave no trace.
+
+    Args:
+        job: what was made.
+        reports: of all shards, in order, from `write_shard`.
+    """
     counts = Counter()
     for report in reports:
         counts.update({name: value for name, value in report.items() if isinstance(value, int)})
@@ -278,7 +283,8 @@ def _manifest(job: ShardJob, reports: Sequence[dict]) -> dict:
     }
 
 
-def _warn_of_lone_documents(reports: Sequence[dict]):
+def warn_of_lone_documents(reports: Sequence[dict]):
+    """Warns of shards with fewer than two documents."""
     num_lone = sum(report["documents"] == 1 for report in reports)
     num_empty = sum(report["documents"] == 0 for report in reports)
     if num_lone:

@@ -66,7 +66,25 @@ def make_shard(
     Raises:
         InputError: the record file cannot be written.
     """
-    documents = _read(text_file, tokenizer) if files.exists(text_file) else _documents([], [], [], tokenizer)
+    with contextlib.ExitStack() as stack:
+        text = stack.enter_context(files.open_file(text_file)) if files.exists(text_file) else ()
+        opened = stack.enter_context(writing.replacing(record_file, "wb"))
+        return write_shard(number, text, opened, tokenizer, settings)
+
+
+def write_shard(
+    number: int, lines: Iterable[str], file: BinaryIO, tokenizer: FullTokenizer, settings: ShardSettings
+) -> dict[str, int | str]:
+    """Writes the records of a shard to a file that is open, and returns its report.
+
+    Args:
+        number: of the shard, from 0.
+        lines: one sentence each, and blank ones between documents.
+        file: open for bytes.
+        tokenizer: encodes the text.
+        settings: of the records.
+    """
+    documents = _encoded(lines, tokenizer)
     counts = collections.Counter(
         documents=len(documents),
         sentences=len(documents.segment_starts) - 1,
@@ -74,13 +92,12 @@ def make_shard(
         unknown_tokens=int((documents.ids == tokenizer.vocab["[UNK]"]).sum()),
         records=0,
     )
-    with writing.replacing(record_file, "wb") as opened:
-        written = _Hashed(opened)
-        with _compressed(written, settings.compression) as file:
-            vocabulary = InstanceVocabulary.of(tokenizer.vocab)
-            for features, counted in shard_batches(number, documents, vocabulary, settings):
-                file.write(frame_examples(features))
-                counts.update(counted)
+    written = _Hashed(file)
+    with _compressed(written, settings.compression) as compressed:
+        vocabulary = InstanceVocabulary.of(tokenizer.vocab)
+        for features, counted in shard_batches(number, documents, vocabulary, settings):
+            compressed.write(frame_examples(features))
+            counts.update(counted)
     return {**counts, "bytes": written.num_bytes, "sha256": written.sha256.hexdigest()}
 
 
@@ -114,16 +131,15 @@ def shard_batches(
         yield maker.batch(pairs[order[start : start + batch_size]])
 
 
-def _read(path: str, tokenizer: FullTokenizer) -> Documents:
-    """Tokenizes a text file."""
+def _encoded(lines: Iterable[str], tokenizer: FullTokenizer) -> Documents:
+    """Tokenizes the lines of a text."""
     parts, lengths, blanks = [], [], []
     ids = id_type(tokenizer.vocab)
-    with files.open_file(path) as file:
-        for block in _blocks(line.removesuffix("\n") for line in file):
-            block_ids, block_lengths = tokenizer.encode_lines(block)
-            parts.append(block_ids.astype(ids))
-            lengths.append(block_lengths)
-            blanks.append(np.array([not line for line in block]))
+    for block in _blocks(line.removesuffix("\n") for line in lines):
+        block_ids, block_lengths = tokenizer.encode_lines(block)
+        parts.append(block_ids.astype(ids))
+        lengths.append(block_lengths)
+        blanks.append(np.array([not line for line in block]))
     return _documents(parts, lengths, blanks, tokenizer)
 
 

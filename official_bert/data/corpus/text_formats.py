@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from official_bert import reading
+from official_bert import files, reading
 from official_bert.data.corpus.sentences import split_sentences
 from official_bert.errors import InputError
 from official_bert.options.corpus import JSON_LINES, TEXT, WIKIEXTRACTOR
@@ -24,13 +24,19 @@ _END = "</doc>"
 LineReader = Callable[[str], Iterator[str]]
 
 
-def line_reader(input_format: str, splits_sentences: bool = False, is_strict: bool = False) -> LineReader:
+def line_reader(
+    input_format: str,
+    splits_sentences: bool = False,
+    is_strict: bool = False,
+    open_file: Callable = files.open_file,
+) -> LineReader:
     """Returns a function that yields the lines of a file.
 
     Args:
         input_format: TEXT, WIKIEXTRACTOR or JSON_LINES of the options.
         splits_sentences: whether each line is a paragraph, which is split into sentences.
         is_strict: whether bytes that are not UTF-8 are refused instead of left out.
+        open_file: opens a file by its name and mode.
 
     Returns:
         A function of a file's name. The lines that it yields have no "\\n"; a document of the other forms than TEXT
@@ -38,16 +44,17 @@ def line_reader(input_format: str, splits_sentences: bool = False, is_strict: bo
         that does not have the form.
     """
     undecodable = "refuse" if is_strict else "ignore"
-    return functools.partial(_lines, _READERS[input_format], splits_sentences, undecodable)
+    return functools.partial(_lines, _READERS[input_format], splits_sentences, undecodable, open_file)
 
 
 def _lines(
     documents_of: Callable[[str, Iterable[str]], Iterator[str]],
     splits_sentences: bool,
     undecodable: Literal["ignore", "refuse"],
+    open_file: Callable,
     path: str,
 ) -> Iterator[str]:
-    lines = documents_of(path, reading.read_lines(path, undecodable, decompresses=True))
+    lines = documents_of(path, reading.read_lines(path, undecodable, True, open_file))
     if not splits_sentences:
         return lines
     # A blank line stays one.

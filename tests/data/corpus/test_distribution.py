@@ -1,7 +1,9 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from official_bert.data.corpus import distribution
-from official_bert.data.corpus.distribution import distribute
+from official_bert.data.corpus.distribution import distribute, documents_of, first_numbers, look_through
 from official_bert.errors import InputError
 
 
@@ -33,3 +35,20 @@ def test_files_without_documents_are_not_written(corpus, tmp_path):
 def test_a_folder_that_vanishes_is_said(corpus, tmp_path):
     with pytest.raises(InputError, match=r"absent/0\.txt: cannot be written"):
         distribute(corpus, [str(tmp_path / "absent" / "0.txt")])
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["a sentence", "another", "", "  "]), max_size=6), min_size=1, max_size=5
+    )
+)
+def test_files_that_are_read_apart_have_the_documents_of_the_corpus(parts):
+    """The numbers of documents, and their lines, are those of the corpus as one file."""
+    expected = list(documents_of(line for lines in parts for line in lines))
+    numbers = first_numbers([look_through(lines) for lines in parts])
+    found = {}
+    for first, lines in zip(numbers, parts, strict=True):
+        for number, document in enumerate(documents_of(lines), start=first):
+            found.setdefault(number, []).extend(document)
+    assert [found[number] for number in sorted(found)] == expected
+    assert sorted(found) == list(range(len(expected)))
