@@ -77,13 +77,31 @@ def test_the_input_goes_on_where_it_was(tmp_path):
     assert models_in(tmp_path) == ["input.ckpt-7-0.index", "model.ckpt-7.index"]
 
 
-def test_every_worker_has_its_own_input(tmp_path):
+def test_every_worker_may_have_its_own_input(tmp_path):
+    """The checkpoint is listed when all workers have written theirs."""
+
+    def wait_for_all():
+        assert not (tmp_path / "checkpoint").exists()
+        assert (tmp_path / "input.ckpt-3-1.index").exists()
+
     for worker in (1, 0):
         state = tf.train.Checkpoint(position=tf.Variable(100 + worker))
-        CheckpointManager(str(tmp_path), variables(step=3), worker=worker).save(3, state)
-    state = tf.train.Checkpoint(position=tf.Variable(0))
+        CheckpointManager(str(tmp_path), variables(3), 5, worker, wait_for_all).save(3, state)
+    for worker in (0, 1):
+        state = tf.train.Checkpoint(position=tf.Variable(0))
+        CheckpointManager(str(tmp_path), variables(), 5, worker, wait_for_all).restore(state)
+        assert int(state.position) == 100 + worker
+
+
+def test_workers_with_one_input_have_the_position_of_worker_0(tmp_path):
+    state = tf.train.Checkpoint(position=tf.Variable(101))
+    CheckpointManager(str(tmp_path), variables(step=3), worker=1).save(3, state)
+    assert models_in(tmp_path) == []
+    CheckpointManager(str(tmp_path), variables(step=3)).save(
+        3, tf.train.Checkpoint(position=tf.Variable(100))
+    )
     CheckpointManager(str(tmp_path), variables(), worker=1).restore(state)
-    assert int(state.position) == 101
+    assert int(state.position) == 100
 
 
 def test_without_an_input_file_it_starts_anew(tmp_path):
@@ -167,11 +185,11 @@ def test_all_workers_pass_over_the_same_checkpoints(tmp_path):
     """The input state of worker 1 is damaged, and worker 0 finds it, too."""
     for worker in (1, 0):
         for step in (10, 20):
-            manager = CheckpointManager(str(tmp_path), variables(step), keep_max=0, worker=worker)
+            manager = CheckpointManager(str(tmp_path), variables(step), 0, worker, wait_for_all=lambda: None)
             manager.save(step, tf.train.Checkpoint(seed=tf.Variable(step)))
     (tmp_path / f"input.ckpt-20-1.{DATA}").write_bytes(b"")
     for worker in (0, 1):
-        manager = CheckpointManager(str(tmp_path), variables(), worker=worker)
+        manager = CheckpointManager(str(tmp_path), variables(), 0, worker, wait_for_all=lambda: None)
         assert manager.from_newest_whole(lambda manager=manager: manager.saved_input_value("seed")) == 10
         assert manager.latest_step() == 10
 
