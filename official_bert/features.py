@@ -42,6 +42,15 @@ def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> t
     )
 
 
+def unmasked_features(max_seq_length: int) -> tuple[Feature, ...]:
+    """Returns the features of a pre-training record without masks, which are drawn when it is read."""
+    return tuple(
+        feature
+        for feature in pretraining_features(max_seq_length, 1)
+        if not feature.name.startswith("masked_lm_")
+    )
+
+
 def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...]:
     """Returns the features of a SQuAD window, in the original's order.
 

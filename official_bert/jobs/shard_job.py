@@ -10,12 +10,13 @@ from collections.abc import Callable
 from absl import logging
 
 from official_bert import files
-from official_bert.data.corpus.bulk_instances import MaskingSettings
+from official_bert.data.corpus.bulk_masks import MaskingSettings
 from official_bert.data.corpus.instances import InstanceSettings
 from official_bert.data.corpus.shard_files import ShardJob
 from official_bert.data.corpus.sharded import ALGORITHM, ShardSettings
 from official_bert.data.corpus.text_formats import LineReader, line_reader
 from official_bert.errors import InputError
+from official_bert.options.masking import MaskingOptions
 from official_bert.options.pretraining_data import SHARDED, RecordsOptions
 from official_bert.tokenization import FullTokenizer
 
@@ -59,7 +60,7 @@ def shard_job(
         tokenizer,
         ShardSettings(
             instances=instance_settings(options),
-            masking=_masking_settings(options),
+            masking=_settings_of_records(options),
             random_seed=options.random_seed,
             compression=options.compression,
         ),
@@ -102,7 +103,7 @@ def log_manifest(manifest: dict, job: ShardJob):
     logging.info("Wrote %d total instances", counts["records"])
 
 
-def _masking_settings(options: RecordsOptions) -> MaskingSettings:
+def masking_settings(options: MaskingOptions) -> MaskingSettings:
     """Returns the settings of the masks.
 
     Raises:
@@ -118,7 +119,22 @@ def _masking_settings(options: RecordsOptions) -> MaskingSettings:
         raise InputError(
             f"--ngram_masking={options.ngram_masking}: masks spans of whole words; add --do_whole_word_mask"
         )
-    return MaskingSettings(**{name: getattr(options, name) for name in MASKING})
+    rates = ("mask_token_rate", "random_token_rate", "ngram_masking")
+    return MaskingSettings(**{name: getattr(options, name) for name in rates})
+
+
+def _settings_of_records(options: RecordsOptions) -> MaskingSettings:
+    """Returns the settings of the masks of records, which may have none."""
+    if not options.mask_tokens:
+        for field in dataclasses.fields(MaskingOptions):
+            if getattr(options, field.name) != field.default:
+                raise InputError(
+                    f"--{field.name}: records of --nomask_tokens have no masks; give the flag to run_pretraining.py"
+                )
+    settings = masking_settings(options)
+    return dataclasses.replace(
+        settings, use_next_sentence=options.use_next_sentence, mask_tokens=options.mask_tokens
+    )
 
 
 def _vocabulary_hash(path: str) -> str:

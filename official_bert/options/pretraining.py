@@ -4,11 +4,12 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SIZE, option
+from official_bert.options.masking import MaskingOptions
 from official_bert.options.training import TrainingOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(TrainingOptions):
+class PretrainingOptions(MaskingOptions, TrainingOptions):
     optional_files: ClassVar[tuple[str, ...]] = ("vocab_file",)
 
     input_file: list[str] = option(
@@ -45,6 +46,11 @@ class PretrainingOptions(TrainingOptions):
         False,
         help="Leave damaged records out, in training and evaluation, instead of ending with the place of the first. "
         "The run reads every input file once before it begins, and warns of each damaged one.",
+    )
+    dynamic_masking: bool = option(
+        False,
+        help="Draw masks while reading, new ones in each pass over the records, which create_pretraining_data.py has "
+        "made with --nomask_tokens. It needs the vocabulary. The flags of the masks are those of that script.",
     )
     use_next_sentence_loss: bool = option(
         True,

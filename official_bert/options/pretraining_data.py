@@ -13,17 +13,17 @@ from official_bert.options.fields import (
     between,
     option,
 )
+from official_bert.options.masking import MaskingOptions
 from official_bert.options.model_files import TokenizerOptions
 
 EXACT, SHARDED = "exact", "sharded"
 NO_COMPRESSION, GZIP = "none", "gzip"
 MAX_SHARDS = 99_999  # five digits in the names
-MAX_SPAN = 1000  # words
 MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordsOptions(CorpusOptions, TokenizerOptions):
+class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     """Flags that create_pretraining_data.py shares with create_pretraining_data_beam.py."""
 
     input_file: list[str] = option(
@@ -37,9 +37,6 @@ class RecordsOptions(CorpusOptions, TokenizerOptions):
     output_file: list[str] = option(
         help="The TFRecord files to write, separated by commas. The instances go into the files in turn. With "
         "--generator=sharded it is the beginning of the names of all files, such as NAME-00000-of-00064."
-    )
-    do_whole_word_mask: bool = option(
-        False, help="Choose whole words for masking, with all their pieces, instead of single pieces."
     )
     max_seq_length: int = option(
         128,
@@ -59,35 +56,20 @@ class RecordsOptions(CorpusOptions, TokenizerOptions):
         check=POSITIVE,
         help="The number of passes over the text. Every pass draws new pairs and new masks.",
     )
-    masked_lm_prob: float = option(
-        0.15, check=PROBABILITY, help="The proportion of the tokens of a sequence that are masked."
-    )
     short_seq_prob: float = option(
         0.1,
         check=PROBABILITY,
         help="The probability, for each document in each pass, that its sequences have a random, shorter length.",
     )
-    mask_token_rate: float = option(
-        0.8,
-        check=PROBABILITY,
-        help="With --generator=sharded: the share of the predicted tokens that [MASK] replaces.",
-    )
-    random_token_rate: float = option(
-        0.1,
-        check=PROBABILITY,
-        help="With --generator=sharded: the share of the predicted tokens that a random word of the vocabulary "
-        "replaces. The others stay as they are.",
-    )
-    ngram_masking: int = option(
-        1,
-        check=between(1, MAX_SPAN),
-        help="With --generator=sharded and --do_whole_word_mask: mask spans of 1 to this many whole words, a span of n "
-        "words with a probability in proportion to 1/n.",
-    )
     use_next_sentence: bool = option(
         True,
         help="Make pairs of segments for next-sentence prediction. --nouse_next_sentence, with --generator=sharded, "
         "makes single segments of up to --max_seq_length tokens; next_sentence_labels is then always 0.",
+    )
+    mask_tokens: bool = option(
+        True,
+        help="Mask tokens. --nomask_tokens, with --generator=sharded, makes records of whole texts, whose masks "
+        "run_pretraining.py --dynamic_masking draws anew in each pass.",
     )
     num_shards: int | None = option(
         None,

@@ -13,7 +13,7 @@ from absl import logging
 from official_bert import writing
 from official_bert.data.records.framing import read_examples
 from official_bert.data.records.manifest import expand_records
-from official_bert.data.records.statistics import Example, Statistics, block_of, lines_of
+from official_bert.data.records.statistics import Example, Statistics, block_of, lines_of, with_masks
 from official_bert.errors import InputError
 from official_bert.jobs.pictures import panels
 from official_bert.model_files import resolved
@@ -60,7 +60,7 @@ def _examples(input_files: Sequence[str]) -> Iterator[tuple[str, Example]]:
     """Yields the file and number of each record, as text, and its features."""
     for path in input_files:
         for number, example in read_examples(path):
-            yield f"{path}: record {number} (from 0)", example
+            yield f"{path}: record {number} (from 0)", with_masks(example)
 
 
 def _draw(path: str, title: str, statistics: Statistics):

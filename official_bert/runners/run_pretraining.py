@@ -15,21 +15,27 @@ from absl import logging
 
 from official_bert import model_folder
 from official_bert.config import read_config
+from official_bert.data.corpus.dynamic_masks import DynamicMasks
+from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.manifest import expand_records
 from official_bert.data.records.sound_records import Ranges, find_sound_ranges
 from official_bert.errors import InputError
-from official_bert.features import pretraining_features
+from official_bert.features import pretraining_features, unmasked_features
 from official_bert.jobs.model_card import write_model_card
 from official_bert.jobs.own_folder import own_folder
+from official_bert.jobs.shard_job import masking_settings
 from official_bert.jobs.training_job import TrainingJob, log_input_files
 from official_bert.model_files import read_vocabulary, resolved
 from official_bert.modeling import BertPretrainer
+from official_bert.options.masking import MaskingOptions
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
+from official_bert.tokenization import load_vocab
 from official_bert.training import distribution, loop, reporting, workers
 from official_bert.training.batches import TrainingBatches
 
+_EVALUATION_SEED = 12345  # of the masks, so that evaluations of different runs compare
 UNSHOWN_WHILE_TRAINING = ("masked_lm_loss", "next_sentence_loss", "masked_lm_perplexity")
 
 
@@ -50,6 +56,7 @@ def run(options: PretrainingOptions):
     ):
         if is_used:
             distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag, num_parts)
+    _check_masking(options)
     config = read_config(options.bert_config_file, options.max_seq_length)
     train_files = expand_records(options.input_file, "input_file")
     eval_files = (
@@ -94,10 +101,29 @@ class Pretraining:
     def __init__(self, options: PretrainingOptions, job: TrainingJob):
         self.options, self.job = options, job
         self.features = pretraining_features(options.max_seq_length, options.max_predictions_per_seq)
-        self.limits = pretraining_input.pretraining_limits(
+        limits = pretraining_input.pretraining_limits(
             job.config.vocab_size, job.config.type_vocab_size, options.max_seq_length
         )
+        if options.dynamic_masking:
+            self.features = unmasked_features(options.max_seq_length)
+        self.limits = {feature.name: limits[feature.name] for feature in self.features}
         self._damaged: dict[tuple[str, ...], Ranges] = {}  # by names of files
+
+    def masks(self, seed: int) -> DynamicMasks | None:
+        """Returns what masks the batches, None for records with masks."""
+        options = self.options
+        if not options.dynamic_masking:
+            return None
+        settings = InstanceSettings(
+            max_seq_length=options.max_seq_length,
+            dupe_factor=1,
+            short_seq_prob=0.0,
+            masked_lm_prob=options.masked_lm_prob,
+            max_predictions_per_seq=options.max_predictions_per_seq,
+            do_whole_word_mask=options.do_whole_word_mask,
+        )
+        vocabulary = InstanceVocabulary.of(load_vocab(options.vocab_file))
+        return DynamicMasks(vocabulary, settings, masking_settings(options), seed)
 
     def damaged(self, files: list[str]) -> Ranges:
         """Returns the sound ranges of the damaged ones of some files, if the run is to skip damaged records."""
@@ -117,7 +143,7 @@ class Pretraining:
             train_files, batch_size = _share_of_worker(train_files, batch_size, job.strategy)
         damaged = self.damaged(train_files)
         dataset = pretraining_input.training_dataset(
-            train_files, self.features, batch_size, job.seed, self.limits, damaged
+            train_files, self.features, batch_size, job.seed, self.limits, damaged, self.masks(job.seed)
         )
         key = pretraining_input.reading_key(train_files, self.features, batch_size, damaged)
         objective = PretrainingObjective(
@@ -148,6 +174,7 @@ class Pretraining:
             self.limits,
             repeat=options.max_eval_steps > 0,
             damaged=damaged,
+            masks=self.masks(_EVALUATION_SEED),
         )
         objective = PretrainingObjective(self.job.model, batch_size, options.use_next_sentence_loss)
         with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits, damaged):
@@ -164,6 +191,23 @@ class Pretraining:
         reporting.write_eval_results(
             options.output_dir, results, self.job.global_step, further=perplexity(results)
         )
+
+
+def _check_masking(options: PretrainingOptions):
+    """Refuses flags of masks that have no effect, and dynamic masks without a vocabulary."""
+    if options.dynamic_masking:
+        masking_settings(options)
+        if options.vocab_file is None:
+            raise InputError(
+                "--dynamic_masking: needs the vocabulary that the records were made with; give --vocab_file"
+            )
+        return
+    for field in dataclasses.fields(MaskingOptions):
+        if getattr(options, field.name) != field.default:
+            raise InputError(
+                f"--{field.name}: the records have their masks; give --dynamic_masking with records that have none, or "
+                "give the flag to create_pretraining_data.py"
+            )
 
 
 def _share_of_worker(

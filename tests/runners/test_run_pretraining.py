@@ -426,3 +426,55 @@ def test_sharded_gzip_is_read_by_a_glob_that_matches_its_manifest(base, tmp_path
     assert names == ["toy-00000-of-00002", "toy-00001-of-00002", "toy.manifest.json"]
     assert manifest["counts"]["records"] == count_records([str(tmp_path / name) for name in names[:2]])
     assert results(tmp_path / "out")["global_step"] == 2
+
+
+def test_masks_are_drawn_anew_in_each_pass_and_a_resumed_run_draws_the_same(base, tmp_path):
+    """Records without masks, from text to an evaluation."""
+    text = toy.write_text(tmp_path)
+    run_here(
+        "create_pretraining_data.py", "--generator=sharded", "--nomask_tokens", f"--input_file={text}",
+        f"--output_file={tmp_path}/records", f"--vocab_file={base}/vocab.txt", f"--max_seq_length={SEQ}",
+        "--dupe_factor=2", "--num_shards=1",
+    )  # fmt: skip
+    manifest = json.loads((tmp_path / "records.manifest.json").read_text())
+    assert manifest["flags"]["mask_tokens"] is False
+    assert manifest["counts"]["predictions"] == 0
+    changes = {
+        "input_file": str(tmp_path / "records-00000-of-00001"), "vocab_file": base / "vocab.txt",
+        "dynamic_masking": True, "do_whole_word_mask": True, "do_eval": True, "max_eval_steps": 0,
+        "save_checkpoints_steps": 4,
+    }  # fmt: skip
+    run(base, tmp_path / "whole", **changes)
+    run(base, tmp_path / "resumed", **changes)
+    (tmp_path / "resumed" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
+    run(base, tmp_path / "resumed", **changes)
+    expected = checkpoint_values(tmp_path / "whole" / "model.ckpt-10")
+    training_state.assert_equal(checkpoint_values(tmp_path / "resumed" / "model.ckpt-10"), expected)
+    assert results(tmp_path / "resumed") == results(tmp_path / "whole")
+    losses = list(scalars(tmp_path / "whole", "masked_lm_loss").values())
+    assert len({round(loss, 5) for loss in losses}) == len(losses), "no batch has the masks of another"
+    print(f"{len(expected)} tensors of a resumed run with dynamic masks are equal, bit by bit")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"dynamic_masking": True, "vocab_file": None}, "--dynamic_masking: needs the vocabulary"),
+        (
+            {"do_whole_word_mask": True},
+            "--do_whole_word_mask: the records have their masks; give --dynamic_masking",
+        ),
+        ({"masked_lm_prob": 0.2}, "--masked_lm_prob: the records have their masks"),
+        (
+            {"dynamic_masking": True, "ngram_masking": 2},
+            "masks spans of whole words; add --do_whole_word_mask",
+        ),
+        ({"dynamic_masking": True}, "has masks already; leave out --dynamic_masking"),
+    ],
+)
+def test_masks_that_cannot_be_drawn_are_refused(base, tmp_path, changes, sentence):
+    config = tmp_path / "bert_config.json"  # with no vocabulary beside it
+    config.write_text((base / "bert_config.json").read_text())
+    given = {"bert_config_file": config, "init_checkpoint": None, "vocab_file": base / "vocab.txt"} | changes
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        run(base, tmp_path / "out", **given)

@@ -3,24 +3,12 @@
 In: pairs as spans of the ids of a shard. Out: the seven record features of a batch, and what was counted in it.
 """
 
-import dataclasses
-
 import numpy as np
 
-from official_bert.data.corpus import bulk_masking
+from official_bert.data.corpus.bulk_masks import BulkMasks, MaskingSettings
 from official_bert.data.corpus.bulk_pairs import Pairs
 from official_bert.data.corpus.instances import Features, InstanceSettings, InstanceVocabulary
 from official_bert.features import pretraining_features
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskingSettings:
-    """Settings beyond the original's; the fields are flags of create_pretraining_data.py, whose help explains them."""
-
-    mask_token_rate: float = 0.8
-    random_token_rate: float = 0.1
-    ngram_masking: int = 1
-    use_next_sentence: bool = True
 
 
 class BatchMaker:
@@ -42,8 +30,7 @@ class BatchMaker:
             masking: of their masks.
         """
         self._ids, self._vocabulary, self._settings, self._masking = ids, vocabulary, settings, masking
-        self._word_ids = np.array(vocabulary.word_ids, np.int32)
-        self._continues = np.array(vocabulary.continues)
+        self._masks = BulkMasks(vocabulary, settings, masking)
         self._table = pretraining_features(settings.max_seq_length, settings.max_predictions_per_seq)
 
     def batch(self, pairs: Pairs) -> tuple[Features, dict[str, int]]:
@@ -65,52 +52,25 @@ class BatchMaker:
         input_ids[rows, b_first[:, 0] - 1] = vocabulary.sep_id
         input_ids[rows, length[:, 0] - 1] = vocabulary.sep_id
 
-        positions, is_masked = self._masked_positions(input_ids, candidates, length[:, 0], pairs.keys)
-        masked_lm_ids = np.take_along_axis(input_ids, positions, axis=1) * is_masked
-        replaced = bulk_masking.draw_replacements(
-            masked_lm_ids,
-            pairs.keys,
-            vocabulary.mask_id,
-            self._word_ids,
-            masking.mask_token_rate,
-            masking.random_token_rate,
-        )
-        rows, columns = is_masked.nonzero()
-        input_ids[rows, positions[rows, columns]] = replaced[rows, columns]
-        values = (
-            input_ids,
-            is_real,
-            in_b & is_real,
-            positions,
-            masked_lm_ids,
-            is_masked,
-            pairs.is_random_next[:, None],
-        )
         features = {
-            feature.name: column.astype(feature.dtype)
-            for feature, column in zip(self._table, values, strict=True)
+            "input_ids": input_ids,
+            "input_mask": is_real,
+            "segment_ids": in_b & is_real,
+            "next_sentence_labels": pairs.is_random_next[:, None],
         }
-        is_mask = is_masked & (replaced == vocabulary.mask_id)
-        counts = {
+        counts = dict.fromkeys(("predictions", "predictions_masked", "predictions_kept"), 0)
+        if masking.mask_tokens:
+            drawn, counts = self._masks.draw(input_ids, candidates, length[:, 0], pairs.keys)
+            features |= drawn
+        features = {
+            feature.name: features[feature.name].astype(feature.dtype)
+            for feature in self._table
+            if feature.name in features
+        }
+        counts |= {
             "records": len(pairs),
             "random_next": int(pairs.is_random_next.sum()),
             "truncated": int(pairs.is_truncated.sum()),
             "positions": int(length.sum()),
-            "predictions": int(is_masked.sum()),
-            "predictions_masked": int(is_mask.sum()),
-            "predictions_kept": int((is_masked & (replaced == masked_lm_ids) & ~is_mask).sum()),
         }
         return features, counts
-
-    def _masked_positions(self, input_ids, candidates, lengths, keys) -> tuple[np.ndarray, np.ndarray]:
-        settings, longest_span = self._settings, self._masking.ngram_masking
-        count = bulk_masking.num_predictions(
-            lengths, settings.masked_lm_prob, settings.max_predictions_per_seq
-        )
-        if not settings.do_whole_word_mask:
-            return bulk_masking.draw_positions(candidates, count, keys, settings.max_predictions_per_seq)
-        starts = candidates & ~self._continues[input_ids]
-        starts[:, 1] |= candidates[:, 1]  # a piece "##x" without a piece before it is a word
-        if longest_span > 1:
-            starts = bulk_masking.span_starts(starts, longest_span, keys)
-        return bulk_masking.draw_units(starts, candidates, count, keys, settings.max_predictions_per_seq)

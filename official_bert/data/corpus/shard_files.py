@@ -272,7 +272,11 @@ def manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
     return {
         **job.described,
         "counts": dict(counts),
-        "shares": {name: round(share(), 6) for name, share in shares.items() if counts["records"]},
+        "shares": {
+            name: round(share(), 6)
+            for name, share in shares.items()
+            if counts["records"] and (counts["predictions"] or not name.startswith("predictions_"))
+        },
         "shards": [
             {
                 "file": os.path.basename(job.record_file(number)),

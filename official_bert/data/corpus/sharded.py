@@ -18,7 +18,8 @@ import numpy as np
 
 from official_bert import files, writing
 from official_bert.data.corpus import streams
-from official_bert.data.corpus.bulk_instances import BatchMaker, MaskingSettings
+from official_bert.data.corpus.bulk_instances import BatchMaker
+from official_bert.data.corpus.bulk_masks import MaskingSettings
 from official_bert.data.corpus.bulk_pairs import make_pairs
 from official_bert.data.corpus.documents import Documents, id_type
 from official_bert.data.corpus.instances import Features, InstanceSettings, InstanceVocabulary

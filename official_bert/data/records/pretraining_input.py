@@ -10,7 +10,7 @@ but in a deterministic order. The pipeline batches the records before it parses 
 
 import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert.data.corpus.dynamic_masks import DTYPES, NAMES, DynamicMasks
 from official_bert.data.records.datasets import names_and_compressions, records_of
 from official_bert.data.records.framing import DamagedRecord, read_examples
 from official_bert.data.records.sound_records import Ranges, open_sound
@@ -66,6 +67,7 @@ def training_dataset(
     seed: int,
     limits: Mapping[str, Limit],
     damaged: Ranges = _UNDAMAGED,
+    masks: DynamicMasks | None = None,
 ) -> tf.data.Dataset:
     """Returns an endless dataset of shuffled batches.
 
@@ -81,6 +83,8 @@ def training_dataset(
         seed: the seed of both shuffles.
         limits: the limits of the values, by feature name.
         damaged: the ranges of sound records of the files that are damaged; the others are read whole.
+        masks: masks the batches of records without masks, whose features are then the `features`; None for records
+            with masks.
 
     Returns:
         Dataset of {name: int32 or float32 [batch_size, length]}.
@@ -94,12 +98,16 @@ def training_dataset(
     parallel_calls = together if any(map(is_remote, files)) else None
     dataset, records = _opened(files, damaged)
     # `repeat` comes before `shuffle`, as in the original: the end of one pass mixes with the start of the next.
-    dataset = dataset.repeat().shuffle(len(files), seed=seed)
+    if masks:
+        dataset, records = _numbering_passes(dataset, records)
+    else:
+        dataset = dataset.repeat()
+    dataset = dataset.shuffle(len(files), seed=seed)
     dataset = dataset.interleave(
         records, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
     )
     dataset = dataset.shuffle(RECORDS_SHUFFLED, seed=seed)
-    return _batches(dataset, features, batch_size, limits)
+    return _batches(dataset, features, batch_size, limits, masks=masks)
 
 
 def evaluation_dataset(
@@ -109,15 +117,20 @@ def evaluation_dataset(
     limits: Mapping[str, Limit],
     repeat: bool = True,
     damaged: Ranges = _UNDAMAGED,
+    masks: DynamicMasks | None = None,
 ) -> tf.data.Dataset:
     """Returns a dataset of batches in the order of the files.
 
     With `repeat` it is endless: after the last record it starts anew. Without, it has every record once, and its last
-    batch may be smaller. The other arguments, the result and the errors are those of `training_dataset`.
+    batch may be smaller. With `masks` a record has the same mask in all passes. The other arguments, the result and the
+    errors are those of `training_dataset`.
     """
     check_first_record(files, features, limits, damaged)
     dataset = _in_order(files, damaged)
-    return _batches(dataset.repeat() if repeat else dataset, features, batch_size, limits, drop_rest=repeat)
+    if masks:
+        dataset = dataset.map(lambda record: (record, tf.constant(0, tf.int64)))
+    dataset = dataset.repeat() if repeat else dataset
+    return _batches(dataset, features, batch_size, limits, drop_rest=repeat, masks=masks)
 
 
 def count_records(files: Sequence[str], damaged: Ranges = _UNDAMAGED) -> int:
@@ -151,17 +164,29 @@ def reading_key(
     return int(digest[:15], 16)
 
 
-def _batches(dataset, features, batch_size, limits, drop_rest=True) -> tf.data.Dataset:
+def _numbering_passes(files: tf.data.Dataset, records: Callable):
+    """Returns the files without end, with the number of the pass, and a function to (record, number of the pass)."""
+
+    def of_pass(number):
+        return files.map(lambda *file: (number, *file))
+
+    return tf.data.Dataset.counter().flat_map(of_pass), (
+        lambda number, *file: records(*file).map(lambda record: (record, number))
+    )
+
+
+def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) -> tf.data.Dataset:
     spec = {
         feature.name: tf.io.FixedLenFeature([feature.length], _stored_dtype(feature)) for feature in features
     }
 
-    def parse(serialized):
+    def parse(serialized, *passes):
         parsed = tf.io.parse_example(serialized, spec)
         for name, limit in limits.items():
             within = tf.reduce_all((parsed[name] >= 0) & (parsed[name] < limit.below))
             tf.debugging.Assert(within, [f"{name} holds a value that is not from 0 to below {limit.below}"])
-        return {feature.name: tf.cast(parsed[feature.name], feature.dtype) for feature in features}
+        found = {feature.name: tf.cast(parsed[feature.name], feature.dtype) for feature in features}
+        return found | _masked(masks, found, serialized, *passes) if masks else found
 
     options = tf.data.Options()
     options.deterministic = True
@@ -169,6 +194,19 @@ def _batches(dataset, features, batch_size, limits, drop_rest=True) -> tf.data.D
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     dataset = dataset.batch(batch_size, drop_remainder=drop_rest).map(parse).prefetch(BATCHES_AHEAD)
     return dataset.with_options(options)
+
+
+def _masked(
+    masks: DynamicMasks, features: Mapping[str, tf.Tensor], serialized, passes
+) -> dict[str, tf.Tensor]:
+    """Returns the features of a masked batch that differ from those of its records."""
+    records = tf.strings.to_hash_bucket_fast(serialized, 1 << 62)
+    inputs = [features["input_ids"], features["input_mask"], passes, records]
+    values = tf.numpy_function(masks, inputs, [tf.as_dtype(dtype) for dtype in DTYPES], stateful=False)
+    length, num_predictions = masks.shape
+    for value, width in zip(values, (length, *[num_predictions] * 3), strict=True):
+        value.set_shape([serialized.shape[0], width])
+    return dict(zip(NAMES, values, strict=True))
 
 
 def _stored_dtype(feature: Feature) -> tf.DType:
@@ -266,10 +304,18 @@ def _check_record(
     file: str, index: int, values: Mapping[str, np.ndarray], features: Sequence[Feature], limits
 ):
     record = f"{file}: record {index} (from 0)"
+    if "masked_lm_ids" in values and all(feature.name != "masked_lm_ids" for feature in features):
+        raise InputError(
+            f"{record} has masks already; leave out --dynamic_masking, or make the records with --nomask_tokens"
+        )
     for feature in features:
         name = feature.name
         if name not in values:
-            raise InputError(f"{record} has no {name}; make the records with create_pretraining_data.py")
+            is_unmasked = name.startswith("masked_lm_") and "input_ids" in values
+            remedy = "give --dynamic_masking, or " if is_unmasked else ""
+            raise InputError(
+                f"{record} has no {name}; {remedy}make the records with create_pretraining_data.py"
+            )
         stored = values[name]
         if stored.dtype != _stored_dtype(feature).as_numpy_dtype:
             raise InputError(

@@ -16,6 +16,19 @@ Example = Mapping[str, np.ndarray]  # feature name -> [length]
 Block = Mapping[str, np.ndarray]  # feature name -> [B, length]
 
 
+def with_masks(example: Example) -> Example:
+    """Returns a record as it is; of --nomask_tokens, with a masked position that is padding."""
+    if "masked_lm_positions" in example or "input_ids" not in example:
+        return example
+    zero = np.zeros(1, np.int64)
+    return {
+        **example,
+        "masked_lm_positions": zero,
+        "masked_lm_ids": zero,
+        "masked_lm_weights": zero.astype(np.float32),
+    }
+
+
 def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
     """Returns examples as one array for each feature, name -> [B, length].
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from examples.quickstart_corpus import documents as topics_of
 from official_bert.data.corpus import exact
-from official_bert.data.corpus.bulk_instances import MaskingSettings
+from official_bert.data.corpus.bulk_masks import MaskingSettings
 from official_bert.data.corpus.documents import read_documents
 from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
 from official_bert.data.corpus.sharded import ShardSettings, make_shard, shard_batches

@@ -19,7 +19,7 @@ from official_bert.data.records.pretraining_input import (
     training_dataset,
 )
 from official_bert.errors import InputError
-from official_bert.features import pretraining_features
+from official_bert.features import pretraining_features, unmasked_features
 from tests.shared import ROOT
 
 SEQ, PREDICTIONS, VOCAB = 8, 2, 1000
@@ -245,3 +245,104 @@ def test_input_without_any_record_is_refused(tmp_path):
 def test_an_empty_file_among_others_is_warned_of(files, caplog):
     check_first_record(files, FEATURES, LIMITS)
     assert [entry.getMessage() for entry in caplog.records] == [f"{files[1]}: empty, holds no record"]
+
+
+UNMASKED = unmasked_features(SEQ)
+UNMASKED_LIMITS = {feature.name: LIMITS[feature.name] for feature in UNMASKED}
+
+
+class Spy:
+    """Puts the number of the pass and the hash of the record where the positions and the labels would be."""
+
+    shape = (SEQ, PREDICTIONS)
+
+    def __call__(self, ids, mask, passes, records):
+        def column(values):
+            return np.repeat((values % 100_003)[:, None], PREDICTIONS, axis=1)
+
+        return (
+            ids,
+            column(passes).astype(np.int32),
+            column(records).astype(np.int32),
+            np.ones((len(ids), 2), "f4"),
+        )
+
+
+@pytest.fixture(scope="module")
+def unmasked(tmp_path_factory):
+    """Three files of 40 records without masks, with the numbers 0 to 119."""
+    folder, found = tmp_path_factory.mktemp("unmasked"), []
+    for file in range(3):
+        found.append(str(folder / str(file)))
+        with tf.io.TFRecordWriter(found[-1]) as writer:
+            for number in range(40 * file, 40 * file + 40):
+                values = record_values(number)
+                writer.write(serialized({feature.name: values[feature.name] for feature in UNMASKED}))
+    return found
+
+
+def seen(dataset, num_batches: int) -> list[tuple[int, int, int]]:
+    """The number, the pass and the hash of each record."""
+    found = []
+    for batch in dataset.take(num_batches):
+        assert {feature.name for feature in FEATURES} == set(batch)
+        columns = (
+            batch[name].numpy()[:, 0].tolist()
+            for name in ("input_ids", "masked_lm_positions", "masked_lm_ids")
+        )
+        found += zip(*columns, strict=True)
+    return found
+
+
+def test_masks_know_the_pass_and_the_record(unmasked):
+    dataset = training_dataset(unmasked, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy())
+    found = seen(dataset, 60)
+    passes = {number: [at for other, at, _ in found if other == number] for number in range(120)}
+    # A file of a pass may come before one of the pass before, so that the last passes of the 600 records have holes.
+    assert all(len(set(each)) == len(each) and max(each) <= len(each) + 1 for each in passes.values())
+    assert {0, 1, 2} <= set.intersection(*map(set, passes.values()))
+    assert 3 <= min(map(len, passes.values())) <= max(map(len, passes.values())) <= 7
+    assert [at for _, at, _ in found] != sorted(at for _, at, _ in found), "passes mix at their ends"
+    hashes = {(number, record) for number, _, record in found}
+    assert len(hashes) == len({record for _, record in hashes}) == 120
+    plain = training_dataset(unmasked, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS)
+    assert [number for batch in plain.take(60) for number in numbers_of(batch)] == [
+        number for number, *_ in found
+    ]
+
+
+def test_in_evaluation_a_record_has_one_mask(unmasked):
+    dataset = evaluation_dataset(unmasked, UNMASKED, 50, UNMASKED_LIMITS, masks=Spy())
+    found = seen(dataset, 5)
+    assert [number for number, *_ in found] == [*range(120), *range(120), *range(10)]
+    assert {at for _, at, _ in found} == {0}
+    once = evaluation_dataset(unmasked, UNMASKED, 50, UNMASKED_LIMITS, repeat=False, masks=Spy())
+    assert [len(numbers_of(batch)) for batch in once] == [50, 50, 20]
+
+
+def test_an_iterator_with_masks_goes_on_where_it_was_saved(unmasked, tmp_path):
+    def iterator():
+        return iter(training_dataset(unmasked, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy()))
+
+    batches = iterator()
+    for _ in range(33):
+        next(batches)
+    checkpoint = tf.train.Checkpoint(iterator=batches).write(str(tmp_path / "input"))
+    expected = [{name: value.numpy() for name, value in next(batches).items()} for _ in range(20)]
+    again = iterator()
+    tf.train.Checkpoint(iterator=again).read(checkpoint).assert_consumed()
+    for batch in expected:
+        found = next(again)
+        for name, values in batch.items():
+            np.testing.assert_array_equal(found[name].numpy(), values)
+
+
+def test_records_with_masks_and_without_are_told_apart(files, unmasked):
+    with pytest.raises(
+        InputError, match=r"record 0 \(from 0\) has masks already; leave out --dynamic_masking"
+    ):
+        training_dataset(files, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy())
+    with pytest.raises(
+        InputError, match="has no masked_lm_positions; give --dynamic_masking, or make the records"
+    ):
+        training_dataset(unmasked, FEATURES, 10, seed=1, limits=LIMITS)
