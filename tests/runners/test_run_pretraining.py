@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 
 import numpy as np
@@ -34,7 +35,7 @@ from tests.runners.pretraining_run import (
     scalars,
     write_records,
 )
-from tests.scripts import flag_list, run_script
+from tests.scripts import flag_list, run_here, run_script
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
