@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Compares the input pipeline of pre-training with one that parses record by record, as the original does.
 
+A further row draws the masks while it reads, of records that have none (--dynamic_masking).
+
 In: record files, or random records by default. Out: a table of records per second. The pipelines take turns, and the
 best of several rounds counts.
 """
@@ -18,9 +20,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 import tensorflow as tf
 
+from official_bert.data.corpus.bulk_masks import MaskingSettings
+from official_bert.data.corpus.dynamic_masks import DynamicMasks
+from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.pretraining_input import pretraining_limits, training_dataset
-from official_bert.features import pretraining_features
+from official_bert.features import pretraining_features, unmasked_features
 
 VOCAB_SIZE = 30522
 NUM_FILES = 4
@@ -39,24 +44,47 @@ def main():
     flags = parser.parse_args()
 
     features = pretraining_features(flags.max_seq_length, flags.max_predictions_per_seq)
+    unmasked = unmasked_features(flags.max_seq_length)
     with tempfile.TemporaryDirectory() as folder:
         files = flags.input_file or write_records(folder, features, flags.num_records)
         limits = pretraining_limits(VOCAB_SIZE, 2, flags.max_seq_length)
+        without_masks = write_records(os.path.join(folder, "unmasked"), unmasked, flags.num_records)
         pipelines = {
             "one by one, then batch": one_by_one(files, features, flags.batch_size, None),
             "the same, 4 parallel calls": one_by_one(files, features, flags.batch_size, 4),
             "batch, then parse (ours)": training_dataset(files, features, flags.batch_size, 0, limits),
-        }
+            "the same, with dynamic masks": training_dataset(
+                without_masks, unmasked, flags.batch_size, 0,
+                {feature.name: limits[feature.name] for feature in unmasked},
+                masks=dynamic_masks(flags.max_seq_length, flags.max_predictions_per_seq),
+            ),
+        }  # fmt: skip
         print_table(pipelines, flags.num_records // flags.batch_size, flags.batch_size, flags.rounds)
+
+
+def dynamic_masks(max_seq_length: int, max_predictions_per_seq: int) -> DynamicMasks:
+    """Returns masks with the paper's shares."""
+    vocabulary = InstanceVocabulary(101, 102, 103, list(range(VOCAB_SIZE)), [False] * VOCAB_SIZE)
+    settings = InstanceSettings(
+        max_seq_length=max_seq_length,
+        dupe_factor=1,
+        short_seq_prob=0.0,
+        masked_lm_prob=0.15,
+        max_predictions_per_seq=max_predictions_per_seq,
+    )
+    return DynamicMasks(vocabulary, settings, MaskingSettings(), seed=0)
 
 
 def write_records(folder: str, features, num_records: int) -> list[str]:
     """Writes records of random ids without padding, and returns the names of the files."""
+    os.makedirs(folder, exist_ok=True)
     random = np.random.RandomState(0)
     rows = {feature.name: np.ones((num_records, feature.length), feature.dtype) for feature in features}
     high = {"input_ids": VOCAB_SIZE, "masked_lm_ids": VOCAB_SIZE, "segment_ids": 2, "next_sentence_labels": 2}
     high["masked_lm_positions"] = rows["input_ids"].shape[1]
     for name, below in high.items():
+        if name not in rows:
+            continue
         rows[name] = random.randint(0, below, rows[name].shape)
     files = [os.path.join(folder, f"{i}.tfrecord") for i in range(NUM_FILES)]
     with open_example_files(files) as out:
