@@ -26,6 +26,11 @@ NO_TEXTS = {
     "zeros": (bytes(5000), "is binary"),
     "Cyrillic in eight bits": (RUSSIAN.encode("cp1251"), "another encoding than UTF-8"),
 }
+CORPORA = ("corpus", "text to learn from")  # which are read through gzip
+NO_CORPORA = {
+    "gzip": (gzip.compress(CORPUS.encode())[:-9], "is a damaged gzip file"),
+    "gzip of UTF-16": (gzip.compress(CORPUS.encode("utf-16")), "is UTF-16"),
+}
 LATIN = CORPUS.replace("cat", "caf\xe9").encode("latin-1")  # four lines of it
 
 
@@ -86,7 +91,7 @@ ROWS = [
             leaves=("out/*",),
         )
         for what, script, make, name in READERS
-        for kind, (data, says) in NO_TEXTS.items()
+        for kind, (data, says) in (NO_TEXTS | NO_CORPORA if what in CORPORA else NO_TEXTS).items()
     ),
     *(
         Row(
