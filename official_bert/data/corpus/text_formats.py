@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from official_bert import files, reading
+from official_bert import errors, files, reading
 from official_bert.data.corpus.sentences import split_sentences
 from official_bert.errors import InputError
 from official_bert.options.corpus import JSON_LINES, TEXT, WIKIEXTRACTOR
@@ -20,6 +20,7 @@ from official_bert.options.corpus import JSON_LINES, TEXT, WIKIEXTRACTOR
 _BEGIN = re.compile(r'<doc\b(?P<attributes>(?:[^>"]|"[^"]*")*)>\s*')
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 _END = "</doc>"
+_LONG_CHARACTERS = 10_000
 
 LineReader = Callable[[str], Iterator[str]]
 
@@ -55,10 +56,21 @@ def _lines(
     path: str,
 ) -> Iterator[str]:
     lines = documents_of(path, reading.read_lines(path, undecodable, True, open_file))
-    if not splits_sentences:
-        return lines
-    # A blank line stays one.
-    return itertools.chain.from_iterable(split_sentences(line) or [""] for line in lines)
+    if splits_sentences:
+        # A blank line stays one.
+        lines = itertools.chain.from_iterable(split_sentences(line) or [""] for line in lines)
+    num_long = 0
+    for line in lines:
+        num_long += len(line) > _LONG_CHARACTERS
+        yield line
+    if num_long:
+        errors.warn(
+            "%s: %d lines have more than %d characters, of which a sequence takes the first or the last words only; "
+            "put one sentence on each line, or give --split_sentences",
+            path,
+            num_long,
+            _LONG_CHARACTERS,
+        )
 
 
 def _of_text(path: str, lines: Iterable[str]) -> Iterator[str]:

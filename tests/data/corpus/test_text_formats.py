@@ -92,3 +92,13 @@ def test_bytes_that_are_not_utf8_are_left_out_or_refused(tmp_path):
         InputError, match="file: line 2: byte 1 is not UTF-8; save the file as UTF-8, or leave out --strict"
     ):
         lines_of(tmp_path / "file", damaged, "text", is_strict=True)
+
+
+def test_lines_that_are_no_sentences_are_warned_of(tmp_path, caplog):
+    text = "A sentence of words. " * 1000
+    assert lines_of(tmp_path / "file", f"{text}\nshort\n{text}\n", "text") == [text, "short", text]
+    assert "file: 2 lines have more than 10000 characters" in caplog.text
+    assert "give --split_sentences" in caplog.text
+    caplog.clear()
+    assert len(lines_of(tmp_path / "file", text, "text", splits_sentences=True)) == 1000
+    assert not caplog.text
