@@ -63,7 +63,7 @@ def _command(options: LaunchOptions) -> list[str]:
         command = [sys.executable, "-u", script, *words]
     else:
         command = [script, *words]
-    if not any(word.lstrip("-").startswith(f"{_STRATEGY}=") for word in words):
+    if not any(word.lstrip("-").partition("=")[0] == _STRATEGY for word in words):
         command.append(f"--{_STRATEGY}=multi_worker_mirrored")
     return command
 

@@ -144,3 +144,5 @@ def test_flags_of_the_command_are_not_the_launchers():
         LaunchOptions(num_processes=2, command=("launch.py", "--help", "--distribution_strategy=mirrored"))
     )
     assert command == [sys.executable, "-u", "launch.py", "--help", "--distribution_strategy=mirrored"]
+    words = ("launch.py", "--distribution_strategy", "mirrored")
+    assert launch._command(LaunchOptions(num_processes=2, command=words))[2:] == list(words)
