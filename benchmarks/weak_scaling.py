@@ -113,7 +113,6 @@ def measure(size: str, kind: str, count: int):
     config = BertConfig.from_size(size)
     with strategy.scope():
         model = BertPretrainer(config)
-        model.build()
         variables = {name: variable.value for name, variable in named_variables(model).items()}
         optimizer = AdamWeightDecayOptimizer(1e-4, weight_decay_rate=0.01)
         optimizer.build(variables.items())
