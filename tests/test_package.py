@@ -28,6 +28,12 @@ print([name for name in ("tensorflow", "keras", "absl.flags") if name in sys.mod
 """
 
 
+def requirements(suffix: str) -> set[str]:
+    """The packages that a list of requirements names."""
+    lines = (ROOT / f"requirements{suffix}.txt").read_text().splitlines()
+    return {line.strip() for line in lines if line and not line.startswith("#")}
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """Path of the wheel, built from a copy of the checkout."""
@@ -104,9 +110,16 @@ def test_metadata(unpacked):
     assert "Name: official-bert" in lines
     assert "License-Expression: Apache-2.0" in lines
     required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")]
-    wanted = [line.strip() for line in (ROOT / "requirements.txt").read_text().splitlines()]
-    assert len(required) == len([line for line in wanted if line and not line.startswith("#")])
+    assert len(required) == len(requirements(""))
     assert any(line.startswith("tensorflow<2.22") for line in required)
+
+
+def test_a_tpu_needs_the_same_packages_with_another_tensorflow():
+    for_tpu, for_all = requirements("-tpu"), requirements("")
+    assert [line for line in for_all - for_tpu if not line.startswith("tensorflow")] == []
+    (libtpu,) = (line for line in for_tpu if line.startswith("libtpu=="))
+    assert for_tpu - for_all == {libtpu, "tensorflow-tpu==2.20.0"}
+    assert libtpu in requirements("-tpu-compile"), "the compiler that tests use is the one of that TensorFlow"
 
 
 def test_light_use_loads_no_tensorflow(unpacked, tmp_path):
