@@ -4,15 +4,18 @@
 In: batches of random ids. Out: a table, and a line of JSON in --output for each measurement; those that the file
 already contains are not measured again.
 
-Each replica has one CPU: a process is pinned to as many CPUs as it has replicas. `cpus` are logical CPUs of one
-process (--distribution_strategy=mirrored), `workers` are processes that launch.py starts (multi_worker_mirrored). The
-time of the all-reduce is that of a loop which reduces tensors of the shapes of the gradients and does nothing else; in
-a step it may take longer, because a replica waits for the slowest, or be hidden by other work.
+Each replica has one CPU. `cpus` are logical CPUs of one process (--distribution_strategy=mirrored), which is pinned to
+as many CPUs; `workers` are processes that launch.py starts (multi_worker_mirrored), and pins to one each. `alone` are
+two processes that each train one replica and know nothing of each other: what they reach together is the machine's
+limit, since its processors share caches and memory. The time of the all-reduce is that of a loop which reduces tensors
+of the shapes of the gradients and does nothing else; in a step it may take longer, because a replica waits for the
+slowest, or be hidden by other work.
 
     python benchmarks/weak_scaling.py --output=benchmarks/results/weak_scaling.jsonl
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -27,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 SIZES = {"mini": 8, "tiny": 16}  # 4/256 and 2/128: examples of a batch on each replica
 KINDS = {("cpus", 1): "1 logical CPU", ("cpus", 2): "2 logical CPUs"}
 KINDS |= {("workers", 1): "1 worker", ("workers", 2): "2 workers"}
+KINDS |= {("alone", 1): "1 process", ("alone", 2): "2 independent processes"}
 LENGTH, PREDICTIONS, VOCAB = 128, 20, 30522
 STEPS, ROUNDS = 10, 5
 
@@ -50,18 +54,24 @@ def main():
                 row = rows[size, kind, count] = in_processes(size, kind, count)
                 with arguments.output.open("a") as file:
                     file.write(json.dumps(row) + "\n")
+    print_table(rows)
+
+
+def print_table(rows: dict):
+    """Prints the speeds, also as shares of the limit: that of as many independent processes."""
     print(
-        "| model | replicas | examples/s | times one replica | ms a step | ms of them all-reduce |\n"
-        "|---|---|---|---|---|---|"
+        "| model | replicas | examples/s | times one replica | share of the limit | ms a step | ms of them all-reduce |\n"
+        "|---|---|--:|--:|--:|--:|--:|"
     )
-    for size in SIZES:
+    for size, batch_size in SIZES.items():
+        speeds = {key: row["count"] * batch_size / row["step_secs"] for key, row in rows.items()}
         for (kind, count), name in KINDS.items():
-            row, one = rows[size, kind, count], rows[size, kind, 1]
-            speed, of_one = (each["count"] * SIZES[size] / each["step_secs"] for each in (row, one))
+            row, speed = rows[size, kind, count], speeds[size, kind, count]
             reduce_secs = row["reduce_secs"]
+            reduced = f"{reduce_secs * 1e3:.0f} ({reduce_secs / row['step_secs']:.0%})" if reduce_secs else ""
             print(
-                f"| {row['model']} | {name} | {speed:.1f} | {speed / of_one:.2f} | {row['step_secs'] * 1e3:.0f} | "
-                f"{reduce_secs * 1e3:.0f} ({reduce_secs / row['step_secs']:.0%}) |"
+                f"| {row['model']} | {name} | {speed:.1f} | {speed / speeds[size, kind, 1]:.2f} | "
+                f"{speed / speeds[size, 'alone', count]:.0%} | {row['step_secs'] * 1e3:.0f} | {reduced} |"
             )
 
 
@@ -69,22 +79,33 @@ def in_processes(size: str, kind: str, count: int) -> dict:
     """Runs a measurement in processes of its own and returns its row."""
     program = [sys.executable, __file__, "--measure", size, kind, str(count)]
     cpus = sorted(os.sched_getaffinity(0))[:count]
-    if kind == "workers":
-        program = [
+    if kind == "alone":
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            rows = list(threads.map(lambda cpu: printed_row(program, {cpu}), cpus))
+        row = rows[0] | {"step_secs": statistics.harmonic_mean([row["step_secs"] for row in rows])}
+    elif kind == "workers":
+        launch = [
             sys.executable,
             str(ROOT / "launch.py"),
             f"--num_processes={count}",
             "--max_restarts=0",
             "--",
-            *program,
         ]
+        row = printed_row(launch + program, set(cpus))
+    else:
+        row = printed_row(program, set(cpus))
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def printed_row(program: list[str], cpus: set[int]) -> dict:
+    """Runs a program on these CPUs and returns the row that it prints."""
     ran = subprocess.run(
         program, capture_output=True, text=True, check=False, preexec_fn=lambda: os.sched_setaffinity(0, cpus)
     )
     for line in ran.stdout.splitlines():
         _, found, text = line.partition("ROW ")
         if found:
-            print(text, flush=True)
             return json.loads(text)
     raise SystemExit(ran.stderr[-3000:] + ran.stdout[-3000:])
 
@@ -105,11 +126,12 @@ def measure(size: str, kind: str, count: int):
     from official_bert.training.loop import compiled_steps
     from official_bert.training.step import TrainingStep, all_reduced
 
-    options = {"distribution_strategy": "mirrored", "num_logical_cpus": count}
+    replicas = 1 if kind == "alone" else count
+    options = {"distribution_strategy": "mirrored", "num_logical_cpus": replicas}
     if kind == "workers":
         options = {"distribution_strategy": "multi_worker_mirrored"}
     strategy = make_strategy(DistributionOptions(**options))
-    batch_size = SIZES[size] * count
+    batch_size = SIZES[size] * replicas
     config = BertConfig.from_size(size)
     with strategy.scope():
         model = BertPretrainer(config)
@@ -154,7 +176,7 @@ def measure(size: str, kind: str, count: int):
         fill_secs.append(
             timed(lambda: [tf.fill(shape, 0.5) for _ in range(STEPS) for shape in shapes]) / STEPS
         )
-    reduced = max(0.0, statistics.median(reduce_secs) - statistics.median(fill_secs)) if count > 1 else 0.0
+    reduced = max(0.0, statistics.median(reduce_secs) - statistics.median(fill_secs)) if replicas > 1 else 0.0
     row = {
         "size": size, "model": f"{config.num_hidden_layers}/{config.hidden_size}", "kind": kind, "count": count,
         "step_secs": statistics.median(step_secs), "reduce_secs": reduced,
