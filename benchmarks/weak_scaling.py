@@ -60,7 +60,7 @@ def main():
 def print_table(rows: dict):
     """Prints the speeds, also as shares of the limit: that of as many independent processes."""
     print(
-        "| model | replicas | examples/s | times one replica | share of the limit | ms a step | ms of them all-reduce |\n"
+        "| model | replicas | examples/s | times one replica | share of the limit | ms a step | ms all-reduce |\n"
         "|---|---|--:|--:|--:|--:|--:|"
     )
     for size, batch_size in SIZES.items():

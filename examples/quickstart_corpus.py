@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
-"""Makes a small English corpus from the help texts that come with every Python (`pydoc_data.topics`).
+"""Makes an English corpus of the documentation that is on every machine with this project's packages.
 
-In: an installed Python. Out: two text files, a training part and a held-out part, in the format that
-create_pretraining_data.py reads: one sentence on each line and a blank line between documents.
+In: an installed Python with its help texts (`pydoc_data.topics`) and docstrings, and the docstrings of the packages of
+requirements.txt. Out: two text files, a training part and a held-out part, in the format that
+create_pretraining_data.py reads: one sentence on each line and a blank line between documents. A document is a section
+of a help text, or the docstrings of a module.
 
     python examples/quickstart_corpus.py --train_file=train.txt --held_out_file=held_out.txt
 """
 
 import argparse
+import ast
+import importlib.util
 import itertools
 import pathlib
 import random
 import re
+import sysconfig
+import warnings
 from collections.abc import Iterable, Iterator
 from pydoc_data.topics import topics
 
@@ -20,18 +26,56 @@ LIST_MARK = re.compile(r"^([*-]|\d+\.|\[\d+\]) +")
 CODE = re.compile(r">>>|::=|\.\.\. |[=|+-]{4}|\w=\w|[{};_\\]|\s[=<>]+\s")
 SENTENCE_END = re.compile(r"(?<=[.!?:])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.) +(?=[A-Z(“])")
 
+# Of docstrings: the titles of their parts, and the names and types that stand before a description.
+TITLE = re.compile(r"^\s*[A-Z]\w+:\s*$", re.MULTILINE)
+NAME = re.compile(r"^\s*[*`]*\w+[`]*(?: \([^()]*\))?: (?=\S)", re.MULTILINE)
+TYPE = re.compile(r"^\s*\w+(?:, \w+)* : .*$", re.MULTILINE)
+
+PACKAGES = ("keras", "numpy", "tensorflow")
+NOT_READ = {"site-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}  # folders
+
+DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+
 MIN_SENTENCES = 3  # per document, because the next-sentence task needs several
 MIN_WORDS = 4  # per sentence
 
 
+def help_texts() -> Iterator[str]:
+    """Yields the sections of Python's help texts."""
+    for name in sorted(topics):
+        yield from HEADING.split(topics[name])[::3]
+
+
+def docstrings(folder: pathlib.Path) -> Iterator[str]:
+    """Yields a text for each module under a folder, its docstrings in the order of the file; imports nothing."""
+    for path in sorted(folder.rglob("*.py")):
+        if NOT_READ.isdisjoint(path.relative_to(folder).parts):
+            try:
+                with warnings.catch_warnings(action="ignore"):  # of odd escapes
+                    module = ast.parse(path.read_bytes())
+            except (SyntaxError, ValueError):  # a template, or a sample of bad code
+                continue
+            found = [node for node in ast.walk(module) if isinstance(node, DOCUMENTED)]
+            found.sort(key=lambda node: getattr(node, "lineno", 0))
+            yield "\n\n".join(filter(None, map(ast.get_docstring, found)))
+
+
+def paragraphs_of_docstrings(text: str) -> str:
+    """Makes each description of an argument a paragraph without the name, and takes the titles out."""
+    text = HEADING.sub("\n\n", text)
+    for mark in (TITLE, TYPE, NAME):
+        text = mark.sub("\n\n", text)
+    return text
+
+
 def documents(texts: Iterable[str]) -> list[list[str]]:
-    """Splits texts at their headings into documents of sentences.
+    """Makes a document of sentences of each text.
 
     The texts quote each other. A repeated sentence is kept only where it occurs first, so that no held-out sentence is
     also a training sentence.
 
     Args:
-        texts: manual pages with blank lines between paragraphs and underlined headings.
+        texts: texts with blank lines between paragraphs.
 
     Returns:
         The documents, each a list of at least `MIN_SENTENCES` sentences.
@@ -39,16 +83,15 @@ def documents(texts: Iterable[str]) -> list[list[str]]:
     seen = set()
     found = []
     for text in texts:
-        for section in HEADING.split(text)[::3]:
-            new = [sentence for sentence in prose(section) if not (sentence in seen or seen.add(sentence))]
-            if len(new) >= MIN_SENTENCES:
-                found.append(new)
+        new = [sentence for sentence in prose(text) if not (sentence in seen or seen.add(sentence))]
+        if len(new) >= MIN_SENTENCES:
+            found.append(new)
     return found
 
 
-def prose(section: str) -> Iterator[str]:
-    """Yields the sentences of a section's running text, without code, tables, grammars and signatures."""
-    for block in re.split(r"\n\s*\n", section):
+def prose(text: str) -> Iterator[str]:
+    """Yields the sentences of a running text, without code, tables, grammars and signatures."""
+    for block in re.split(r"\n\s*\n", text):
         paragraph = ""
         for line in map(str.strip, block.strip().split("\n")):
             broken_at_hyphen = re.search(r"\w-$", paragraph)
@@ -76,7 +119,11 @@ def main():
     parser.add_argument("--random_seed", type=int, default=12345, help="decides which documents are held out")
     arguments = parser.parse_args()
 
-    found = documents(topics[name] for name in sorted(topics))
+    folders = [pathlib.Path(sysconfig.get_path("stdlib"))]
+    for package in PACKAGES:
+        folders += map(pathlib.Path, importlib.util.find_spec(package).submodule_search_locations)
+    modules = map(paragraphs_of_docstrings, itertools.chain.from_iterable(map(docstrings, folders)))
+    found = documents(itertools.chain(help_texts(), modules))
     random.Random(arguments.random_seed).shuffle(found)
     sentences_before = itertools.accumulate(map(len, found), initial=0)
     wanted = arguments.held_out_share * sum(map(len, found))

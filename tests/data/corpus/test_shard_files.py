@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from pydoc_data.topics import topics
 
 import pytest
 
-from examples.quickstart_corpus import documents as topics_of
+from examples.quickstart_corpus import documents as documents_of
+from examples.quickstart_corpus import help_texts
 from official_bert.data.corpus import shard_files, sharded
 from official_bert.data.records.framing import read_examples
 from official_bert.errors import InputError
@@ -27,7 +27,7 @@ SCRIPT = "create_pretraining_data.py"
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> str:
-    found = topics_of(topics[name] for name in sorted(topics))
+    found = documents_of(help_texts())
     path = tmp_path_factory.mktemp("corpus") / "topics.txt"
     path.write_text("\n".join("\n".join(document) + "\n" for document in found), encoding="utf-8")
     return str(path)

@@ -3,13 +3,13 @@
 import collections
 import dataclasses
 import random
-from pydoc_data.topics import topics
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from examples.quickstart_corpus import documents as topics_of
+from examples.quickstart_corpus import documents as documents_of
+from examples.quickstart_corpus import help_texts
 from official_bert.data.corpus import exact
 from official_bert.data.corpus.bulk_masks import MaskingSettings
 from official_bert.data.corpus.documents import read_documents
@@ -38,7 +38,7 @@ def settings_of(compression="none", masking=None, **changes) -> ShardSettings:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """The help texts of Python, with the vocabulary that reads them."""
-    found = topics_of(topics[name] for name in sorted(topics))
+    found = documents_of(help_texts())
     path = tmp_path_factory.mktemp("corpus") / "topics.txt"
     path.write_text("\n".join("\n".join(document) + "\n" for document in found), encoding="utf-8")
     tokenizer = FullTokenizer(str(recording("uncased_vocab.txt")))
