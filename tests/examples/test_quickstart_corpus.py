@@ -128,16 +128,18 @@ def test_the_parts_are_files_of_documents_without_a_common_sentence(tmp_path):
     def make(name):
         files = tmp_path / f"train_{name}.txt", tmp_path / f"held_out_{name}.txt"
         command = [sys.executable, SCRIPT, f"--train_file={files[0]}", f"--held_out_file={files[1]}"]
+        command += ["--packages=numpy"]
         subprocess.run(command, check=True, capture_output=True)
         return [file.read_text(encoding="utf-8") for file in files]
 
     train, held_out = make("a")
     assert make("b") == [train, held_out]  # the same every time
     documents = [[part.split("\n") for part in text.strip().split("\n\n")] for text in (train, held_out)]
-    assert len(documents[0]) > 100
+    assert len(documents[0]) > 400
     assert len(documents[1]) > 5
     assert min(len(document) for part in documents for document in part) >= 3
     train_sentences, held_out_sentences = ({s for document in part for s in document} for part in documents)
     assert not train_sentences & held_out_sentences
     share = len(held_out_sentences) / (len(train_sentences) + len(held_out_sentences))
     assert 0.1 <= share < 0.2
+    assert any("a new array" in sentence for sentence in train_sentences)  # of numpy
