@@ -110,6 +110,7 @@ def make_data(setting: Setting, output: pathlib.Path):
         "examples/quickstart_corpus.py",
         f"--train_file={output}/train.txt",
         f"--held_out_file={output}/held_out.txt",
+        "--docstrings_of=",
     )
     run("examples/quickstart_topics.py", f"--data_dir={output}/topics")
     run(

@@ -16,6 +16,7 @@ import itertools
 import pathlib
 import random
 import re
+import sys
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
@@ -31,7 +32,7 @@ TITLE = re.compile(r"^\s*[A-Z]\w+:\s*$", re.MULTILINE)
 NAME = re.compile(r"^\s*[*`]*\w+[`]*(?: \([^()]*\))?: (?=\S)", re.MULTILINE)
 TYPE = re.compile(r"^\s*\w+(?:, \w+)* : .*$", re.MULTILINE)
 
-PACKAGES = "keras,numpy,tensorflow"  # half a minute; their docstrings are 3 of the 4 MB
+DOCSTRINGS_OF = "python,keras,numpy,tensorflow"  # all takes half a minute, and gives 4 MB
 NOT_READ = {"site-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}  # folders
 
 DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
@@ -44,6 +45,16 @@ def help_texts() -> Iterator[str]:
     """Yields the sections of Python's help texts."""
     for name in sorted(topics):
         yield from HEADING.split(topics[name])[::3]
+
+
+def folder_of(package: str) -> pathlib.Path:
+    """Returns the folder of an installed package's modules, without an import of the package."""
+    if package == "python":
+        return pathlib.Path(sysconfig.get_path("stdlib"))
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        sys.exit(f"--docstrings_of: no package {package} is installed; leave it out, or install it")
+    return pathlib.Path(spec.submodule_search_locations[0])
 
 
 def docstrings(folder: pathlib.Path) -> Iterator[str]:
@@ -118,15 +129,14 @@ def main():
     )
     parser.add_argument("--random_seed", type=int, default=12345, help="decides which documents are held out")
     parser.add_argument(
-        "--packages",
-        default=PACKAGES,
-        help="comma separated packages, beside the standard library, whose docstrings are read",
+        "--docstrings_of",
+        default=DOCSTRINGS_OF,
+        help="comma separated packages whose docstrings are read beside the help texts; python is its standard "
+        "library; nothing means the help texts alone",
     )
     arguments = parser.parse_args()
 
-    folders = [pathlib.Path(sysconfig.get_path("stdlib"))]
-    for package in filter(None, arguments.packages.split(",")):
-        folders += map(pathlib.Path, importlib.util.find_spec(package).submodule_search_locations)
+    folders = map(folder_of, filter(None, arguments.docstrings_of.split(",")))
     modules = map(paragraphs_of_docstrings, itertools.chain.from_iterable(map(docstrings, folders)))
     found = documents(itertools.chain(help_texts(), modules))
     random.Random(arguments.random_seed).shuffle(found)
