@@ -80,7 +80,7 @@ def test_a_line_of_50_megabytes_is_warned_of_and_used(run, tmp_path):
     assert "line.txt" in said
     manifest = json.loads((tmp_path / "records" / MANIFEST).read_text())
     counted = sum(1 for path in (tmp_path / "records").glob("out-*") for _ in read_examples(str(path)))
-    assert counted == manifest["num_records"] > 0
+    assert counted == manifest["counts"]["records"] > 0
 
 
 def test_documents_and_files_without_text_change_nothing(run, tmp_path):
