@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Pre-trains the same small model on the records of each generator and compares what it has learnt.
+"""Pre-trains the same small model on different records and compares what it has learnt about held-out text.
 
-In: a text to train on and one to evaluate on, with one sentence a line and an empty line between documents. Out: a
-table, and a line of JSON in --output for each finished run. Runs that this file already contains are not repeated.
+Out: tables, and a line of JSON in --output for each finished run. Runs that this file already contains are not
+repeated; --table makes none at all.
 
-The ways to make data are the generator `exact`, the generator `sharded`, and `sharded` without masks, which
-run_pretraining.py --dynamic_masking then draws. Each run is a process of its own: 2 layers of hidden size 128, a
-vocabulary of 4,000 pieces of the text, 1,500 updates of 32 sequences of 64 tokens. A seed is that of the records and of
-the training. All models are evaluated on the same records, which `exact` made of the other text.
+There are two questions. Do the generator `sharded`, and masks that are drawn while training, teach as much as the
+generator `exact`? And why does the little text of Python's help not teach next sentences? The text is that of the
+quickstart, and so are the model and its 3,200 updates; what differs is said in `ARMS`. Each run is a process of its
+own. A seed is that of the records and of the training. All runs of a text are evaluated on the same held-out records.
 
-    python benchmarks/pretraining_data.py --input_file=train.txt --eval_file=held_out.txt --work_dir=work
+    python benchmarks/pretraining_data.py --work_dir=work
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import pathlib
@@ -21,80 +22,168 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
-from pretraining_variants import CONFIG, VOCAB_SIZE, script
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
+
+from pretraining_variants import script
+from quickstart import SETTINGS, baselines, results, write_config
+
+from official_bert.training.train_log import read_train_log
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/pretraining_data.jsonl"
-NUM_STEPS, NUM_WARMUP_STEPS = 1_500, 150
-RATE = 1e-3
-LENGTHS = {"max_seq_length": 64, "max_predictions_per_seq": 10}
-WAYS = {  # the flags of create_pretraining_data.py, those of run_pretraining.py
-    "exact": ({"generator": "exact"}, {}),
-    "sharded": ({"generator": "sharded", "num_workers": 2}, {}),
-    "dynamic": ({"generator": "sharded", "num_workers": 2, "mask_tokens": False}, {"dynamic_masking": True}),
+SETTING = SETTINGS["full"]
+LENGTHS = {
+    "max_seq_length": SETTING.max_seq_length,
+    "max_predictions_per_seq": SETTING.max_predictions_per_seq,
 }
 METRICS = {"masked_lm_accuracy": "masked LM", "next_sentence_accuracy": "next sentence"}
+ALL, SAMPLE, HELP = (
+    "all",
+    "sample",
+    "help",
+)  # the whole text, a sample as long as the help texts, the help texts
 
 
-def records_of(text: pathlib.Path, folder: pathlib.Path, vocab: pathlib.Path, seed: int, flags: dict) -> str:
-    """Makes records in an empty folder and returns their pattern."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    flags = (
-        {"dupe_factor": 5}
-        | flags
-        | {"input_file": text, "output_file": folder / "records", "vocab_file": vocab}
-    )
-    subprocess.run(script("create_pretraining_data", **flags, **LENGTHS, random_seed=seed), check=True)
-    return f"{folder}/records*"
+class Arm(NamedTuple):
+    """What differs between runs.
+
+    Attributes:
+        title: the row's title in the table.
+        text: the text that the records are made of.
+        generator: the generator of the records.
+        dynamic: whether masks are drawn while training.
+        dupe_factor: the number of passes of the generator over the text.
+        num_hidden_layers: the depth of the model.
+        seeds: the seeds of the runs.
+    """
+
+    title: str
+    text: str = ALL
+    generator: str = "sharded"
+    dynamic: bool = True
+    dupe_factor: int = SETTING.dupe_factor
+    num_hidden_layers: int = SETTING.num_hidden_layers
+    seeds: tuple[int, ...] = (1,)
 
 
-def one_run(way: str, seed: int, work_dir: pathlib.Path, text: pathlib.Path) -> dict:
-    """Makes the records, trains, evaluates and returns the row."""
-    data_flags, training_flags = WAYS[way]
-    vocab, output_dir = work_dir / "vocab.txt", work_dir / "output"
-    shutil.rmtree(output_dir, ignore_errors=True)  # of a run that was killed
-    flags = {"input_file": records_of(text, work_dir / "train", vocab, seed, data_flags), "do_train": True}
-    flags |= {"num_train_steps": NUM_STEPS, "num_warmup_steps": NUM_WARMUP_STEPS, "learning_rate": RATE}
-    flags |= {"train_batch_size": 32, "random_seed": seed} | training_flags
-    evaluation = {"input_file": f"{work_dir}/eval/records*", "do_eval": True, "max_eval_steps": 0}
-    start = time.perf_counter()
-    for each in (flags, evaluation):
-        common = {"bert_config_file": work_dir / "bert_config.json", "vocab_file": vocab}
-        command = script("run_pretraining", output_dir=output_dir, **common, **LENGTHS, **each)
-        ran = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
-        if ran.returncode:
-            sys.exit(ran.stdout[-2000:])
-    secs = time.perf_counter() - start
-    lines = (output_dir / "eval_results.txt").read_text(encoding="utf-8").splitlines()
-    results = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-    shutil.rmtree(output_dir)
-    return {"way": way, "seed": seed, "secs": round(secs, 1)} | {name: results[name] for name in METRICS}
+# With 8 passes over all text the 3,200 updates read each record once, as with 53 passes over the sample.
+ARMS = {
+    "exact": Arm("`exact`", generator="exact", dynamic=False, seeds=(1, 2, 3)),
+    "sharded": Arm("`sharded`", dynamic=False, seeds=(1, 2, 3)),
+    "dynamic": Arm("`sharded`, dynamic masks", seeds=(1, 2, 3)),
+    "sample_static": Arm("sample, 8 passes with fixed masks", SAMPLE, dynamic=False),
+    "sample_dynamic": Arm("sample, 8 passes, dynamic masks", SAMPLE),
+    "sample_fresh": Arm("sample, 53 passes, dynamic masks", SAMPLE, dupe_factor=53),
+    "help": Arm("help texts, 8 passes, dynamic masks", HELP),
+    "shallow": Arm("all text, 2 layers", num_hidden_layers=2),
+}
+COMPARED = "exact", "sharded", "dynamic"
 
 
-def print_table(rows: list[dict]):
-    """Prints means, and differences from `exact` with their standard errors."""
-    print(
-        "\n| records | runs | metric | mean | standard deviation | difference from `exact` | standard errors |"
-    )
+def run(command: list[str]):
+    """Runs a script, and ends with the last lines of its output if it fails."""
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if ran.returncode:
+        sys.exit(ran.stdout[-2000:])
+
+
+def prepare(work_dir: pathlib.Path):
+    """Makes a folder for each text, one vocabulary for all of them, and the held-out records."""
+    for text, flags in ((ALL, {}), (HELP, {"docstrings_of": ""})):
+        (work_dir / text).mkdir(parents=True, exist_ok=True)
+        files = {f"{part}_file": work_dir / text / f"{part}.txt" for part in ("train", "held_out")}
+        run(script("examples/quickstart_corpus", **files, **flags))
+    vocab = {"output_file": work_dir / ALL / "vocab.txt", "vocab_size": SETTING.vocab_size}
+    run(script("build_vocab", input_file=work_dir / ALL / "train.txt", **vocab))
+
+    wanted = (work_dir / HELP / "train.txt").stat().st_size
+    documents = (work_dir / ALL / "train.txt").read_text(encoding="utf-8")  # in random order
+    (work_dir / SAMPLE).mkdir(exist_ok=True)
+    sample = documents[: documents.index("\n\n", wanted) + 1]
+    (work_dir / SAMPLE / "train.txt").write_text(sample, encoding="utf-8")
+    shutil.copy(work_dir / ALL / "held_out.txt", work_dir / SAMPLE)
+    for text in (ALL, SAMPLE, HELP):
+        if text != ALL:
+            shutil.copy(work_dir / ALL / "vocab.txt", work_dir / text)
+        make_records(work_dir / text, "held_out", dupe_factor=2)
+
+
+def make_records(folder: pathlib.Path, part: str, **flags):
+    """Makes the records of a part of a text beside it."""
+    files = {"input_file": folder / f"{part}.txt", "output_file": folder / f"{part}.tfrecord"}
+    run(script("create_pretraining_data", vocab_file=folder / "vocab.txt", **files, **LENGTHS, **flags))
+
+
+def one_run(name: str, seed: int, work_dir: pathlib.Path) -> dict:
+    """Makes the records of an arm, trains, evaluates and returns the row."""
+    arm, start = ARMS[name], time.perf_counter()
+    folder = work_dir / arm.text
+    for old in folder.glob("train.tfrecord*"):  # of another arm
+        old.unlink()
+    flags = {"generator": arm.generator, "dupe_factor": arm.dupe_factor, "random_seed": seed}
+    if arm.dynamic:
+        flags["mask_tokens"] = False
+    make_records(folder, "train", **flags)
+    write_config(dataclasses.replace(SETTING, num_hidden_layers=arm.num_hidden_layers), folder)
+
+    model = folder / "model"
+    shutil.rmtree(model, ignore_errors=True)  # of a run that was killed
+    common = {"output_dir": model, "bert_config_file": folder / "bert_config.json"} | LENGTHS
+    common["vocab_file"] = folder / "vocab.txt"
+    flags = {"do_train": True, "dynamic_masking": arm.dynamic, "random_seed": seed}
+    for flag in ("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"):
+        flags[flag] = getattr(SETTING, flag)
+    sharded = "-?????-of-?????" if arm.generator == "sharded" else ""
+    run(script("run_pretraining", input_file=folder / f"train.tfrecord{sharded}", **common, **flags))
+    held_out = {"input_file": folder / "held_out.tfrecord", "eval_batch_size": 64, "max_eval_steps": 0}
+    run(script("run_pretraining", do_eval=True, **held_out, **common))
+
+    logged = read_train_log(str(model / "train_log.jsonl"))
+    last = [line for line in logged if line["step"] > 0.9 * SETTING.num_train_steps]
+    scores, baseline = results(model), baselines(folder)
+    row = {"arm": name, "seed": seed, "secs": round(time.perf_counter() - start, 1)}
+    for metric in METRICS:
+        row[metric] = scores[metric]
+        row[f"train_{metric}"] = round(statistics.mean(line[metric] for line in last), 5)
+        row[f"baseline_{metric}"] = round(getattr(baseline, metric), 5)
+    shutil.rmtree(model)
+    return row
+
+
+def print_comparison(rows: list[dict]):
+    """Prints the means of the ways to make records, and differences from `exact` with their standard errors."""
+    print("\n| records | runs | metric | mean | standard deviation | against `exact` | standard errors |")
     print("|---|--:|---|--:|--:|--:|--:|")
-    for name, title in METRICS.items():
-        values = {way: [row[name] for row in rows if row["way"] == way] for way in WAYS}
-        for way, found in values.items():
-            if len(found) > 1:
-                line = f"| {way} | {len(found)} | {title} | {statistics.mean(found):.2%} | "
-                line += f"{statistics.stdev(found):.2%} |"
-                if way != "exact" and len(values["exact"]) > 1:
-                    pair = found, values["exact"]
-                    difference = statistics.mean(found) - statistics.mean(values["exact"])
-                    error = math.sqrt(sum(statistics.variance(each) / len(each) for each in pair))
-                    line += f" {difference:+.2%} | {difference / error:+.1f} |"
-                else:
-                    line += " | |"
-                print(line)
+    for metric, title in METRICS.items():
+        values = {name: [row[metric] for row in rows if row["arm"] == name] for name in COMPARED}
+        for name, found in values.items():
+            if len(found) < 2:
+                continue
+            mean, deviation = statistics.mean(found), statistics.stdev(found)
+            line = f"| {ARMS[name].title} | {len(found)} | {title} | {mean:.2%} | {deviation:.2%} |"
+            if name != "exact" and len(values["exact"]) > 1:
+                difference = mean - statistics.mean(values["exact"])
+                pair = found, values["exact"]
+                error = math.sqrt(sum(statistics.variance(each) / len(each) for each in pair))
+                print(f"{line} {difference:+.2%} | {difference / error:+.1f} |")
+            else:
+                print(f"{line} | |")
+
+
+def print_ablation(rows: list[dict]):
+    """Prints what the first seed of each arm has learnt, on its training records and on held-out ones."""
+    print(
+        "\n| records and model | masked LM, training | held out | next sentence, training | held out | baseline |"
+    )
+    print("|---|--:|--:|--:|--:|--:|")
+    for row in rows:
+        if row["seed"] == 1 and row["arm"] != "exact":
+            cells = [row[f"{part}{metric}"] for metric in METRICS for part in ("train_", "")]
+            cells.append(row["baseline_next_sentence_accuracy"])
+            print(f"| {ARMS[row['arm']].title} | " + " | ".join(f"{cell:.1%}" for cell in cells) + " |")
     print(flush=True)
 
 
@@ -102,32 +191,35 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("input_file", "eval_file", "work_dir"):
-        parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
+    parser.add_argument("--work_dir", type=pathlib.Path, help="folder for texts, records and models")
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS, help="JSON lines file of the runs")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--table", action="store_true", help="only print the tables")
     flags = parser.parse_args()
 
     lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
     rows = [json.loads(line) for line in lines]
-    vocab = flags.work_dir / "vocab.txt"
-    if not vocab.exists():
-        flags.work_dir.mkdir(parents=True, exist_ok=True)
-        command = script("build_vocab", input_file=flags.input_file, output_file=vocab, vocab_size=VOCAB_SIZE)
-        subprocess.run(command, check=True)
-    config = CONFIG | {"vocab_size": len(vocab.read_text(encoding="utf-8").splitlines())}
-    (flags.work_dir / "bert_config.json").write_text(json.dumps(config))
-    if not (flags.work_dir / "eval").exists():
-        records_of(flags.eval_file, flags.work_dir / "eval", vocab, 0, WAYS["exact"][0] | {"dupe_factor": 1})
-    done = {(row["way"], row["seed"]) for row in rows}
-    for seed in flags.seeds:
-        for way in WAYS:
-            if (way, seed) not in done:
-                rows.append(one_run(way, seed, flags.work_dir, flags.input_file))
+    if not flags.table:
+        if not flags.work_dir:
+            parser.error("--work_dir is needed for runs")
+        prepare(flags.work_dir)
+        make_runs(flags, rows)
+    rows.sort(key=lambda row: (list(ARMS).index(row["arm"]), row["seed"]))
+    print_comparison(rows)
+    print_ablation(rows)
+
+
+def make_runs(flags, rows: list[dict]):
+    """Makes the runs that are missing; all arms of a seed follow each other."""
+    done = {(row["arm"], row["seed"]) for row in rows}
+    for seed in sorted({seed for name in flags.arms for seed in ARMS[name].seeds}):
+        for name in flags.arms:
+            if seed in ARMS[name].seeds and (name, seed) not in done:
+                row = one_run(name, seed, flags.work_dir)
+                rows.append(row)
                 with flags.output.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
-                print(rows[-1], flush=True)
-    print_table(rows)
+                    file.write(json.dumps(row) + "\n")
+                print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
