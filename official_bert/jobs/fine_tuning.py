@@ -149,7 +149,7 @@ class FineTuning:
             self.job.seed,
             strategy,
             self.job.num_updates,
-            self.job.measured_peak_flops,
+            self.job.facts,
         )
 
     def _check_no_best_is_lost(self):

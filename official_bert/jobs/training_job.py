@@ -36,7 +36,7 @@ from official_bert.optimization.xla import has_xla
 from official_bert.options.optimization import LAMB, PER_REPLICA
 from official_bert.options.precision import FLOAT16
 from official_bert.options.training import TrainingOptions
-from official_bert.training import distribution, loop, precision, rng, throughput, workers
+from official_bert.training import compute_dtype, distribution, loop, precision, rng, throughput, workers
 from official_bert.training.step import Objective, TrainingStep
 
 WEIGHT_DECAY_RATE = 0.01
@@ -65,6 +65,7 @@ class TrainingJob:
             initial weights.
         seed: the seed of the run; the seed of the newest checkpoint, if there is one.
         num_train_steps: updates in total, including earlier runs.
+        facts: what the run record keeps of the devices, such as their measured speed.
     """
 
     def __init__(
@@ -104,9 +105,12 @@ class TrainingJob:
         self.config = config
         self._worker = workers.worker_index(strategy)
         precision.check_dtype(options.dtype, strategy)
+        dtype, self.facts = compute_dtype.choose(options.dtype, strategy, run_dir)
         self._peak_flops = None
         if options.do_train:
-            self._peak_flops = throughput.peak_flops(options, run_dir, strategy, options.dtype)
+            self._peak_flops = throughput.peak_flops(options, run_dir, strategy, dtype)
+            if options.measure_peak_flops:
+                self.facts[throughput.PEAK_KEY] = self._peak_flops
         self._num_frozen_layers = sum(name.startswith("bert/encoder/layer_") for name in frozen)
         check_not_lost(run_dir)
         wait = functools.partial(workers.wait_for_all, strategy)
@@ -117,7 +121,7 @@ class TrainingJob:
         self.seed = workers.from_chief(strategy, self._choose_seed())
         logging.info("Random seed = %d", self.seed)
         rng.seed_initial_weights(self.seed)
-        with strategy.scope(), precision.computing_in(options.dtype):
+        with strategy.scope(), precision.computing_in(dtype):
             self.model = build_model()
             weights = {name: variable.value for name, variable in named_variables(self.model).items()}
             trained = {
@@ -127,7 +131,7 @@ class TrainingJob:
             rate = WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps)
             self.optimizer = make_optimizer(options, rate)
             self.optimizer.build(trained.items())
-            self._loss_scale = precision.LossScale() if options.dtype == FLOAT16 else None
+            self._loss_scale = precision.LossScale() if dtype == FLOAT16 else None
         self._trained = list(trained.values())
         self._weights_and_step = weights | {"global_step": self.optimizer.global_step}
         self.manager.variables = self._weights_and_step | self.optimizer.slots
@@ -143,11 +147,6 @@ class TrainingJob:
     def num_updates(self) -> int | None:
         """The number of updates that the training still has to make; None without --do_train."""
         return max(0, self.num_train_steps - self.global_step) if self.options.do_train else None
-
-    @property
-    def measured_peak_flops(self) -> float | None:
-        """The result of --measure_peak_flops, for the run record; None without this flag."""
-        return self._peak_flops if self.options.measure_peak_flops else None
 
     def final_loss(self) -> tuple[float, int] | None:
         """Returns the loss at the end of the training, as `TrainingReports.final_loss`; None before a training."""

@@ -9,12 +9,13 @@ from official_bert.options.model_files import (
     ConfigOptions,
     TokenizerOptions,
 )
+from official_bert.options.precision import PrecisionOptions
 
 POOLINGS = ("mean", "cls", "max")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtractionOptions(ConfigOptions, TokenizerOptions):
+class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
     input_file: str = option(
         help="The text to read, with one example a line. The two texts of a pair are separated by ' ||| '."
     )

@@ -4,17 +4,18 @@ import dataclasses
 
 from official_bert.options.fields import option
 
-FLOAT32, BFLOAT16, FLOAT16 = "float32", "bfloat16", "float16"
+FLOAT32, BFLOAT16, FLOAT16, AUTO = "float32", "bfloat16", "float16", "auto"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrecisionOptions:
-    """A flag that the trainers share."""
+    """A flag that all scripts share which run a model from a checkpoint."""
 
     dtype: str = option(
         FLOAT32,
-        choices=(FLOAT32, BFLOAT16, FLOAT16),
+        choices=(FLOAT32, BFLOAT16, FLOAT16, AUTO),
         help="The type of the matrix products in training, evaluation and prediction, and of the activations between "
         "them; the rest is float32, the weights and the checkpoints included. bfloat16 is for TPUs, newer GPUs and "
-        "CPUs with AMX or AVX512_BF16, float16, which scales the loss, for GPUs.",
+        "CPUs with AMX or AVX512_BF16, float16, which scales the loss, for GPUs. auto takes bfloat16 on such devices "
+        "and float32 on others.",
     )

@@ -32,7 +32,7 @@ from official_bert.modeling.pooling import pooled
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
 from official_bert.progress import Progress
-from official_bert.training import distribution
+from official_bert.training import compute_dtype, distribution, precision
 
 _LOGGED_EXAMPLES = 5
 
@@ -134,7 +134,9 @@ def _encoder(
         A function from a batch of features, int32[B, S] each, to `vectors`, float32[B, S, layers, hidden], and with
         --attentions to `attentions`, float32[B, layers, N, S, S]. With --pooling it is to `pooled`, float32[B, hidden].
     """
-    with strategy.scope():
+    precision.check_dtype(options.dtype, strategy)
+    dtype, _ = compute_dtype.choose(options.dtype, strategy)
+    with strategy.scope(), precision.computing_in(dtype):
         model = BertModel(config, use_one_hot_embeddings=options.use_one_hot_embeddings)
     report = load_checkpoint(model, options.init_checkpoint)
     if not options.allow_missing_weights:
@@ -149,7 +151,8 @@ def _encoder(
         if options.pooling:
             vectors = outputs.all_encoder_layers[layers[0]]
             return {"pooled": pooled(options.pooling, vectors, features["input_mask"])}
-        chosen = {"vectors": tf.stack([outputs.all_encoder_layers[layer] for layer in layers], axis=2)}
+        vectors = tf.stack([outputs.all_encoder_layers[layer] for layer in layers], axis=2)
+        chosen = {"vectors": tf.cast(vectors, tf.float32)}
         if options.attentions:
             probabilities = [outputs.all_attention_probabilities[layer] for layer in layers]
             chosen["attentions"] = tf.stack(probabilities, axis=1)

@@ -82,7 +82,7 @@ def run(options: PretrainingOptions):
             job.seed,
             strategy,
             job.num_updates,
-            job.measured_peak_flops,
+            job.facts,
         )
         pretraining = Pretraining(own, job)
         if options.do_train:

@@ -42,6 +42,15 @@ def log_devices(strategy: tf.distribute.Strategy | None = None, name: str = "one
         )
 
 
+def kind_of_device(strategy: tf.distribute.Strategy) -> str:
+    """Returns the kind of device that the replicas of a strategy run on: CPU, GPU or TPU."""
+
+    def on_replica():
+        return tf.DeviceSpec.from_string(tf.zeros([]).device).device_type
+
+    return strategy.experimental_local_results(strategy.run(on_replica))[0]
+
+
 def gpu_sign() -> str | None:
     """Returns the program or the device file by which this machine seems to have an NVIDIA GPU; None without one.
 

@@ -26,7 +26,7 @@ from official_bert.errors import brief
 from official_bert.progress import clock_time, updated_line
 from official_bert.training.memory import peak_memory
 from official_bert.training.precision import UPDATES
-from official_bert.training.throughput import PEAK_KEY, WorkCounter
+from official_bert.training.throughput import WorkCounter
 from official_bert.training.train_log import TrainLog
 
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
@@ -201,7 +201,7 @@ def write_run_record(
     seed: int,
     strategy: tf.distribute.Strategy,
     num_updates: int | None = None,
-    measured_peak_flops: float | None = None,
+    facts: Mapping[str, object] = MappingProxyType({}),
 ):
     """Appends a line to output_dir/runs.jsonl that contains everything needed to repeat the run.
 
@@ -212,7 +212,7 @@ def write_run_record(
         seed: the seed of the run, given or drawn.
         strategy: the distribution strategy of the run.
         num_updates: the number of updates that the run is to make; None if it is no training.
-        measured_peak_flops: the result of --measure_peak_flops; None without this flag.
+        facts: what else the run has found out, such as measurements that a later run uses again.
     """
     record = {
         "script": script,
@@ -225,9 +225,7 @@ def write_run_record(
         "devices": [device.name for device in tf.config.list_logical_devices()],
         "num_updates": num_updates,
     }
-    if measured_peak_flops:
-        record[PEAK_KEY] = measured_peak_flops
-    writing.append_line(os.path.join(output_dir, "runs.jsonl"), json.dumps(record))
+    writing.append_line(os.path.join(output_dir, "runs.jsonl"), json.dumps(record | dict(facts)))
 
 
 def package_versions() -> dict[str, str]:

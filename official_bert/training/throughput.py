@@ -18,8 +18,9 @@ from official_bert import files, reading
 from official_bert.errors import InputError
 from official_bert.options.reporting import ReportingOptions
 from official_bert.training import workers
+from official_bert.training.devices import kind_of_device
 
-PEAK_KEY = "measured_peak_flops"  # in runs.jsonl
+PEAK_KEY, DTYPE_KEY = "measured_peak_flops", "dtype"  # in runs.jsonl
 _MEASURING_SECS = 1.0
 _SIZES = {"CPU": (1024, 2), "GPU": (8192, 16), "TPU": (8192, 16)}  # of a matrix, and products in one call
 
@@ -81,7 +82,7 @@ def peak_flops(
         raise InputError("--peak_flops and --measure_peak_flops: give one of them")
     if not options.measure_peak_flops:
         return options.peak_flops
-    found, source = _earlier_measurement(output_dir, strategy, dtype), "an earlier run"
+    found, source = earlier_measurement(PEAK_KEY, output_dir, strategy, dtype), "an earlier run"
     if found is None:
         found, source = measured_peak_flops(strategy, dtype), "this run"
     logging.info("Peak of the matrix products in %s, measured by %s: %.4g FLOP/s", dtype, source, found)
@@ -100,11 +101,7 @@ def measured_peak_flops(
         size: the number of rows and columns of the matrices; None for one that fits the devices.
     """
 
-    def kind_of_device():
-        return tf.DeviceSpec.from_string(tf.zeros([]).device).device_type
-
-    kind = strategy.experimental_local_results(strategy.run(kind_of_device))[0]
-    usual_size, num_products = _SIZES[kind]
+    usual_size, num_products = _SIZES[kind_of_device(strategy)]
     size = size or usual_size
     with strategy.scope():  # a variable, because the products of constants would be computed once and for all
         variable = tf.Variable(tf.random.stateless_normal([size, size], [1, 2], stddev=size**-0.5))
@@ -128,16 +125,25 @@ def measured_peak_flops(
     return strategy.num_replicas_in_sync * num_products * 2.0 * size**3 / least_secs
 
 
-def _earlier_measurement(output_dir: str, strategy: tf.distribute.Strategy, dtype: str) -> float | None:
-    """Returns the newest measurement of the run records with the same type, devices and replicas."""
+def earlier_measurement(
+    key: str, output_dir: str, strategy: tf.distribute.Strategy, dtype: str
+) -> float | None:
+    """Returns the newest measurement of the run records with the same type, devices and replicas; None without one.
+
+    Args:
+        key: the measurement's key in a record.
+        output_dir: the folder with the records.
+        strategy: the strategy of the replicas.
+        dtype: the type that the run computed in.
+    """
     path, found = os.path.join(output_dir, "runs.jsonl"), None
     devices = [device.name for device in tf.config.list_logical_devices()]
     for line in reading.read_lines(path) if files.exists(path) else ():
         try:
             record = json.loads(line)
             same = record["devices"] == devices and record["num_replicas"] == strategy.num_replicas_in_sync
-            if same and record["flags"]["dtype"] == dtype:
-                found = float(record.get(PEAK_KEY) or 0) or found
+            if same and record.get(DTYPE_KEY, record["flags"]["dtype"]) == dtype:
+                found = float(record.get(key) or 0) or found
         except (
             ValueError,
             TypeError,

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import logging
 import subprocess
 import sys
 
@@ -263,3 +264,18 @@ def test_options_that_cannot_be_used(options, tmp_path, change, sentence):
     with pytest.raises(InputError, match=sentence):
         extract_features.run(dataclasses.replace(options, **change))
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_bfloat16_gives_nearly_the_vectors_of_float32(options, tmp_path, caplog):
+    """The difference, in shares of the vectors' size, is that of products with 8 bits of mantissa."""
+    vectors = {}
+    for dtype in ("float32", "bfloat16", "auto"):
+        output = str(tmp_path / f"{dtype}.jsonl")
+        with caplog.at_level(logging.INFO, logger="absl"):
+            extract_features.run(dataclasses.replace(options, output_file=output, dtype=dtype))
+        vectors[dtype] = np.array(with_numbers_apart(read_output(output))[1])
+    difference = np.sqrt(np.mean(np.square(vectors["bfloat16"] - vectors["float32"])))
+    print(difference, vectors["float32"].std())
+    assert 1e-4 < difference / vectors["float32"].std() < 3e-2
+    assert any(np.array_equal(vectors["auto"], vectors[dtype]) for dtype in ("float32", "bfloat16"))
+    assert "--dtype=auto: " in caplog.text

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -126,7 +127,8 @@ def test_a_killed_run_goes_on_with_the_same_files(corpus, long_run, tmp_path, nu
     assert [path.name for path in tmp_path.iterdir()] == [work.name]  # nothing under a final name
     assert len(finished := list(work.glob("?????.json"))) >= num_finished
     log = run_script(SCRIPT, *flags, "--resume").stderr
-    assert f"kept {len(finished)} finished shards" in log or not finished
+    kept = re.search(r"kept (\d+) finished shards", log)
+    assert (int(kept[1]) if kept else 0) >= len(finished)  # a process of the killed run may finish another shard
     assert hashes(tmp_path) == long_run
 
 
