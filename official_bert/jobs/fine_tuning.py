@@ -27,7 +27,7 @@ from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.search import SearchOptions
 from official_bert.serving.saved_model import check_text_export, export_model
 from official_bert.tasks.base import Task, TaskObjective
-from official_bert.training import distribution, reporting, workers
+from official_bert.training import distribution, precision, reporting, workers
 from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import compiled_outputs, predict
 
@@ -317,7 +317,8 @@ class FineTuning:
         if not (self.options.export_dir and workers.is_chief(self.strategy)):
             return
         # The export needs a copy on one device, because the model may have been trained on several devices.
-        model = self.task.build_model(self.config, use_one_hot_embeddings=False)
+        with precision.stored_in(self.options.export_dtype):
+            model = self.task.build_model(self.config, use_one_hot_embeddings=False)
         trained = named_variables(self.job.model)
         for name, variable in named_variables(model).items():
             variable.assign(trained[name].numpy())

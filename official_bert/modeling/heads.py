@@ -6,7 +6,7 @@ B batch   S length   P predictions per sequence   V vocabulary
 import keras
 from keras import ops
 
-from official_bert.modeling.layers import create_initializer, dense, layer_norm
+from official_bert.modeling.layers import create_initializer, dense, float32_weight, layer_norm
 from official_bert.modeling.shapes import gather_indexes
 
 
@@ -37,8 +37,7 @@ class MaskedLmHead(keras.layers.Layer):
     def build(self, input_shape=None):
         self.transform = Transform(self.config)
         self.transform.build((None, self.config.hidden_size))
-        shape = (self.config.vocab_size,)
-        self.output_bias = self.add_weight(shape, initializer="zeros", name="output_bias", autocast=False)
+        self.output_bias = float32_weight(self, "output_bias", (self.config.vocab_size,))
 
     def call(self, sequence_output, positions, embedding_table):
         """Returns logits, float32[B*P, V], for float[B, S, hidden] and masked positions int32[B, P].
@@ -48,7 +47,8 @@ class MaskedLmHead(keras.layers.Layer):
         # Only the masked positions are multiplied: the product with the vocabulary is the model's most expensive one.
         x = sequence_output if positions is None else gather_indexes(sequence_output, positions)
         x = ops.cast(self.transform(x), self.compute_dtype)
-        return ops.cast(ops.matmul(x, ops.transpose(embedding_table)), "float32") + self.output_bias
+        table = ops.cast(embedding_table, self.compute_dtype)
+        return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + self.output_bias
 
 
 class LinearHead(keras.layers.Layer):

@@ -5,7 +5,8 @@ of the parent, as the names of the original's checkpoints require.
 
 Under a mixed policy of Keras (training/precision.py) the layers hand each other 16-bit floats and multiply them; what
 lies between the products is computed in float32: biases, activations, sums of residuals, layer norms and softmax. A
-sum over a batch, such as the gradient of a bias, would lose most of its terms in 16 bits.
+sum over a batch, such as the gradient of a bias, would lose most of its terms in 16 bits. Under the policy of an export
+in 16 bits, kernels and tables of embeddings are stored in them, too.
 """
 
 import keras
@@ -20,6 +21,11 @@ LAYER_NORM_EPSILON = 1e-12
 def create_initializer(initializer_range: float = 0.02):
     """Returns a normal initializer with standard deviation `initializer_range`, truncated at two deviations."""
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
+
+
+def float32_weight(layer: keras.layers.Layer, name: str, shape: tuple[int, ...], initializer="zeros"):
+    """Adds a weight to a layer that is stored and used in float32 whatever the types of the layer are."""
+    return layer.add_weight(shape, initializer, dtype="float32", name=name, autocast=False)
 
 
 def dense(units: int, config, activation=None, name: str = "dense"):
@@ -45,7 +51,7 @@ class Dense(keras.layers.Layer):
         self.kernel = self.add_weight(
             (input_shape[-1], self.units), initializer=self.initializer, name="kernel"
         )
-        self.bias = self.add_weight((self.units,), initializer="zeros", name="bias", autocast=False)
+        self.bias = float32_weight(self, "bias", (self.units,))
 
     def call(self, x):
         """Returns float[..., units] for `x`, float[..., in]."""

@@ -16,7 +16,7 @@ from official_bert.modeling.configured import PACKAGE
 from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.headed import HeadedModel
 from official_bert.modeling.heads import LinearHead
-from official_bert.modeling.layers import create_initializer
+from official_bert.modeling.layers import create_initializer, float32_weight
 
 CLASSIFIER_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02
@@ -39,13 +39,8 @@ class _LinearModel(HeadedModel):
     def build(self, input_shape=None):
         initializer = create_initializer(HEAD_INITIALIZER_RANGE)
         shape = (self.num_outputs, self.config.hidden_size)
-        # Without autocast the logits are float32 whatever the compute type is.
-        self.output_weights = self.add_weight(
-            shape, initializer=initializer, name="output_weights", autocast=False
-        )
-        self.output_bias = self.add_weight(
-            (self.num_outputs,), initializer="zeros", name="output_bias", autocast=False
-        )
+        self.output_weights = float32_weight(self, "output_weights", shape, initializer)
+        self.output_bias = float32_weight(self, "output_bias", (self.num_outputs,))
 
     def get_config(self):
         return super().get_config() | {"num_outputs": self.num_outputs}

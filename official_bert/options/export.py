@@ -7,6 +7,7 @@ from official_bert.options.extraction import POOLINGS
 from official_bert.options.fields import LENGTH, LENGTH_OR_NONE, MIN_SEQ_LENGTH, option
 from official_bert.options.fine_tuning import EXPORT_TEXT
 from official_bert.options.model_files import CHECKPOINT_FORMS, ConfigOptions, TokenizerOptions
+from official_bert.options.precision import EXPORT_DTYPE, EXPORT_DTYPES, FLOAT32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,7 @@ class ExportOptions(ConfigOptions, TokenizerOptions):
     multi_label: bool | None = option(otherwise=False, help="With tsv, let an example have several labels.")
     regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score.")
     export_text: bool = option(False, help=EXPORT_TEXT)
+    export_dtype: str = option(FLOAT32, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
     pooling: str | None = option(
         otherwise="mean",
         choices=POOLINGS,

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, SIZE, option
 from official_bert.options.model_files import TokenizerOptions
+from official_bert.options.precision import EXPORT_DTYPE, EXPORT_DTYPES, FLOAT32
 from official_bert.options.search import SearchOptions
 from official_bert.options.training import TrainingOptions
 
@@ -86,6 +87,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions, SearchOptions):
         "next version, like export_saved_model.py.",
     )
     export_text: bool = option(False, help=EXPORT_TEXT)
+    export_dtype: str = option(FLOAT32, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
 
     def file(self, set_name: str) -> str | None:
         """The file that was given for the set train, dev or test; None for that in --data_dir."""

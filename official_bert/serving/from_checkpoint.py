@@ -20,6 +20,7 @@ from official_bert.options.export import ExportOptions
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
+from official_bert.training import precision
 
 _HEADS_OF_TASKS = ("output_weights", "cls/squad/output_weights")
 
@@ -58,7 +59,8 @@ def build(options: ExportOptions) -> CheckpointModel:
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = read_model_files(options)
     task = _make_task(options, folder).for_checkpoint(checkpoint.shapes, tokenizer, config)
-    model = task.build_model(config, use_one_hot_embeddings=False)
+    with precision.stored_in(options.export_dtype):
+        model = task.build_model(config, use_one_hot_embeddings=False)
     report = load_checkpoint(model, checkpoint.path)
     report.check_complete(
         task.unused_weights,

@@ -25,17 +25,31 @@ UPDATES = "updates"  # the key of the number of updates made, in the sums of a s
 UNSHOWN = ("loss_scale", "skipped_updates")  # which the log tells when an update is skipped
 
 _POLICIES = {FLOAT32: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
+_STORING_POLICIES = {FLOAT32: "float32", BFLOAT16: "bfloat16"}
+
+
+def computing_in(dtype: str):
+    """Lets the models that are built inside compute in this type; their weights are float32.
+
+    Args:
+        dtype: float32, bfloat16 or float16.
+    """
+    return _under_policy(_POLICIES[dtype])
+
+
+def stored_in(dtype: str):
+    """Lets the models that are built inside compute in this type and keep their kernels and tables in it, for exports.
+
+    Args:
+        dtype: the value of --export_dtype.
+    """
+    return _under_policy(_STORING_POLICIES[dtype])
 
 
 @contextlib.contextmanager
-def computing_in(dtype: str):
-    """Lets the models that are built inside compute in this type.
-
-    Args:
-        dtype: the value of --dtype.
-    """
+def _under_policy(policy: str):
     before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(_POLICIES[dtype])
+    keras.config.set_dtype_policy(policy)
     try:
         yield
     finally:

@@ -158,3 +158,51 @@ def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, othe
     options = vars(export_options(tmp_path, exported_as)) | others
     with pytest.raises(InputError, match=sentence):
         export_saved_model.run(type(export_options(tmp_path, "mrpc"))(**options))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_program, kind):
+    """Kernels and tables are stored rounded, all else in float32; inputs and outputs have the same form."""
+    made = exported.shared_export(tmp_path_factory, kind, export_dtype="bfloat16")
+    whole = exported.shared_export(tmp_path_factory, kind)
+    reader = tf.train.load_checkpoint(str(made.path / "variables" / "variables"))
+    types = reader.get_variable_to_dtype_map()
+    types.pop("_CHECKPOINTABLE_OBJECT_GRAPH")
+    weights = {
+        f"model_weights/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE": (name, variable.numpy())
+        for name, variable in named_variables(made.model).items()
+    }
+    for key, dtype in types.items():
+        name, values = weights[key]
+        is_short = name.endswith(("/kernel", "_embeddings"))
+        assert dtype == (tf.bfloat16 if is_short else tf.float32), name
+        wanted = tf.cast(values, dtype).numpy()
+        np.testing.assert_array_equal(reader.get_tensor(key), wanted, err_msg=name)
+
+    features = batch(kind, 7, 24)
+    signature, exact = (signatures_of(one.path)["serving_default"] for one in (made, whole))
+    assert signature.structured_outputs == exact.structured_outputs
+    found, wanted = call(signature, features), call(exact, features)
+    floats = [name for name, values in wanted.items() if values.dtype == np.float32]
+    errors = {name: np.abs(found[name] - wanted[name]).max() / np.abs(wanted[name]).max() for name in floats}
+    print(kind, errors)
+    assert max(errors.values()) < 3e-2
+    assert max(errors.values()) > 1e-4
+    (by_c,) = c_runner.run(c_program, made.path, [("serving_default", features)])
+    assert_same(by_c, found)
+
+
+def test_an_export_of_text_in_bfloat16_is_half_as_large(tmp_path_factory):
+    made, whole = (
+        exported.shared_export(tmp_path_factory, "mrpc", export_text=True, **flags)
+        for flags in ({"export_dtype": "bfloat16"}, {})
+    )
+    texts = {"text_a": np.array([b"the cat sat.", b"a"], object), "text_b": np.array([b"", b"rain"], object)}
+    found, wanted = (call(signatures_of(one.path)["serving_text"], texts) for one in (made, whole))
+    np.testing.assert_allclose(found["probabilities"], wanted["probabilities"], atol=0.05)
+    short, long = (next((one.path / "variables").glob("*.data*")).stat().st_size for one in (made, whole))
+    weights = named_variables(made.model)
+    rounded = sum(
+        np.prod(one.shape) for name, one in weights.items() if name.endswith(("/kernel", "_embeddings"))
+    )
+    assert long - short == 2 * rounded
