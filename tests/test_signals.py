@@ -76,4 +76,5 @@ def run(case: str, number: int) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, case, str(int(number))],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # which nohup, for one, has ignored
     )  # fmt: skip

@@ -8,8 +8,10 @@ from keras import ops
 
 from official_bert.modeling.dropout import dropout
 from official_bert.modeling.layers import ResidualOutput, dense
+from official_bert.modeling.packing import Packing
 
 MASKED = -10000.0
+_GROUP_SHIFT = 24  # the bits of a dropout index that no layer uses
 
 
 def attention_bias(input_mask, dtype="float32"):
@@ -44,10 +46,13 @@ class SelfAttention(keras.layers.Layer):
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
         """Computes attention from the vectors `from_x` to the vectors `x`.
 
+        With a Packing these are the same packed vectors, float[T, N*H], and so is the first result; there are no
+        probabilities then, None.
+
         Args:
             from_x: float[B*F, N*H], the vectors that the queries are computed from.
             x: float[B*T, N*H], the vectors that the keys and values are computed from.
-            bias: float[B, 1, 1, T], added to the scores.
+            bias: float[B, 1, 1, T], added to the scores, or a Packing.
             dropout_seed: int32[2], or None for no dropout.
             from_length: F; None means T.
 
@@ -55,10 +60,26 @@ class SelfAttention(keras.layers.Layer):
             float[B*F, N*H], the concatenated outputs of the heads, and the attention probabilities before dropout,
             float[B, N, F, T].
         """
+        query, key, value = self.query(from_x), self.key(x), self.value(x)
+        if isinstance(bias, Packing):
+            return self._in_groups(query, key, value, bias, dropout_seed), None
+        return self._attend(query, key, value, bias, dropout_seed, self.dropout_index, from_length)
+
+    def _in_groups(self, query, key, value, packing: Packing, dropout_seed):
+        """Returns the concatenated outputs of the heads, float[T, N*H], for packed vectors."""
+        parts = zip(*map(packing.in_groups, (query, key, value)), strict=True)
+        attended = []
+        for number, (group, part) in enumerate(zip(packing.groups, parts, strict=True)):
+            index = self.dropout_index + (number << _GROUP_SHIFT)  # no other dropout has this one
+            attended.append(self._attend(*part, attention_bias(group.mask), dropout_seed, index)[0])
+        return packing.from_groups(attended)
+
+    def _attend(self, query, key, value, bias, dropout_seed, dropout_index, from_length=None):
+        """Returns what `call` returns for the projected vectors of padded sequences."""
         to_length = ops.shape(bias)[-1]
-        query = self._split_heads(self.query(from_x), from_length or to_length)  # [B, N, F, H]
-        key = self._split_heads(self.key(x), to_length)  # [B, N, T, H]
-        value = self._split_heads(self.value(x), to_length)  # [B, N, T, H]
+        query = self._split_heads(query, from_length or to_length)  # [B, N, F, H]
+        key = self._split_heads(key, to_length)  # [B, N, T, H]
+        value = self._split_heads(value, to_length)  # [B, N, T, H]
 
         # Scaling the query instead of the scores gives the same product with fewer multiplications.
         scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
@@ -66,7 +87,7 @@ class SelfAttention(keras.layers.Layer):
         # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the Transformer paper does it.
         rate = self.config.attention_probs_dropout_prob
         weights = ops.cast(probabilities, self.compute_dtype)
-        weights = dropout(weights, rate, dropout_seed, self.dropout_index)
+        weights = dropout(weights, rate, dropout_seed, dropout_index)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, F, N, H]
         return ops.reshape(context, (-1, self.config.hidden_size)), probabilities
 

@@ -8,6 +8,7 @@ from keras import ops
 
 from official_bert.modeling.attention import Attention, attention_bias
 from official_bert.modeling.layers import DenseLayer, ResidualOutput
+from official_bert.modeling.packing import Packing, pack
 
 _DROPOUTS_PER_LAYER = 3
 
@@ -42,11 +43,12 @@ class Encoder(keras.layers.Layer):
 
     Attributes:
         recomputes: whether the backward pass computes each layer again instead of keeping its inner values.
+        packs: whether padding is left out of the computation; the outputs are 0 in its places then.
     """
 
     def __init__(self, config, name: str = "encoder"):
         super().__init__(name=name)
-        self.config, self.recomputes = config, False
+        self.config, self.recomputes, self.packs = config, False, False
 
     def build(self, input_shape=None):
         self.stack = [EncoderLayer(self.config, index) for index in range(self.config.num_hidden_layers)]
@@ -72,11 +74,13 @@ class Encoder(keras.layers.Layer):
         bias = attention_bias(input_mask, x.dtype)
         x = ops.reshape(x, (-1, hidden))
         outputs, all_probabilities = [], []
+        if self.packs and not first_token_only and not output_attentions:
+            return self._packed_outputs(x, pack(input_mask), dropout_seed, length), all_probabilities
         for layer in self.stack[: -1 if first_token_only else None]:
-            if self.recomputes and not output_attentions:
-                x, probabilities = keras.remat(_on_itself(layer, bias, dropout_seed))(x), None
-            else:
+            if output_attentions:
                 x, probabilities = layer(x, x, bias, dropout_seed)
+            else:
+                x, probabilities = self._applied(layer, x, bias, dropout_seed), None
             outputs.append(ops.reshape(x, (-1, length, hidden)))
             if output_attentions:
                 all_probabilities.append(probabilities)
@@ -88,6 +92,19 @@ class Encoder(keras.layers.Layer):
                 all_probabilities.append(probabilities)
         return outputs, all_probabilities
 
+    def _packed_outputs(self, x, packing: Packing, dropout_seed, length) -> list:
+        """Returns the outputs of all layers, padded again, float[B, S, hidden], for float[B*S, hidden]."""
+        x, outputs = packing.packed(x), []
+        for layer in self.stack:
+            x = self._applied(layer, x, packing, dropout_seed)
+            outputs.append(ops.reshape(packing.padded(x), (-1, length, self.config.hidden_size)))
+        return outputs
+
+    def _applied(self, layer: EncoderLayer, x, bias, dropout_seed):
+        """Returns the output of a layer, whose inner values the backward pass keeps or computes again."""
+        on_itself = _on_itself(layer, bias, dropout_seed)
+        return keras.remat(on_itself)(x) if self.recomputes else on_itself(x)
+
 
 def _on_itself(layer: EncoderLayer, bias, dropout_seed):
     """Returns a layer as a function of its input alone, the only argument that needs a gradient."""
@@ -96,6 +113,15 @@ def _on_itself(layer: EncoderLayer, bias, dropout_seed):
 
 def set_recomputation(model: keras.Model, recomputes: bool):
     """Sets `recomputes` of the encoders in a model."""
-    for layer in model._flatten_layers():
-        if isinstance(layer, Encoder):
-            layer.recomputes = recomputes
+    for encoder in _encoders(model):
+        encoder.recomputes = recomputes
+
+
+def set_packing(model: keras.Model, packs: bool):
+    """Sets `packs` of the encoders in a model."""
+    for encoder in _encoders(model):
+        encoder.packs = packs
+
+
+def _encoders(model: keras.Model) -> list[Encoder]:
+    return [layer for layer in model._flatten_layers() if isinstance(layer, Encoder)]

@@ -7,6 +7,7 @@ a training job, and eval_results.txt.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import model_folder
-from official_bert.config import read_config
+from official_bert.config import BertConfig, read_config
 from official_bert.data.corpus.dynamic_masks import DynamicMasks
 from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
 from official_bert.data.records import pretraining_input
@@ -28,6 +29,7 @@ from official_bert.jobs.shard_job import masking_settings
 from official_bert.jobs.training_job import TrainingJob, log_input_files
 from official_bert.model_files import read_vocabulary, resolved
 from official_bert.modeling import BertPretrainer
+from official_bert.modeling.encoder import set_packing
 from official_bert.options.masking import MaskingOptions
 from official_bert.options.pretraining import PretrainingOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
@@ -70,7 +72,7 @@ def run(options: PretrainingOptions):
             options.output_dir,
             strategy,
             config,
-            lambda: BertPretrainer(config, use_one_hot_embeddings=distribution.is_tpu(strategy)),
+            functools.partial(_build_model, options, config, strategy),
             options.num_train_steps,
             options.num_warmup_steps,
             has_own_input=options.shard_input_files,
@@ -93,6 +95,21 @@ def run(options: PretrainingOptions):
         if options.do_eval:
             pretraining.evaluate(eval_files)
         write_model_card(folder, "masked words and next sentences", options)
+
+
+def _build_model(
+    options: PretrainingOptions, config: BertConfig, strategy: tf.distribute.Strategy
+) -> BertPretrainer:
+    on_tpu = distribution.is_tpu(strategy)
+    if options.packed_sequences and (on_tpu or options.jit_compile):
+        other = "a TPU" if on_tpu else "--jit_compile"
+        raise InputError(
+            f"--packed_sequences: does not go with {other}, which compiles a step for one number of tokens; leave one "
+            "of them out"
+        )
+    model = BertPretrainer(config, use_one_hot_embeddings=on_tpu)
+    set_packing(model, options.packed_sequences)
+    return model
 
 
 class Pretraining:

@@ -483,6 +483,7 @@ def test_workers_end_with_their_parent(folder, number):
             f"--input_file={folder}/large.txt", f"--output_file={folder}/a.tfrecord", "--num_workers=2",
         ],
         cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a background job ignores it
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 120

@@ -12,8 +12,11 @@ from tests import toy
 SEQ, PREDICTIONS = 24, 4
 
 
-def write_records(path: pathlib.Path, count: int = 64, seed: int = 0) -> str:
-    """Random records that fit the toy model; returns their path."""
+def write_records(path: pathlib.Path, count: int = 64, seed: int = 0, is_padded: bool = False) -> str:
+    """Random records that fit the toy model; returns their path.
+
+    Their masks are random, too. Those of records that are padded have ones before zeros, and predictions at ones.
+    """
     draws = np.random.default_rng(seed)
     highest = {
         "input_ids": len(toy.VOCABULARY),
@@ -31,6 +34,10 @@ def write_records(path: pathlib.Path, count: int = 64, seed: int = 0) -> str:
             features[name] = (np.arange(PREDICTIONS) < real).astype(np.float32)
         else:
             features[name] = draws.integers(0, highest[name], (count, length))
+    if is_padded:
+        lengths = draws.integers(1, SEQ + 1, (count, 1))
+        features["input_mask"] = (np.arange(SEQ) < lengths).astype(int)
+        features["masked_lm_positions"] %= lengths
     with open_example_files([str(path)]) as files:
         files.write(features)
     return str(path)

@@ -44,6 +44,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 def base(tmp_path_factory):
     folder = toy.make_bert_base_dir(tmp_path_factory.mktemp("base"))
     write_records(folder / "records.tfrecord")
+    write_records(folder / "padded.tfrecord", is_padded=True)
     return folder
 
 
@@ -290,20 +291,38 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, tmp_path):
         ({"num_accumulation_steps": 4}, NO_DROPOUT),
         ({"recompute_layers": True}, {}),
         ({"recompute_layers": True, "jit_compile": True, "num_accumulation_steps": 2}, NO_DROPOUT),
+        ({"packed_sequences": True}, NO_DROPOUT),
+        ({"packed_sequences": True, "recompute_layers": True, "num_accumulation_steps": 2}, NO_DROPOUT),
     ],
 )
 def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(base, tmp_path, flags, dropouts):
     """The micro-batches have unequal numbers of predictions; recomputed layers draw the same masks again."""
     config = tmp_path / "config.json"
     config.write_text(json.dumps(toy.BERT_CONFIG | dropouts))
+    records = base / ("padded.tfrecord" if "packed_sequences" in flags else "records.tfrecord")
     for name, more in (("plain", {}), ("other", flags)):
-        run(base, tmp_path / name, bert_config_file=config, **more)
+        run(base, tmp_path / name, bert_config_file=config, input_file=records, **more)
     losses = [scalars(tmp_path / name, "loss") for name in ("plain", "other")]
     weights = [checkpoint_values(tmp_path / name / "model.ckpt-10") for name in ("plain", "other")]
     differences = [abs(losses[0][step] - losses[1][step]) for step in range(1, 11)]
     print(f"{flags}: 10 losses within {max(differences):.2g}, {len(weights[0])} tensors compared")
     assert max(differences) < 1e-5
     training_state.assert_close(weights[1], weights[0], weights=1e-6, first_moments=1e-7)
+
+
+def test_an_evaluation_of_packed_sequences_has_the_numbers_of_padded_ones(base, tmp_path):
+    results = []
+    for name, packed in (("padded", False), ("packed", True)):
+        flags = {"do_train": False, "do_eval": True, "packed_sequences": packed}
+        run(base, tmp_path / name, input_file=base / "padded.tfrecord", **flags)
+        lines = (tmp_path / name / "eval_results.txt").read_text().splitlines()
+        results.append({key: float(value) for key, value in (line.split(" = ") for line in lines)})
+    assert results[1] == pytest.approx(results[0], abs=1e-5)
+
+
+def test_packed_sequences_need_steps_of_any_size(base, tmp_path):
+    with pytest.raises(InputError, match="--packed_sequences: does not go with --jit_compile"):
+        run(base, tmp_path, packed_sequences=True, jit_compile=True)
 
 
 def test_the_peak_is_measured_once_for_a_folder(base, tmp_path, monkeypatch):
