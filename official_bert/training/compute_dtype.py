@@ -34,8 +34,11 @@ def choose(
     if dtype == AUTO:
         reason = reason_for_bfloat16(strategy)
         # The workers of a run compute in one type: the chief's.
-        dtype = BFLOAT16 if workers.from_chief(strategy, int(reason is not None)) else FLOAT32
-        logging.info("--dtype=auto: %s, since %s", dtype, reason or "the devices do not multiply bfloat16")
+        if workers.from_chief(strategy, int(reason is not None)):
+            dtype, reason = BFLOAT16, reason or "the chief computes in it"
+        else:
+            dtype, reason = FLOAT32, "the devices do not multiply bfloat16"
+        logging.info("--dtype=auto: %s, since %s", dtype, reason)
         return dtype, {throughput.DTYPE_KEY: dtype}
     if dtype != BFLOAT16 or kind_of_device(strategy) == "TPU":
         return dtype, {}
