@@ -5,8 +5,9 @@ In: records of create_pretraining_data.py. Out: a table, and a line of JSON in -
 this file already contains are not measured again.
 
 A step consists of forward pass, backward pass, clipping and the optimizer, in float32 with dropout 0.1. Both kinds make
-the same batches, in turns, in one process; the medians count. --processor_time measures the time of the processors
-instead of the clock's, on which other work on the machine has little influence.
+the same batches, in turns, in one process. The seconds are medians, the gain is that of all batches together.
+--processor_time measures the time of the processors instead of the clock's, on which other work on the machine has
+little influence.
 
     python benchmarks/packed_sequences.py --input_file=records.tfrecord --max_seq_length=512 --size=mini
 """
@@ -21,7 +22,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from training_step import BATCH_SIZES, VOCAB
+from training_step import BATCH_SIZES, VOCAB, our_step
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results/packed_sequences.jsonl"
 PREDICTIONS = {512: 76, 128: 20}
@@ -42,40 +43,16 @@ def batches_of(path: str, length: int, batch_size: int, number: int) -> list[dic
     ]
 
 
-def stepper(size: str, length: int, batch_size: int, packs: bool):
-    """Returns a function that makes a step on a batch."""
-    import tensorflow as tf
-
-    from official_bert import BertConfig
-    from official_bert.checkpoints import named_variables
-    from official_bert.modeling import BertPretrainer
-    from official_bert.modeling.encoder import set_packing
-    from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
-    from official_bert.tasks.pretraining.objective import PretrainingObjective
-    from official_bert.training.loop import compiled_steps
-    from official_bert.training.step import TrainingStep
-
-    pretrainer = BertPretrainer(BertConfig.from_size(size, vocab_size=VOCAB))
-    set_packing(pretrainer, packs)
-    weights = {name: variable.value for name, variable in named_variables(pretrainer).items()}
-    optimizer = AdamWeightDecayOptimizer(
-        WarmupLinearDecay(1e-4, 10000, 100), 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
-    )
-    optimizer.build(weights.items())
-    step = TrainingStep(PretrainingObjective(pretrainer, batch_size), list(weights.values()), optimizer, 1)
-    run = compiled_steps(tf.distribute.get_strategy(), step)
-    return lambda batch: run(batch, 1)
-
-
 def measure(flags) -> dict:
     import numpy as np
+
+    from official_bert import BertConfig
 
     batch_size = flags.batch_size or BATCH_SIZES[flags.size] * 128 // flags.max_seq_length
     batches = batches_of(flags.input_file, flags.max_seq_length, batch_size, flags.steps + 1)
     kinds = {"padded": False, "packed": True}
-    steps = {
-        kind: stepper(flags.size, flags.max_seq_length, batch_size, packs) for kind, packs in kinds.items()
-    }
+    config = BertConfig.from_size(flags.size, vocab_size=VOCAB)
+    steps = {kind: our_step(config, batch_size, packs=packs) for kind, packs in kinds.items()}
     clock = time.process_time if flags.processor_time else time.perf_counter
     secs = {kind: [] for kind in kinds}
     for number, batch in enumerate(batches):

@@ -193,6 +193,7 @@ def main():
     parser.add_argument("--work_dir", type=pathlib.Path, help="folder for texts, records and models")
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS, help="JSON lines file of the runs")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="seeds of the arms to run")
     parser.add_argument("--table", action="store_true", help="only print the tables")
     flags = parser.parse_args()
 
@@ -211,7 +212,7 @@ def main():
 def make_runs(flags, rows: list[dict]):
     """Makes the runs that are missing; all arms of a seed follow each other."""
     done = {(row["arm"], row["seed"]) for row in rows}
-    for seed in sorted({seed for name in flags.arms for seed in ARMS[name].seeds}):
+    for seed in flags.seeds:
         for name in flags.arms:
             if seed in ARMS[name].seeds and (name, seed) not in done:
                 row = one_run(name, seed, flags.work_dir)

@@ -77,6 +77,20 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
     np.testing.assert_allclose(exported["probabilities"], first, atol=1e-5)
     np.testing.assert_array_equal(exported["label"], np.array([b"animal", b"vehicle"])[first.argmax(1)])
 
+    # A run that has nothing left to train exports, here in half the size.
+    run_here(
+        "run_classifier.py", *model,
+        *flag_list(output_dir=trained, do_train=True, num_train_epochs=12, train_batch_size=16, learning_rate=3e-3,
+                   random_seed=1, export_dir=tmp_path / "exports", export_dtype="bfloat16"),
+    )  # fmt: skip
+    exported = answers_to_records(tmp_path / "exports" / "2", trained / "predict.tf_record")
+    np.testing.assert_allclose(exported["probabilities"], first, atol=0.03)
+    sizes = [
+        (tmp_path / "exports" / version / "variables/variables.data-00000-of-00001").stat().st_size
+        for version in "12"
+    ]
+    assert sizes[1] < 0.6 * sizes[0]
+
 
 def test_an_unknown_task_is_named(tmp_path):
     base = toy.make_bert_base_dir(tmp_path / "base")

@@ -33,6 +33,7 @@ def base(tmp_path_factory):
     """A toy $BERT_BASE_DIR with records beside it."""
     folder = toy.make_bert_base_dir(tmp_path_factory.mktemp("base"))
     write_records(folder / "records.tfrecord")
+    write_records(folder / "padded.tfrecord", is_padded=True)
     config = toy.BERT_CONFIG | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (folder / "no_dropout.json").write_text(json.dumps(config))
     return folder
@@ -118,11 +119,16 @@ def toy_config():
 
 @pytest.mark.parametrize(
     ("count", "flags"),
-    [(2, {}), (2, {"jit_compile": True}), *in_test_long((1, {}), (4, {}), (4, {"jit_compile": True}))],
+    [
+        (2, {}),
+        (2, {"jit_compile": True}),
+        (2, {"packed_sequences": True}),
+        *in_test_long((1, {}), (4, {}), (4, {"jit_compile": True}), (4, {"packed_sequences": True})),
+    ],
 )
 def test_replicas_equal_one_device(base, tmp_path, count, flags):
-    """The device has no XLA, so that with it the several replicas are compared with another computation, too."""
-    alone = {"bert_config_file": base / "no_dropout.json"}
+    """The device has no flags, so that with them the replicas are compared with another computation, too."""
+    alone = {"bert_config_file": base / "no_dropout.json", "input_file": base / "padded.tfrecord"}
     mirrored = alone | {"distribution_strategy": "mirrored", "num_train_steps": 10, "steps_per_loop": 5}
     runs = {"one": alone, "several": mirrored | {"num_logical_cpus": count} | flags}
     for name, changes in runs.items():

@@ -24,6 +24,7 @@ from official_bert.features import EncodedSet
 from official_bert.jobs.periodic_evaluation import HISTORY_FILE, PeriodicEvaluation
 from official_bert.jobs.training_job import TrainingJob
 from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.options.precision import FLOAT32
 from official_bert.options.search import SearchOptions
 from official_bert.serving.saved_model import check_text_export, export_model
 from official_bert.tasks.base import Task, TaskObjective
@@ -367,8 +368,12 @@ def check_run(options: FineTuningOptions, task: Task, config: BertConfig):
 def _check_export(options: FineTuningOptions, task: Task):
     """Refuses an export that would fail after training, and makes its folder."""
     if not options.export_dir:
-        if options.export_text:
-            raise InputError("--export_text: only goes with --export_dir, the folder of the export")
+        for flag, is_given in (
+            ("export_text", options.export_text),
+            ("export_dtype", options.export_dtype != FLOAT32),
+        ):
+            if is_given:
+                raise InputError(f"--{flag}: only goes with --export_dir, the folder of the export")
         return
     if not options.do_train:
         raise InputError(

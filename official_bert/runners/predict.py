@@ -23,6 +23,7 @@ from official_bert.errors import InputError
 from official_bert.options.predict import JSON, STOP, PredictOptions, PredictorOptions
 from official_bert.progress import Progress
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
+from official_bert.training import heap
 from official_bert.training.devices import log_devices
 
 STANDARD = "-"
@@ -43,6 +44,7 @@ def run(options: PredictOptions):
             lines_in = sys.stdin.buffer
         else:
             lines_in = stack.enter_context(files.open_file(options.input_file, "rb"))
+        heap.keep_freed_memory()
         predictor = Predictor(**settings)
         log_devices()
         if options.output_file == STANDARD:

@@ -16,7 +16,7 @@ from absl import logging
 from official_bert import signals, waiting
 from official_bert.errors import InputError, WorkerLost, brief
 from official_bert.options.distribution import MULTI_WORKER, DistributionOptions
-from official_bert.training import workers
+from official_bert.training import heap, workers
 from official_bert.training.devices import log_devices
 
 _TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to answer
@@ -61,6 +61,8 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
             f"--worker_hosts and --task_index: only go with --distribution_strategy={MULTI_WORKER}; add that, or leave "
             "them out"
         )
+    if name != "tpu":
+        heap.keep_freed_memory()
     strategy = _STRATEGIES[name](options)
     log_devices(strategy, name)
     return strategy

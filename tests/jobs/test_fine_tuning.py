@@ -179,6 +179,8 @@ def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
             },
             "--export_dir: exports what was trained; give --do_train",
         ),
+        ({"export_text": True}, "--export_text: only goes with --export_dir"),
+        ({"export_dtype": "bfloat16"}, "--export_dtype: only goes with --export_dir"),
         ({"export_dir": str(tmp_path / "a_file" / "exports")}, "a_file/exports: no folder can be made there"),
     ):
         with pytest.raises(InputError, match=words):

@@ -9,6 +9,7 @@ from official_bert.checkpoints import named_variables
 from official_bert.modeling import BertPretrainer
 from official_bert.modeling.encoder import set_packing, set_recomputation
 from official_bert.modeling.packing import pack
+from official_bert.training.precision import computing_in
 from tests import toy
 
 LENGTHS = [3, 16, 0, 7, 16, 1, 9]  # the third sequence is nothing but padding
@@ -114,6 +115,27 @@ def test_outputs_and_gradients_equal_those_of_padded_sequences(lengths, recomput
     for name, gradient in gradients.items():
         np.testing.assert_allclose(packed_gradients[name], gradient, atol=1e-5, rtol=1e-4, err_msg=name)
     assert np.abs(gradients["bert/encoder/layer_0/attention/self/query/kernel"]).max() > 1e-6
+
+
+def test_bfloat16_packs_as_float32_does():
+    """The packed outputs and gradients in bfloat16 are as near to float32 as the padded ones."""
+    config = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 2})
+    features = features_of([3, 16, 7, 16, 1, 9])
+    exact = BertPretrainer(config)
+    with computing_in("bfloat16"):
+        model = BertPretrainer(config)
+    model.set_weights(exact.get_weights())
+    is_token = features["input_mask"][..., None]
+    layers, _, gradients = losses_and_gradients(exact, features)
+    set_packing(model, True)
+    packed_layers, _, packed_gradients = losses_and_gradients(model, features)
+    assert packed_layers[-1].dtype == tf.bfloat16
+    for expected, packed in zip(layers, packed_layers, strict=True):
+        np.testing.assert_allclose(tf.cast(packed, tf.float32), expected * is_token, atol=0.05)
+    for name, gradient in gradients.items():
+        assert packed_gradients[name].dtype == tf.float32
+        difference = np.linalg.norm(packed_gradients[name] - gradient)
+        assert difference < 0.05 * np.linalg.norm(gradient) + 1e-3, name
 
 
 def test_groups_draw_masks_of_their_own():
