@@ -55,9 +55,7 @@ def measure(what: str, size: str, cpus: list[int], repeats: int) -> dict[str, fl
     from official_bert import BertConfig
 
     config = BertConfig.from_size(size, VOCAB)
-    timer = (
-        forward_timer(config) if what == FORWARD else our_timer(config, BATCH_SIZES[size], jit_compile=False)
-    )
+    timer = forward_timer(config) if what == FORWARD else our_timer(config, BATCH_SIZES[size])
     timer()
     before, start = resource.getrusage(resource.RUSAGE_SELF), time.process_time()
     secs = [timer() for _ in range(repeats)]

@@ -9,11 +9,14 @@ Our runtime is the signature `serving_default` of the loaded SavedModel. PyTorch
 runs the Hugging Face model as exported by `torch.onnx`, with all optimizations. Each runtime has one thread per core.
 The benchmark first compares their outputs. Then they take turns in one process for several rounds, and the median of
 all calls counts. On a busy machine, where threads wait for cores, only --processor_time with one core is meaningful.
+--bfloat16 adds our export with --export_dtype=bfloat16, and PyTorch under autocast. --keep_freed_memory prepares the
+heap as predict.py does, for all runtimes of the process.
 """
 
 import argparse
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -37,8 +40,12 @@ HUGGING_FACE_NAMES = {
     "input_mask": "attention_mask",
     "segment_ids": "token_type_ids",
 }
-TOLERANCE = 1e-4
+TOLERANCES = {
+    "float32": 1e-4,
+    "bfloat16": 0.3,
+}  # of an output; those of 12 layers in bfloat16 differ by up to 0.1
 COLUMNS = ("ours", "PyTorch", "onnxruntime")
+COLUMNS_16_BIT = ("ours, bfloat16", "PyTorch, autocast")
 
 Features = dict[str, "numpy.ndarray"]  # noqa: F821
 Runtime = Callable[[Features], list]
@@ -63,7 +70,7 @@ def make_hugging_face(model: str, kind: str, folder: pathlib.Path):
     return made
 
 
-def our_runtime(kind: str, folder: pathlib.Path) -> Runtime:
+def our_runtime(kind: str, folder: pathlib.Path, dtype: str = "float32") -> Runtime:
     """Exports a model, and returns its signature as a function of arrays."""
     import tensorflow as tf
 
@@ -73,13 +80,14 @@ def our_runtime(kind: str, folder: pathlib.Path) -> Runtime:
     task, _, outputs = KINDS[kind]
     options = ExportOptions(
         task_name=task,
-        export_dir=str(folder / "export"),
+        export_dir=str(folder / dtype),
+        export_dtype=dtype,
         init_checkpoint=str(folder),
         bert_config_file=str(folder / "config.json"),
         vocab_file=str(folder / "vocab.txt"),
     )
     export_saved_model.run(options)
-    signature = tf.saved_model.load(str(folder / "export" / "1")).signatures["serving_default"]
+    signature = tf.saved_model.load(str(folder / dtype / "1")).signatures["serving_default"]
 
     def run(features):
         found = signature(**{name: tf.constant(value) for name, value in features.items()})
@@ -88,17 +96,17 @@ def our_runtime(kind: str, folder: pathlib.Path) -> Runtime:
     return run
 
 
-def pytorch_runtime(kind: str, hugging_face) -> Runtime:
-    """Returns the Hugging Face model in eager mode as a function of arrays."""
+def pytorch_runtime(kind: str, hugging_face, dtype: str = "float32") -> Runtime:
+    """Returns the Hugging Face model in eager mode, in bfloat16 under autocast, as a function of arrays."""
     import torch
 
     indices = KINDS[kind][2].values()
 
     def run(features):
         inputs = {HUGGING_FACE_NAMES[name]: torch.from_numpy(value) for name, value in features.items()}
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
             found = hugging_face(**inputs)
-        return [found[index].numpy() for index in indices]
+        return [found[index].float().numpy() for index in indices]
 
     return run
 
@@ -149,7 +157,8 @@ def measure(runtimes: dict[str, Runtime], features: Features, flags) -> dict[str
         name: max(float(np.abs(a - b).max()) for a, b in zip(found["ours"], values, strict=True))
         for name, values in found.items()
     }
-    if max(differences.values()) > TOLERANCE:
+    dtype_of = dict.fromkeys(COLUMNS, "float32") | dict.fromkeys(COLUMNS_16_BIT, "bfloat16")
+    if any(difference > TOLERANCES[dtype_of[name]] for name, difference in differences.items()):
         raise SystemExit(f"the runtimes do not compute the same: {differences}")
     clock = time.process_time if flags.processor_time else time.perf_counter
     times = {name: [] for name in runtimes}
@@ -161,7 +170,7 @@ def measure(runtimes: dict[str, Runtime], features: Features, flags) -> dict[str
                 run(features)
                 times[name].append(1000 * (clock() - start))
     return {name: statistics.median(values) for name, values in times.items()} | {
-        "largest_difference": max(differences.values())
+        "largest_difference": max(differences[name] for name in COLUMNS)
     }
 
 
@@ -170,17 +179,14 @@ def measure_model(model: str, kind: str, shapes: Sequence[tuple[int, int]], thre
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         hugging_face = make_hugging_face(model, kind, folder)
-        runtimes = dict(
-            zip(
-                COLUMNS,
-                (
-                    our_runtime(kind, folder),
-                    pytorch_runtime(kind, hugging_face),
-                    onnx_runtime(kind, hugging_face, folder, threads),
-                ),
-                strict=True,
-            )
-        )
+        runtimes = {
+            "ours": our_runtime(kind, folder),
+            "PyTorch": pytorch_runtime(kind, hugging_face),
+            "onnxruntime": onnx_runtime(kind, hugging_face, folder, threads),
+        }
+        if flags.bfloat16:
+            runtimes["ours, bfloat16"] = our_runtime(kind, folder, "bfloat16")
+            runtimes["PyTorch, autocast"] = pytorch_runtime(kind, hugging_face, "bfloat16")
         for batch_size, length in shapes:
             features = random_features(batch_size, length, hugging_face.config.vocab_size)
             row = {"model": model, "kind": kind, "batch_size": batch_size, "length": length}
@@ -189,16 +195,22 @@ def measure_model(model: str, kind: str, shapes: Sequence[tuple[int, int]], thre
 
 def print_table(rows: Sequence[dict]):
     """Prints the rows as a table for README.md."""
-    print("\n| model | outputs | batch | length | ours, ms | PyTorch, ms | onnxruntime, ms | sequences per second "
-          "| to PyTorch | to onnxruntime |")  # fmt: skip
-    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    with_16_bit = any(COLUMNS_16_BIT[0] in row for row in rows)
+    titles = [f"{name}, ms" for name in COLUMNS]
+    titles += ["sequences per second", "to PyTorch", "to onnxruntime"]
+    if with_16_bit:
+        titles += [f"{name}, ms" for name in COLUMNS_16_BIT] + ["to autocast", "to onnxruntime"]
+    print("\n| model | outputs | batch | length | " + " | ".join(titles) + " |")
+    print("|---|---|--:|--:|" + "--:|" * len(titles))
     for row in rows:
         ours, pytorch, onnx = (row[name] for name in COLUMNS)
-        print(
-            f"| {row['model']} | {row['kind']} | {row['batch_size']} | {row['length']} | {ours:.1f} | {pytorch:.1f} "
-            f"| {onnx:.1f} | {1000 * row['batch_size'] / ours:.1f} | {pytorch / ours:.2f}x | {onnx / ours:.2f}x |",
-            flush=True,
-        )
+        cells = [f"{value:.1f}" for value in (ours, pytorch, onnx, 1000 * row["batch_size"] / ours)]
+        cells += [f"{pytorch / ours:.2f}x", f"{onnx / ours:.2f}x"]
+        if with_16_bit:
+            ours, pytorch = (row.get(name, math.nan) for name in COLUMNS_16_BIT)
+            cells += [f"{ours:.1f}", f"{pytorch:.1f}", f"{pytorch / ours:.2f}x", f"{onnx / ours:.2f}x"]
+        key = row["model"], row["kind"], str(row["batch_size"]), str(row["length"])
+        print("| " + " | ".join([*key, *cells]) + " |", flush=True)
 
 
 def key_of(row: dict) -> tuple:
@@ -215,6 +227,12 @@ def main():
     parser.add_argument(
         "--processor_time", action="store_true", help="measure processor time instead of elapsed time"
     )
+    parser.add_argument(
+        "--bfloat16", action="store_true", help="measure exports and PyTorch in bfloat16, too"
+    )
+    parser.add_argument(
+        "--keep_freed_memory", action="store_true", help="prepare the heap as predict.py does"
+    )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=BATCH_SIZES)
@@ -227,7 +245,7 @@ def main():
     if output and output.exists():
         rows = map(json.loads, output.read_text(encoding="utf-8").splitlines())
         finished = {key_of(row): row for row in rows}
-    threads = prepare_threads([int(cpu) for cpu in flags.cpus.split(",")])
+    threads = prepare_threads([int(cpu) for cpu in flags.cpus.split(",")], flags.keep_freed_memory)
     shapes = [(batch_size, length) for batch_size in flags.batch_sizes for length in flags.lengths]
     for model in flags.models:
         for kind in flags.kinds:
@@ -245,7 +263,7 @@ def main():
     )
 
 
-def prepare_threads(cpus: list[int]) -> int:
+def prepare_threads(cpus: list[int], keeps_freed_memory: bool) -> int:
     """Pins the process to some cores, gives TensorFlow and PyTorch a thread for each, and returns their number."""
     os.sched_setaffinity(0, cpus)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -253,10 +271,14 @@ def prepare_threads(cpus: list[int]) -> int:
     import torch
     import transformers
 
+    from official_bert.training import heap
+
     warnings.simplefilter("ignore")  # hides the warnings of torch.onnx
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     tf.config.threading.set_intra_op_parallelism_threads(len(cpus))
+    if keeps_freed_memory:
+        heap.keep_freed_memory()
     torch.set_num_threads(len(cpus))
     return len(cpus)
 

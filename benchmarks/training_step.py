@@ -4,9 +4,12 @@
 In: batches of random ids. Out: a table, and a line of JSON in --output for each finished row. Rows that this file
 already contains are not measured again.
 
-A step consists of forward pass, backward pass, clipping and the optimizer, in float32 with dropout 0.1, sequences of
-128 tokens with 20 predictions and a vocabulary of 30,522. All measurements of one model size take turns in one process
-for several rounds, and the median counts.
+A step consists of forward pass, backward pass, clipping and the optimizer, with dropout 0.1, sequences of 128 tokens
+with 20 predictions and a vocabulary of 30,522. The variants in bfloat16 are set against products in bfloat16, and
+against Hugging Face under autocast. All measurements of one model size take turns in one process for several rounds,
+and the median counts.
+
+    python benchmarks/training_step.py --cpus=0,1 --variants plain XLA bfloat16
 """
 
 import argparse
@@ -24,7 +27,21 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 VOCAB, LENGTH, PREDICTIONS = 30522, 128, 20
 BATCH_SIZES = {"base": 8, "small": 16, "mini": 32, "tiny": 32}  # 12/768, 4/512, 4/256, 2/128
-VARIANTS = {"plain": False, "XLA": True}
+
+
+class Variant(NamedTuple):
+    """How our step computes."""
+
+    dtype: str = "float32"
+    jit_compile: bool = False
+
+
+VARIANTS = {
+    "plain": Variant(),
+    "XLA": Variant(jit_compile=True),
+    "bfloat16": Variant("bfloat16"),
+    "bfloat16 XLA": Variant("bfloat16", jit_compile=True),
+}
 REPEATS_OF_A_PRODUCT = 4
 
 
@@ -75,7 +92,7 @@ def products_of(config, batch_size: int) -> list[Product]:
     return [product for one in forward for product in one.with_gradients()]
 
 
-def product_timer(product: Product):
+def product_timer(product: Product, dtype: str):
     """Returns a function that runs only this product in a compiled loop, and returns the seconds per product."""
     import tensorflow as tf
 
@@ -83,14 +100,14 @@ def product_timer(product: Product):
 
     def random(rows, columns, transposed):
         shape = (columns, rows) if transposed else (rows, columns)
-        return tf.random.normal(shape if product.batch == 1 else (product.batch, *shape))
+        return tf.cast(tf.random.normal(shape if product.batch == 1 else (product.batch, *shape)), dtype)
 
     a, b = random(product.m, product.k, transpose_a), random(product.k, product.n, transpose_b)
     out_shape = (product.m, product.n) if product.batch == 1 else (product.batch, product.m, product.n)
 
     @tf.function
     def repeated(a, b):
-        out = tf.zeros(out_shape)
+        out = tf.zeros(out_shape, dtype)
         for _ in tf.range(REPEATS_OF_A_PRODUCT):
             out = tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
         return out[..., :1, :1]
@@ -104,7 +121,7 @@ def product_timer(product: Product):
     return secs
 
 
-def our_step(config, batch_size: int, jit_compile: bool = False, packs: bool = False):
+def our_step(config, batch_size: int, variant: Variant = VARIANTS["plain"], packs: bool = False):
     """Returns a function that makes one of our steps on a batch of arrays, whose first dimension is 1 step."""
     import tensorflow as tf
 
@@ -114,9 +131,11 @@ def our_step(config, batch_size: int, jit_compile: bool = False, packs: bool = F
     from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
     from official_bert.tasks.pretraining.objective import PretrainingObjective
     from official_bert.training.loop import compiled_steps
+    from official_bert.training.precision import computing_in
     from official_bert.training.step import TrainingStep
 
-    pretrainer = BertPretrainer(config)
+    with computing_in(variant.dtype):
+        pretrainer = BertPretrainer(config)
     set_packing(pretrainer, packs)
     weights = {name: variable.value for name, variable in named_variables(pretrainer).items()}
     optimizer = AdamWeightDecayOptimizer(
@@ -124,25 +143,27 @@ def our_step(config, batch_size: int, jit_compile: bool = False, packs: bool = F
     )
     optimizer.build(weights.items())
     objective = PretrainingObjective(pretrainer, batch_size)
-    step = TrainingStep(objective, list(weights.values()), optimizer, run_seed=1, jit_compile=jit_compile)
+    step = TrainingStep(
+        objective, list(weights.values()), optimizer, run_seed=1, jit_compile=variant.jit_compile
+    )
     run = compiled_steps(tf.distribute.get_strategy(), step)
     return lambda batch: run(batch, 1)
 
 
-def our_timer(config, batch_size: int, jit_compile: bool):
+def our_timer(config, batch_size: int, variant: Variant = VARIANTS["plain"]):
     """Returns a function that makes one of our steps and returns its seconds."""
     import tensorflow as tf
 
-    step = our_step(config, batch_size, jit_compile)
+    step = our_step(config, batch_size, variant)
     batch = {name: tf.constant(value[None]) for name, value in random_batch(batch_size).items()}
     return timed(lambda: step(batch))
 
 
-def hugging_face_timer(config, batch_size: int):
+def hugging_face_timer(config, batch_size: int, dtype: str):
     """Returns a function that makes one step of Hugging Face's model with PyTorch's AdamW and returns its seconds.
 
-    Only the 20 masked positions have labels, but this class computes the product with the vocabulary for all 128
-    positions.
+    In bfloat16 the forward pass is under autocast, as PyTorch's documentation advises. Only the 20 masked positions
+    have labels, but this class computes the product with the vocabulary for all 128 positions.
     """
     import torch
     import transformers
@@ -157,13 +178,14 @@ def hugging_face_timer(config, batch_size: int):
     labels.scatter_(1, batch["masked_lm_positions"], batch["masked_lm_ids"])
 
     def step():
-        loss = model(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["input_mask"],
-            token_type_ids=batch["segment_ids"],
-            labels=labels,
-            next_sentence_label=batch["next_sentence_labels"][:, 0],
-        ).loss
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+            loss = model(
+                input_ids=batch["input_ids"],
+                attention_mask=batch["input_mask"],
+                token_type_ids=batch["segment_ids"],
+                labels=labels,
+                next_sentence_label=batch["next_sentence_labels"][:, 0],
+            ).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
@@ -210,28 +232,33 @@ def measure(size: str, variants: list[str], peer: bool, rounds: int) -> dict[str
 
     config, batch_size = BertConfig.from_size(size, VOCAB), BATCH_SIZES[size]
     timers = {variant: our_timer(config, batch_size, VARIANTS[variant]) for variant in variants}
-    timers |= {product: product_timer(product) for product in products_of(config, batch_size)}
-    if peer:
-        timers["peer"] = hugging_face_timer(config, batch_size)
+    for dtype in sorted({VARIANTS[variant].dtype for variant in variants}):
+        timers |= {
+            (dtype, product): product_timer(product, dtype) for product in products_of(config, batch_size)
+        }
+        if peer:
+            timers[dtype, "peer"] = hugging_face_timer(config, batch_size, dtype)
     secs = collections.defaultdict(list)
     for _ in range(rounds):
         for what, timer in timers.items():
             secs[what].append(timer())
     median = {what: statistics.median(values) for what, values in secs.items()}
-    products_secs = sum(what.count * median[what] for what in median if isinstance(what, Product))
     gc.collect()
-    return {
-        variant: {
+    rows = {}
+    for variant in variants:
+        dtype = VARIANTS[variant].dtype
+        rows[variant] = {
             "size": size,
             "model": f"{config.num_hidden_layers}/{config.hidden_size}",
             "batch_size": batch_size,
             "variant": variant,
             "step_secs": median[variant],
-            "products_secs": products_secs,
-            "peer_secs": median.get("peer"),
+            "products_secs": sum(
+                product.count * median[dtype, product] for product in products_of(config, batch_size)
+            ),
+            "peer_secs": median.get((dtype, "peer")),
         }
-        for variant in variants
-    }
+    return rows
 
 
 def print_table(rows: list[dict]):
@@ -259,7 +286,7 @@ def main():
         "--rounds", type=int, default=9, help="number of measurements, of which the median counts"
     )
     parser.add_argument("--sizes", nargs="+", choices=BATCH_SIZES, default=list(BATCH_SIZES))
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["plain", "XLA"])
     parser.add_argument("--nopeer", action="store_true", help="leave Hugging Face out")
     parser.add_argument("--output", help="JSON lines file: finished rows go there and are not measured again")
     flags = parser.parse_args()
