@@ -11,20 +11,20 @@ import ctypes
 import functools
 import mmap
 import os
+import pathlib
 import platform
 
 import tensorflow as tf
 
-_SETTINGS = (
-    "GLIBC_TUNABLES",
-    "LD_PRELOAD",
-    "MALLOC_",
-)  # by which a user chooses an allocator, or how it works
+# Variables by which a user chooses an allocator, or how it works.
+_SETTINGS = "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_"
 # Parameters of glibc's mallopt, by their numbers in malloc.h.
 _ONE_ARENA = -8, 1  # the heaps of further arenas are returned when they are empty
 _NO_MAPPINGS = -4, 0  # of single large blocks
 _NEVER_TRIM = -1, -1
 _GROW_BY_64_MB = -2, 64 << 20
+_OVERCOMMIT = pathlib.Path("/proc/sys/vm/overcommit_memory")
+_STRICT = "2"  # the system counts what is promised as if it were used
 
 
 @functools.cache
@@ -44,7 +44,8 @@ def keep_freed_memory() -> bool:
     libc = ctypes.CDLL(None)
     for setting in (_ONE_ARENA, _NO_MAPPINGS, _NEVER_TRIM, _GROW_BY_64_MB):
         libc.mallopt(*setting)
-    _use_large_pages(libc, os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE // 2)
+    if not _OVERCOMMIT.exists() or _OVERCOMMIT.read_text().strip() != _STRICT:
+        _use_large_pages(libc, os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE // 2)
     return True
 
 
@@ -54,10 +55,10 @@ def _use_large_pages(libc: ctypes.CDLL, size: int):
     libc.free.argtypes = [ctypes.c_void_p]
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     start = libc.malloc(size)
-    if not start:  # the system promises no more memory than there is
+    if not start:  # the process has a limit
         return
     # A block that stays behind the space: malloc_trim, which other libraries call, would cut off a free end.
-    while libc.malloc(1 << 20) < start:  # in a hole between older blocks
+    while (block := libc.malloc(1 << 20)) and block < start:  # in a hole between older blocks
         pass
     margin = -start % mmap.PAGESIZE
     libc.madvise(start + margin, (size - margin) // mmap.PAGESIZE * mmap.PAGESIZE, mmap.MADV_HUGEPAGE)

@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from tests import toy, training_state
+from tests.runners.pretraining_run import checkpoint_values, flags_of, write_records
+from tests.scripts import flag_list
 from tests.shared import ROOT
 
 LARGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -43,11 +46,14 @@ print(json.dumps({"faults": faults, "advised_kb": sum(advised), "kept": heap.kee
 """
 
 
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+
+
 def measured(what: str, **environment) -> dict:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(
         [sys.executable, "-c", FAULTS_OF_STEPS, what],
-        stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env=ours | environment,
+        stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env=clean_environment() | environment,
     )  # fmt: skip
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -75,3 +81,14 @@ def test_a_users_own_settings_of_the_allocator_win(environment):
     found = measured("strategy", **environment)
     assert not found["kept"]
     assert found["advised_kb"] == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is on Linux")
+def test_a_training_keeps_its_bits(tmp_path):
+    base = toy.make_bert_base_dir(tmp_path / "base")
+    write_records(base / "records.tfrecord")
+    for name, environment in (("kept", {}), ("usual", {"MALLOC_ARENA_MAX": "8"})):
+        command = [sys.executable, "run_pretraining.py", *flag_list(**flags_of(base, tmp_path / name))]
+        subprocess.run(command, check=True, cwd=ROOT, env=clean_environment() | environment)
+    found = [checkpoint_values(tmp_path / name / "model.ckpt-10") for name in ("kept", "usual")]
+    training_state.assert_equal(*found)
