@@ -27,10 +27,8 @@ from training_step import BATCH_SIZES, LENGTH, VOCAB, our_timer, prepare_threads
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results/freed_memory.jsonl"
 STEP, FORWARD = "step", "forward"
-KINDS = {
-    "usual": {"MALLOC_ARENA_MAX": str(8 * os.cpu_count())},
-    "kept": {},
-}  # glibc's default makes heap.py stand back
+GLIBC_AS_IT_IS = {"MALLOC_ARENA_MAX": str(8 * os.cpu_count())}  # its default, at which heap.py stands back
+KINDS = {"usual": GLIBC_AS_IT_IS, "kept": {}}
 SEQUENCES_FORWARD = 32
 MEASURED = "secs", "processor_secs", "faults", "peak_mb"
 
@@ -69,9 +67,11 @@ def measure(what: str, size: str, cpus: list[int], repeats: int) -> dict[str, fl
 
 
 def measured_apart(flags, what: str, size: str, environment: dict[str, str]) -> dict[str, float]:
-    """Measures in a new process."""
+    """Measures in a new process, of whose environment only `environment` configures the heap."""
+    from official_bert.training import heap
+
     command = [sys.executable, __file__, f"--measure={what}", f"--sizes={size}", f"--cpus={flags.cpus}"]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(heap.SETTINGS)}
     done = subprocess.run(
         [*command, f"--repeats={flags.repeats}"], stdout=subprocess.PIPE, check=True, env=clean | environment
     )
@@ -102,9 +102,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="processes of each kind")
     parser.add_argument("--repeats", type=int, default=6, help="steps of a process")
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS)
-    parser.add_argument(
-        "--measure", choices=(STEP, FORWARD), help=argparse.SUPPRESS
-    )  # in a process of its own
+    parser.add_argument("--measure", choices=(STEP, FORWARD), help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.measure:
         cpus = [int(cpu) for cpu in flags.cpus.split(",")]

@@ -17,7 +17,7 @@ import platform
 import tensorflow as tf
 
 # Variables by which a user chooses an allocator, or how it works.
-_SETTINGS = "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_"
+SETTINGS = "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_"
 # Parameters of glibc's mallopt, by their numbers in malloc.h.
 _ONE_ARENA = -8, 1  # the heaps of further arenas are returned when they are empty
 _NO_MAPPINGS = -4, 0  # of single large blocks
@@ -37,7 +37,7 @@ def keep_freed_memory() -> bool:
         Whether the heap keeps its memory now.
     """
     has_glibc = platform.libc_ver()[0] == "glibc"
-    if not has_glibc or any(name.startswith(_SETTINGS) for name in os.environ):
+    if not has_glibc or any(name.startswith(SETTINGS) for name in os.environ):
         return False
     if tf.config.list_physical_devices("GPU"):
         return False

@@ -118,7 +118,7 @@ def test_outputs_and_gradients_equal_those_of_padded_sequences(lengths, recomput
 
 
 def test_bfloat16_packs_as_float32_does():
-    """The packed outputs and gradients in bfloat16 are as near to float32 as the padded ones."""
+    """Within the precision of bfloat16, outputs and gradients are those of padded sequences in float32."""
     config = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 2})
     features = features_of([3, 16, 7, 16, 1, 9])
     exact = BertPretrainer(config)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from official_bert.training import heap
 from tests import toy, training_state
 from tests.runners.pretraining_run import checkpoint_values, flags_of, write_records
 from tests.scripts import flag_list
@@ -47,7 +48,7 @@ print(json.dumps({"faults": faults, "advised_kb": sum(advised), "kept": heap.kee
 
 
 def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    return {name: value for name, value in os.environ.items() if not name.startswith(heap.SETTINGS)}
 
 
 def measured(what: str, **environment) -> dict:
