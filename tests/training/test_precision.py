@@ -28,6 +28,7 @@ from tests.golden_model import (
     named_weights,
 )
 from tests.shared import GOLDEN, ROOT, in_test_long
+from tests.training.test_step import prepare
 
 GELU = GOLDEN / "model_gelu"
 PRODUCTS = ("MatMul", "BatchMatMulV2")
@@ -58,6 +59,30 @@ def test_the_recordings_within_the_precision_of_16_bits(golden, dtype, outputs, 
     print(golden.name, dtype, {name: float(value) for name, value in differences.items()}, "loss", loss)
     assert loss < losses
     assert outputs / 10 < max(differences.values()) < outputs
+
+
+@pytest.mark.parametrize(
+    "num_parts",
+    [{"model_gelu": 1, "model_relu16types": 1}, {"model_gelu": 2, "model_relu16types": 3}],
+    ids=["whole", "in parts"],
+)
+def test_a_run_in_bfloat16_stays_near_the_originals(golden, num_parts):  # noqa: F811
+    """Twelve updates, of whole batches and of parts of them; weights are compared by the distance they have moved."""
+    with computing_in("bfloat16"):
+        run = prepare(golden, "bert_model.ckpt", num_parts=num_parts[golden.name])
+    recorded = np.load(golden / "training.npz")
+    weights = [name for name in run.variables if "adam" not in name and name != "global_step"]
+    first = {name: run.variables[name].numpy() for name in weights}
+    losses = run.losses(run.settings["steps"])
+    assert size(np.subtract(losses, recorded["losses"])) / size(recorded["losses"]) < 5e-3
+
+    apart, moved = (
+        np.concatenate([(values[name] - recorded[name]).ravel() for name in weights])
+        for values in ({name: run.variables[name].numpy() for name in weights}, first)
+    )
+    share = size(apart) / size(moved)
+    print(f"{golden.name}: losses {losses}; the weights are {share:.3f} of their way from the original's")
+    assert 1e-3 < share < 0.15
 
 
 def types_of(model, kinds) -> set[tuple[str, str]]:
