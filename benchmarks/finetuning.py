@@ -10,14 +10,20 @@ batches padded to their longest example. Both sides read the same features, and 
 those of the training loop and of the evaluation loop, with tracing, but without imports and the reading of data.
 
     python benchmarks/finetuning.py --data=data --model=encoder --work_dir=work --output=runs.jsonl
+
+Runs of our side with other options are compared with those without them:
+
+    python benchmarks/finetuning.py ... --sides ours --more='{"dtype": "bfloat16"}'
 """
 
 import argparse
 import collections
+import contextlib
 import json
 import math
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -191,6 +197,33 @@ def print_tables(rows: list[dict]):
     print(flush=True)
 
 
+def print_variant(rows: list[dict], variant: str):
+    """Prints our runs of a variant beside our runs without it, seed by seed."""
+    print("\n| task | metric | seeds | without | with | difference | standard errors |")
+    print("|---|---|--:|--:|--:|--:|--:|")
+    for name, benchmark in tasks.BENCHMARKS.items():
+        plain, varied = (
+            {
+                row["seed"]: row["results"][benchmark.metric] * (1.0 if benchmark.in_percent else 100.0)
+                for row in rows
+                if (row["task"], row["side"], row["variant"]) == (name, "ours", which)
+            }
+            for which in ("", variant)
+        )
+        seeds = sorted(plain.keys() & varied.keys())
+        if not seeds:
+            continue
+        sides = [[side[seed] for seed in seeds] for side in (plain, varied)]
+        difference, errors = statistics.mean(sides[1]) - statistics.mean(sides[0]), ""
+        if len(seeds) > 1:
+            error = math.sqrt(sum(statistics.variance(side) / len(side) for side in sides))
+            errors = f"{difference / error:+.1f}"
+        shown = " | ".join(map(_mean_and_deviation, sides))
+        metric = benchmark.metric.removeprefix("eval_")
+        print(f"| {name} | {metric} | {len(seeds)} | {shown} | {difference:+.1f} | {errors} |")
+    print(flush=True)
+
+
 def _pairs(ours: list[dict], peers: list[dict]) -> list[tuple[dict, dict]]:
     """Returns pairs of runs with comparable seconds: equal seeds and equal numbers of cores.
 
@@ -220,7 +253,12 @@ def one_run(flags, name: str, side: str, seed: int):
 
     absl_logging.set_verbosity(logging.INFO)
     benchmark = tasks.BENCHMARKS[name]
-    with tempfile.TemporaryDirectory(dir=flags.work_dir) as output_dir:
+    with contextlib.ExitStack() as stack:
+        if flags.keep_models and side == "ours":
+            output_dir = flags.keep_models / name.replace(" ", "-")
+            shutil.rmtree(output_dir, ignore_errors=True)  # of another seed, or of a run that was killed
+        else:
+            output_dir = stack.enter_context(tempfile.TemporaryDirectory(dir=flags.work_dir))
         more = {"random_seed": seed} | json.loads(flags.more)
         options = tasks.options_of(
             benchmark, flags.work_dir / "data", flags.model, pathlib.Path(output_dir), **more
@@ -256,6 +294,9 @@ def main():
     parser.add_argument(
         "--optimizer", choices=OPTIMIZERS, default="usual", help="optimizer of Hugging Face's side"
     )
+    parser.add_argument(
+        "--keep_models", type=pathlib.Path, help="folder for the model of each task, of the last seed"
+    )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     flags = parser.parse_args()
 
@@ -281,6 +322,8 @@ def main():
                     file.write(json.dumps(rows[-1]) + "\n")
                 print(json.dumps(rows[-1]), flush=True)
     print_tables([row for row in rows if row["variant"] == variant_of(flags)])
+    if variant_of(flags):
+        print_variant(rows, variant_of(flags))
 
 
 if __name__ == "__main__":
