@@ -57,6 +57,7 @@ class Arm(NamedTuple):
         dupe_factor: the number of passes of the generator over the text.
         num_hidden_layers: the depth of the model.
         dtype: the value of --dtype in training.
+        in_original_order: whether training reads the files in the original's order.
         seeds: the seeds of the runs.
     """
 
@@ -67,6 +68,7 @@ class Arm(NamedTuple):
     dupe_factor: int = SETTING.dupe_factor
     num_hidden_layers: int = SETTING.num_hidden_layers
     dtype: str = "float32"
+    in_original_order: bool = False
     seeds: tuple[int, ...] = (1,)
 
 
@@ -74,7 +76,12 @@ class Arm(NamedTuple):
 ARMS = {
     "exact": Arm("`exact`", generator="exact", dynamic=False, seeds=(1, 2, 3)),
     "sharded": Arm("`sharded`", dynamic=False, seeds=(1, 2, 3)),
-    "dynamic": Arm("`sharded`, dynamic masks", seeds=(1, 2, 3)),
+    "files_twice": Arm(
+        "`sharded`, files in the original's order", dynamic=False, in_original_order=True, seeds=(1, 3)
+    ),
+    "dynamic": Arm(
+        "`sharded`, dynamic masks, files in the original's order", in_original_order=True, seeds=(1, 2, 3)
+    ),
     "bfloat16": Arm(
         "`exact`, in bfloat16", generator="exact", dynamic=False, dtype="bfloat16", seeds=(1, 2, 3)
     ),
@@ -83,7 +90,7 @@ ARMS = {
     "shallow": Arm("all text, 8 passes, dynamic masks, 2 layers", num_hidden_layers=2),
     "help": Arm("help texts, 8 passes, dynamic masks", HELP),
 }
-COMPARED = "exact", "sharded", "dynamic", "bfloat16"
+COMPARED = "exact", "sharded", "files_twice", "dynamic", "bfloat16"
 ABLATION = "dynamic", "sixth_fresh", "sample_dynamic", "help", "shallow"
 
 
@@ -138,6 +145,7 @@ def one_run(name: str, seed: int, work_dir: pathlib.Path) -> dict:
     common = {"output_dir": model, "bert_config_file": folder / "bert_config.json"} | LENGTHS
     common["vocab_file"] = folder / "vocab.txt"
     flags = {"do_train": True, "dynamic_masking": arm.dynamic, "dtype": arm.dtype, "random_seed": seed}
+    flags["shuffle_files_each_pass"] = not arm.in_original_order
     for flag in ("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"):
         flags[flag] = getattr(SETTING, flag)
     sharded = "-?????-of-?????" if arm.generator == "sharded" else ""

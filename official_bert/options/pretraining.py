@@ -63,6 +63,12 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         "sequences of similar length. The numbers are the same without dropout, whose masks differ. It saves about as "
         "much time as the records have padding. Neither a TPU nor --jit_compile can do it.",
     )
+    shuffle_files_each_pass: bool = option(
+        False,
+        help="Shuffle the input files anew for each pass over them, so that a pass reads each record once. Without "
+        "this flag the files are repeated first and shuffled then, as in the original: of a few files, one may be read "
+        "twice at the same time, which fills batches with the same records, and another only later.",
+    )
     shard_input_files: bool = option(
         False,
         help="Let each process of --distribution_strategy=multi_worker_mirrored read files of --input_file of its own, "

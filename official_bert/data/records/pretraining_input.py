@@ -30,7 +30,7 @@ FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # few, because every saved iterator contains them
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
-_PIPELINE = 3  # number of this structure of datasets; the iterators of another cannot be restored
+_PIPELINE = 4  # number of this structure of datasets; the iterators of another cannot be restored
 _UNDAMAGED: Ranges = MappingProxyType({})
 
 
@@ -68,6 +68,7 @@ def training_dataset(
     limits: Mapping[str, Limit],
     damaged: Ranges = _UNDAMAGED,
     masks: DynamicMasks | None = None,
+    shuffles_each_pass: bool = False,
 ) -> tf.data.Dataset:
     """Returns an endless dataset of shuffled batches.
 
@@ -85,6 +86,8 @@ def training_dataset(
         damaged: the ranges of sound records of the files that are damaged; the others are read whole.
         masks: masks the batches of records without masks, whose features are then the `features`; None for records
             with masks.
+        shuffles_each_pass: whether the files are shuffled anew for each pass over them. Otherwise they are repeated
+            first and shuffled then, as in the original, so that of a few files one may be read twice at the same time.
 
     Returns:
         Dataset of {name: int32 or float32 [batch_size, length]}.
@@ -97,12 +100,14 @@ def training_dataset(
     # Parallel reads hide the latency of remote files; for local files their threads cost a quarter of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
     dataset, records = _opened(files, damaged)
-    # `repeat` comes before `shuffle`, as in the original: the end of one pass mixes with the start of the next.
+    if shuffles_each_pass:
+        dataset = dataset.shuffle(len(files), seed=seed)
     if masks:
-        dataset, records = _numbering_passes(dataset, records)
+        dataset, records = _numbering_passes(dataset, records, len(files))
     else:
         dataset = dataset.repeat()
-    dataset = dataset.shuffle(len(files), seed=seed)
+    if not shuffles_each_pass:  # the original's order: the end of one pass mixes with the start of the next
+        dataset = dataset.shuffle(len(files), seed=seed)
     dataset = dataset.interleave(
         records, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
     )
@@ -150,7 +155,11 @@ def _opened(files: Sequence[str], damaged: Ranges):
 
 
 def reading_key(
-    files: Sequence[str], features: Sequence[Feature], batch_size: int, damaged: Ranges = _UNDAMAGED
+    files: Sequence[str],
+    features: Sequence[Feature],
+    batch_size: int,
+    damaged: Ranges = _UNDAMAGED,
+    shuffles_each_pass: bool = False,
 ) -> int:
     """Returns a hash of 60 bits of the arguments that determine a pipeline's structure.
 
@@ -160,19 +169,21 @@ def reading_key(
     key = _PIPELINE, list(files), list(features), batch_size
     if damaged:
         key += tuple((file, list(damaged[file])) for file in sorted(damaged))
+    if shuffles_each_pass:
+        key += ("shuffles each pass",)
     digest = hashlib.sha256(repr(key).encode()).hexdigest()
     return int(digest[:15], 16)
 
 
-def _numbering_passes(files: tf.data.Dataset, records: Callable):
+def _numbering_passes(files: tf.data.Dataset, records: Callable, num_files: int):
     """Returns the files without end, with the number of the pass, and a function to (record, number of the pass)."""
+    numbers = tf.data.Dataset.counter().map(lambda count: count // num_files)
+    numbered = tf.data.Dataset.zip(numbers, files.repeat()).map(_flat)
+    return numbered, lambda number, *file: records(*file).map(lambda record: (record, number))
 
-    def of_pass(number):
-        return files.map(lambda *file: (number, *file))
 
-    return tf.data.Dataset.counter().flat_map(of_pass), (
-        lambda number, *file: records(*file).map(lambda record: (record, number))
-    )
+def _flat(number, file):
+    return (number, *file) if isinstance(file, tuple) else (number, file)
 
 
 def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) -> tf.data.Dataset:

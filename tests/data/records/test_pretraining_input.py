@@ -116,6 +116,32 @@ def test_training_reads_every_record_about_equally_often_and_shuffled(files):
     assert np.mean(np.diff(seen) == 1) < 0.1
 
 
+def repeats_nearby(seen: list[int], distance: int) -> int:
+    """The number of records that are read again within so many records."""
+    return sum(number in seen[place + 1 : place + distance] for place, number in enumerate(seen))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_files_that_are_shuffled_in_each_pass_are_read_once_in_it(files, seed):
+    batches = iter(training_dataset(files, FEATURES, 10, seed, LIMITS, shuffles_each_pass=True))
+    seen = [number for _ in range(100) for number in numbers_of(next(batches))]
+    counts = np.bincount(seen, minlength=200)
+    # 1,000 of 200 records: 5 each, but for the records that the buffer holds back.
+    assert counts.min() >= 3
+    assert counts.max() <= 7
+    assert repeats_nearby(seen[:100], 100) < 8, "only where one pass ends"
+    orders = [[number for number in seen[start : start + 200] if number % 40 == 0] for start in (0, 200, 400)]
+    assert orders[0] != orders[1] != orders[2], "the files come in another order in each pass"
+
+
+def test_the_originals_order_may_read_a_file_twice_at_the_same_time(files):
+    repeats = []
+    for seed in range(6):
+        batches = iter(training_dataset(files, FEATURES, 10, seed, LIMITS))
+        repeats.append(repeats_nearby([n for _ in range(10) for n in numbers_of(next(batches))], 100))
+    assert np.median(repeats) >= 10
+
+
 def test_the_seed_decides_the_order(files):
     def first(seed):
         batches = iter(training_dataset(files, FEATURES, 10, seed, LIMITS))
@@ -163,6 +189,7 @@ def test_another_process_goes_on_where_the_iterator_was_saved(files, tmp_path):
 
 def test_a_saved_iterator_belongs_to_files_lengths_and_batch_size():
     key = reading_key(["a", "b"], FEATURES, 10)
+    assert key != reading_key(["a", "b"], FEATURES, 10, shuffles_each_pass=True)
     assert key == reading_key(("a", "b"), pretraining_features(SEQ, PREDICTIONS), 10)
     others = [(["a"], FEATURES, 10), (["b", "a"], FEATURES, 10), (["a", "b"], FEATURES[:3], 10)]
     assert key not in [reading_key(*other) for other in [*others, (["a", "b"], FEATURES, 11)]]
@@ -312,6 +339,17 @@ def test_masks_know_the_pass_and_the_record(unmasked):
     ]
 
 
+def test_passes_over_files_that_are_shuffled_in_each_are_numbered(unmasked):
+    dataset = training_dataset(
+        unmasked, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy(), shuffles_each_pass=True
+    )
+    found = seen(dataset, 60)
+    passes = [{at for other, at, _ in found if other == number} for number in range(120)]
+    assert sum(map(len, passes)) == len(found) == 600, "no record twice in a pass"
+    # The buffer of 100 records may still hold one of an early pass.
+    assert sum(len({0, 1, 2} - of_record) for of_record in passes) < 12
+
+
 def test_in_evaluation_a_record_has_one_mask(unmasked):
     dataset = evaluation_dataset(unmasked, UNMASKED, 50, UNMASKED_LIMITS, masks=Spy())
     found = seen(dataset, 5)
@@ -321,9 +359,14 @@ def test_in_evaluation_a_record_has_one_mask(unmasked):
     assert [len(numbers_of(batch)) for batch in once] == [50, 50, 20]
 
 
-def test_an_iterator_with_masks_goes_on_where_it_was_saved(unmasked, tmp_path):
+@pytest.mark.parametrize("shuffles", [False, True])
+def test_an_iterator_with_masks_goes_on_where_it_was_saved(unmasked, tmp_path, shuffles):
     def iterator():
-        return iter(training_dataset(unmasked, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy()))
+        return iter(
+            training_dataset(
+                unmasked, UNMASKED, 10, 1, UNMASKED_LIMITS, masks=Spy(), shuffles_each_pass=shuffles
+            )
+        )
 
     batches = iterator()
     for _ in range(33):
