@@ -214,6 +214,7 @@ def train(setting: Setting, output: pathlib.Path, name: str):
         name,
         "--do_train=True",
         f"--input_file={output}/train.tfrecord-?????-of-?????",
+        "--shuffle_files_each_pass",
         "--dynamic_masking",
         f"--train_batch_size={setting.train_batch_size}",
         f"--num_train_steps={setting.num_train_steps}",
