@@ -19,6 +19,8 @@ SIZES = {
     "base": (12, 768, 12),
     "large": (24, 1024, 16),
 }
+# The field "attention_direction" of a bert_config.json, which only models of the second kind have.
+BIDIRECTIONAL, LEFT_TO_RIGHT = "bidirectional", "left_to_right"
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
 # The original's gelu is the tanh form; Hugging Face's gelu is the erf form.
@@ -70,6 +72,9 @@ class BertConfig:
         max_position_embeddings: the length of the longest sequence, in tokens.
         type_vocab_size: the number of segment ids (released models have 2).
         initializer_range: the standard deviation of the initial weights.
+
+    A model whose tokens attend to the left only has one more field, `attention_direction`, which from_dict and the
+    files take: "left_to_right".
     """
 
     def __init__(
@@ -168,8 +173,13 @@ class BertConfig:
         """Returns the fields of a Hugging Face config.json for this model.
 
         Raises:
-            InputError: Hugging Face has no name for the activation.
+            InputError: Hugging Face has no name for the activation, or the model attends to the left only.
         """
+        if self.direction != BIDIRECTIONAL:
+            raise InputError(
+                f"attention_direction: is {self.direction}, which Hugging Face's BERT would not keep; only "
+                "bidirectional models can be converted"
+            )
         known = vars(BertConfig(self.vocab_size))
         fields = {key: value for key, value in self.to_dict().items() if key in known}
         activation = self.hidden_act or "linear"
@@ -182,6 +192,11 @@ class BertConfig:
             "position_embedding_type": "absolute",
             "pad_token_id": 0,
         }
+
+    @property
+    def direction(self) -> str:
+        """The value of the field `attention_direction`: left_to_right or, also without the field, bidirectional."""
+        return getattr(self, "attention_direction", BIDIRECTIONAL)
 
     def validate(self, source: str = "model config"):
         """Checks that a model can be built from the values.
@@ -210,6 +225,11 @@ class BertConfig:
             raise InputError(
                 f"{source}: hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
                 f"({self.num_attention_heads})"
+            )
+        if self.direction not in (BIDIRECTIONAL, LEFT_TO_RIGHT):
+            raise InputError(
+                f"{source}: attention_direction must be {BIDIRECTIONAL} or {LEFT_TO_RIGHT}, got "
+                f"{_short(self.direction)}"
             )
         self._check_size(source)
         named = None if callable(self.hidden_act) else self.hidden_act

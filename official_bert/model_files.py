@@ -22,7 +22,7 @@ from official_bert.options.fields import kind_of
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig
 
-_NO_SHAPE = ("num_attention_heads", "hidden_act")
+_NO_SHAPE = ("num_attention_heads", "hidden_act", "direction")
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # What the weights were trained with, so that another value gives answers without meaning; the other settings of a
 # training may be changed.

@@ -71,7 +71,12 @@ HEAVY_MODULES = (
     "data.text.graph_inputs",
     "data.text.graph_tokenizer",
 )  # of the light rooms; what makes instances loads none
-HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective")  # files that the registry, or an export, imports late
+HEAVY_IN_A_FAMILY = (
+    "task",
+    "in_graph",
+    "objective",
+    "left_to_right",
+)  # files that the registry, or an export, imports late
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 600
 

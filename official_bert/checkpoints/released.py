@@ -13,7 +13,7 @@ from absl import logging
 from official_bert import files, writing
 from official_bert.checkpoints import huggingface, tf1
 from official_bert.checkpoints.loading import Checkpoint
-from official_bert.config import BertConfig
+from official_bert.config import LEFT_TO_RIGHT, BertConfig
 from official_bert.errors import InputError
 from official_bert.model_folder import BEST_FOLDER, CONFIG_NAME, ModelFolder
 
@@ -49,6 +49,11 @@ def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
         logging.warning(
             "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "
             "convert_checkpoint.py --hidden_act=gelu writes that into the config instead"
+        )
+    if config.direction == LEFT_TO_RIGHT:
+        logging.warning(
+            "The config says attention_direction left_to_right: the original BERT does not know it, and its tokens "
+            "would attend to both sides"
         )
     with writing.replacing(os.path.join(folder, CONFIG_NAME)) as file:
         file.write(config.to_json_string())

@@ -6,26 +6,12 @@ B batch   F from-length   T to-length   N heads   H head size
 import keras
 from keras import ops
 
+from official_bert.modeling.directions import direction_of
 from official_bert.modeling.dropout import dropout
 from official_bert.modeling.layers import ResidualOutput, dense
 from official_bert.modeling.packing import Packing
 
-MASKED = -10000.0
 _GROUP_SHIFT = 24  # the bits of a dropout index that no layer uses
-
-
-def attention_bias(input_mask, dtype="float32"):
-    """Converts an input mask to a bias that is added to the attention scores.
-
-    Args:
-        input_mask: int32[B, T], 1 for a token and 0 for padding.
-        dtype: the float type of the bias.
-
-    Returns:
-        float[B, 1, 1, T], 0 for tokens and -10000 for padding. Because the bias is added and does not replace the
-        scores, a sequence that is all padding attends to every position, as in the original.
-    """
-    return ops.expand_dims((1.0 - ops.cast(input_mask, dtype)) * MASKED, (1, 2))
 
 
 class SelfAttention(keras.layers.Layer):
@@ -34,6 +20,7 @@ class SelfAttention(keras.layers.Layer):
     def __init__(self, config, dropout_index: int, name: str = "self"):
         super().__init__(name=name)
         self.config, self.dropout_index = config, dropout_index
+        self.direction = direction_of(config)
         self.head_size = config.hidden_size // config.num_attention_heads
 
     def build(self, input_shape):
@@ -52,7 +39,7 @@ class SelfAttention(keras.layers.Layer):
         Args:
             from_x: float[B*F, N*H], the vectors that the queries are computed from.
             x: float[B*T, N*H], the vectors that the keys and values are computed from.
-            bias: float[B, 1, 1, T], added to the scores, or a Packing.
+            bias: float[B, 1, 1 or F, T], added to the scores, or a Packing.
             dropout_seed: int32[2], or None for no dropout.
             from_length: F; None means T.
 
@@ -71,7 +58,7 @@ class SelfAttention(keras.layers.Layer):
         attended = []
         for number, (group, part) in enumerate(zip(packing.groups, parts, strict=True)):
             index = self.dropout_index + (number << _GROUP_SHIFT)  # no other dropout has this one
-            attended.append(self._attend(*part, attention_bias(group.mask), dropout_seed, index)[0])
+            attended.append(self._attend(*part, self.direction.bias(group.mask), dropout_seed, index)[0])
         return packing.from_groups(attended)
 
     def _attend(self, query, key, value, bias, dropout_seed, dropout_index, from_length=None):

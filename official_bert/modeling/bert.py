@@ -13,6 +13,7 @@ from keras import ops
 from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.configured import PACKAGE, ConfiguredModel, in_context
+from official_bert.modeling.directions import direction_of
 from official_bert.modeling.dropout import draw_seed
 from official_bert.modeling.embeddings import Embeddings
 from official_bert.modeling.encoder import Encoder
@@ -28,7 +29,8 @@ class BertOutput(NamedTuple):
         all_encoder_layers: a list of float[B, S, hidden], the outputs of the layers from first to last. With
             `first_token_only` the last one is float[B, 1, hidden].
         sequence_output: the output of the last layer.
-        pooled_output: float[B, hidden], a dense layer with tanh applied to the first token's vector.
+        pooled_output: float[B, hidden], a dense layer with tanh applied to the first token's vector or, in a model
+            whose attention goes from left to right, to the last token's.
     """
 
     embedding_output: Any
@@ -124,8 +126,8 @@ class BertModel(ConfiguredModel):
             training: whether dropout is applied; None follows the calling context, such as `fit` or a model around
                 this one, and means no dropout outside of any.
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
-            first_token_only: whether the last layer is computed only for the first token, which suffices for the
-                pooled output.
+            first_token_only: whether the last layer is computed only for the token that is pooled, which suffices
+                for the pooled output.
             output_attentions: whether the attention probabilities of all layers are returned, too.
 
         Returns:
@@ -172,7 +174,12 @@ class BertModel(ConfiguredModel):
             first_token_only=first_token_only,
             output_attentions=output_attentions,
         )
-        output = BertOutput(embedded, layers, layers[-1], self.pooler(layers[-1][:, 0]))
+        pooled = (
+            layers[-1][:, 0]
+            if first_token_only
+            else direction_of(self.config).pooled_vectors(layers[-1], input_mask)
+        )
+        output = BertOutput(embedded, layers, layers[-1], self.pooler(pooled))
         return BertOutputWithAttentions(*output, attentions) if output_attentions else output
 
     def dropout_seed(self, training, given):

@@ -6,7 +6,8 @@ The layers work on the batch as one matrix [B*S, hidden], so that every dense la
 import keras
 from keras import ops
 
-from official_bert.modeling.attention import Attention, attention_bias
+from official_bert.modeling.attention import Attention
+from official_bert.modeling.directions import attention_bias, direction_of
 from official_bert.modeling.layers import DenseLayer, ResidualOutput
 from official_bert.modeling.packing import Packing, pack
 
@@ -49,6 +50,7 @@ class Encoder(keras.layers.Layer):
     def __init__(self, config, name: str = "encoder"):
         super().__init__(name=name)
         self.config, self.recomputes, self.packs = config, False, False
+        self.direction = direction_of(config)
 
     def build(self, input_shape=None):
         self.stack = [EncoderLayer(self.config, index) for index in range(self.config.num_hidden_layers)]
@@ -62,7 +64,8 @@ class Encoder(keras.layers.Layer):
             x: float[B, S, hidden], the embeddings.
             input_mask: int32[B, S], 1 for a token and 0 for padding.
             dropout_seed: int32[2], or None for no dropout.
-            first_token_only: whether the last layer is computed only for the first token.
+            first_token_only: whether the last layer is computed only for the token that is pooled, the first or, if
+                attention goes from left to right, the last.
             output_attentions: whether the attention probabilities are kept, which an eager call would hold in memory.
 
         Returns:
@@ -71,7 +74,7 @@ class Encoder(keras.layers.Layer):
             float[B, 1, hidden] and float[B, N, 1, S].
         """
         length, hidden = ops.shape(x)[1], self.config.hidden_size
-        bias = attention_bias(input_mask, x.dtype)
+        bias = self.direction.bias(input_mask, x.dtype)
         x = ops.reshape(x, (-1, hidden))
         outputs, all_probabilities = [], []
         if self.packs and not first_token_only and not output_attentions:
@@ -85,8 +88,13 @@ class Encoder(keras.layers.Layer):
             if output_attentions:
                 all_probabilities.append(probabilities)
         if first_token_only:
-            first = ops.reshape(x, (-1, length, hidden))[:, 0]  # [B, hidden]
-            x, probabilities = self.stack[-1](first, x, bias, dropout_seed, from_length=1)
+            pooled = self.direction.pooled_vectors(
+                ops.reshape(x, (-1, length, hidden)), input_mask
+            )  # [B, hidden]
+            bias = attention_bias(
+                input_mask, x.dtype
+            )  # this token attends to the whole text in both directions
+            x, probabilities = self.stack[-1](pooled, x, bias, dropout_seed, from_length=1)
             outputs.append(x[:, None])
             if output_attentions:
                 all_probabilities.append(probabilities)

@@ -10,7 +10,7 @@ which have less than a thousandth of the encoder's products.
 
 from __future__ import annotations
 
-from official_bert.config import BertConfig
+from official_bert.config import LEFT_TO_RIGHT, BertConfig
 
 _NEXT_SENTENCE_CLASSES = 2
 
@@ -22,9 +22,12 @@ def forward_flops(config: BertConfig, num_sequences: int, length: int, num_predi
         config: the sizes of the model.
         num_sequences: the number of sequences of the batch; a multiple-choice example has several.
         length: the padded length of the sequences, in tokens.
-        num_predictions: the number of masked LM positions of each sequence; 0 means no heads of pre-training.
+        num_predictions: the number of masked LM positions of each sequence; 0 means no heads of pre-training. A model
+            that predicts from left to right predicts at all positions but the last.
     """
     layers = config.num_hidden_layers * _layer_flops(config, length)
+    if num_predictions and config.direction == LEFT_TO_RIGHT:
+        num_predictions = length - 1
     return num_sequences * (layers + _head_flops(config, num_predictions))
 
 

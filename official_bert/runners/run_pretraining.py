@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import model_folder
-from official_bert.config import BertConfig, read_config
+from official_bert.config import LEFT_TO_RIGHT, BertConfig, read_config
 from official_bert.data.corpus.dynamic_masks import DynamicMasks
 from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
 from official_bert.data.records import pretraining_input
@@ -32,6 +32,7 @@ from official_bert.modeling import BertPretrainer
 from official_bert.modeling.encoder import set_packing
 from official_bert.options.masking import MaskingOptions
 from official_bert.options.pretraining import PretrainingOptions
+from official_bert.tasks.pretraining.left_to_right import LeftToRightObjective
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.tokenization import load_vocab
 from official_bert.training import distribution, loop, reporting, workers
@@ -39,7 +40,13 @@ from official_bert.training.batches import TrainingBatches
 
 _EVALUATION_SEED = 12345  # of the masks, so that evaluations of different runs compare
 _FEW_FILES = 16  # of more, the first four are different ones in 94 % of all runs
-UNSHOWN_WHILE_TRAINING = ("masked_lm_loss", "next_sentence_loss", "masked_lm_perplexity")
+UNSHOWN_WHILE_TRAINING = (
+    "masked_lm_loss",
+    "masked_lm_perplexity",
+    "next_sentence_loss",
+    "next_token_loss",
+    "next_token_perplexity",
+)
 
 
 def run(options: PretrainingOptions):
@@ -143,6 +150,12 @@ class Pretraining:
         vocabulary = InstanceVocabulary.of(load_vocab(options.vocab_file))
         return DynamicMasks(vocabulary, settings, masking_settings(options), seed)
 
+    def objective(self, batch_size: int) -> PretrainingObjective | LeftToRightObjective:
+        """Returns the objective that the direction of the model's attention allows."""
+        if self.job.config.direction == LEFT_TO_RIGHT:
+            return LeftToRightObjective(self.job.model, batch_size)
+        return PretrainingObjective(self.job.model, batch_size, self.options.use_next_sentence_loss)
+
     def damaged(self, files: list[str]) -> Ranges:
         """Returns the sound ranges of the damaged ones of some files, if the run is to skip damaged records."""
         if not self.options.skip_corrupt_records:
@@ -173,9 +186,7 @@ class Pretraining:
             shuffles_each_pass=each_pass,
         )
         key = pretraining_input.reading_key(train_files, self.features, batch_size, damaged, each_pass)
-        objective = PretrainingObjective(
-            job.model, self.options.train_batch_size, self.options.use_next_sentence_loss
-        )
+        objective = self.objective(self.options.train_batch_size)
 
         def metrics(sums, num_steps):
             found = objective.metrics(sums, num_steps)
@@ -203,7 +214,7 @@ class Pretraining:
             damaged=damaged,
             masks=self.masks(_EVALUATION_SEED),
         )
-        objective = PretrainingObjective(self.job.model, batch_size, options.use_next_sentence_loss)
+        objective = self.objective(batch_size)
         with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits, damaged):
             if options.max_eval_steps:
                 batches = _per_replica(strategy, dataset)
@@ -261,11 +272,15 @@ def _share_of_worker(
 
 
 def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the perplexity of the masked words, the exponential of their mean loss."""
-    return {"masked_lm_perplexity": float(np.exp(metrics["masked_lm_loss"]))}
+    """Returns the perplexity of the masked words or of the next tokens, the exponential of their mean loss."""
+    return {
+        f"{words}_perplexity": float(np.exp(metrics[f"{words}_loss"]))
+        for words in ("masked_lm", "next_token")
+        if f"{words}_loss" in metrics
+    }
 
 
-def _sums_of_all(strategy, objective: PretrainingObjective, dataset, num_records: int) -> loop.Sums:
+def _sums_of_all(strategy, objective, dataset, num_records: int) -> loop.Sums:
     """Sums the objective's values over every record once.
 
     The replicas share the full batches. A smaller last one may not divide among them, so one device has it.

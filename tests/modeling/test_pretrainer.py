@@ -7,7 +7,7 @@ from keras import ops
 
 from official_bert import BertConfig, BertPretrainer, InputError
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
-from official_bert.modeling import activations, attention, layers, losses
+from official_bert.modeling import activations, directions, layers, losses
 from official_bert.optimization import dense_gradients
 from tests.golden_model import (
     BATCHES,
@@ -83,7 +83,7 @@ def wide_epsilon(monkeypatch):
 
 
 def hard_mask(monkeypatch):
-    monkeypatch.setattr(attention, "MASKED", -1e9)
+    monkeypatch.setattr(directions, "MASKED", -1e9)
     return load_pretrainer(GELU)
 
 

@@ -60,10 +60,10 @@ class PretrainingObjective:
         return loss, {
             "loss": loss,
             "masked_lm_loss": ops.sum(word_losses * weights),
-            "masked_lm_correct": ops.sum(_is_correct(out.masked_lm_logits, words) * weights),
+            "masked_lm_correct": ops.sum(is_correct(out.masked_lm_logits, words) * weights),
             "masked_lm_weight": ops.sum(weights),
             "next_sentence_loss": ops.sum(next_losses),
-            "next_sentence_correct": ops.sum(_is_correct(out.next_sentence_logits, next_sentences)),
+            "next_sentence_correct": ops.sum(is_correct(out.next_sentence_logits, next_sentences)),
         }
 
     def _labels(self, features: dict) -> tuple:
@@ -118,7 +118,7 @@ def _weights(features: dict):
     return ops.convert_to_tensor(features["masked_lm_weights"], "float32")
 
 
-def _is_correct(logits, labels):
+def is_correct(logits, labels):
     """Tells whether the label has the highest logit: float[N, classes] and int32[N] to float32[N] of 0 and 1."""
     # A comparison with the maximum, which the loss needs anyway, replaces Keras' argmax, which takes a tenth of a small
     # model's step. A label that ties with another class counts as correct.

@@ -11,6 +11,7 @@ from typing import ClassVar
 import tensorflow as tf
 from absl import logging
 
+from official_bert.config import LEFT_TO_RIGHT
 from official_bert.data.text.graph_inputs import model_inputs
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.modeling import BertPretrainer
@@ -48,11 +49,15 @@ class PretrainingTask(ServedTask):
     def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config) -> PretrainingTask:
         """Returns the task with the heads of the checkpoint; the log names the missing heads."""
         has = {head: any(name.startswith(head) for name in names) for head in (_POOLER, _MASKED_LM)}
+        if config.direction == LEFT_TO_RIGHT:
+            logging.warning(
+                "The model predicts from left to right, not masked words: %s is left out", MASK_SIGNATURE
+            )
+            return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has_masked_lm=False)
         for head, output in ((_POOLER, POOLED), (_MASKED_LM, MASK_SIGNATURE)):
             if not has[head]:
                 logging.warning("The checkpoint has no %s: %s is left out of the export", head, output)
-        tokens = [tokenizer.inv_vocab.get(number, "") for number in range(config.vocab_size)]
-        return PretrainingTask(tokens, has[_POOLER], has[_MASKED_LM])
+        return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has[_MASKED_LM])
 
     @property
     def unused_weights(self) -> tuple[str, ...]:
@@ -136,6 +141,11 @@ class PretrainingTask(ServedTask):
     def client(cls, model: ServedModel, settings: Settings) -> PretrainingClient:
         """Returns a client that asks for the words of [MASK], or for vectors."""
         return PretrainingClient(model, settings["vectors"])
+
+
+def _tokens(tokenizer: FullTokenizer, config) -> list[str]:
+    """Returns the tokens by id, "" for the ids of the model that the vocabulary lacks."""
+    return [tokenizer.inv_vocab.get(number, "") for number in range(config.vocab_size)]
 
 
 def _text_features(texts: dict, reader) -> dict:

@@ -1,0 +1,131 @@
+"""The direction of attention: what an output depends on, which token is pooled, and the same numbers by numpy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert import BertConfig, BertModel, BertPretrainer, InputError
+from official_bert.modeling import BertClassifier, BertSpans, BertTagger
+from official_bert.modeling.directions import MASKED, direction_of
+from official_bert.modeling.encoder import set_packing
+from official_bert.training.rng import seed_initial_weights
+from tests import toy
+
+LENGTH = 12
+FIELDS = toy.BERT_CONFIG | {"num_hidden_layers": 3, "initializer_range": 0.5}
+LEFT_TO_RIGHT = BertConfig.from_dict(FIELDS | {"attention_direction": "left_to_right"})
+INPUT_MASK = np.array([[1] * 12, [1] * 7 + [0] * 5, [1] + [0] * 11])
+
+
+def ids(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(5, len(toy.VOCABULARY), INPUT_MASK.shape)
+
+
+def make(model_class, *arguments, config=LEFT_TO_RIGHT):
+    seed_initial_weights(4)
+    return model_class(config, *arguments)
+
+
+OUTPUTS = {
+    "pre-training": (BertPretrainer, (), lambda out: out.masked_lm_logits),
+    "encoder": (BertModel, (), lambda out: out.sequence_output),
+    "tags": (BertTagger, (5,), lambda out: out),
+    "answer spans": (BertSpans, (), lambda out: tf.stack(out, axis=-1)),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("is_training", [False, True])
+def test_no_output_depends_on_what_comes_after_it(name, is_training):
+    """Each position's word is changed in turn, in evaluation and with the dropout of training."""
+    model_class, arguments, read = OUTPUTS[name]
+    model = make(model_class, *arguments)
+
+    def outputs(input_ids):
+        features = {"input_ids": input_ids, "input_mask": INPUT_MASK}
+        seed = tf.constant([1, 2]) if is_training else None
+        return read(model(features, training=is_training, dropout_seed=seed)).numpy()
+
+    before, words = outputs(ids()), ids()
+    for place in range(LENGTH):
+        changed = words.copy()
+        changed[:, place] = 5 + (changed[:, place] - 4) % (len(toy.VOCABULARY) - 5)
+        after = outputs(changed)
+        np.testing.assert_array_equal(after[:, :place], before[:, :place])
+        assert np.abs(after[0, place:] - before[0, place:]).max() > 1e-3
+    backwards = make(model_class, *arguments, config=BertConfig.from_dict(FIELDS))
+    features = [{"input_ids": each, "input_mask": INPUT_MASK} for each in (words, changed)]
+    first, second = (read(backwards(each)).numpy()[0, 0] for each in features)
+    assert np.abs(first - second).max() > 1e-3, "in the usual model the first output depends on the last word"
+
+
+def test_the_attention_is_that_of_numpy():
+    """The probabilities of the first layer, from its own queries and keys."""
+    model = make(BertModel)
+    found = model(ids(), INPUT_MASK, output_attentions=True)
+    heads = model.encoder.stack[0].attention.heads
+    x = found.embedding_output.numpy()
+    query, key = (
+        (x @ layer.kernel.numpy() + layer.bias.numpy()).reshape(3, LENGTH, 2, 8)
+        for layer in (heads.query, heads.key)
+    )
+    scores = np.einsum("bfnh,btnh->bnft", query, key) / np.sqrt(8)
+    is_allowed = np.tril(np.ones((LENGTH, LENGTH)))[None, None] * INPUT_MASK[:, None, None]
+    weights = np.exp(scores - scores.max(-1, keepdims=True)) * is_allowed
+    expected = weights / weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found.all_attention_probabilities[0], expected, atol=1e-6)
+    bias = direction_of(LEFT_TO_RIGHT).bias(INPUT_MASK)
+    np.testing.assert_array_equal(bias == 0, is_allowed == 1)
+    assert bias.numpy().max() == 0
+    assert bias.numpy().min() == 2 * MASKED
+
+
+@pytest.mark.parametrize("first_token_only", [False, True])
+def test_the_last_token_is_pooled(first_token_only):
+    model = make(BertModel)
+    encoded, whole = (model(ids(), INPUT_MASK, first_token_only=each) for each in (first_token_only, False))
+    last = whole.sequence_output.numpy()[[0, 1, 2], [11, 6, 0]]
+    dense = model.pooler
+    expected = np.tanh(last @ dense.dense.kernel.numpy() + dense.dense.bias.numpy())
+    np.testing.assert_allclose(encoded.pooled_output, expected, atol=1e-5)
+    np.testing.assert_allclose(encoded.sequence_output[:, 0] if first_token_only else last, last, atol=1e-5)
+
+
+def test_a_classifier_reads_the_whole_text():
+    model = make(BertClassifier, 2)
+    words = ids()
+    before = model({"input_ids": words, "input_mask": INPUT_MASK}).numpy()
+    for row, length in enumerate((12, 7)):
+        for place in range(length):
+            changed = words.copy()
+            changed[row, place] = 5 + (changed[row, place] - 4) % (len(toy.VOCABULARY) - 5)
+            after = model({"input_ids": changed, "input_mask": INPUT_MASK}).numpy()
+            assert np.abs(after[row] - before[row]).max() > 1e-4
+
+
+def test_packed_sequences_attend_to_the_left_only():
+    model = make(BertModel)
+    padded = model(ids(), INPUT_MASK).sequence_output.numpy()
+    set_packing(model, True)
+    packed = model(ids(), INPUT_MASK).sequence_output.numpy()
+    np.testing.assert_allclose(packed, padded * INPUT_MASK[..., None], atol=1e-5)
+
+
+def test_other_directions_are_refused_and_hugging_face_knows_none(tmp_path):
+    with pytest.raises(
+        InputError, match="attention_direction must be bidirectional or left_to_right, got 'up'"
+    ):
+        BertModel(BertConfig.from_dict(FIELDS | {"attention_direction": "up"}))
+    with pytest.raises(InputError, match="attention_direction: is left_to_right, which Hugging Face's BERT"):
+        make(BertModel).save_pretrained(str(tmp_path / "hf"), "huggingface")
+
+
+def test_a_model_keeps_its_direction_in_its_folder(tmp_path, caplog):
+    model = make(BertTagger, 3)
+    model.save_pretrained(str(tmp_path / "saved"))
+    assert "the original BERT does not know it" in caplog.text
+    again = BertTagger.from_pretrained(str(tmp_path / "saved"))
+    assert again.config.direction == "left_to_right"
+    features = {"input_ids": ids(), "input_mask": INPUT_MASK}
+    np.testing.assert_array_equal(again(features), model(features))
+    assert "attention_direction" not in BertConfig.from_dict(FIELDS).to_dict()

@@ -1,0 +1,105 @@
+"""The next-token objective: losses by numpy, replicas and runs of run_pretraining.py on records of the masked LM."""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert import BertConfig, BertPretrainer
+from official_bert.tasks.pretraining.left_to_right import LeftToRightObjective, unmasked_ids
+from official_bert.training.rng import seed_initial_weights
+from tests import toy
+from tests.golden_model import named_weights
+from tests.runners.pretraining_run import PREDICTIONS, flags_of, scalars, write_records
+from tests.runners.test_run_pretraining import first_batches
+from tests.scripts import end_of, flag_list, run_here
+from tests.tasks.pretraining.test_objective import OF_NEXT_SENTENCES
+
+CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"attention_direction": "left_to_right"})
+
+
+def numpy_ids(batch: dict) -> np.ndarray:
+    ids = np.array(batch["input_ids"])
+    columns = (np.array(batch[f"masked_lm_{name}"]) for name in ("positions", "ids", "weights"))
+    for row, (positions, words, weights) in enumerate(zip(*columns, strict=True)):
+        for position, word, weight in zip(positions, words, weights, strict=True):
+            if weight:
+                ids[row, position] = word
+    return ids
+
+
+def some_batch(tmp_path) -> dict:
+    """A batch in which a record masks each position at most once, as real ones do."""
+    (batch,) = first_batches(write_records(tmp_path / "records", is_padded=True), 1, 8)
+    batch = {name: np.array(values) for name, values in batch.items()}
+    batch["input_mask"][:, :8] = 1
+    batch["masked_lm_positions"] = np.array(
+        [np.random.default_rng(row).permutation(8)[:PREDICTIONS] for row in range(8)]
+    )
+    return batch
+
+
+def test_masked_words_are_put_back_and_padding_puts_back_nothing(tmp_path):
+    batch = some_batch(tmp_path)
+    assert 0 < batch["masked_lm_weights"].sum() < 8 * PREDICTIONS
+    restored = unmasked_ids(batch, len(toy.VOCABULARY)).numpy()
+    np.testing.assert_array_equal(restored, numpy_ids(batch))
+    assert (restored != batch["input_ids"]).any()
+
+
+def test_the_loss_is_the_mean_over_the_next_tokens(tmp_path):
+    seed_initial_weights(1)
+    model, batch = BertPretrainer(CONFIG), some_batch(tmp_path)
+    objective = LeftToRightObjective(model, 8)
+    names, variables = zip(*named_weights(model), strict=True)
+    with tf.GradientTape() as tape:
+        loss, sums = objective.loss(batch, objective.totals(batch), None)
+    gradients = dict(zip(names, tape.gradient(loss, variables), strict=True))
+
+    ids = numpy_ids(batch)
+    inputs = {"input_ids": ids, "input_mask": batch["input_mask"], "segment_ids": batch["segment_ids"]}
+    log_probs = model(inputs).masked_lm_log_probs.numpy()[:, :-1]  # [B, S-1, V]
+    at_next = np.take_along_axis(log_probs, ids[:, 1:, None], axis=-1)[..., 0]
+    is_token = batch["input_mask"][:, 1:] == 1
+    np.testing.assert_allclose(loss, -at_next[is_token].mean(), rtol=1e-5)
+    correct = (log_probs.argmax(-1) == ids[:, 1:])[is_token]
+    metrics = objective.metrics_of_all({name: float(value) for name, value in sums.items()}, 8)
+    assert metrics["next_token_accuracy"] == np.float32(correct.mean())
+    np.testing.assert_allclose(
+        [metrics["loss"], metrics["next_token_loss"]], -at_next[is_token].mean(), rtol=1e-5
+    )
+    assert {name for name, gradient in gradients.items() if gradient is None} == OF_NEXT_SENTENCES
+
+
+def test_parts_of_a_batch_add_up_to_it(tmp_path):
+    """As replicas and accumulation cut a batch: each part's share, with the totals of the whole."""
+    seed_initial_weights(1)
+    model, batch = BertPretrainer(CONFIG), some_batch(tmp_path)
+    objective = LeftToRightObjective(model, 8)
+    parts = [{name: values[rows] for name, values in batch.items()} for rows in (slice(0, 3), slice(3, 8))]
+    totals = [objective.totals(part) for part in parts]
+    whole = {name: sum(total[name] for total in totals) for name in totals[0]}
+    shares = [float(objective.loss(part, whole, None)[0]) for part in parts]
+    np.testing.assert_allclose(
+        sum(shares), objective.loss(batch, objective.totals(batch), None)[0], rtol=1e-6
+    )
+
+
+def test_the_script_trains_evaluates_and_goes_on(tmp_path):
+    """On the records and with the flags of any pre-training; the config alone says the direction."""
+    base = toy.make_bert_base_dir(tmp_path / "base")
+    write_records(base / "records.tfrecord")
+    config = json.loads((base / "bert_config.json").read_text()) | {"attention_direction": "left_to_right"}
+    (base / "ltr_config.json").write_text(json.dumps(config))
+    flags = flags_of(base, tmp_path / "out", bert_config_file=base / "ltr_config.json", init_checkpoint=None)
+    flags |= {"do_eval": True, "max_eval_steps": 0, "learning_rate": 1e-2}
+    run_here("run_pretraining.py", *flag_list(**flags))
+    results = dict(line.split(" = ") for line in (tmp_path / "out/eval_results.txt").read_text().splitlines())
+    assert list(results) == ["global_step", "loss", "next_token_accuracy", "next_token_loss"]
+    losses = scalars(tmp_path / "out", "loss")
+    assert losses[10] < losses[1]
+    saved = json.loads((tmp_path / "out/bert_config.json").read_text())
+    assert saved["attention_direction"] == "left_to_right"
+    flags |= {"bert_config_file": base / "bert_config.json", "num_train_steps": 12}
+    end = end_of("run_pretraining.py", *flag_list(**flags))
+    assert "its direction is left_to_right, and bidirectional by --bert_config_file" in end.sentence
