@@ -73,8 +73,9 @@ class BertConfig:
         type_vocab_size: the number of segment ids (released models have 2).
         initializer_range: the standard deviation of the initial weights.
 
-    A model whose tokens attend to the left only has one more field, `attention_direction`, which from_dict and the
-    files take: "left_to_right".
+    Two more fields, which from_dict and the files take, are only there if they differ from the original's model:
+    `attention_direction`, "left_to_right" for a model whose tokens attend to the left only, and `num_bilstm_layers`,
+    the number of bidirectional LSTM layers between the encoder and the head of a fine-tuned model.
     """
 
     def __init__(
@@ -198,6 +199,11 @@ class BertConfig:
         """The value of the field `attention_direction`: left_to_right or, also without the field, bidirectional."""
         return getattr(self, "attention_direction", BIDIRECTIONAL)
 
+    @property
+    def num_layers_on_top(self) -> int:
+        """The value of the field `num_bilstm_layers`, 0 without it."""
+        return getattr(self, "num_bilstm_layers", 0)
+
     def validate(self, source: str = "model config"):
         """Checks that a model can be built from the values.
 
@@ -225,6 +231,15 @@ class BertConfig:
             raise InputError(
                 f"{source}: hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
                 f"({self.num_attention_heads})"
+            )
+        if not _is_int(self.num_layers_on_top) or self.num_layers_on_top < 0:
+            raise InputError(
+                f"{source}: num_bilstm_layers must be a whole number from 0, got {_short(self.num_layers_on_top)}"
+            )
+        if self.num_layers_on_top and self.hidden_size % 2:
+            raise InputError(
+                f"{source}: num_bilstm_layers needs an even hidden_size, half of it for each direction, got "
+                f"{self.hidden_size}"
             )
         if self.direction not in (BIDIRECTIONAL, LEFT_TO_RIGHT):
             raise InputError(

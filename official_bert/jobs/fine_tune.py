@@ -116,6 +116,9 @@ def fine_tune(
     check_task(options, task_name)
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options)
+    if options.num_bilstm_layers is not None:
+        config.num_bilstm_layers = options.num_bilstm_layers
+        config.validate("--num_bilstm_layers")
     task = _make_task(options, task_name, family)
     check_run(options, task, config)
     with own_folder(options.output_dir, strategy) as folder:

@@ -3,11 +3,15 @@
 In: a dict of features. Out, in subclasses: what the head computes from the encoder's output.
 """
 
+from keras import ops
+
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.bert import BertModel
+from official_bert.modeling.bilstm import BiLstm
 from official_bert.modeling.configured import ConfiguredModel, in_context
+from official_bert.modeling.directions import direction_of
 from official_bert.modeling.inputs import checked_features, given_features
 
 
@@ -24,6 +28,10 @@ class HeadedModel(ConfiguredModel):
         super().__init__(name=name)
         self.bert = BertModel(config, use_one_hot_embeddings)
         self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
+        self.bilstm = None
+        if self.config.num_layers_on_top:
+            self.bilstm = BiLstm(self.config.num_layers_on_top, self.config.hidden_size)
+            self.bilstm.build((None, None, self.config.hidden_size))
 
     def __call__(self, features=None, training=None, dropout_seed=None, **keywords):
         """Checks the features and computes what `call` describes.
@@ -47,8 +55,15 @@ class HeadedModel(ConfiguredModel):
         return checked_features(self.config, given)
 
     def encoded(self, features, training, dropout_seed, first_token_only=False):
-        """Returns the BertOutput of a batch of checked features."""
-        inputs = (features.get(name) for name in ENCODER_INPUTS)
-        return self.bert(
+        """Returns the BertOutput of a batch of checked features; with a BiLSTM its last outputs are those above it."""
+        inputs = [features.get(name) for name in ENCODER_INPUTS]
+        first_token_only &= self.bilstm is None
+        out = self.bert(
             *inputs, training=training, dropout_seed=dropout_seed, first_token_only=first_token_only
         )
+        if self.bilstm is None:
+            return out
+        input_mask = ops.ones_like(inputs[0]) if inputs[1] is None else inputs[1]
+        vectors = self.bilstm(out.sequence_output, input_mask)
+        pooled = direction_of(self.config).pooled_vectors(vectors, input_mask)
+        return out._replace(sequence_output=vectors, pooled_output=self.bert.pooler(pooled))

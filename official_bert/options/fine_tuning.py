@@ -63,6 +63,13 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions, SearchOptions):
         help="The number of encoder layers, counted from the input, whose variables are frozen together with the "
         "embeddings. 0 freezes the embeddings only. Without this flag all variables are trainable.",
     )
+    num_bilstm_layers: int | None = option(
+        None,
+        check=NOT_NEGATIVE,
+        help="The number of bidirectional LSTM layers, with random initial weights, between encoder and head of "
+        "the task, as in the paper's ablation. The bert_config.json in --output_dir keeps it. Without this flag it is "
+        "that of the configuration, usually 0.",
+    )
     eval_every_steps: int = option(
         0,
         check=NOT_NEGATIVE,

@@ -1,0 +1,128 @@
+"""The BiLSTM above the encoder: its numbers by numpy, padding, names, and training with it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from official_bert import BertConfig, InputError
+from official_bert.checkpoints import named_variables
+from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.modeling import BertClassifier, BertSpans, BertTagger
+from official_bert.modeling.bilstm import BiLstm
+from official_bert.training.rng import seed_initial_weights
+from tests import fine_tuning_runs, toy
+from tests.runners.pretraining_run import checkpoint_values
+
+FIELDS = toy.BERT_CONFIG | {"num_bilstm_layers": 2}
+MASK = np.array([[1] * 9, [1] * 4 + [0] * 5])
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm_by_numpy(x: np.ndarray, kernel: np.ndarray, recurrent: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Hochreiter and Schmidhuber (1997) with forget gates: [S, size] for [S, width]; gates in the order i, f, c, o."""
+    size = recurrent.shape[0]
+    state, cell, found = np.zeros(size), np.zeros(size), []
+    for vector in x:
+        i, f, c, o = np.split(vector @ kernel + state @ recurrent + bias, 4)
+        cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(c)
+        state = sigmoid(o) * np.tanh(cell)
+        found.append(state)
+    return np.array(found)
+
+
+def test_the_vectors_are_those_of_numpy():
+    layer = BiLstm(2, 6)
+    layer.build((None, None, 4))
+    x = np.random.default_rng(0).normal(size=(2, 9, 4)).astype(np.float32)
+    found = layer(x, MASK).numpy()
+    weights = [weight.numpy() for weight in layer.weights]
+    assert len(weights) == 2 * 2 * 3
+    for row, length in enumerate(MASK.sum(1)):
+        vectors = x[row, :length]
+        for forward, backward in ((weights[:3], weights[3:6]), (weights[6:9], weights[9:])):
+            there, back = lstm_by_numpy(vectors, *forward), lstm_by_numpy(vectors[::-1], *backward)[::-1]
+            vectors = np.concatenate([there, back], axis=-1)
+        np.testing.assert_allclose(found[row, :length], vectors, atol=1e-6)
+
+
+@pytest.mark.parametrize("model_class", [BertClassifier, BertTagger, BertSpans])
+@pytest.mark.parametrize("direction", ["bidirectional", "left_to_right"])
+def test_heads_read_the_vectors_above_it(model_class, direction):
+    seed_initial_weights(2)
+    config = BertConfig.from_dict(FIELDS | {"attention_direction": direction})
+    model = model_class(config, *(() if model_class is BertSpans else (3,)))
+    ids = np.random.default_rng(1).integers(5, 40, MASK.shape)
+    out = model.encoded({"input_ids": ids, "input_mask": MASK}, False, None)
+    plain = model.bert(ids, MASK)
+    np.testing.assert_allclose(out.sequence_output, model.bilstm(plain.sequence_output, MASK), atol=1e-6)
+    vectors = out.sequence_output.numpy()
+    vectors = vectors[:, 0] if direction == "bidirectional" else vectors[[0, 1], [8, 3]]
+    dense = model.bert.pooler.dense
+    pooled = np.tanh(vectors @ dense.kernel.numpy() + dense.bias.numpy())
+    np.testing.assert_allclose(out.pooled_output, pooled, atol=1e-6)
+    logits = np.array(model({"input_ids": ids, "input_mask": MASK}))
+    padded = np.array(
+        model({"input_ids": np.pad(ids, [(0, 0), (0, 4)]), "input_mask": np.pad(MASK, [(0, 0), (0, 4)])})
+    )
+    if model_class is BertSpans:
+        logits, padded = np.moveaxis(logits, 0, -1), np.moveaxis(padded, 0, -1)
+    places = [(0,), (1,)] if model_class is BertClassifier else [(0, slice(9)), (1, slice(4))]
+    for place in places:
+        np.testing.assert_allclose(padded[place], logits[place], atol=1e-5)
+
+
+def test_its_variables_have_names_of_their_own():
+    names = named_variables(BertTagger(BertConfig.from_dict(FIELDS), 3))
+    found = [name for name in names if name.startswith("bilstm/")]
+    assert len(found) == 12
+    assert "bilstm/layer_0/forward_lstm/lstm_cell/kernel" in found
+    assert not [
+        name
+        for name in named_variables(BertTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3))
+        if "lstm" in name
+    ]
+
+
+def test_a_config_that_cannot_be_built_is_refused(tmp_path):
+    with pytest.raises(InputError, match="num_bilstm_layers must be a whole number from 0, got -1"):
+        BertTagger(BertConfig.from_dict(FIELDS | {"num_bilstm_layers": -1}), 3)
+    odd = {"hidden_size": 15, "num_attention_heads": 3}
+    with pytest.raises(InputError, match="num_bilstm_layers needs an even hidden_size"):
+        BertTagger(BertConfig.from_dict(FIELDS | odd), 3)
+    with pytest.raises(
+        InputError,
+        match="has no name for bilstm/layer_0/forward_lstm/lstm_cell/kernel; save the model as tf1",
+    ):
+        BertTagger(BertConfig.from_dict(FIELDS), 3).save_pretrained(str(tmp_path / "hf"), "huggingface")
+
+
+@pytest.mark.parametrize("family", ["classification", "squad", "tagging"])
+def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_path, family):
+    options = fine_tuning_runs.prepared(tmp_path, family)
+    flags = {"do_train": True, "do_predict": True, "num_bilstm_layers": 1, "learning_rate": 1e-2}
+    flags |= {"freeze_layers": 1}
+    fine_tuning_runs.run(family, options, tmp_path / "out", **flags)
+    first = checkpoint_values(options.init_checkpoint)
+    after = checkpoint_values(latest_checkpoint(str(tmp_path / "out")))
+    frozen = [name for name in first if name.startswith(("bert/embeddings", "bert/encoder"))]
+    assert len(frozen) == 5 + 16
+    for name in frozen:
+        np.testing.assert_array_equal(after[name], first[name], err_msg=name)
+    assert len([name for name in after if name.startswith("bilstm/") and "adam" not in name]) == 6
+    assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
+
+    predictions = fine_tuning_runs.FAMILIES[family].predictions
+    expected = (tmp_path / "out" / predictions).read_text()
+    (tmp_path / "out" / predictions).unlink()
+    again = flags | {
+        "do_train": False,
+        "num_bilstm_layers": None,
+        "bert_config_file": None,
+        "freeze_layers": None,
+    }
+    fine_tuning_runs.run(family, options, tmp_path / "out", **again)
+    assert (tmp_path / "out" / predictions).read_text() == expected
