@@ -21,6 +21,7 @@ from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
+from official_bert.jobs.frozen_features import WithFrozenFeatures
 from official_bert.jobs.periodic_evaluation import HISTORY_FILE, PeriodicEvaluation
 from official_bert.jobs.training_job import TrainingJob
 from official_bert.options.fine_tuning import FineTuningOptions
@@ -134,10 +135,14 @@ class FineTuning:
             lambda: task.build_model(config, use_one_hot_embeddings=on_tpu),
             max(self._num_train_steps, 1),
             int(self._num_train_steps * options.warmup_proportion),
-            frozen=frozen_weights(options, config),
+            frozen=(*frozen_weights(options, config), *task.frozen_weights),
             unused=task.unused_weights,
         )
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
+        self._frozen_part = compiled_outputs(
+            strategy, lambda features: task.frozen_features(self.job.model, features)
+        )
+        self._with_frozen: dict[int, EncodedSet] = {}  # by the id of a set, which its value keeps alive
         self.score: Score | None = None
         self._has_learnt = True
         self._best = self.job.weights_in(os.path.join(run_dir, BEST_FOLDER))
@@ -184,7 +189,7 @@ class FineTuning:
         objective = TaskObjective(task, job.model)
         given = options.shuffle_buffer_size
         batches = ExampleBatches(
-            encoded,
+            self._with_frozen_features(encoded),
             self.strategy,
             options.train_batch_size,
             job.seed,
@@ -279,11 +284,25 @@ class FineTuning:
         return predict(
             self._compiled,
             self.strategy,
-            encoded,
+            self._with_frozen_features(encoded),
             batch_size,
             self.options.max_seq_length,
             self._pads_to_longest,
         )
+
+    def _with_frozen_features(self, encoded: EncodedSet) -> EncodedSet:
+        """Returns the set with what the task's frozen weights make of its examples, computed at its first use."""
+        if not self.task.frozen_weights:
+            return encoded
+        if id(encoded) not in self._with_frozen:
+            self._with_frozen[id(encoded)] = WithFrozenFeatures(
+                encoded,
+                self._frozen_part,
+                self.strategy,
+                self.options.predict_batch_size,
+                self.options.max_seq_length,
+            )
+        return self._with_frozen[id(encoded)]
 
     def evaluate(self, encoded: EncodedSet, batch_size: int, suffix: str = ""):
         """Evaluates a set and writes eval_results.txt: the task's metrics, and both of the original's losses.

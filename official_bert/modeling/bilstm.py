@@ -9,7 +9,12 @@ from keras import ops
 
 
 class BiLstm(keras.layers.Layer):
-    """A stack of bidirectional LSTMs, which computes in float32; its variables are in the scope `bilstm`."""
+    """A stack of bidirectional LSTMs, which computes in float32; its variables are in the scope `bilstm`.
+
+    Attributes:
+        input_width: the width of its input.
+        size: the width of its output.
+    """
 
     def __init__(self, num_layers: int, size: int, name: str = "bilstm"):
         """Sets the sizes.
@@ -23,6 +28,7 @@ class BiLstm(keras.layers.Layer):
         self.num_layers, self.size = num_layers, size
 
     def build(self, input_shape):
+        self.input_width = input_shape[-1]
         self.stack = [self._layer(number) for number in range(self.num_layers)]
         for layer in self.stack:
             layer.build((None, None, input_shape[-1]))

@@ -28,10 +28,15 @@ class HeadedModel(ConfiguredModel):
         super().__init__(name=name)
         self.bert = BertModel(config, use_one_hot_embeddings)
         self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
-        self.bilstm = None
-        if self.config.num_layers_on_top:
-            self.bilstm = BiLstm(self.config.num_layers_on_top, self.config.hidden_size)
-            self.bilstm.build((None, None, self.config.hidden_size))
+        self.layers_on_top = self.make_bilstm()
+
+    def make_bilstm(self) -> BiLstm | None:
+        """Returns the BiLSTM between the encoder and the head, if the configuration has one."""
+        if not self.config.num_layers_on_top:
+            return None
+        bilstm = BiLstm(self.config.num_layers_on_top, self.config.hidden_size)
+        bilstm.build((None, None, self.config.hidden_size))
+        return bilstm
 
     def __call__(self, features=None, training=None, dropout_seed=None, **keywords):
         """Checks the features and computes what `call` describes.
@@ -57,13 +62,13 @@ class HeadedModel(ConfiguredModel):
     def encoded(self, features, training, dropout_seed, first_token_only=False):
         """Returns the BertOutput of a batch of checked features; with a BiLSTM its last outputs are those above it."""
         inputs = [features.get(name) for name in ENCODER_INPUTS]
-        first_token_only &= self.bilstm is None
+        first_token_only &= self.layers_on_top is None
         out = self.bert(
             *inputs, training=training, dropout_seed=dropout_seed, first_token_only=first_token_only
         )
-        if self.bilstm is None:
+        if self.layers_on_top is None:
             return out
         input_mask = ops.ones_like(inputs[0]) if inputs[1] is None else inputs[1]
-        vectors = self.bilstm(out.sequence_output, input_mask)
+        vectors = self.layers_on_top(out.sequence_output, input_mask)
         pooled = direction_of(self.config).pooled_vectors(vectors, input_mask)
         return out._replace(sequence_output=vectors, pooled_output=self.bert.pooler(pooled))

@@ -4,10 +4,11 @@ import dataclasses
 import math
 
 from official_bert.options.extraction import POOLINGS
-from official_bert.options.fields import LENGTH, LENGTH_OR_NONE, MIN_SEQ_LENGTH, option
+from official_bert.options.fields import LENGTH, LENGTH_OR_NONE, MIN_SEQ_LENGTH, SIZE, option
 from official_bert.options.fine_tuning import EXPORT_TEXT
 from official_bert.options.model_files import CHECKPOINT_FORMS, ConfigOptions, TokenizerOptions
 from official_bert.options.precision import EXPORT_DTYPE, EXPORT_DTYPES, FLOAT32
+from official_bert.options.tagging import DEFAULT_BILSTM_SIZE, FEATURE_LAYERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,16 @@ class ExportOptions(ConfigOptions, TokenizerOptions):
     regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score.")
     export_text: bool = option(False, help=EXPORT_TEXT)
     export_dtype: str = option(FLOAT32, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
+    feature_layers: str | None = option(
+        otherwise=None,
+        choices=FEATURE_LAYERS,
+        help="With ner, the --feature_layers of the training.",
+    )
+    bilstm_size: int | None = option(
+        otherwise=DEFAULT_BILSTM_SIZE,
+        check=SIZE,
+        help="With ner and --feature_layers, the --bilstm_size of the training.",
+    )
     pooling: str | None = option(
         otherwise="mean",
         choices=POOLINGS,

@@ -188,12 +188,14 @@ class Task(ServedTask):
         main_metric: key of `metrics` by which checkpoints and runs are compared; higher is better.
         shuffle_buffer_size: size of the buffer from which training examples are drawn; 0 shuffles the whole set for
             each epoch. ORIGINAL_BUFFER_SIZE for the original's tasks.
+        frozen_weights: name prefixes of the weights that the task never trains, whatever the flags say.
         loss_reads_padding: whether the length to which a training batch is padded changes the loss.
         record_files: set -> stem of the record file that a run writes for it, as the original's scripts did.
     """
 
     main_metric: str
     shuffle_buffer_size: int = 0
+    frozen_weights: Sequence[str] = ()
     loss_reads_padding: ClassVar[bool] = False
     record_files: ClassVar[Mapping[str, str]] = {}
 
@@ -242,6 +244,13 @@ class Task(ServedTask):
     def record(self, encoded: EncodedSet, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns the features of the given examples for a record file."""
         return encoded.features(rows, length)
+
+    def frozen_features(self, model, features: dict) -> dict:
+        """Returns further features, a dict of float[B, S, ...], that follow from `frozen_weights` alone.
+
+        They are computed once for each example, before training or evaluation, and join the features of its batches.
+        """
+        return {}
 
     @abc.abstractmethod
     def losses(self, model, features: dict):

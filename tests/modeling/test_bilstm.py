@@ -58,7 +58,9 @@ def test_heads_read_the_vectors_above_it(model_class, direction):
     ids = np.random.default_rng(1).integers(5, 40, MASK.shape)
     out = model.encoded({"input_ids": ids, "input_mask": MASK}, False, None)
     plain = model.bert(ids, MASK)
-    np.testing.assert_allclose(out.sequence_output, model.bilstm(plain.sequence_output, MASK), atol=1e-6)
+    np.testing.assert_allclose(
+        out.sequence_output, model.layers_on_top(plain.sequence_output, MASK), atol=1e-6
+    )
     vectors = out.sequence_output.numpy()
     vectors = vectors[:, 0] if direction == "bidirectional" else vectors[[0, 1], [8, 3]]
     dense = model.bert.pooler.dense

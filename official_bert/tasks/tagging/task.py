@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +20,7 @@ from official_bert.data.conll import ConllFile, in_scheme, is_tag, read_conll, w
 from official_bert.errors import InputError
 from official_bert.metrics.entities import entity_scores
 from official_bert.modeling import BertTagger
+from official_bert.modeling.feature_tagger import LAYER_VECTORS, BertFeatureTagger
 from official_bert.modeling.losses import cross_entropy
 from official_bert.tasks.base import DataFiles, Settings, Task
 from official_bert.tasks.clients import ServedModel
@@ -83,7 +84,10 @@ class TaggingTask(Task):
                 f"{', '.join(others)}: no tags (O, B-type, I-type), so the model is of another task; name a checkpoint "
                 "that run_ner.py trained, or correct --labels"
             )
-        return cls(labels, settings.get("document_context", False))
+        given = labels, settings.get("document_context", False)
+        if settings.get("feature_layers"):
+            return FeatureTaggingTask(settings["feature_layers"], settings["bilstm_size"], *given)
+        return cls(*given)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:
         """Reads the set's file; the training file defines the labels."""
@@ -192,3 +196,34 @@ class TaggingTask(Task):
     def client(cls, model: ServedModel, settings: Settings) -> TaggingClient:
         """Returns a client that asks for a tag for each word of a text."""
         return TaggingClient(model)
+
+
+class FeatureTaggingTask(TaggingTask):
+    """The task of run_ner.py --feature_layers: a BiLSTM on the outputs of a frozen encoder."""
+
+    frozen_weights = ("bert/",)
+
+    def __init__(
+        self,
+        feature_layers: str,
+        bilstm_size: int,
+        labels: Sequence[str] | None = None,
+        document_context: bool = False,
+    ):
+        """Sets the layers and the width of the BiLSTM; the other arguments are those of TaggingTask."""
+        super().__init__(labels, document_context)
+        self._feature_layers, self._bilstm_size = feature_layers, bilstm_size
+
+    def build_model(self, config, use_one_hot_embeddings: bool) -> BertFeatureTagger:
+        """Returns a BertFeatureTagger with an output for each label."""
+        return BertFeatureTagger(
+            config, len(self._known_labels()), self._feature_layers, self._bilstm_size, use_one_hot_embeddings
+        )
+
+    def frozen_features(self, model, features: dict) -> dict:
+        """Returns `layer_vectors`, float32[B, S, layers, hidden]."""
+        return {LAYER_VECTORS: model.layer_vectors(features)}
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the layers and the width of the BiLSTM."""
+        return super().settings() | {"feature_layers": self._feature_layers, "bilstm_size": self._bilstm_size}
