@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reproduces a table or a figure of the paper: trains and evaluates all its models, and writes the table and its plot."""
+"""Reproduces a table or a figure of the paper: trains and evaluates its models, writes table and plot."""
 
 from official_bert import command_line
 

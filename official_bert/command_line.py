@@ -101,6 +101,10 @@ COMMANDS = {
         "plot_run.PlotOptions",
         "Draws the loss, the accuracies and the learning rate of a training into a PNG file.",
     ),
+    "run_experiment": Command(
+        "experiment.ExperimentOptions",
+        "Reproduces a table or a figure of the paper: trains and evaluates its models, writes table and plot.",
+    ),
 }  # in the order in which a model is made and used
 
 

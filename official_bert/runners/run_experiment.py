@@ -15,7 +15,7 @@ from absl import logging
 from official_bert import files, writing
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
-from official_bert.jobs.experiments import cost, results, scripts
+from official_bert.jobs.experiments import results, scripts
 from official_bert.jobs.experiments.definitions import Task, names_of, read_catalogue, read_experiment
 from official_bert.jobs.experiments.execution import execute, pending_steps, sentence_of
 from official_bert.jobs.experiments.picture import draw
@@ -56,12 +56,16 @@ def run(options: ExperimentOptions):
     encoders = scripts.read_encoders(options.encoder or [], BASE)
     scale_dir = os.path.join(options.output_dir, scale.name)
     layout = Layout(os.path.join(scale_dir, _STEPS), options.data_dir, encoders, _ROOT)
-    sizes = {name: config_of(size, scale, {}) for name, size in PAPER_SIZES.items()} if options.estimate else {}
+    sizes = (
+        {name: config_of(size, scale, {}) for name, size in PAPER_SIZES.items()} if options.estimate else {}
+    )
     configs = sizes | {name: _config_of_folder(path) for name, path in encoders.items()}
 
     def is_present(task: Task) -> bool:
         prepared = task.preparation.data if task.preparation else {}
-        return all(files.exists(layout.path(Given(path))) for path in (*task.data.values(), *prepared.values()))
+        return all(
+            files.exists(layout.path(Given(path))) for path in (*task.data.values(), *prepared.values())
+        )
 
     settings = Settings(
         seeds=options.seeds,
@@ -71,6 +75,8 @@ def run(options: ExperimentOptions):
     )
     plan = make_plan(experiment, scale, catalogue, settings)
     if options.estimate:
+        from official_bert.jobs.experiments import cost  # late: the models' code loads TensorFlow
+
         print(cost.estimate(plan, options.utilisation))
         return
     for sentence in plan.left_out:
@@ -100,7 +106,9 @@ def _config_of_folder(folder: str) -> dict:
     """
     path = ModelFolder(folder).config_file
     if path is None:
-        raise InputError(f"--encoder={folder}: the folder has no bert_config.json or config.json; give that of a model")
+        raise InputError(
+            f"--encoder={folder}: the folder has no bert_config.json or config.json; give that of a model"
+        )
     return BertConfig.from_json_file(path).to_dict()
 
 
@@ -111,9 +119,13 @@ def _print_commands(plan: Plan, layout: Layout):
         print(f"# {step.kind} {step.label}")
         print(shlex.join(["mkdir", "-p", layout.output(step)]))
         if step.config:
-            print(f"{shlex.join(['printf', '%s', config_text(step)])} > {shlex.quote(layout.config_file(step))}")
+            print(
+                f"{shlex.join(['printf', '%s', config_text(step)])} > {shlex.quote(layout.config_file(step))}"
+            )
         print(layout.shell_line(step) + "\n")
-    print(f"# {len(pending)} of {len(plan.steps)} commands are still to run, for {len(plan.cells)} cells of the table")
+    print(
+        f"# {len(pending)} of {len(plan.steps)} commands are still to run, for {len(plan.cells)} cells of the table"
+    )
 
 
 def _report(scale_dir: str, plan: Plan, layout: Layout):

@@ -126,7 +126,9 @@ def _wait_for_left(running, folder: str):
             running.seek(0)
             text = running.read().decode()
             number = int(text) if text.isdecimal() else 0
-            logging.info("%s: process %s, which a killed run left, is ended", folder, number or "of unknown number")
+            logging.info(
+                "%s: process %s, which a killed run left, is ended", folder, number or "of unknown number"
+            )
             _send(number, signal.SIGTERM)
         elif time.monotonic() - started > _GRACE_SECS:
             _send(number, signal.SIGKILL)

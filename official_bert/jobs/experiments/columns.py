@@ -90,7 +90,9 @@ def shown_columns(
             if not (candidate.stands_in and any(_shows_the_same(candidate, other) for other in shown)):
                 shown.append(candidate)
     if not any(column.task for column in shown) and wanted:
-        where = "--data_dir has data of none of its tasks" if scale.only_present else "it has none of its tasks"
+        where = (
+            "--data_dir has data of none of its tasks" if scale.only_present else "it has none of its tasks"
+        )
         raise InputError(
             f"{experiment.path}: has nothing to train at --scale={scale.name}: {where} or of their stand-ins "
             f"({', '.join(sorted(wanted))}); choose another scale, or get data"
@@ -101,7 +103,13 @@ def shown_columns(
 def _shows_the_same(one: ShownColumn, other: ShownColumn) -> bool:
     """Whether two columns are one run of the same task with the same metric, as MNLI-m and MNLI-mm with a stand-in."""
     parts = [
-        (shown.task and shown.task.name, shown.metric, shown.column.set, shown.column.at, shown.column.fine_tuning)
+        (
+            shown.task and shown.task.name,
+            shown.metric,
+            shown.column.set,
+            shown.column.at,
+            shown.column.fine_tuning,
+        )
         for shown in (one, other)
     ]
     return parts[0] == parts[1]

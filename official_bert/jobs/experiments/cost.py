@@ -56,7 +56,9 @@ def estimate(plan: Plan, utilisation: float = UTILISATION) -> str:
     lines = [
         f"{plan.experiment.title}, scale {plan.scale.name}: an estimate on paper, at {utilisation:.0%} of the peak",
         "",
-        "| steps | number | operations | " + " | ".join(f"hours, {machine.name}" for machine in MACHINES) + " |",
+        "| steps | number | operations | "
+        + " | ".join(f"hours, {machine.name}" for machine in MACHINES)
+        + " |",
         "|---|--:|--:|" + "--:|" * len(MACHINES),
     ]
     for kind in kinds:

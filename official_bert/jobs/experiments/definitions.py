@@ -183,19 +183,21 @@ def read_catalogue(folder: str) -> Catalogue:
         InputError: a file is missing or is no TOML, or a field is unknown, missing or of a wrong type.
     """
     path = os.path.join(folder, SCALES_FILE)
-    scales = {name: _made(Scale, table, path, name, name=name) for name, table in _read(path).items()}
+    scales = {name: _made(Scale, table, path, name, {"name": name}) for name, table in _read(path).items()}
     path = os.path.join(folder, TASKS_FILE)
     content = _read(path)
     _refuse_unknown(content, ("tasks", "with_flag"), path, "")
     tasks = {
-        name: _made(Task, table, path, f"tasks.{name}", name=name)
+        name: _made(Task, table, path, f"tasks.{name}", {"name": name})
         for name, table in content.get("tasks", {}).items()
     }
     for task in tasks.values():
         if task.prepare:
             _made(Preparation, task.prepare, path, f"tasks.{task.name}.prepare")
         if len(task.examples) != 2:
-            raise InputError(f"{path}: tasks.{task.name}.examples: must be two numbers, training and evaluation")
+            raise InputError(
+                f"{path}: tasks.{task.name}.examples: must be two numbers, training and evaluation"
+            )
     catalogue = Catalogue(folder, scales, tasks, content.get("with_flag", {}))
     for scale in scales.values():
         _check_scale(catalogue, scale)
@@ -235,7 +237,7 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
         "rows": [_made(Row, table, path, f"rows, number {number}") for number, table in enumerate(rows, 1)],
     }
     stem = os.path.basename(path).removesuffix(SUFFIX)
-    experiment = _made(Experiment, content | made, path, "", name=stem, path=path)
+    experiment = _made(Experiment, content | made, path, "", {"name": stem, "path": path})
     _check_experiment(experiment, catalogue)
     return experiment
 
@@ -243,7 +245,9 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
 def _column(table: dict, path: str, number: int) -> Column:
     column = _made(Column, table, path, f"columns, number {number}")
     if (column.task is None) == (column.measure is None):
-        raise InputError(f"{path}: columns, number {number}: has neither or both of task and measure; give one")
+        raise InputError(
+            f"{path}: columns, number {number}: has neither or both of task and measure; give one"
+        )
     if column.set not in ("dev", "test"):
         raise InputError(f"{path}: columns, number {number}: set is {column.set!r}; write dev or test")
     return dataclasses.replace(column, label=column.label or column.task or column.measure)
@@ -266,11 +270,19 @@ def _check_experiment(experiment: Experiment, catalogue: Catalogue):
                 f"{experiment.path}: {where}: encoder names a given model, so that config, records and pretraining "
                 "mean nothing; leave them out, or give size instead of encoder"
             )
+        needing = [column.label for column in experiment.columns if column.measure or column.at is not None]
+        if row.encoder and needing:
+            raise InputError(
+                f"{experiment.path}: {where}: encoder names a given model, and column {needing[0]!r} needs one that is "
+                "pre-trained; give size instead of encoder"
+            )
         if row.first_task:
             _check_task(row.first_task, experiment.path, f"{where}, first_task", catalogue.tasks)
         for label in row.paper:
             if label not in labels:
-                raise InputError(f"{experiment.path}: {where}, paper: there is no column {label!r}; it is one of {labels}")
+                raise InputError(
+                    f"{experiment.path}: {where}, paper: there is no column {label!r}; it is one of {labels}"
+                )
 
 
 def _check_scale(catalogue: Catalogue, scale: Scale):
@@ -301,7 +313,9 @@ def _check_task(name: str, path: str, where: str, tasks: Mapping[str, Task]):
 Made = TypeVar("Made")
 
 
-def _made(kind: type[Made], table: Any, path: str, where: str, **known) -> Made:
+def _made(
+    kind: type[Made], table: Any, path: str, where: str, known: Mapping[str, Any] = types.MappingProxyType({})
+) -> Made:
     """Returns an instance of a dataclass whose fields are the keys of a table.
 
     Args:
@@ -317,9 +331,7 @@ def _made(kind: type[Made], table: Any, path: str, where: str, **known) -> Made:
     fields = {field.name: field for field in dataclasses.fields(kind) if field.name not in known}
     _refuse_unknown(table, fields, path, where)
     for name, field in fields.items():
-        is_required = (
-            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        )
+        is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if name not in table:
             if is_required:
                 raise InputError(f"{place}{name} is missing; add it")

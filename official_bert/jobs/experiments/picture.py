@@ -70,7 +70,11 @@ def _draw_panels(path: str, title: str, plan: Plan, found: dict[tuple[str, str],
             paper = [(place, row.paper.get(column.label)) for place, row in enumerate(plan.rows)]
             paper = [(place, value) for place, value in paper if value is not None]
             if paper and not column.stands_in:  # another task's numbers do not compare
-                axis.plot(*zip(*((place + _OFFSET, value) for place, value in paper), strict=True), "D", label="paper")
+                axis.plot(
+                    *zip(*((place + _OFFSET, value) for place, value in paper), strict=True),
+                    "D",
+                    label="paper",
+                )
             axis.set_ylabel(column.heading)
             axis.set_xlim(-0.5, len(plan.rows) - 0.5)
             axis.grid(alpha=0.3)

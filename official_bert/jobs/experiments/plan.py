@@ -172,7 +172,9 @@ class _Planner:
         """Returns the seeds of a cell: an ensemble has one, and a measure one for each pre-training."""
         if row.ensemble:
             return (1,)
-        count = min(self._scale.pretraining_seeds, self._num_seeds) if column.task is None else self._num_seeds
+        count = (
+            min(self._scale.pretraining_seeds, self._num_seeds) if column.task is None else self._num_seeds
+        )
         return range(1, count + 1)
 
     def step(self, row: Row, column: ShownColumn, seed: int) -> Step:
@@ -189,7 +191,9 @@ class _Planner:
         if path := self._scale.vocabulary.get("vocab_file"):
             return Given(path)
         flags = {"input_file": Given(CORPUS), "output_file": Own("vocab.txt"), **self._scale.vocabulary}
-        return Output(Step("vocabulary", str(flags["vocab_size"]), "build_vocab", _frozen(flags)), "vocab.txt")
+        return Output(
+            Step("vocabulary", str(flags["vocab_size"]), "build_vocab", _frozen(flags)), "vocab.txt"
+        )
 
     def _records(self, text: str, name: str, label: str, more: Flags) -> tuple[Output, Flags]:
         """Returns the place of records, and the flags of their lengths."""
@@ -211,7 +215,9 @@ class _Planner:
         for number, phase in enumerate(self._scale.phases, 1):
             length = str(phase.records.get("max_seq_length", ""))
             rates = " ".join(f"{name} {value}" for name, value in row.records.items())
-            records, lengths = self._records(CORPUS, "train", f"{length} {rates}", phase.records | row.records)
+            records, lengths = self._records(
+                CORPUS, "train", f"{length} {rates}", phase.records | row.records
+            )
             flags = {
                 "do_train": True,
                 "input_file": records,
@@ -227,11 +233,20 @@ class _Planner:
             if made:
                 flags["init_checkpoint"] = Output(made[-1])
             work = self._pretraining_work(config, flags, phase.flags)
-            label = f"{row.label} seed {seed}" + (f" phase {number}" if len(self._scale.phases) > 1 else "")
+            label = f"{self._model_label(row)} seed {seed}"
+            if len(self._scale.phases) > 1:
+                label += f" phase {number}"
             made.append(
                 Step("pretraining", label, "run_pretraining", _frozen(flags), _frozen(config), seed, work)
             )
         return made
+
+    def _model_label(self, row: Row) -> str:
+        """Returns what a row's model is, in words that equal models of other rows and experiments have, too."""
+        if row.encoder:
+            return row.encoder
+        size = self._scale.sizes.get(row.size, row.size)
+        return " ".join(filter(None, (size, _told(row.config), _told(row.records), _told(row.pretraining))))
 
     def _pretraining_work(self, config: Flags, flags: Flags, phase: Flags) -> Work:
         length = flags.get("max_seq_length", 128)
@@ -254,8 +269,8 @@ class _Planner:
         num_updates = round(share * phases[0].flag("num_train_steps"))
         if num_updates % phases[0].flag("save_checkpoints_steps", 1000):
             raise InputError(
-                f"column {column.label!r}: at {share:g} of the updates is update {num_updates}, which is no multiple of "
-                f"save_checkpoints_steps in [[{self._scale.name}.pretraining]]; change one of them"
+                f"column {column.label!r}: at {share:g} of the updates is update {num_updates}, which is no multiple "
+                f"of save_checkpoints_steps in [[{self._scale.name}.pretraining]]; change one of them"
             )
         return Output(phases[0], f"model.ckpt-{num_updates}")
 
@@ -275,7 +290,13 @@ class _Planner:
             **row.pretraining,
             **self._settings.training_flags,
         }
-        return Step("evaluation", f"{row.label} seed {seed}", "run_pretraining", _frozen(flags), seed=seed)
+        return Step(
+            "evaluation",
+            f"{self._model_label(row)} seed {seed}",
+            "run_pretraining",
+            _frozen(flags),
+            seed=seed,
+        )
 
     def _recipe(self, task: Task, more: Flags) -> Flags:
         """Returns the flags of a fine-tuning, the more special ones over the more general ones."""
@@ -290,10 +311,8 @@ class _Planner:
         model = self._model(row, column, seed)
         if row.first_task:
             first = self._catalogue.tasks[row.first_task]
-            model = Output(self._trained(first, row, {}, model, seed, row.label, is_evaluated=False))
-        share = column.column.at
-        label = row.label + (f" at {share:g}" if share is not None and share != 1 else "")
-        return self._trained(column.task, row, column.column.fine_tuning, model, seed, label)
+            model = Output(self._trained(first, row, {}, model, seed, is_evaluated=False))
+        return self._trained(column.task, row, column.column.fine_tuning, model, seed)
 
     def _trained(
         self,
@@ -302,7 +321,6 @@ class _Planner:
         of_column: Flags,
         model: Given | Output,
         seed: int,
-        label: str,
         is_evaluated: bool = True,
     ) -> Step:
         flags = {"model": model, "output_dir": Own(), "do_train": True}
@@ -311,15 +329,19 @@ class _Planner:
         flags |= {name: Given(path) for name, path in task.data.items()}
         if task.preparation:
             made = task.preparation
-            places = {name: Given(path) for name, path in made.data.items()} | {"output_file": Own(made.output)}
+            places = {name: Given(path) for name, path in made.data.items()} | {
+                "output_file": Own(made.output)
+            }
             step = Step("data", task.name, made.script, _frozen(places))
             flags[made.flag] = Output(step, made.output)
         recipe = self._recipe(task, of_column | row.fine_tuning)
         flags |= recipe | {"random_seed": seed}
         work = self._fine_tuning_work(task, row, recipe, is_evaluated)
-        return Step(
-            "fine-tuning", f"{task.name} {label} seed {seed}", task.script, _frozen(flags), (), seed, work
-        )
+        checkpoint = model.path if isinstance(model, Output) else ""
+        after = f"after {row.first_task}" if row.first_task and is_evaluated else ""
+        parts = (task.name, self._model_label(row), checkpoint, after, _told(of_column | row.fine_tuning))
+        label = " ".join(filter(None, (*parts, f"seed {seed}")))
+        return Step("fine-tuning", label, task.script, _frozen(flags), (), seed, work)
 
     def _fine_tuning_work(self, task: Task, row: Row, recipe: Flags, is_evaluated: bool) -> Work:
         if row.encoder:
@@ -330,7 +352,10 @@ class _Planner:
         num_trials = 1
         if recipe.get("search"):
             epochs = [float(value) for value in str(recipe.get("search_epochs", "2,3,4")).split(",")]
-            others = recipe.get("search_batch_sizes", "16,32"), recipe.get("search_learning_rates", "5e-5,3e-5,2e-5")
+            others = (
+                recipe.get("search_batch_sizes", "16,32"),
+                recipe.get("search_learning_rates", "5e-5,3e-5,2e-5"),
+            )
             num_trials = len(epochs)
             for values in others:
                 num_trials *= len(str(values).split(","))
@@ -350,7 +375,13 @@ class _Planner:
         flags = {name: value for name, value in trained.flags if name not in ("do_train", "random_seed")}
         flags |= {"model": Output(trained), task.evaluation: True}
         flags |= {name: Given(path) for name, path in task.test_data.items()}
-        return Step("test", f"{task.name} {row.label} seed {trained.seed}", task.script, _frozen(flags), seed=trained.seed)
+        return Step(
+            "test",
+            trained.label,
+            task.script,
+            _frozen(flags),
+            seed=trained.seed,
+        )
 
     def _ensemble(self, row: Row, column: ShownColumn) -> Step:
         """Returns the mean of the predictions of fine-tunings with the seeds from 1."""
@@ -359,7 +390,12 @@ class _Planner:
         task = column.task
         flags = {name: value for name, value in members[0].flags if name not in ("do_train", "random_seed")}
         flags |= {"model": self._model(row, column, 1), "ensemble_dirs": tuple(map(Output, members))}
-        return Step("ensemble", f"{task.name} {row.label} of {count}", task.script, _frozen(flags))
+        label = f"{members[0].label} to {count}"
+        return Step("ensemble", label, task.script, _frozen(flags))
+
+
+def _told(flags: Flags) -> str:
+    return " ".join(f"{name}={value}" for name, value in flags.items())
 
 
 def _frozen(flags: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

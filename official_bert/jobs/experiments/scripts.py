@@ -37,7 +37,9 @@ def fields_of(script: str) -> dict[str, dataclasses.Field]:
         InputError: no experiment can use the script.
     """
     if script not in OPTIONS:
-        raise InputError(f"script {script!r}: is none that experiments use; it is one of {', '.join(OPTIONS)}")
+        raise InputError(
+            f"script {script!r}: is none that experiments use; it is one of {', '.join(OPTIONS)}"
+        )
     module, name = OPTIONS[script].split(".")
     options = getattr(importlib.import_module(f"official_bert.options.{module}"), name)
     return {field.name: field for field in flag_fields(options)}
@@ -77,7 +79,9 @@ def check_words(steps: Iterable[Step], path: str):
         known = fields_of(owner) if is_flag else vars(BertConfig(None))
         nearest = difflib.get_close_matches(name, known, n=1)
         remedy = f"did you mean {nearest[0]}?" if nearest else "remove it"
-        raise InputError(f"{path}, or the scale or the task that it uses: {what} ({step.kind} {step.label}); {remedy}")
+        raise InputError(
+            f"{path}, or the scale or the task that it uses: {what} ({step.kind} {step.label}); {remedy}"
+        )
 
 
 def check_given(steps: Iterable[Step], layout: Layout, encoders: Mapping[str, str]):
@@ -92,7 +96,9 @@ def check_given(steps: Iterable[Step], layout: Layout, encoders: Mapping[str, st
             if files.exists(path) or files.matching(path):
                 continue
             if given.encoder != DATA:
-                raise InputError(f"--encoder={given.encoder}={encoders[given.encoder]}: no such folder; check the path")
+                raise InputError(
+                    f"--encoder={given.encoder}={encoders[given.encoder]}: no such folder; check the path"
+                )
             raise InputError(
                 f"{path}: no such file or folder, which {step.kind} {step.label!r} reads; put the data there "
                 "(docs/experiments.md lists the layout), or name another --data_dir"
@@ -129,7 +135,9 @@ def read_encoders(words: Iterable[str], default: str) -> dict[str, str]:
         name, equals, folder = word.partition("=")
         name, folder = (name, folder) if equals and os.sep not in name else (default, word)
         if name in found:
-            raise InputError(f"--encoder={word}: names {name} a second time; give each model a name of its own")
+            raise InputError(
+                f"--encoder={word}: names {name} a second time; give each model a name of its own"
+            )
         if not folder or not files.is_folder(folder):
             raise InputError(f"--encoder={word}: no such folder; check the path")
         found[name] = folder

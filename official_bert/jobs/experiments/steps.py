@@ -82,7 +82,7 @@ class Step:
 
     Attributes:
         kind: what it does, in a word, such as "fine-tuning".
-        label: says which one it is, for people.
+        label: says which one it is, for people; equal steps have equal labels, for it is in the folder's name.
         script: the script without ".py".
         flags: names and values; a value is a string, number or boolean, a place, or a tuple of them.
         config: the configuration that is written for it, if its flags name one.
@@ -155,7 +155,9 @@ class Layout:
         if step not in self._keys:
             meaning = {
                 "script": step.script,
-                "flags": {name: self._meaning(value) for name, value in step.flags if name not in _WITHOUT_MEANING},
+                "flags": {
+                    name: self._meaning(value) for name, value in step.flags if name not in _WITHOUT_MEANING
+                },
                 "config": dict(step.config),
             }
             text = json.dumps(meaning, sort_keys=True)

@@ -105,7 +105,9 @@ def _introduction(plan: Plan, values: Sequence[Value]) -> str:
             "compare."
         )
     if plan.scale.name != "paper":
-        sentences.append("The models and the data are smaller than the paper's: only differences between rows compare.")
+        sentences.append(
+            "The models and the data are smaller than the paper's: only differences between rows compare."
+        )
     return " ".join(sentences)
 
 
@@ -168,4 +170,6 @@ def _digits(column: ShownColumn) -> int:
 
 def _table(head: list[str], body: list[list[str]]) -> str:
     rule = ["---", *["--:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in (head, rule, *body))
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in (head, rule, *body)
+    )
