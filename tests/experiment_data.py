@@ -1,14 +1,15 @@
-"""A few kilobytes of data for experiments at the scale smoke: a corpus and some tasks, written by a seeded generator."""
+"""A few kilobytes of data for experiments at the scale smoke: a corpus and some tasks, made by a seeded generator."""
 
 import json
 import pathlib
 
 import numpy as np
 
-_WORDS = (
-    "the cat sat on mat it was a sunny day in park children were playing football train left station at noon nobody "
-    "driver waved his hand rain started falling soon after Anna Paris Berlin Tom"
-).split()
+_TEXT = """
+the cat sat on mat it was a sunny day in park children were playing football train left station at noon nobody
+driver waved his hand rain started falling soon after Anna Paris Berlin Tom
+"""
+_WORDS = _TEXT.split()
 _NAMES = {"Anna": "B-person", "Tom": "B-person", "Paris": "B-location", "Berlin": "B-location"}
 
 # An experiment of two rows that pre-train, with a column for a measure and one for a task.

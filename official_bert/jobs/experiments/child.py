@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from absl import logging
 
 from official_bert import files, writing
+from official_bert.errors import InputError
 
 LOG_FILE, RUNNING_FILE = "log.txt", ".running"
 _GRACE_SECS = 60.0  # from SIGTERM to SIGKILL, for the last checkpoint
@@ -35,7 +36,7 @@ class Child:
             cpus: the numbers of the CPUs that it may use; none for all.
 
         Raises:
-            InputError: the folder cannot be written.
+            InputError: the folder cannot be written, or a process that a killed starter left does not end.
         """
         files.make_folder(folder)
         self.log_file = os.path.join(folder, LOG_FILE)
@@ -114,7 +115,11 @@ def last_lines(path: str, count: int = 15) -> str:
 
 
 def _wait_for_left(running, folder: str):
-    """Ends the process that a killed starter left in a folder, and waits for its end."""
+    """Ends the process that a killed starter left in a folder, and waits for its end.
+
+    Raises:
+        InputError: it does not end.
+    """
     started, number = time.monotonic(), None
     while True:
         try:
@@ -130,6 +135,10 @@ def _wait_for_left(running, folder: str):
                 "%s: process %s, which a killed run left, is ended", folder, number or "of unknown number"
             )
             _send(number, signal.SIGTERM)
+        elif time.monotonic() - started > 2 * _GRACE_SECS:
+            raise InputError(
+                f"{folder}: a process that a killed run left works in it and does not end; end it"
+            )
         elif time.monotonic() - started > _GRACE_SECS:
             _send(number, signal.SIGKILL)
         time.sleep(_POLL_SECS)

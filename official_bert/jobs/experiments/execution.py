@@ -92,6 +92,8 @@ class _Execution:
                 self._start_ready()
         finally:
             end_all(child for child, _, _ in self._running.values())
+        if self._waiting:
+            logging.error("%d steps did not run, since they need one that failed", len(self._waiting))
         return self._failures
 
     def _start_ready(self) -> bool:
