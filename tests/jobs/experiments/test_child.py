@@ -42,7 +42,8 @@ def test_cpus_are_divided(cpus, count, expected):
 def test_output_goes_to_the_log_and_the_process_keeps_to_its_cpus(tmp_path):
     cpu = own_cpus()[-1]
     # The child waits for its share, which it gets just after its start.
-    code = f"import os, time\nwhile os.sched_getaffinity(0) != {{{cpu}}}: time.sleep(0.01)\nprint('kept'); raise SystemExit(3)"
+    waiting = f"import os, time\nwhile os.sched_getaffinity(0) != {{{cpu}}}: time.sleep(0.01)\n"
+    code = f"{waiting}print('kept')\nraise SystemExit(3)"
     child = Child(python(code), str(tmp_path / "step"), [cpu])
     wait_for(lambda: child.status is not None)
     assert child.status == 3

@@ -43,7 +43,7 @@ def test_points_beside_the_papers(axes):
     picture.draw("x.png", plan, values)
     assert [axis.get_ylabel() for axis in axes] == ["MNLI-m", "QNLI", "MRPC", "SST-2", "SQuAD"]
     points, bars = axes[0].containers[0].lines[0], axes[0].containers[0].lines[2][0]
-    np.testing.assert_allclose(points.get_ydata(), [15.0] * 4)
+    np.testing.assert_allclose(points.get_ydata(orig=False), [15.0] * 4)
     deviation = np.std([10.0, 20.0], ddof=1)
     np.testing.assert_allclose(bars.get_segments()[0][:, 1], [15.0 - deviation, 15.0 + deviation])
     (paper,) = [line for line in axes[0].lines if line.get_label() == "paper"]
@@ -66,8 +66,8 @@ def test_curves_over_the_steps(axes):
     (axis,) = axes
     assert axis.get_legend_handles_labels()[1] == ["Masked LM", "Left to right"]
     line = axis.containers[0].lines[0]
-    np.testing.assert_allclose(line.get_xdata(), [1000, 2000, 3000, 4000, 5000])
-    np.testing.assert_allclose(line.get_ydata(), [35.0, 55.0, 75.0, 95.0, 115.0])
+    np.testing.assert_allclose(line.get_xdata(orig=False), [1000, 2000, 3000, 4000, 5000])
+    np.testing.assert_allclose(line.get_ydata(orig=False), [35.0, 55.0, 75.0, 95.0, 115.0])
 
 
 def test_the_file_is_a_png(tmp_path):
