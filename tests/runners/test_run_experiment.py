@@ -93,7 +93,7 @@ def test_an_estimate_needs_no_data(options, capsys):
         ),
         ({"name": "table9"}, "table9: there is no such experiment in"),
         ({"scale": "huge"}, "--scale=huge: "),
-        ({"data_dir": "nowhere"}, "nowhere: has data of none"),
+        ({"data_dir": "nowhere"}, "--data_dir has data of none of its tasks or of their stand-ins (STS-B)"),
         (
             {"scale": "tiny", "data_dir": "nowhere"},
             "nowhere/corpus/train*.txt: no such file or folder, which",
@@ -114,8 +114,6 @@ def test_an_estimate_needs_no_data(options, capsys):
 def test_what_is_refused(options, changes, sentence, tmp_path):
     with pytest.raises(InputError) as raised:
         run_experiment.run(options(**changes))
-    if "has data of none" in sentence:
-        sentence = "--data_dir has data of none of its tasks or of their stand-ins (STS-B)"
     assert sentence in str(raised.value)
     assert not (tmp_path / "out").exists()
 
@@ -123,7 +121,7 @@ def test_what_is_refused(options, changes, sentence, tmp_path):
 def test_a_model_without_a_configuration_is_refused(options, tmp_path):
     (tmp_path / "model").mkdir()
     toy.write_vocabulary(tmp_path / "model")
-    with pytest.raises(InputError, match="the folder has no bert_config.json or config.json"):
+    with pytest.raises(InputError, match=r"the folder has no bert_config\.json or config\.json"):
         run_experiment.run(options(name="table3", scale="tiny", encoder=[str(tmp_path / "model")]))
 
 

@@ -29,6 +29,9 @@ OPTIONS = {
     "convert_triviaqa": "triviaqa.TriviaqaOptions",
 }
 
+# Fields of some kinds of models only, with the property of BertConfig that reads each.
+_FURTHER_FIELDS = {"attention_direction": "direction"}
+
 
 def fields_of(script: str) -> dict[str, dataclasses.Field]:
     """Returns the flags of a script.
@@ -45,12 +48,18 @@ def fields_of(script: str) -> dict[str, dataclasses.Field]:
     return {field.name: field for field in flag_fields(options)}
 
 
+def _config_fields() -> set[str]:
+    """Returns the fields of bert_config.json that a model is built by."""
+    further = {field for field, reader in _FURTHER_FIELDS.items() if hasattr(BertConfig, reader)}
+    return set(vars(BertConfig(None))) | further
+
+
 def unknown_words(steps: Iterable[Step]) -> dict[tuple[str, str], Step]:
     """Returns (script, flag) of flags that scripts do not have, and ("bert_config.json", field) of unknown fields.
 
     Each comes with a step that has it.
     """
-    known_fields = vars(BertConfig(None))
+    known_fields = _config_fields()
     found: dict[tuple[str, str], Step] = {}
     for step in steps:
         known = fields_of(step.script)
@@ -76,7 +85,7 @@ def check_words(steps: Iterable[Step], path: str):
     for (owner, name), step in unknown_words(steps).items():
         is_flag = owner in OPTIONS
         what = f"{owner}.py has no flag --{name}" if is_flag else f"a {owner} has no field {name!r}"
-        known = fields_of(owner) if is_flag else vars(BertConfig(None))
+        known = fields_of(owner) if is_flag else _config_fields()
         nearest = difflib.get_close_matches(name, known, n=1)
         remedy = f"did you mean {nearest[0]}?" if nearest else "remove it"
         raise InputError(
