@@ -255,7 +255,7 @@ class _Planner:
             _frozen(config),
             length,
             num_trained=phase.get("train_batch_size", 32) * phase.get("num_train_steps", 100000),
-            num_predictions=length if is_left_to_right else flags.get("max_predictions_per_seq", 20),
+            num_predictions=length - 1 if is_left_to_right else flags.get("max_predictions_per_seq", 20),
         )
 
     def _model(self, row: Row, column: ShownColumn, seed: int) -> Given | Output:

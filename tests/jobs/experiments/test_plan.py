@@ -270,7 +270,7 @@ def test_the_work_of_steps():
     left_to_right = next(
         step for step in steps if "left_to_right" in step.label and step.kind == "pretraining"
     )
-    assert left_to_right.work.num_predictions == 128  # the next token of every position
+    assert left_to_right.work.num_predictions == 127  # the next token of every position but the last
     searched = next(step for step in steps if step.label.startswith("SST-2"))
     assert searched.work.num_trained == 4 * 3 * 67_349  # learning rates, epochs
     assert searched.work.num_evaluated == 4 * 872
