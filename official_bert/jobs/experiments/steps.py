@@ -20,7 +20,7 @@ from official_bert import files
 OUTPUT, CONFIG_FILE = "output", "bert_config.json"
 DATA = ""  # the place of `Given` that is --data_dir
 _WITHOUT_MEANING = ("num_workers", "log_every_steps")  # flags that change no result
-_KEY_LENGTH = 10
+_KEY_LENGTH, _LONGEST_NAME = 10, 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Layout:
     def folder(self, step: Step) -> str:
         """Returns the folder of a step, with a name that people can read."""
         readable = re.sub(r"[^A-Za-z0-9.]+", "-", f"{step.kind} {step.label}").strip("-").lower()
-        return os.path.join(self.steps_dir, f"{readable}-{self.key(step)}")
+        return os.path.join(self.steps_dir, f"{readable[:_LONGEST_NAME]}-{self.key(step)}")
 
     def output(self, step: Step) -> str:
         """Returns the folder that a step's script writes to."""
