@@ -35,7 +35,7 @@ def split_corpus(source: pathlib.Path, target: pathlib.Path):
     target.mkdir()
     for name, part in (("train", documents[:first_held_out]), ("held_out", documents[first_held_out:])):
         (target / f"{name}.txt").write_text("\n\n".join(part) + "\n", encoding="utf-8")
-        print(f"{target / name}.txt: {len(part)} documents")
+        print(f"corpus/{name}.txt: {len(part)} documents")
 
 
 def lay_out(source: pathlib.Path, made: pathlib.Path):
