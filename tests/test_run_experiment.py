@@ -10,6 +10,9 @@ import time
 
 import pytest
 
+from official_bert.jobs.experiments.definitions import read_catalogue, read_experiment
+from official_bert.jobs.experiments.plan import Settings, make_plan
+from official_bert.jobs.experiments.scripts import unknown_words
 from tests import toy
 from tests.experiment_data import TWO_ROWS, write_data
 from tests.scripts import flag_list, run_script
@@ -108,3 +111,42 @@ def test_sigterm_ends_the_children(tmp_path):
     number = int(running.read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
+
+
+# A model of each kind that the paper compares, in as few runs as there can be.
+VARIANTS = """
+title = "Variants"
+source = "made up"
+columns = [
+  { label = "Perplexity", measure = "perplexity" },
+  { label = "With a BiLSTM", task = "STS-B", fine_tuning = { num_bilstm_layers = 1 } },
+  { label = "Features", task = "WNUT-17", set = "test", fine_tuning = { feature_layers = "concat_of_last_four" } },
+]
+
+[[rows]]
+label = "Left to right"
+size = "24/1024/16"
+config = { attention_direction = "left_to_right", num_hidden_layers = 4 }
+"""
+
+
+@pytest.mark.long
+def test_the_papers_variants(tmp_path):
+    """A left-to-right model, a BiLSTM on top of it, and one on its frozen layers."""
+    (tmp_path / "variants.toml").write_text(VARIANTS)
+    catalogue = read_catalogue(str(ROOT / "experiments"))
+    experiment = read_experiment(str(tmp_path / "variants.toml"), catalogue)
+    plan = make_plan(experiment, catalogue.scale("smoke"), catalogue, Settings())
+    if absent := unknown_words(plan.steps):
+        pytest.skip(f"this version lacks {sorted(absent)}")
+    data = write_data(tmp_path / "data", tasks=("STS-B", "WNUT-17"))
+    flags = flag_list(scale="smoke", data_dir=data, output_dir=tmp_path / "out")
+    run_script("run_experiment.py", str(tmp_path / "variants.toml"), *flags, timeout_secs=1800)
+    rows = [json.loads(line) for line in (tmp_path / "out/smoke/variants.jsonl").read_text().splitlines()]
+    assert [(row["task"], row["metric"]) for row in rows] == [
+        (None, "perplexity"),
+        ("STS-B", "eval_spearman"),
+        ("WNUT-17", "eval_f1"),
+    ]
+    (evaluated,) = (tmp_path / "out/smoke/steps").glob("evaluation-*/output/eval_results.txt")
+    assert "next_token_loss = " in evaluated.read_text()

@@ -44,6 +44,8 @@ def run(options: ExperimentOptions):
             f"{folder}: no such folder; run the script of a checkout, which has the declarations, or give "
             "--experiments_dir"
         )
+    if not files.exists(os.path.join(_ROOT, "run_pretraining.py")):
+        raise InputError(f"{_ROOT}: has no scripts to run; run the script of a checkout")
     if not options.name:
         raise InputError(
             f"no experiment: name one before the flags, as in run_experiment.py table5 --scale=tiny; it is one of "

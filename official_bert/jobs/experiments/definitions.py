@@ -187,6 +187,9 @@ def read_catalogue(folder: str) -> Catalogue:
     path = os.path.join(folder, TASKS_FILE)
     content = _read(path)
     _refuse_unknown(content, ("tasks", "with_flag"), path, "")
+    for name in content:
+        if wanted := _mismatch(content[name], dict[str, dict]):
+            raise InputError(f"{path}: {name}: must be {wanted}")
     tasks = {
         name: _made(Task, table, path, f"tasks.{name}", {"name": name})
         for name, table in content.get("tasks", {}).items()

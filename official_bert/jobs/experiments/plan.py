@@ -399,4 +399,14 @@ def _told(flags: Flags) -> str:
 
 
 def _frozen(flags: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(flags.items())
+    """Returns flags or fields as a value; a list of TOML becomes one with commas.
+
+    Raises:
+        InputError: a value is a table.
+    """
+    for name, value in flags.items():
+        if isinstance(value, dict):
+            raise InputError(
+                f"{name}: is a table, {value!r}; write a text, a number, true, false or a list of them"
+            )
+    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in flags.items())

@@ -105,6 +105,12 @@ def test_unknown_names_are_answered_with_the_known_ones():
             "examples = [392702]",
             "MNLI.examples: must be two numbers",
         ),
+        (
+            "tasks.toml",
+            "[with_flag]\n",
+            "[with_flag]\nx = 1\n",
+            "with_flag: must be a table, each value a table",
+        ),
         ("tasks.toml", "percent = true", "percent = 1", "SQuAD 1.1: percent: must be true or false, got 1"),
         (
             "tasks.toml",

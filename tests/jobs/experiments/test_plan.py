@@ -262,6 +262,16 @@ def test_a_size_that_nobody_can_read_is_refused():
         config_of("2/100/3", scale, {})
 
 
+def test_lists_of_flags_have_commas_and_tables_are_refused(tmp_path):
+    path = tmp_path / "two.toml"
+    path.write_text(TWO_ROWS.replace("use_next_sentence_loss = false", "gcp_project = ['a', 'b']"))
+    plan = make_plan(read_experiment(str(path), CATALOGUE), CATALOGUE.scale("smoke"), CATALOGUE, Settings())
+    assert sum("--gcp_project=a,b" in line for line in commands(plan)) == 2  # the training and its evaluation
+    path.write_text(TWO_ROWS.replace("use_next_sentence_loss = false", "gcp_project = { a = 1 }"))
+    with pytest.raises(InputError, match="gcp_project: is a table"):
+        make_plan(read_experiment(str(path), CATALOGUE), CATALOGUE.scale("smoke"), CATALOGUE, Settings())
+
+
 def test_the_work_of_steps():
     plan = plan_of("table5", "paper")
     steps: list[Step] = plan.steps
