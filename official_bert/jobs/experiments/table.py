@@ -104,6 +104,10 @@ def _introduction(plan: Plan, values: Sequence[Value]) -> str:
             "A column such as `A for B` has our results on the task A and the paper's on the task B, which do not "
             "compare."
         )
+    own_sizes = {row.size: plan.scale.sizes[row.size] for row in plan.rows if row.size in plan.scale.sizes}
+    if own_sizes:
+        pairs = ", ".join(f"{paper} is {own}" for paper, own in own_sizes.items())
+        sentences.append(f"Layers, hidden size and heads of the paper stand for smaller ones here: {pairs}.")
     if plan.scale.name != "paper":
         sentences.append(
             "The models and the data are smaller than the paper's: only differences between rows compare."
