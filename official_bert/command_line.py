@@ -101,6 +101,10 @@ COMMANDS = {
         "plot_run.PlotOptions",
         "Draws the loss, the accuracies and the learning rate of a training into a PNG file.",
     ),
+    "run_experiment": Command(
+        "experiment.ExperimentOptions",
+        "Reproduces a table or a figure of the paper: trains and evaluates its models, writes table and plot.",
+    ),
 }  # in the order in which a model is made and used
 
 
@@ -151,6 +155,8 @@ def overview() -> str:
 
 def unknown(name: str) -> str:
     """Returns the sentence that refuses a command which is not there, and names the nearest one."""
-    nearest = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=1, cutoff=0.5)
+    name_of_script = name.replace("-", "_")
+    nearest = [command for command in COMMANDS if command.startswith(name_of_script)]
+    nearest = nearest or difflib.get_close_matches(name_of_script, COMMANDS, n=1, cutoff=0.5)
     remedy = f"did you mean {nearest[0]}?" if nearest else f"{PROGRAM} --help lists the commands"
     return f"there is no command {name!r}; {remedy}"

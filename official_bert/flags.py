@@ -15,7 +15,7 @@ from absl import app, flags, logging
 
 from official_bert import files, signals, writing
 from official_bert.errors import InputError, Terminated, WorkerLost, brief
-from official_bert.options.fields import command_field, flag_fields, kind_of, without_flag
+from official_bert.options.fields import command_field, first_word_field, flag_fields, kind_of, without_flag
 from official_bert.options.headings import ORDER, heading_of, is_required
 from official_bert.progress import updated_line
 
@@ -53,23 +53,28 @@ def run(main, options_class):
     _occupy_closed_streams()
     read = define(options_class)
     command: list[str] = []
+    first_word: list[str] = []
 
     def parser(argv):
+        if first_word_field(options_class) and argv[1:] and not argv[1].startswith("-"):
+            first_word[:], argv = argv[1:2], [argv[0], *argv[2:]]
         if command_field(options_class) and "--" in argv:
             end = argv.index("--")
             argv, command[:] = argv[:end], argv[end + 1 :]
         _answer_help(argv, options_class)
         return parse(argv)
 
-    app.run(lambda _: answer_for_input(main, lambda: read(command)), flags_parser=parser)
+    app.run(lambda _: answer_for_input(main, lambda: read(command, *first_word)), flags_parser=parser)
 
 
 def define(options_class):
     """Defines a flag for each field of a frozen dataclass, and returns a function that builds it from parsed flags.
 
-    The function takes the words behind `--`, for an options class that has a field for them.
+    The function takes the words behind `--`, and the word before all flags, for an options class that has a field for
+    them.
     """
     fields, of_command = flag_fields(options_class), command_field(options_class)
+    of_first_word = first_word_field(options_class)
     for field in fields:
         required = is_required(field)
         default = None if required else without_flag(field)
@@ -96,9 +101,13 @@ def define(options_class):
                 field.name, lambda value, holds=holds: value is None or holds(value), sentence
             )
 
-    def read(command=()):
+    def read(command=(), first_word=""):
         values = {field.name: _value(field) for field in fields}
-        return options_class(**values, **({of_command.name: tuple(command)} if of_command else {}))
+        if of_command:
+            values[of_command.name] = tuple(command)
+        if of_first_word:
+            values[of_first_word.name] = first_word
+        return options_class(**values)
 
     return read
 
@@ -172,8 +181,14 @@ def quiet_reader():
 
 def _print_help(argv, options_class):
     of_command = command_field(options_class)
+    of_first_word = first_word_field(options_class)
     command = " -- command ..." if of_command else ""
-    print(f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]} --flag=value ...{command}\n")
+    first_word = f" {of_first_word.name.upper()}" if of_first_word else ""
+    print(
+        f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]}{first_word} --flag=value ...{command}\n"
+    )
+    if of_first_word:
+        print(f"{of_first_word.name.upper()}: {of_first_word.metadata['help']}\n")
     if of_command:
         print(f"command: {of_command.metadata['help']}\n")
     fields = flag_fields(options_class)

@@ -36,13 +36,23 @@ def kind_of(field: dataclasses.Field) -> type:
 
 def flag_fields(options_class: type) -> list[dataclasses.Field]:
     """Returns the fields of an options class that are flags."""
-    return [field for field in dataclasses.fields(options_class) if not field.metadata["after_dashes"]]
+    return [
+        field
+        for field in dataclasses.fields(options_class)
+        if not (field.metadata["after_dashes"] or field.metadata["is_first_word"])
+    ]
 
 
 def command_field(options_class: type) -> dataclasses.Field | None:
     """Returns the field of the words behind `--`; None for a script that takes none."""
     fields = dataclasses.fields(options_class)
     return next((field for field in fields if field.metadata["after_dashes"]), None)
+
+
+def first_word_field(options_class: type) -> dataclasses.Field | None:
+    """Returns the field of the word before all flags; None for a script that takes none."""
+    fields = dataclasses.fields(options_class)
+    return next((field for field in fields if field.metadata["is_first_word"]), None)
 
 
 def without_flag(field: dataclasses.Field):
@@ -61,6 +71,7 @@ def option(
     refused: str | None = None,
     otherwise: object = dataclasses.MISSING,
     after_dashes: bool = False,
+    is_first_word: bool = False,
 ):
     """A field of an options class.
 
@@ -75,6 +86,7 @@ def option(
         otherwise: for a field whose value the model's folder may say: the value without the flag and without such a
             folder. The default is then None, which `model_files.resolved` replaces.
         after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
+        is_first_word: whether the field is no flag, but the word before all flags.
     """
     if otherwise is not dataclasses.MISSING:
         default = None
@@ -86,5 +98,6 @@ def option(
         "refused": refused,
         "otherwise": otherwise,
         "after_dashes": after_dashes,
+        "is_first_word": is_first_word,
     }
     return dataclasses.field(default=default, metadata=metadata)

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Lays out real data for run_experiment.py at the scale tiny.
+
+In: a folder with the subfolders corpus, glue, squad, wnut17 and codah. Out: a new folder in the layout that
+docs/experiments.md describes: the corpus, of whose documents the last ones are held out, and the data of the tasks.
+What has no development set of its own is split; the questions of SQuAD 1.1 that are evaluated are 2,000.
+
+    python benchmarks/experiment_data.py --source=../shared/data --data_dir=data
+"""
+
+import argparse
+import pathlib
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import finetuning_tasks
+
+HELD_OUT_SHARE = 0.02  # of the documents
+SQUAD = {
+    "SQuAD-1.1/train.json": "train-v1.1.json",
+    "SQuAD-1.1/dev.json": "dev-v1.1.json",
+    "SQuAD-2.0/train.json": "train-v2.0.json",
+    "SQuAD-2.0/dev.json": "dev-v2.0.json",
+}
+
+
+def split_corpus(source: pathlib.Path, target: pathlib.Path):
+    """Writes train.txt and held_out.txt, with the documents of all files of a folder in the files' order."""
+    texts = [path.read_text(encoding="utf-8").strip("\n") for path in sorted(source.glob("*.txt"))]
+    documents = "\n\n".join(texts).split("\n\n")
+    first_held_out = round(len(documents) * (1 - HELD_OUT_SHARE))
+    target.mkdir()
+    for name, part in (("train", documents[:first_held_out]), ("held_out", documents[first_held_out:])):
+        (target / f"{name}.txt").write_text("\n\n".join(part) + "\n", encoding="utf-8")
+        print(f"corpus/{name}.txt: {len(part)} documents")
+
+
+def lay_out(source: pathlib.Path, made: pathlib.Path):
+    """Writes all data into an empty folder."""
+    split_corpus(source / "corpus", made / "corpus")
+    for name in ("CoLA", "SST-2", "STS-B"):
+        shutil.copytree(source / "glue" / name, made / name)
+    with tempfile.TemporaryDirectory(dir=made.parent) as work:
+        split = pathlib.Path(work, "split")
+        finetuning_tasks.prepare_data(source, split)
+        for name in ("WNUT-17", "CODAH"):
+            shutil.move(split / name, made / name)
+        (made / "SQuAD").mkdir()
+        for name, official in SQUAD.items():
+            shutil.move(split / name, made / "SQuAD" / official)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--source", type=pathlib.Path, required=True, help="folder with the real data")
+    parser.add_argument("--data_dir", type=pathlib.Path, required=True, help="the new folder")
+    flags = parser.parse_args()
+    if flags.data_dir.exists():
+        parser.error(f"--data_dir={flags.data_dir}: exists already; name another folder, or delete it")
+    made = flags.data_dir.with_name(f".{flags.data_dir.name}.new")
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+    lay_out(flags.source, made)
+    made.rename(flags.data_dir)
+
+
+if __name__ == "__main__":
+    main()

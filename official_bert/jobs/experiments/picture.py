@@ -1,0 +1,82 @@
+"""Draws the table of an experiment: a panel for each column, or a curve for each row if the columns are steps.
+
+In: the values of a plan's cells. Out: a PNG file with error bars of one standard deviation, the paper's numbers beside
+ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from official_bert.jobs.experiments.plan import Plan
+from official_bert.jobs.experiments.results import Value
+from official_bert.jobs.experiments.table import Summary, summaries
+from official_bert.jobs.pictures import panels
+
+_OFFSET = 0.12  # between our points and the paper's
+
+
+def draw(path: str, plan: Plan, values: Sequence[Value]):
+    """Draws the picture.
+
+    Raises:
+        InputError: matplotlib is missing, or the file cannot be written.
+    """
+    found = summaries(plan, values)
+    title = f"{plan.experiment.title} (scale {plan.scale.name})"
+    if all(column.column.at is not None for column in plan.columns):
+        _draw_curves(path, title, plan, found)
+    else:
+        _draw_panels(path, title, plan, found)
+
+
+def _draw_curves(path: str, title: str, plan: Plan, found: dict[tuple[str, str], Summary]):
+    with panels(path, title, 1) as (axis,):
+        for row in plan.rows:
+            shown = [
+                (column.column.at * plan.num_steps, found[row.label, column.label])
+                for column in plan.columns
+                if (row.label, column.label) in found
+            ]
+            axis.errorbar(
+                [place for place, _ in shown],
+                [each.mean for _, each in shown],
+                [each.deviation or 0.0 for _, each in shown],
+                label=row.label,
+                marker="o",
+                capsize=3,
+            )
+        axis.set_xlabel("pre-training steps")
+        axis.set_ylabel(plan.columns[0].task.name)
+        axis.grid(alpha=0.3)
+        axis.legend()
+
+
+def _draw_panels(path: str, title: str, plan: Plan, found: dict[tuple[str, str], Summary]):
+    places = range(len(plan.rows))
+    with panels(path, title, len(plan.columns)) as axes:
+        for axis, column in zip(axes, plan.columns, strict=True):
+            ours = [(place, found.get((row.label, column.label))) for place, row in enumerate(plan.rows)]
+            ours = [(place, each) for place, each in ours if each]
+            axis.errorbar(
+                [place - _OFFSET for place, _ in ours],
+                [each.mean for _, each in ours],
+                [each.deviation or 0.0 for _, each in ours],
+                label="ours",
+                linestyle="",
+                marker="o",
+                capsize=3,
+            )
+            paper = [(place, row.paper.get(column.label)) for place, row in enumerate(plan.rows)]
+            paper = [(place, value) for place, value in paper if value is not None]
+            if paper and not column.stands_in:  # another task's numbers do not compare
+                axis.plot(
+                    *zip(*((place + _OFFSET, value) for place, value in paper), strict=True),
+                    "D",
+                    label="paper",
+                )
+            axis.set_ylabel(column.heading)
+            axis.set_xlim(-0.5, len(plan.rows) - 0.5)
+            axis.grid(alpha=0.3)
+            axis.legend()
+        axes[-1].set_xticks(places, [row.label for row in plan.rows], rotation=20, ha="right")

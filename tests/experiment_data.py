@@ -1,0 +1,79 @@
+"""A few kilobytes of data for experiments at the scale smoke: a corpus and some tasks, made by a seeded generator."""
+
+import json
+import pathlib
+
+import numpy as np
+
+_TEXT = """
+the cat sat on mat it was a sunny day in park children were playing football train left station at noon nobody
+driver waved his hand rain started falling soon after Anna Paris Berlin Tom
+"""
+_WORDS = _TEXT.split()
+_NAMES = {"Anna": "B-person", "Tom": "B-person", "Paris": "B-location", "Berlin": "B-location"}
+
+# An experiment of two rows that pre-train, with a column for a measure and one for a task.
+TWO_ROWS = """
+title = "Two rows"
+source = "made up"
+is_ablation = true
+columns = [{ label = "Perplexity", measure = "perplexity" }, { task = "STS-B" }]
+
+[[rows]]
+label = "BERT"
+size = "12/768/12"
+paper = { "Perplexity" = 3.5, "STS-B" = 85.8 }
+
+[[rows]]
+label = "No NSP"
+size = "12/768/12"
+pretraining = { use_next_sentence_loss = false }
+"""
+
+
+def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD")) -> pathlib.Path:
+    """Writes a corpus and tasks in the layout of --data_dir, and returns the folder."""
+    draws = np.random.default_rng(5)
+
+    def text(least: int = 4, most: int = 10) -> str:
+        return " ".join(draws.choice(_WORDS, draws.integers(least, most)))
+
+    def put(name: str, content: str):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+
+    for name, count in (("train", 30), ("held_out", 6)):
+        documents = ["".join(f"{text()} .\n" for _ in range(8)) for _ in range(count)]
+        put(f"corpus/{name}.txt", "\n".join(documents))
+    sizes = (("train", 16), ("dev", 8))
+    if "STS-B" in tasks:
+        head = "\t".join(["index", *"bcdefg", "sentence1", "sentence2", "score"])
+        for name, count in sizes:
+            rows = [
+                "\t".join([str(number), *"bcdefg", text(), text(), f"{draws.uniform(0, 5):.2f}"])
+                for number in range(count)
+            ]
+            put(f"STS-B/{name}.tsv", "\n".join([head, *rows]) + "\n")
+    if "CoLA" in tasks:
+        for name, count in sizes:
+            put(f"CoLA/{name}.tsv", "".join(f"x\t{number % 2}\t\t{text()}\n" for number in range(count)))
+    if "WNUT-17" in tasks:
+        for name, count in (*sizes, ("test", 8)):
+            sentences = [
+                "".join(f"{word}\t{_NAMES.get(word, 'O')}\n" for word in text().split()) for _ in range(count)
+            ]
+            put(f"WNUT-17/{name}.conll", "\n".join(sentences))
+    if "SQuAD" in tasks:
+        for name, count in sizes:
+            paragraphs = []
+            for number in range(count):
+                words = text(8, 16).split()
+                answer = {"text": words[3], "answer_start": len(" ".join([*words[:3], ""]))}
+                question = {"id": f"{name}{number}", "question": "what was it", "answers": [answer]}
+                paragraphs.append({"context": " ".join(words), "qas": [question]})
+            put(
+                f"SQuAD/{name}-v1.1.json",
+                json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}),
+            )
+    return folder

@@ -1,0 +1,76 @@
+"""The picture of a table: our points with error bars and the paper's, or curves over the steps."""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+
+from official_bert.jobs.experiments import picture
+from official_bert.jobs.experiments.definitions import read_catalogue, read_experiment
+from official_bert.jobs.experiments.plan import Settings, make_plan
+from official_bert.jobs.experiments.results import Value
+from tests.shared import ROOT
+
+pytestmark = pytest.mark.needs_extra("matplotlib")
+CATALOGUE = read_catalogue(str(ROOT / "experiments"))
+
+
+@pytest.fixture
+def axes(monkeypatch):
+    """The panels of the next picture, which is not written."""
+    from matplotlib.figure import Figure
+
+    kept = []
+
+    @contextlib.contextmanager
+    def panels(path, title, count, share_x=True):
+        figure = Figure()
+        kept.extend(np.atleast_1d(figure.subplots(count)))
+        yield list(kept)
+
+    monkeypatch.setattr(picture, "panels", panels)
+    return kept
+
+
+def plan_and_values(name: str, scale: str):
+    plan = make_plan(read_experiment(name, CATALOGUE), CATALOGUE.scale(scale), CATALOGUE, Settings(seeds=2))
+    return plan, [Value(cell, 10.0 * cell.seed, 1.0) for cell in plan.cells]
+
+
+def test_points_beside_the_papers(axes):
+    plan, values = plan_and_values("table5", "paper")
+    picture.draw("x.png", plan, values)
+    assert [axis.get_ylabel() for axis in axes] == ["MNLI-m", "QNLI", "MRPC", "SST-2", "SQuAD"]
+    points, bars = axes[0].containers[0].lines[0], axes[0].containers[0].lines[2][0]
+    np.testing.assert_allclose(points.get_ydata(orig=False), [15.0] * 4)
+    deviation = np.std([10.0, 20.0], ddof=1)
+    np.testing.assert_allclose(bars.get_segments()[0][:, 1], [15.0 - deviation, 15.0 + deviation])
+    (paper,) = [line for line in axes[0].lines if line.get_label() == "paper"]
+    np.testing.assert_allclose(paper.get_ydata(), [84.4, 83.9, 82.1, 82.1])
+
+
+def test_the_paper_is_not_drawn_beside_another_task(axes):
+    plan, values = plan_and_values("table5", "tiny")
+    picture.draw("x.png", plan, values)
+    drawn = {axis.get_ylabel(): "paper" in axis.get_legend_handles_labels()[1] for axis in axes}
+    assert drawn == {"STS-B for MNLI-m": False, "CoLA for QNLI": False, "SST-2": True, "SQuAD": True}
+
+
+def test_curves_over_the_steps(axes):
+    plan, values = plan_and_values("figure5", "tiny")
+    values = [
+        dataclasses.replace(value, value=value.value + 100 * value.cell.column.column.at) for value in values
+    ]
+    picture.draw("x.png", plan, values)
+    (axis,) = axes
+    assert axis.get_legend_handles_labels()[1] == ["Masked LM", "Left to right"]
+    line = axis.containers[0].lines[0]
+    np.testing.assert_allclose(line.get_xdata(orig=False), [1000, 2000, 3000, 4000, 5000])
+    np.testing.assert_allclose(line.get_ydata(orig=False), [35.0, 55.0, 75.0, 95.0, 115.0])
+
+
+def test_the_file_is_a_png(tmp_path):
+    plan, values = plan_and_values("table6", "tiny")
+    picture.draw(str(tmp_path / "a.png"), plan, values[:3])
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG\r\n")

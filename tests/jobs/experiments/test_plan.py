@@ -1,0 +1,288 @@
+"""The expansion of declarations into commands: by value, for every table at every scale, and what is shared."""
+
+import collections
+import dataclasses
+
+import pytest
+
+from official_bert.config import BertConfig
+from official_bert.errors import InputError
+from official_bert.jobs.experiments.definitions import names_of, read_catalogue, read_experiment
+from official_bert.jobs.experiments.plan import Plan, Settings, config_of, make_plan
+from official_bert.jobs.experiments.scripts import unknown_words
+from official_bert.jobs.experiments.steps import Layout, Output, Step
+from tests.experiment_data import TWO_ROWS
+from tests.shared import ROOT
+
+FOLDER = str(ROOT / "experiments")
+CATALOGUE = read_catalogue(FOLDER)
+ENCODERS = {"base": {"num_hidden_layers": 12}, "large": {"num_hidden_layers": 24}}
+# Flags and fields of the paper's variants of the model, until the scripts and the configuration have them.
+VARIANTS = {
+    ("bert_config.json", "attention_direction"),
+    *((f"run_{name}", "num_bilstm_layers") for name in ("classifier", "squad", "swag", "ner")),
+    ("run_ner", "feature_layers"),
+    ("run_ner", "bilstm_size"),
+}
+
+
+def plan_of(name: str, scale: str = "tiny", **settings) -> Plan:
+    settings.setdefault("encoders", ENCODERS)
+    return make_plan(
+        read_experiment(name, CATALOGUE), CATALOGUE.scale(scale), CATALOGUE, Settings(**settings)
+    )
+
+
+def commands(plan: Plan) -> list[str]:
+    """The commands with K for the identity of each step, which is another for each change of a flag."""
+    layout = Layout("out", "data", {"base": "bert", "large": "bert_large"}, ".")
+    lines = []
+    for step in plan.steps:
+        line = layout.shell_line(step)
+        for each in plan.steps:
+            line = line.replace(layout.key(each), "K")
+        lines.append(line)
+    return lines
+
+
+def count_of(plan: Plan) -> dict[str, int]:
+    return dict(collections.Counter(step.kind for step in plan.steps))
+
+
+def test_the_commands_of_a_pretraining_by_value(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "two.toml"
+    path.write_text(TWO_ROWS)
+    one_row = dataclasses.replace(
+        read_experiment(str(path), CATALOGUE), rows=read_experiment(str(path), CATALOGUE).rows[1:]
+    )
+    plan = make_plan(
+        one_row, CATALOGUE.scale("smoke"), CATALOGUE, Settings(training_flags={"dtype": "bfloat16"})
+    )
+    vocab, lengths = (
+        "out/vocabulary-400-K/output/vocab.txt",
+        "--max_seq_length=32 --max_predictions_per_seq=5",
+    )
+    model = "out/pretraining-2-16-2-use-next-sentence-loss-false-seed-1-K"
+    assert commands(plan) == [
+        f"python build_vocab.py '--input_file=data/corpus/train*.txt' --output_file={vocab} --vocab_size=400",
+        "python create_pretraining_data.py '--input_file=data/corpus/held_out*.txt' "
+        f"--output_file=out/records-held-out-K/output/held_out.tfrecord --vocab_file={vocab} {lengths} --dupe_factor=1",
+        "python create_pretraining_data.py '--input_file=data/corpus/train*.txt' "
+        f"--output_file=out/records-train-K/output/train.tfrecord --vocab_file={vocab} {lengths} --dupe_factor=2",
+        "python run_pretraining.py --do_train=true --input_file=out/records-train-K/output/train.tfrecord "
+        f"--bert_config_file={model}/bert_config.json --vocab_file={vocab} --output_dir={model}/output {lengths} "
+        "--train_batch_size=8 --num_train_steps=10 --num_warmup_steps=2 --learning_rate=0.001 "
+        "--save_checkpoints_steps=2 --keep_checkpoint_max=0 --use_next_sentence_loss=false --random_seed=1 "
+        "--dtype=bfloat16",
+        f"python run_pretraining.py --do_eval=true --input_file=out/records-held-out-K/output/held_out.tfrecord "
+        f"--model={model}/output --output_dir={model.replace('pretraining', 'evaluation')}/output --eval_batch_size=32 "
+        f"--max_eval_steps=0 {lengths} --use_next_sentence_loss=false --dtype=bfloat16",
+        f"python run_classifier.py --model={model}/output "
+        f"--output_dir={model.replace('pretraining', 'fine-tuning-sts-b')}/output --do_train=true --do_eval=true "
+        "--data_dir=data/STS-B --task_name=STS-B --num_train_epochs=1.0 --train_batch_size=8 --eval_batch_size=32 "
+        "--shuffle_buffer_size=0 --max_seq_length=32 --dtype=bfloat16 --random_seed=1",
+    ]
+    pretraining = next(step for step in plan.steps if step.kind == "pretraining")
+    assert dict(pretraining.config) == {
+        "num_hidden_layers": 2,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "vocab_size": 400,
+        "max_position_embeddings": 128,
+        "type_vocab_size": 2,
+    }
+
+
+def test_the_commands_of_an_ensemble_after_triviaqa_by_value(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    experiment = read_experiment("table2", CATALOGUE)
+    last = dataclasses.replace(experiment.rows[-1], ensemble=2)
+    plan = make_plan(
+        dataclasses.replace(experiment, rows=[last]),
+        CATALOGUE.scale("paper"),
+        CATALOGUE,
+        Settings(encoders=ENCODERS),
+    )
+    squad = "--train_file=data/SQuAD/train-v1.1.json --predict_file=data/SQuAD/dev-v1.1.json --num_train_epochs=3.0 "
+    squad += "--learning_rate=5e-05 --train_batch_size=32 --predict_batch_size=32 --shuffle_buffer_size=0"
+    first = "out/fine-tuning-triviaqa-large-seed-{}-K/output"
+    second = "out/fine-tuning-squad-1.1-large-after-triviaqa-seed-{}-K/output"
+    made = "out/data-triviaqa-K/output/triviaqa.json"
+    expected = [
+        "python convert_triviaqa.py --triviaqa_file=data/TriviaQA/qa/wikipedia-train.json "
+        f"--evidence_dir=data/TriviaQA/evidence/wikipedia --output_file={made}"
+    ]
+    for seed in (1, 2):
+        expected += [
+            f"python run_squad.py --model=bert_large --output_dir={first.format(seed)} --do_train=true "
+            f"--train_file={made} --num_train_epochs=3.0 --learning_rate=5e-05 --train_batch_size=32 "
+            f"--shuffle_buffer_size=0 --random_seed={seed}",
+            f"python run_squad.py --model={first.format(seed)} --output_dir={second.format(seed)} --do_train=true "
+            f"--do_predict=true {squad} --random_seed={seed}",
+        ]
+    expected.append(
+        "python run_squad.py --model=bert_large "
+        "--output_dir=out/ensemble-squad-1.1-large-after-triviaqa-seed-1-to-2-K/output --do_predict=true "
+        f"{squad} --ensemble_dirs={second.format(1)},{second.format(2)}"
+    )
+    assert commands(plan) == expected
+
+
+def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = plan_of("table7", seeds=1, encoders={"base": {"num_hidden_layers": 6}})
+    assert plan.rows[0].label == "Fine-tuned, BERT-Base"
+    assert plan.left_out == (
+        "row 'Fine-tuned, BERT-Large': its model is not given; add --encoder=large=FOLDER",
+    )
+    flags = "--num_train_epochs={} --learning_rate={} --train_batch_size=32 --eval_batch_size=32 "
+    flags += "--adam_bias_correction=true"
+    tuned = "out/fine-tuning-wnut-17-base-seed-1-K/output"
+    frozen = "out/fine-tuning-wnut-17-base-feature-layers-embeddings-seed-1-K/output"
+    assert commands(plan)[:3] == [
+        f"python run_ner.py --model=bert --output_dir={tuned} --do_train=true --do_eval=true --data_dir=data/WNUT-17 "
+        f"{flags.format(3.0, 5e-05)} --random_seed=1",
+        f"python run_ner.py --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output --do_eval=true "
+        f"--data_dir=data/WNUT-17 {flags.format(3.0, 5e-05)} --dev_file=data/WNUT-17/test.conll",
+        f"python run_ner.py --model=bert --output_dir={frozen} --do_train=true --do_eval=true --data_dir=data/WNUT-17 "
+        f"{flags.format(10.0, 0.001)} --bilstm_size=256 --feature_layers=embeddings --random_seed=1",
+    ]
+
+
+@pytest.mark.parametrize("scale", CATALOGUE.scales)
+@pytest.mark.parametrize("name", names_of(FOLDER))
+def test_every_table_expands_at_every_scale_with_flags_that_the_scripts_have(name, scale):
+    plan = plan_of(name, scale)
+    assert plan.cells
+    assert not unknown_words(plan.steps).keys() - VARIANTS
+    for step in plan.steps:
+        if step.config:
+            BertConfig.from_dict(dict(step.config)).validate()
+    labels = collections.Counter((step.kind, step.label) for step in plan.steps)
+    assert set(labels.values()) == {1}, "two steps that differ have names that do not"
+
+
+def test_rows_share_what_is_equal():
+    """Of table 5: one vocabulary, one set of records, three models for four rows; two columns of SQuAD are one run."""
+    assert count_of(plan_of("table5")) == {
+        "vocabulary": 1,
+        "records": 1,
+        "pretraining": 3,
+        "fine-tuning": 4 * 4 * 3,  # rows, columns, seeds
+    }
+    assert count_of(plan_of("table3")) == {"fine-tuning": 2 * 3}
+    # Table 8 has records for each mix, and table 6 a model for each size.
+    assert count_of(plan_of("table8"))["records"] == 6
+    assert count_of(plan_of("table6")) == {
+        "vocabulary": 1,
+        "records": 2,
+        "pretraining": 6,
+        "evaluation": 6,
+        "fine-tuning": 6 * 3 * 3,
+    }
+
+
+def test_experiments_share_what_is_equal():
+    layout = Layout("out", "data", {"base": "bert"}, ".")
+
+    def models(name):
+        return {layout.folder(step) for step in plan_of(name).steps if step.kind == "pretraining"}
+
+    assert len(models("table5") & models("table6")) == 1  # BERT-Base
+    assert len(models("table5") & models("table8")) == 1
+    assert models("figure5") < models("table5")  # masked LM and left to right
+
+
+def test_a_figure_starts_from_the_checkpoints_of_one_training():
+    plan = plan_of("figure5", seeds=1)
+    starts = [step.flag("model") for step in plan.steps if step.kind == "fine-tuning"]
+    assert [start.path for start in starts] == [
+        *(f"model.ckpt-{number}" for number in (1000, 2000, 3000, 4000)), "",
+    ] * 2  # fmt: skip
+    assert len({start.step for start in starts}) == 2
+    assert plan.num_steps == 5000
+
+
+def test_a_checkpoint_that_is_not_kept_is_refused():
+    experiment = read_experiment("figure5", CATALOGUE)
+    first, *others = experiment.columns
+    odd = dataclasses.replace(experiment, columns=[dataclasses.replace(first, at=0.25), *others])
+    with pytest.raises(InputError, match=r"update 1250, which is no multiple of save_checkpoints_steps"):
+        make_plan(odd, CATALOGUE.scale("tiny"), CATALOGUE, Settings())
+
+
+def test_seeds_of_fine_tunings_go_round_the_pretrainings():
+    scale = dataclasses.replace(CATALOGUE.scale("tiny"), seeds=4, pretraining_seeds=2)
+    plan = make_plan(read_experiment("table6", CATALOGUE), scale, CATALOGUE, Settings())
+    tuned = [
+        step for step in plan.steps if step.kind == "fine-tuning" and step.label.startswith("SST-2 1/128/4")
+    ]
+    assert [(step.seed, step.flag("model").step.seed) for step in tuned] == [(1, 1), (2, 2), (3, 1), (4, 2)]
+    assert {cell.seed for cell in plan.cells if cell.column.task is None} == {1, 2}
+
+
+def test_the_papers_second_phase_goes_on_with_the_first():
+    plan = plan_of("table5", "paper")
+    first, second = [step for step in plan.steps if step.kind == "pretraining"][:2]
+    assert first.flag("init_checkpoint") is None
+    assert second.flag("init_checkpoint") == Output(first)
+    assert [step.flag("max_seq_length") for step in (first, second)] == [128, 512]
+    assert [step.flag("train_batch_size") * step.flag("num_train_steps") for step in (first, second)] == [
+        256 * 900_000,
+        256 * 100_000,
+    ]
+    assert first.flag("input_file").path == "train-?????-of-?????"
+
+
+def test_masking_rates_reach_the_records():
+    rates = [
+        (step.flag("mask_token_rate"), step.flag("random_token_rate"))
+        for step in plan_of("table8").steps
+        if step.kind == "records"
+    ]
+    assert rates == [(None, None), (1.0, 0.0), (0.8, 0.2), (0.8, 0.0), (0.0, 0.8), (0.0, 1.0)]
+
+
+def test_without_any_given_model_the_remedy_is_named():
+    with pytest.raises(
+        InputError, match=r"table1.toml: only fine-tunes models that are given \(base and large\)"
+    ):
+        plan_of("table1", encoders={})
+
+
+def test_a_size_that_nobody_can_read_is_refused():
+    scale = dataclasses.replace(CATALOGUE.scale("tiny"), sizes={"12/768/12": "four"})
+    with pytest.raises(
+        InputError, match="at --scale=tiny it is 'four', which is not layers/hidden size/heads"
+    ):
+        config_of("12/768/12", scale, {})
+    with pytest.raises(InputError, match="at --scale=tiny: hidden_size"):
+        config_of("2/100/3", scale, {})
+
+
+def test_lists_of_flags_have_commas_and_tables_are_refused(tmp_path):
+    path = tmp_path / "two.toml"
+    path.write_text(TWO_ROWS.replace("use_next_sentence_loss = false", "gcp_project = ['a', 'b']"))
+    plan = make_plan(read_experiment(str(path), CATALOGUE), CATALOGUE.scale("smoke"), CATALOGUE, Settings())
+    assert sum("--gcp_project=a,b" in line for line in commands(plan)) == 2  # the training and its evaluation
+    path.write_text(TWO_ROWS.replace("use_next_sentence_loss = false", "gcp_project = { a = 1 }"))
+    with pytest.raises(InputError, match="gcp_project: is a table"):
+        make_plan(read_experiment(str(path), CATALOGUE), CATALOGUE.scale("smoke"), CATALOGUE, Settings())
+
+
+def test_the_work_of_steps():
+    plan = plan_of("table5", "paper")
+    steps: list[Step] = plan.steps
+    first = next(step for step in steps if step.kind == "pretraining")
+    assert (first.work.length, first.work.num_trained, first.work.num_predictions) == (128, 256 * 900_000, 20)
+    left_to_right = next(
+        step for step in steps if "left_to_right" in step.label and step.kind == "pretraining"
+    )
+    assert left_to_right.work.num_predictions == 127  # the next token of every position but the last
+    searched = next(step for step in steps if step.label.startswith("SST-2"))
+    assert searched.work.num_trained == 4 * 3 * 67_349  # learning rates, epochs
+    assert searched.work.num_evaluated == 4 * 872
+    features = next(step for step in plan_of("table7", "paper").steps if step.flag("feature_layers"))
+    assert features.work.num_frozen_layers == 12

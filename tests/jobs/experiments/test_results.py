@@ -1,0 +1,101 @@
+"""The results of steps: what is read of a script's files, and what becomes of them in the table."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from official_bert.errors import InputError
+from official_bert.jobs.experiments import results
+from official_bert.jobs.experiments.definitions import read_catalogue, read_experiment
+from official_bert.jobs.experiments.plan import Settings, make_plan
+from official_bert.jobs.experiments.steps import Layout, Own, Step
+from tests.shared import ROOT
+
+CATALOGUE = read_catalogue(str(ROOT / "experiments"))
+STEP = Step("fine-tuning", "CoLA", "run_classifier", (("output_dir", Own()),), seed=3)
+
+
+def test_metrics_of_all_sets(tmp_path):
+    (tmp_path / "eval_results.txt").write_text("eval_accuracy = 0.25\neval_matthews = nan\nglobal_step = 7\n")
+    (tmp_path / "eval_results_mm.txt").write_text("eval_accuracy = 0.5\n")
+    assert results.read_metrics(str(tmp_path)) == {
+        "eval_accuracy": 0.25,
+        "eval_matthews": None,
+        "global_step": 7.0,
+        "eval_accuracy_mm": 0.5,
+    }
+
+
+def test_metrics_of_the_best_run_of_a_search(tmp_path):
+    (tmp_path / "search_results.tsv").write_text("run\teval_f1\tbest\none\t0.1\t\ntwo\t0.2\t*\n")
+    for name, value in (("one", 0.1), ("two", 0.2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "eval_results.txt").write_text(f"eval_f1 = {value}\n")
+    assert results.read_metrics(str(tmp_path)) == {"eval_f1": 0.2}
+
+
+def test_the_perplexity_is_that_of_the_loss():
+    np.testing.assert_allclose(
+        results.value_of({"masked_lm_loss": 1.5, "loss": 2.0}, "perplexity"), np.exp(1.5)
+    )
+    np.testing.assert_allclose(results.value_of({"next_token_loss": 1.0}, "perplexity"), np.e)
+    assert math.isnan(results.value_of({"eval_matthews": None}, "eval_matthews"))
+
+
+def test_a_finished_step_and_its_large_files(tmp_path):
+    layout = Layout(str(tmp_path), "data", {}, ".")
+    assert results.read_result(layout, STEP) is None
+    output = tmp_path / layout.output(STEP)
+    (output / "best").mkdir(parents=True)
+    for name in (
+        "model.ckpt-1.index",
+        "input.ckpt-1-0.index",
+        "checkpoint",
+        "best/model.ckpt-1.index",
+        "train.tf_record",
+    ):
+        (output / name).write_text("x")
+    (output / "eval_results.txt").write_text("eval_matthews = 0.5\n")
+    results.write_result(layout, STEP, 1.26, is_resumed=False)
+    found = results.read_result(layout, STEP)
+    assert (found["secs"], found["seed"], found["metrics"]) == (1.3, 3, {"eval_matthews": 0.5})
+    assert found["command"].startswith("python ")
+    results.strip(layout, STEP)
+    assert results.read_result(layout, STEP) == found | {"is_stripped": True}
+    assert sorted(path.name for path in output.rglob("*")) == ["best", "eval_results.txt"]
+
+
+def test_values_and_lines(tmp_path):
+    experiment = read_experiment("table3", CATALOGUE)
+    settings = Settings(seeds=1, encoders={"base": {"num_hidden_layers": 2}})
+    plan = make_plan(experiment, CATALOGUE.scale("tiny"), CATALOGUE, settings)
+    layout = Layout(str(tmp_path / "steps"), "data", {"base": "x"}, ".")
+    assert results.values_of(plan, layout) == []
+    step = plan.steps[0]
+    output = tmp_path / "steps" / layout.output(step)
+    output.mkdir(parents=True)
+    (output / "eval_results.txt").write_text("exact = 40.5\nf1 = 44.123456\n")
+    results.write_result(layout, step, 2.0, is_resumed=False)
+    values = results.values_of(plan, layout)
+    assert [value.value for value in values] == [40.5, 44.123456]
+    lines = [json.loads(line) for line in results.lines_of(values, plan, layout)]
+    assert lines[1] == {
+        "experiment": "table3",
+        "scale": "tiny",
+        "arm": "BERT-Base",
+        "column": "F1",
+        "task": "SQuAD 2.0",
+        "seed": 1,
+        "metric": "f1",
+        "value": 44.1235,
+        "secs": 2.0,
+        "folder": f"steps/{output.parent.name}",
+    }
+    first = plan.columns[0]
+    odd = dataclasses.replace(first, column=dataclasses.replace(first.column, metric="exactly"))
+    plan = dataclasses.replace(plan, cells=(dataclasses.replace(plan.cells[0], column=odd),))
+    with pytest.raises(InputError, match="the results have no 'exactly', but exact, f1; correct the metric"):
+        results.values_of(plan, layout)

@@ -1,0 +1,89 @@
+"""Steps: their identity, their order, their folders and commands."""
+
+import dataclasses
+
+import pytest
+
+from official_bert.jobs.experiments.steps import (
+    Config,
+    Given,
+    Layout,
+    Output,
+    Own,
+    Step,
+    config_text,
+    in_order,
+)
+
+RECORDS = Step(
+    "records", "of text", "create_pretraining_data", (("input_file", Given("text*.txt")), ("num_workers", 2))
+)
+MODEL = Step(
+    "pretraining",
+    "2/16/2 seed 1",
+    "run_pretraining",
+    (
+        ("input_file", Output(RECORDS, "train")),
+        ("bert_config_file", Config()),
+        ("output_dir", Own()),
+        ("do_train", True),
+    ),
+    (("hidden_size", 16),),
+    seed=1,
+)
+
+
+@pytest.fixture
+def layout(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "text0.txt").write_text("one")
+    monkeypatch.chdir(tmp_path)
+    return Layout("steps", "data", {"base": "bert"}, ".")
+
+
+def test_a_step_comes_after_those_that_it_needs_and_once():
+    assert in_order([MODEL, RECORDS, MODEL]) == [RECORDS, MODEL]
+
+
+def test_command_and_folders(layout):
+    records, model = (
+        f"steps/records-of-text-{layout.key(RECORDS)}",
+        f"steps/pretraining-2-16-2-seed-1-{layout.key(MODEL)}",
+    )
+    assert layout.folder(MODEL) == model
+    assert layout.command(MODEL) == [
+        "run_pretraining.py",
+        f"--input_file={records}/output/train",
+        f"--bert_config_file={model}/bert_config.json",
+        f"--output_dir={model}/output",
+        "--do_train=true",
+    ]
+    assert (
+        layout.shell_line(RECORDS)
+        == "python create_pretraining_data.py '--input_file=data/text*.txt' --num_workers=2"
+    )
+    assert config_text(MODEL) == '{\n  "hidden_size": 16\n}\n'
+    folder = Given("", "base")
+    assert layout.path(folder) == "bert"
+
+
+def test_an_equal_meaning_is_one_step_and_another_is_another(layout):
+    def key_with(**changes):
+        flags = tuple({**dict(RECORDS.flags), **changes}.items())
+        return Layout("steps", "data", {}, ".").key(dataclasses.replace(RECORDS, flags=flags))
+
+    same = dataclasses.replace(RECORDS, flags=RECORDS.flags[::-1])
+    assert layout.key(same) == layout.key(RECORDS)
+    assert key_with(num_workers=8) == layout.key(RECORDS)  # which changes no record
+    assert key_with(dupe_factor=2) != layout.key(RECORDS)
+    assert layout.key(dataclasses.replace(MODEL, config=())) != layout.key(MODEL)
+
+
+def test_a_step_is_another_one_when_its_inputs_are(layout, tmp_path):
+    before = layout.key(MODEL)
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert Layout("other", "moved", {}, "scripts").key(MODEL) == before
+    (tmp_path / "moved" / "text0.txt").write_text("three")
+    changed = Layout("steps", "moved", {}, ".")
+    assert changed.key(RECORDS) != layout.key(RECORDS)
+    assert changed.key(MODEL) != before  # by the records that it reads

@@ -1,0 +1,104 @@
+"""The table: its arithmetic against values computed here, and its Markdown read again."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from official_bert.jobs.experiments.definitions import read_catalogue, read_experiment
+from official_bert.jobs.experiments.plan import Settings, make_plan
+from official_bert.jobs.experiments.results import Value
+from official_bert.jobs.experiments.table import Difference, Summary, difference, markdown, summary
+from tests.experiment_data import TWO_ROWS
+from tests.shared import ROOT
+
+CATALOGUE = read_catalogue(str(ROOT / "experiments"))
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def tables_of(text: str) -> list[list[list[str]]]:
+    """The tables of a Markdown page, each a list of lines without the rule."""
+    tables = []
+    for block in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
+        head, rule, *body = block.splitlines()
+        assert all(re.fullmatch("-+:?", cell) for cell in cells_of(rule))
+        assert {len(cells_of(line)) for line in (head, rule, *body)} == {len(cells_of(head))}
+        tables.append([cells_of(line) for line in (head, *body)])
+    return tables
+
+
+@pytest.fixture
+def plan(tmp_path):
+    (tmp_path / "two.toml").write_text(TWO_ROWS)
+    experiment = read_experiment(str(tmp_path / "two.toml"), CATALOGUE)
+    return make_plan(experiment, CATALOGUE.scale("tiny"), CATALOGUE, Settings())
+
+
+def test_summaries_and_differences():
+    first, other = [80.0, 81.0, 83.0], [78.0, 77.0, 79.5]
+    found = summary(first)
+    np.testing.assert_allclose((found.mean, found.deviation), (np.mean(first), np.std(first, ddof=1)))
+    gap = difference(summary(first), summary(other))
+    error = np.sqrt(np.var(first, ddof=1) / 3 + np.var(other, ddof=1) / 3)
+    np.testing.assert_allclose(gap.value, np.mean(other) - np.mean(first))
+    np.testing.assert_allclose(gap.errors, gap.value / error)
+    assert gap.is_noise is False
+    assert summary([]) is None
+    assert summary([5.0]) == Summary(5.0, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("errors", "is_noise"), [(1.9, True), (-1.9, True), (2.0, False), (-2.1, False), (None, None)]
+)
+def test_noise_is_below_two_standard_errors(errors, is_noise):
+    assert Difference(1.0, errors).is_noise is is_noise
+
+
+def test_nobody_knows_the_error_of_one_run_or_of_equal_runs():
+    assert difference(Summary(1.0, None, 1), Summary(3.0, 0.1, 3)) == Difference(2.0, None)
+    assert difference(Summary(1.0, 0.0, 2), Summary(3.0, 0.0, 2)) == Difference(2.0, None)
+
+
+def test_a_score_that_is_no_number_is_shown():
+    found = summary([1.0, math.nan])
+    assert math.isnan(found.mean)
+    assert (found.deviation, found.count) == (None, 2)
+
+
+def test_the_page(plan):
+    numbers = {
+        ("BERT", "Perplexity"): [20.0],
+        ("BERT", "STS-B"): [40.0, 42.0, 44.0],
+        ("No NSP", "Perplexity"): [21.5],
+        ("No NSP", "STS-B"): [41.0, 42.0],  # the third run is not finished
+    }
+    values = [
+        Value(cell, numbers[cell.row, cell.column.label][cell.seed - 1], secs=1.0)
+        for cell in plan.cells
+        if cell.seed <= len(numbers[cell.row, cell.column.label])
+    ]
+    text = markdown(plan, values)
+    first, second = tables_of(text)
+    assert first == [
+        ["", "Perplexity", "paper, Perplexity", "STS-B", "paper, STS-B"],
+        ["BERT", "20.00 (1)", "3.5", "42.0 ± 2.0 (3)", "85.8"],
+        ["No NSP", "21.50 (1)", "–", "41.5 ± 0.7 (2)", "–"],
+    ]
+    # -0.5 / sqrt(2^2 / 3 + 0.7071^2 / 2) = -0.40
+    assert second == [
+        ["", "Perplexity", "STS-B"],
+        ["No NSP", "+1.50 (error unknown)", "-0.5 (0.4, within noise)"],
+    ]
+    assert "7 of 8 runs are finished" in text
+    assert "Every row was pre-trained once" in text
+    assert "smaller ones here: 12/768/12 is 4/128/4." in text
+
+
+def test_a_bar_in_a_label_stays_in_its_cell(plan):
+    row = plan.rows[0].__class__(label="a|b", size="12/768/12")
+    text = markdown(plan.__class__(plan.experiment, plan.scale, plan.columns, (row,), plan.cells, ()), [])
+    assert tables_of(text)[0][1][0] == "a\\|b"

@@ -1,0 +1,152 @@
+"""run_experiment.py as a process: from a text to a table, through a kill in the middle of a training."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from official_bert.jobs.experiments.definitions import read_catalogue, read_experiment
+from official_bert.jobs.experiments.plan import Settings, make_plan
+from official_bert.jobs.experiments.scripts import unknown_words
+from tests import toy
+from tests.experiment_data import TWO_ROWS, write_data
+from tests.scripts import flag_list, run_script
+from tests.shared import ROOT
+
+# Two rows with a measure alone: the test runs no fine-tuning.
+MEASURE = TWO_ROWS.replace(', { task = "STS-B" }', "").replace(', "STS-B" = 85.8', "")
+
+
+def test_the_name_comes_first_and_is_needed():
+    assert "name one before the flags" in run_script("run_experiment.py", status=1).stderr
+    assert "belongs to no flag" in run_script("run_experiment.py", "--scale=smoke", "table5", status=1).stderr
+    text = run_script("run_experiment.py", "--help", status=1).stdout
+    assert f"\nusage: {ROOT / 'run_experiment.py'} NAME --flag=value ...\n\nNAME: The experiment, " in text
+
+
+def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
+    """Also after kill -9 of the script alone, whose training goes on without it."""
+    data = write_data(tmp_path / "data", tasks=())
+    toy.write_vocabulary(data)
+    shutil.copytree(ROOT / "experiments", tmp_path / "experiments")
+    scales = tmp_path / "experiments" / "scales.toml"
+    text = scales.read_text()
+    for old, new in (
+        ("vocab_size = 400", f'vocab_size = {len(toy.VOCABULARY)}, vocab_file = "vocab.txt"'),
+        ("num_train_steps = 10\n", "num_train_steps = 3000\nlog_every_steps = 1000\n"),
+        ("save_checkpoints_steps = 2\n", "save_checkpoints_steps = 500\n"),
+    ):
+        assert old in text
+        text = text.replace(old, new, 1)
+    scales.write_text(text)
+    one_row = MEASURE[: MEASURE.rindex("[[rows]]")]
+    (tmp_path / "one.toml").write_text(one_row)
+    flags = [
+        str(tmp_path / "one.toml"),
+        *flag_list(
+            scale="smoke",
+            data_dir=data,
+            output_dir=tmp_path / "out",
+            experiments_dir=tmp_path / "experiments",
+        ),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "run_experiment.py"), *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    steps = tmp_path / "out" / "smoke" / "steps"
+    deadline = time.monotonic() + 400
+    while not list(steps.glob("pretraining-*/output/model.ckpt-500.index")):
+        assert process.poll() is None, process.stdout.read().decode()
+        assert time.monotonic() < deadline, "no checkpoint after 400 s"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    finished = {path: os.stat(path).st_mtime_ns for path in steps.glob("*/result.json")}
+    assert sorted(path.parent.name.rsplit("-", 1)[0] for path in finished) == [
+        "records-held-out",
+        "records-train",
+    ]
+    again = run_script("run_experiment.py", *flags)
+    assert "2 of 4 steps are finished already" in again.stderr
+    assert {path: os.stat(path).st_mtime_ns for path in finished} == finished
+    (result,) = steps.glob("pretraining-*/result.json")
+    assert json.loads(result.read_text())["is_resumed"]
+    logged = (result.parent / "log.txt").read_text()
+    assert logged.count("***** Running training *****") == 2
+    assert (result.parent / "output" / "model.ckpt-3000.index").exists()
+
+    (line,) = (tmp_path / "out" / "smoke" / "one.jsonl").read_text().splitlines()
+    row = json.loads(line)
+    assert (row["arm"], row["metric"], row["seed"]) == ("BERT", "perplexity", 1)
+    assert 1 < row["value"] < len(toy.VOCABULARY)
+    assert f"| BERT | {row['value']:.2f} (1) | 3.5 |" in (tmp_path / "out" / "smoke" / "one.md").read_text()
+    assert "4 of 4 steps are finished already" in run_script("run_experiment.py", *flags).stderr
+
+
+@pytest.mark.long
+def test_sigterm_ends_the_children(tmp_path):
+    (tmp_path / "two.toml").write_text(TWO_ROWS)
+    data = write_data(tmp_path / "data", tasks=("STS-B",))
+    command = [sys.executable, str(ROOT / "run_experiment.py"), str(tmp_path / "two.toml")]
+    command += flag_list(scale="smoke", data_dir=data, output_dir=tmp_path / "out")
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    steps = tmp_path / "out" / "smoke" / "steps"
+    deadline = time.monotonic() + 300
+    while not list(steps.glob("pretraining-*/log.txt")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.terminate()
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "the same command goes on where it was" in stderr
+    (running,) = steps.glob("pretraining-*/.running")
+    number = int(running.read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
+
+
+# A model of each kind that the paper compares, in as few runs as there can be.
+VARIANTS = """
+title = "Variants"
+source = "made up"
+columns = [
+  { label = "Perplexity", measure = "perplexity" },
+  { label = "With a BiLSTM", task = "STS-B", fine_tuning = { num_bilstm_layers = 1 } },
+  { label = "Features", task = "WNUT-17", set = "test", fine_tuning = { feature_layers = "concat_of_last_four" } },
+]
+
+[[rows]]
+label = "Left to right"
+size = "24/1024/16"
+config = { attention_direction = "left_to_right", num_hidden_layers = 4 }
+"""
+
+
+@pytest.mark.long
+def test_the_papers_variants(tmp_path):
+    """A left-to-right model, a BiLSTM on top of it, and one on its frozen layers."""
+    (tmp_path / "variants.toml").write_text(VARIANTS)
+    catalogue = read_catalogue(str(ROOT / "experiments"))
+    experiment = read_experiment(str(tmp_path / "variants.toml"), catalogue)
+    plan = make_plan(experiment, catalogue.scale("smoke"), catalogue, Settings())
+    if absent := unknown_words(plan.steps):
+        pytest.skip(f"this version lacks {sorted(absent)}")
+    data = write_data(tmp_path / "data", tasks=("STS-B", "WNUT-17"))
+    flags = flag_list(scale="smoke", data_dir=data, output_dir=tmp_path / "out")
+    run_script("run_experiment.py", str(tmp_path / "variants.toml"), *flags, timeout_secs=1800)
+    rows = [json.loads(line) for line in (tmp_path / "out/smoke/variants.jsonl").read_text().splitlines()]
+    assert [(row["task"], row["metric"]) for row in rows] == [
+        (None, "perplexity"),
+        ("STS-B", "eval_spearman"),
+        ("WNUT-17", "eval_f1"),
+    ]
+    (evaluated,) = (tmp_path / "out/smoke/steps").glob("evaluation-*/output/eval_results.txt")
+    assert "next_token_loss = " in evaluated.read_text()
