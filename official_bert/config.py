@@ -19,8 +19,9 @@ SIZES = {
     "base": (12, 768, 12),
     "large": (24, 1024, 16),
 }
-# The field "attention_direction" of a bert_config.json, which only models of the second kind have.
+# The values of the field "attention_direction", which only models of the second kind have.
 BIDIRECTIONAL, LEFT_TO_RIGHT = "bidirectional", "left_to_right"
+FURTHER_FIELDS = ("attention_direction", "num_bilstm_layers")  # that the original does not know
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
 # The original's gelu is the tanh form; Hugging Face's gelu is the erf form.

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from official_bert import files
-from official_bert.config import BertConfig
+from official_bert.config import FURTHER_FIELDS, BertConfig
 from official_bert.errors import InputError
 from official_bert.jobs.experiments.steps import DATA, Layout, Step
 from official_bert.options.fields import flag_fields
@@ -28,9 +28,6 @@ OPTIONS = {
     "run_ner": "tagging.TaggingOptions",
     "convert_triviaqa": "triviaqa.TriviaqaOptions",
 }
-
-# Fields of some kinds of models only, with the property of BertConfig that reads each.
-_FURTHER_FIELDS = {"attention_direction": "direction"}
 
 
 def fields_of(script: str) -> dict[str, dataclasses.Field]:
@@ -50,8 +47,7 @@ def fields_of(script: str) -> dict[str, dataclasses.Field]:
 
 def _config_fields() -> set[str]:
     """Returns the fields of bert_config.json that a model is built by."""
-    further = {field for field, reader in _FURTHER_FIELDS.items() if hasattr(BertConfig, reader)}
-    return set(vars(BertConfig(None))) | further
+    return {*vars(BertConfig(None)), *FURTHER_FIELDS}
 
 
 def unknown_words(steps: Iterable[Step]) -> dict[tuple[str, str], Step]:
