@@ -5,16 +5,15 @@ Out: tables, and a line of JSON in --output for each finished run. Runs that thi
 repeated; --table makes none at all.
 
 There are three questions. Do the generator `sharded`, and masks that are drawn while training, teach as much as the
-generator `exact`? Does the model learn as much in bfloat16? And why does the little text of Python's help not teach
-next sentences? The text is that of the quickstart, and so are the model and its 3,200 updates; what differs is said in
-`ARMS`. Each run is a process of its own. A seed is that of the records and of the training. All runs of a text are
-evaluated in float32 on the same held-out records.
+generator `exact`? Does the model learn as much in bfloat16? And why does little text not teach next sentences? The text
+is that of the quickstart, and so are the model and its 3,200 updates; what differs is said in `ARMS`. Each run is a
+process of its own. A seed is that of the records and of the training. All runs of a text are evaluated in float32 on
+the same held-out records.
 
     python benchmarks/pretraining_data.py --work_dir=work
 """
 
 import argparse
-import dataclasses
 import json
 import math
 import pathlib
@@ -41,8 +40,8 @@ LENGTHS = {
     "max_predictions_per_seq": SETTING.max_predictions_per_seq,
 }
 METRICS = {"masked_lm_accuracy": "masked LM", "next_sentence_accuracy": "next sentence"}
-# The whole documentation, random parts of it, and the help texts alone, which are as long as a 24th.
-ALL, SIXTH, SAMPLE, HELP = "all", "sixth", "sample", "help"
+# The whole documentation, and random parts of it.
+ALL, SIXTH, SAMPLE = "all", "sixth", "sample"
 SHARES = {SIXTH: 6, SAMPLE: 24}
 
 
@@ -55,7 +54,6 @@ class Arm(NamedTuple):
         generator: the generator of the records.
         dynamic: whether masks are drawn while training.
         dupe_factor: the number of passes of the generator over the text.
-        num_hidden_layers: the depth of the model.
         dtype: the value of --dtype in training.
         in_original_order: whether training reads the files in the original's order.
         seeds: the seeds of the runs.
@@ -66,7 +64,6 @@ class Arm(NamedTuple):
     generator: str = "sharded"
     dynamic: bool = True
     dupe_factor: int = SETTING.dupe_factor
-    num_hidden_layers: int = SETTING.num_hidden_layers
     dtype: str = "float32"
     in_original_order: bool = False
     seeds: tuple[int, ...] = (1,)
@@ -87,11 +84,9 @@ ARMS = {
     ),
     "sample_dynamic": Arm("a 24th, 8 passes, dynamic masks", SAMPLE),
     "sixth_fresh": Arm("a sixth, 48 passes, dynamic masks", SIXTH, dupe_factor=48),
-    "shallow": Arm("all text, 8 passes, dynamic masks, 2 layers", num_hidden_layers=2),
-    "help": Arm("help texts, 8 passes, dynamic masks", HELP),
 }
 COMPARED = "exact", "sharded", "files_twice", "dynamic", "bfloat16"
-ABLATION = "dynamic", "sixth_fresh", "sample_dynamic", "help", "shallow"
+ABLATION = "dynamic", "sixth_fresh", "sample_dynamic"
 
 
 def run(command: list[str]):
@@ -103,10 +98,9 @@ def run(command: list[str]):
 
 def prepare(work_dir: pathlib.Path):
     """Makes a folder for each text, one vocabulary for all of them, and the held-out records."""
-    for text, flags in ((ALL, {}), (HELP, {"docstrings_of": ""})):
-        (work_dir / text).mkdir(parents=True, exist_ok=True)
-        files = {f"{part}_file": work_dir / text / f"{part}.txt" for part in ("train", "held_out")}
-        run(script("examples/quickstart_corpus", **files, **flags))
+    (work_dir / ALL).mkdir(parents=True, exist_ok=True)
+    files = {f"{part}_file": work_dir / ALL / f"{part}.txt" for part in ("train", "held_out")}
+    run(script("examples/quickstart_corpus", **files))
     vocab = {"output_file": work_dir / ALL / "vocab.txt", "vocab_size": SETTING.vocab_size}
     run(script("build_vocab", input_file=work_dir / ALL / "train.txt", **vocab))
 
@@ -116,7 +110,7 @@ def prepare(work_dir: pathlib.Path):
         part = whole[: whole.index("\n\n", len(whole) // divisor) + 1]
         (work_dir / text / "train.txt").write_text(part, encoding="utf-8")
         shutil.copy(work_dir / ALL / "held_out.txt", work_dir / text)
-    for text in (ALL, *SHARES, HELP):
+    for text in (ALL, *SHARES):
         if text != ALL:
             shutil.copy(work_dir / ALL / "vocab.txt", work_dir / text)
         make_records(work_dir / text, "held_out", dupe_factor=2)
@@ -138,7 +132,7 @@ def one_run(name: str, seed: int, work_dir: pathlib.Path) -> dict:
     if arm.dynamic:
         flags["mask_tokens"] = False
     make_records(folder, "train", **flags)
-    write_config(dataclasses.replace(SETTING, num_hidden_layers=arm.num_hidden_layers), folder)
+    write_config(SETTING, folder)
 
     model = folder / "model"
     shutil.rmtree(model, ignore_errors=True)  # of a run that was killed
