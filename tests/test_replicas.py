@@ -68,6 +68,22 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch
     assert_same_results(family, tmp_path / "one", tmp_path / "several", count)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_parts_of_batches_of_any_length_train_as_whole_batches(tmp_path, monkeypatch, dtype):
+    """On one device, where a step is compiled for every length at once."""
+    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
+    options = run_of_family(tmp_path, "classification", dtype=dtype)
+    fine_tuning_runs.run("classification", options, tmp_path / "parts", num_accumulation_steps=2)
+    weights = [checkpoint_values(latest_checkpoint(str(tmp_path / name))) for name in ("parts", "one")]
+    if dtype == "float32":
+        assert_close(*weights, weights=5e-6, first_moments=1e-6)
+        return
+    first = checkpoint_values(options.init_checkpoint)
+    for name, before in first.items():
+        apart, moved = (np.linalg.norm(weights[1][name] - each) for each in (weights[0][name], before))
+        assert apart <= 0.3 * moved + 1e-6, name
+
+
 def run_of_family(tmp_path: pathlib.Path, family: str, **changes):
     """Trains, evaluates and predicts on one device into tmp_path/one, and returns the options of that run."""
     options = fine_tuning_runs.prepared(tmp_path, family)

@@ -15,7 +15,8 @@ from absl import logging
 from official_bert.checkpoints import folder, huggingface, names, soundness, tf1
 from official_bert.errors import InputError
 
-_ENCODER = ("bert/", "bert.")  # a name of Hugging Face that is in no table keeps its dots
+# What a model must not leave out; a name of Hugging Face that is in no table keeps its dots.
+_ENCODER = ("bert/", "bert.", "bilstm/")
 _NAMES_SHOWN = 6
 _MISSING = (
     "which would stay random; give a checkpoint that was trained on the task, or --allow_missing_weights to use random "

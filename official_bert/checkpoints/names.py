@@ -70,7 +70,8 @@ _TABLE = (
     *_head("cls/squad/", "qa_outputs"),
     *_head("", "classifier"),
 )
-_SCOPES, _BILSTM = ("bert", "cls"), "bilstm"
+_SCOPES = ("bert", "cls")
+NEW_SCOPES = ("bilstm", "features_")  # that the original does not have
 _BY_TF1 = {entry.tf1: entry for entry in _TABLE}
 _BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
 
@@ -86,12 +87,13 @@ def from_path(path: str) -> str:
     """Returns the TF1 name of the variable with this Keras path.
 
     It is the whole path, the part after the name of the model or, for a model inside others, the part that begins with
-    `bert` or `cls`. The variables of a BiLSTM, which the original does not have, are named from `bilstm` on. Another
-    path that is not in the table is returned unchanged.
+    `bert` or `cls`. What the original does not have, BiLSTMs and feature-based heads, is named from `bilstm` and
+    `features_...` on. Another path that is not in the table is returned unchanged.
     """
     parts = path.split("/")
-    if _BILSTM in parts:
-        return "/".join(parts[parts.index(_BILSTM) :])
+    for start, part in enumerate(parts):
+        if part.startswith(NEW_SCOPES):
+            return "/".join(parts[start:])
     for start in range(len(parts)):
         below = "/".join(parts[start:])
         if (start <= 1 or parts[start] in _SCOPES) and to_huggingface(below) is not None:

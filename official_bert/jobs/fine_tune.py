@@ -116,7 +116,7 @@ def fine_tune(
     check_task(options, task_name)
     strategy = distribution.make_strategy(options)
     config, tokenizer = read_model_files(options)
-    if options.num_bilstm_layers is not None:
+    if options.num_bilstm_layers not in (None, config.num_layers_on_top):
         config.num_bilstm_layers = options.num_bilstm_layers
         config.validate("--num_bilstm_layers")
     task = _make_task(options, task_name, family)

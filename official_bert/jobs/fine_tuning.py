@@ -201,6 +201,7 @@ class FineTuning:
         evaluation = self._periodic_evaluation(dev_set)
         self._best.remove_leftovers()
         job.train(objective, batches, objective.progress, evaluation)
+        self._with_frozen.pop(id(encoded), None)
         self._warn_of_nothing_learnt(encoded)
         if evaluation:
             workers.wait_for_all(self.strategy)  # for the chief, which may still write the best checkpoint

@@ -6,6 +6,8 @@ temporary file holds for the tokens without padding.
 
 from __future__ import annotations
 
+import math
+import os
 import tempfile
 from collections.abc import Callable
 
@@ -13,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert.errors import InputError
 from official_bert.features import EncodedSet
 from official_bert.progress import Progress
 from official_bert.training.distribution import split_over_replicas
@@ -59,8 +62,7 @@ class WithFrozenFeatures:
         """Writes the vectors of some examples, [B, S, ...], into the file of a feature."""
         if name not in self._files:
             shape = (int(self._starts[-1]), *values.shape[2:])
-            with tempfile.TemporaryFile() as file:  # its space is free again when the last reference is gone
-                self._files[name] = np.memmap(file, values.dtype, "w+", shape=shape)
+            self._files[name] = _temporary_array(shape, values.dtype)
         for row, value in zip(rows, values, strict=False):
             self._files[name][self._starts[row] : self._starts[row + 1]] = value[: self.lengths[row]]
 
@@ -72,3 +74,25 @@ class WithFrozenFeatures:
             for target, row in zip(found[name], rows, strict=True):
                 target[: self.lengths[row]] = file[self._starts[row] : self._starts[row + 1]]
         return found
+
+
+def _temporary_array(shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
+    """Returns an array in a file without a name, whose space is free again when the last reference is gone.
+
+    Raises:
+        InputError: the disk has not enough room.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    folder = tempfile.gettempdir()
+    logging.info("The outputs take %.1f MB in %s", size / 1e6, folder)
+    try:
+        with tempfile.TemporaryFile() as file:
+            os.posix_fallocate(
+                file.fileno(), 0, size
+            )  # without room, a write into the mapped file ends the process
+            return np.memmap(file, dtype, "r+", shape=shape)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: has no room for the outputs of the frozen layers, {size / 1e6:.1f} MB ({error.strerror}); name "
+            "a folder with more room in the variable TMPDIR"
+        ) from error

@@ -35,11 +35,14 @@ class BiLstm(keras.layers.Layer):
             input_shape = (*input_shape[:-1], self.size)
 
     def _layer(self, number: int):
-        lstm = keras.layers.LSTM(self.size // 2, return_sequences=True, dtype="float32", name="lstm")
+        # An operation of cuDNN would tie an export to GPUs, and XLA does not compile it.
+        lstm = keras.layers.LSTM(
+            self.size // 2, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm"
+        )
         return keras.layers.Bidirectional(lstm, dtype="float32", name=f"layer_{number}")
 
     def call(self, x, input_mask):
-        """Returns float32[B, S, size] for float[B, S, width]; what stands at padding has no meaning.
+        """Returns float32[B, S, size] for float[B, S, width], 0 at padding.
 
         Args:
             x: the vectors.
@@ -48,4 +51,4 @@ class BiLstm(keras.layers.Layer):
         x, is_token = ops.cast(x, "float32"), ops.convert_to_tensor(input_mask) != 0
         for layer in self.stack:
             x = layer(x, mask=is_token)
-        return x
+        return ops.where(is_token[..., None], x, 0.0)

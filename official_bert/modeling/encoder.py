@@ -91,9 +91,8 @@ class Encoder(keras.layers.Layer):
             pooled = self.direction.pooled_vectors(
                 ops.reshape(x, (-1, length, hidden)), input_mask
             )  # [B, hidden]
-            bias = attention_bias(
-                input_mask, x.dtype
-            )  # this token attends to the whole text in both directions
+            # In both directions this token attends to the whole text.
+            bias = attention_bias(input_mask, x.dtype)
             x, probabilities = self.stack[-1](pooled, x, bias, dropout_seed, from_length=1)
             outputs.append(x[:, None])
             if output_attentions:

@@ -15,21 +15,54 @@ from official_bert.modeling.configured import PACKAGE
 from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.headed import HeadedModel
 from official_bert.modeling.layers import create_initializer, float32_weight
-from official_bert.modeling.task_models import CLASSIFIER_DROPOUT, HEAD_INITIALIZER_RANGE
+from official_bert.modeling.task_models import CLASSIFIER_DROPOUT, HEAD_INITIALIZER_RANGE, checked_num_outputs
 
 LAYER_VECTORS = "layer_vectors"
+_EMBEDDINGS = "embeddings"
 _DEFAULT_BILSTM_LAYERS = 2
 _HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
 
-# Names of --feature_layers -> the chosen of [embeddings, first layer, ..., last layer], and whether they are summed.
+# Names of --feature_layers -> the chosen encoder layers, and whether they are summed.
 _CHOICES = {
-    "embeddings": (slice(0, 1), False),
+    _EMBEDDINGS: (slice(0), False),
     "second_to_last": (slice(-2, -1), False),
     "last": (slice(-1, None), False),
     "weighted_sum_of_last_four": (slice(-4, None), True),
     "concat_of_last_four": (slice(-4, None), False),
-    "weighted_sum_of_all": (slice(1, None), True),
+    "weighted_sum_of_all": (slice(None), True),
 }
+
+
+class _FeatureHead(keras.layers.Layer):
+    """What the tagger trains. Its scope names the layers, because vectors of other layers may have the same shape."""
+
+    def __init__(
+        self, config: BertConfig, num_outputs: int, num_layers_read: int, is_sum: bool, size: int, name: str
+    ):
+        super().__init__(name=name, dtype="float32")
+        self.config, self.num_outputs, self.is_sum = config, num_outputs, is_sum
+        self.num_layers_read, self.size = num_layers_read, size
+
+    def build(self, input_shape=None):
+        if self.is_sum:
+            # Zeros: at first all layers count alike.
+            self.sum_weights = float32_weight(self, "sum_weights", (self.num_layers_read,))
+        self.bilstm = BiLstm(self.config.num_layers_on_top or _DEFAULT_BILSTM_LAYERS, self.size)
+        width = self.config.hidden_size * (1 if self.is_sum else self.num_layers_read)
+        self.bilstm.build((None, None, width))
+        initializer = create_initializer(HEAD_INITIALIZER_RANGE)
+        self.output_weights = float32_weight(self, "weights", (self.num_outputs, self.size), initializer)
+        self.output_bias = float32_weight(self, "bias", (self.num_outputs,))
+
+    def call(self, vectors, input_mask, dropout_seed=None):
+        """Returns float32[B, S, K] for float32[B, S, L, hidden]."""
+        if self.is_sum:
+            exponentials = ops.exp(self.sum_weights - ops.max(self.sum_weights))
+            x = ops.sum(vectors * (exponentials / ops.sum(exponentials))[:, None], axis=2)
+        else:
+            x = ops.reshape(vectors, (*ops.shape(vectors)[:2], self.bilstm.input_width))
+        x = dropout(self.bilstm(x, input_mask), CLASSIFIER_DROPOUT, dropout_seed, _HEAD_DROPOUT_INDEX)
+        return ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
@@ -69,36 +102,45 @@ class BertFeatureTagger(HeadedModel):
         if bilstm_size < 2 or bilstm_size % 2:
             raise InputError(f"bilstm_size: must be even, half of it for each direction, got {bilstm_size}")
         super().__init__(config, use_one_hot_embeddings, name)
-        self.num_outputs, self.feature_layers, self.bilstm_size = num_outputs, feature_layers, bilstm_size
-        self._layers_read, self._is_sum = _CHOICES[feature_layers]
+        self.autocast = False  # in 16 bits, vectors that were computed before stay as they are
+        self.num_outputs, self.feature_layers = checked_num_outputs(num_outputs), feature_layers
+        self.bilstm_size = bilstm_size
+        self._chosen, self._is_sum = _CHOICES[feature_layers]
+        if not self._num_layers_read():
+            raise InputError(f"feature_layers: a model of one layer has no {feature_layers}; choose last")
         self.build()
 
     def make_bilstm(self):
-        """None above the encoder's last layer: this model has a BiLSTM of its own."""
+        """None above the encoder's last layer: the head has the BiLSTM."""
+
+    def _num_layers_read(self) -> int:
+        if self.feature_layers == _EMBEDDINGS:
+            return 1
+        return len(range(self.config.num_hidden_layers)[self._chosen])
 
     def build(self, input_shape=None):
-        config, initializer = self.config, create_initializer(HEAD_INITIALIZER_RANGE)
-        count = len(range(config.num_hidden_layers + 1)[self._layers_read])
-        if self._is_sum:
-            self.sum_weights = float32_weight(
-                self, "sum_weights", (count,)
-            )  # of zeros: all layers count alike
-        self.bilstm = BiLstm(config.num_layers_on_top or _DEFAULT_BILSTM_LAYERS, self.bilstm_size)
-        self.bilstm.build((None, None, config.hidden_size * (1 if self._is_sum else count)))
-        self.head_weights = float32_weight(
-            self, "head_weights", (self.num_outputs, self.bilstm_size), initializer
+        self.head = _FeatureHead(
+            self.config,
+            self.num_outputs,
+            self._num_layers_read(),
+            self._is_sum,
+            self.bilstm_size,
+            name=f"features_{self.feature_layers}",
         )
-        self.head_bias = float32_weight(self, "head_bias", (self.num_outputs,))
+        self.head.build()
 
     def get_config(self):
         arguments = {name: getattr(self, name) for name in ("num_outputs", "feature_layers", "bilstm_size")}
         return super().get_config() | arguments
 
     def layer_vectors(self, features):
-        """Returns the outputs of the chosen layers, float32[B, S, L, hidden], without dropout."""
+        """Returns the outputs of the chosen layers, float32[B, S, L, hidden], without dropout and gradient."""
         encoded = self.encoded(features, training=False, dropout_seed=None)
-        layers = [encoded.embedding_output, *encoded.all_encoder_layers][self._layers_read]
-        return ops.cast(ops.stack(layers, axis=2), "float32")
+        if self.feature_layers == _EMBEDDINGS:
+            layers = [encoded.embedding_output]
+        else:
+            layers = encoded.all_encoder_layers[self._chosen]
+        return ops.stop_gradient(ops.cast(ops.stack(layers, axis=2), "float32"))
 
     def call(self, features, training=None, dropout_seed=None):
         """Computes the logits of a batch.
@@ -113,13 +155,8 @@ class BertFeatureTagger(HeadedModel):
         """
         vectors = features.get(LAYER_VECTORS)
         vectors = self.layer_vectors(features) if vectors is None else vectors  # [B, S, L, hidden]
-        batch, length = ops.shape(vectors)[:2]
-        if self._is_sum:
-            x = ops.sum(vectors * ops.softmax(self.sum_weights)[:, None], axis=2)
-        else:
-            x = ops.reshape(vectors, (batch, length, self.bilstm.input_width))
         input_mask = features.get("input_mask")
-        x = self.bilstm(x, ops.ones((batch, length)) if input_mask is None else input_mask)
+        if input_mask is None:
+            input_mask = ops.ones(ops.shape(vectors)[:2], "int32")
         seed = (draw_seed() if dropout_seed is None else dropout_seed) if training else None
-        x = dropout(x, CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
-        return ops.matmul(x, ops.transpose(self.head_weights)) + self.head_bias
+        return self.head(vectors, input_mask, seed)

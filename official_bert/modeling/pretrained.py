@@ -26,7 +26,8 @@ from official_bert.tokenization import FullTokenizer, write_vocabulary
 from official_bert.tokenizer_config import TokenizerConfig
 
 FORMATS = {"tf1": f"{released.TF1_NAME}.index", "huggingface": huggingface.WEIGHTS_FILE}
-_DRAWN = ("bert/pooler/", "cls/", "output_")  # what may be missing, because fine-tuning learns it
+# What may be missing, because fine-tuning learns it.
+_DRAWN = ("bert/pooler/", "cls/", "output_", *names.NEW_SCOPES)
 
 
 def load(model_class, folder: str, arguments: dict) -> keras.Model:

@@ -56,6 +56,9 @@ class BertPretrainer(HeadedModel):
         super().__init__(config, use_one_hot_embeddings, name)
         self.build()
 
+    def make_bilstm(self):
+        """None: pre-training has no BiLSTM above the encoder, whatever the configuration of a fine-tuned model says."""
+
     def build(self, input_shape=None):
         self.cls = PretrainingHeads(self.config)
         self.cls.build()

@@ -23,17 +23,27 @@ HEAD_INITIALIZER_RANGE = 0.02
 _HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
 
 
+def checked_num_outputs(num_outputs) -> int:
+    """Returns the number of outputs of a head.
+
+    Raises:
+        InputError: it is no whole number from 1.
+    """
+    is_whole = isinstance(num_outputs, int | np.integer) and not isinstance(num_outputs, bool)
+    if not is_whole or num_outputs < 1:
+        raise InputError(f"num_outputs: must be a whole number from 1, got {num_outputs!r}")
+    return int(num_outputs)
+
+
 class _LinearModel(HeadedModel):
     """The encoder with a linear head whose variables have no scope, as in the original's classifier."""
 
     has_open_outputs = True
 
     def __init__(self, config: BertConfig, num_outputs: int, use_one_hot_embeddings: bool, name: str):
-        is_whole = isinstance(num_outputs, int | np.integer) and not isinstance(num_outputs, bool)
-        if not is_whole or num_outputs < 1:
-            raise InputError(f"num_outputs: must be a whole number from 1, got {num_outputs!r}")
+        num_outputs = checked_num_outputs(num_outputs)
         super().__init__(config, use_one_hot_embeddings, name)
-        self.num_outputs = int(num_outputs)
+        self.num_outputs = num_outputs
         self.build()
 
     def build(self, input_shape=None):

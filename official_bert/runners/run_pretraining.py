@@ -115,6 +115,11 @@ def _build_model(
             f"--packed_sequences: does not go with {other}, which compiles a step for one number of tokens; leave one "
             "of them out"
         )
+    if config.num_layers_on_top:
+        raise InputError(
+            f"{options.bert_config_file}: has num_bilstm_layers={config.num_layers_on_top}, which is for fine-tuning; "
+            "remove the field"
+        )
     model = BertPretrainer(config, use_one_hot_embeddings=on_tpu)
     set_packing(model, options.packed_sequences)
     return model

@@ -130,7 +130,7 @@ class TrainingStep:
         if self._num_parts == 1:
             return self._gradients_of_part(features, totals, seed, scale)
         parts = {
-            name: tf.reshape(value, [self._num_parts, -1, *value.shape[1:]])
+            name: tf.reshape(value, tf.concat([[self._num_parts, -1], tf.shape(value)[1:]], axis=0))
             for name, value in features.items()
         }
 

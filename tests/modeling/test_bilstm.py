@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from official_bert import BertConfig, InputError
+from official_bert import BertConfig, BertModel, BertPretrainer, InputError
 from official_bert.checkpoints import named_variables
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
@@ -89,6 +89,18 @@ def test_its_variables_have_names_of_their_own():
     ]
 
 
+def test_pre_training_has_none():
+    with_field = BertConfig.from_dict(FIELDS)
+    assert not [name for name in named_variables(BertPretrainer(with_field)) if "lstm" in name]
+
+
+def test_a_model_with_one_starts_from_an_encoder(tmp_path):
+    BertModel(BertConfig.from_dict(toy.BERT_CONFIG)).save_pretrained(str(tmp_path / "encoder"))
+    config = tmp_path / "encoder/bert_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_bilstm_layers": 1}))
+    assert BertTagger.from_pretrained(str(tmp_path / "encoder"), num_outputs=3).layers_on_top
+
+
 def test_a_config_that_cannot_be_built_is_refused(tmp_path):
     with pytest.raises(InputError, match="num_bilstm_layers must be a whole number from 0, got -1"):
         BertTagger(BertConfig.from_dict(FIELDS | {"num_bilstm_layers": -1}), 3)
@@ -117,6 +129,8 @@ def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_pat
     assert len([name for name in after if name.startswith("bilstm/") and "adam" not in name]) == 6
     assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
 
+    with pytest.raises(InputError, match=r"has bilstm/.*, which the model of the config lacks"):
+        fine_tuning_runs.run(family, options, tmp_path / "out", do_predict=True)  # with the original's config
     predictions = fine_tuning_runs.FAMILIES[family].predictions
     expected = (tmp_path / "out" / predictions).read_text()
     (tmp_path / "out" / predictions).unlink()

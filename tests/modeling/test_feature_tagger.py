@@ -1,9 +1,11 @@
 """The feature-based tagger: which layers it reads, how it sums them, and runs of run_ner.py that leave the encoder."""
 
+import errno
 import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert import BertConfig, InputError, Predictor
 from official_bert.checkpoints import named_variables
@@ -11,6 +13,7 @@ from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.jobs import frozen_features
 from official_bert.modeling.feature_tagger import BertFeatureTagger
 from official_bert.options.tagging import FEATURE_LAYERS
+from official_bert.training.precision import computing_in
 from official_bert.training.rng import seed_initial_weights
 from tests import fine_tuning_runs, toy
 from tests.runners.pretraining_run import checkpoint_values
@@ -39,14 +42,14 @@ def test_the_logits_are_those_of_the_chosen_layers(name):
     np.testing.assert_allclose(model.layer_vectors(FEATURES), np.stack(chosen, axis=2), atol=1e-6)
     if "sum" in name:
         given = np.linspace(-1.0, 2.0, len(chosen))
-        model.sum_weights.assign(given)
+        model.head.sum_weights.assign(given)
         shares = np.exp(given) / np.exp(given).sum()
         x = sum(share * layer for share, layer in zip(shares, chosen, strict=True))
     else:
         x = np.concatenate(chosen, axis=-1)
-    vectors = model.bilstm(x, MASK).numpy()
+    vectors = model.head.bilstm(x, MASK).numpy()
     assert vectors.shape == (2, 9, 8)
-    expected = vectors @ model.head_weights.numpy().T + model.head_bias.numpy()
+    expected = vectors @ model.head.output_weights.numpy().T + model.head.output_bias.numpy()
     np.testing.assert_allclose(model(FEATURES), expected, atol=1e-5)
     cached = FEATURES | {"layer_vectors": model.layer_vectors(FEATURES)}
     np.testing.assert_array_equal(model(cached), model(FEATURES))
@@ -56,10 +59,57 @@ def test_the_logits_are_those_of_the_chosen_layers(name):
 def test_it_has_two_lstm_layers_or_those_of_the_config():
     def num_layers(config):
         names = named_variables(BertFeatureTagger(config, 3, "last", 8))
-        return len({name.split("/")[1] for name in names if name.startswith("bilstm/")})
+        return len({name.split("/")[2] for name in names if name.startswith("features_last/bilstm/")})
 
     assert num_layers(CONFIG) == 2
     assert num_layers(BertConfig.from_dict(CONFIG.to_dict() | {"num_bilstm_layers": 1})) == 1
+
+
+def test_in_a_model_of_two_layers_the_last_four_are_these_two():
+    model = BertFeatureTagger(
+        BertConfig.from_dict(CONFIG.to_dict() | {"num_hidden_layers": 2}), 3, "concat_of_last_four", 8
+    )
+    layers = model.bert(**FEATURES).all_encoder_layers
+    np.testing.assert_allclose(model.layer_vectors(FEATURES), np.stack(layers, axis=2), atol=1e-6)
+    with pytest.raises(InputError, match="a model of one layer has no second_to_last; choose last"):
+        BertFeatureTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3, "second_to_last", 8)
+
+
+@pytest.mark.parametrize("name", ["last", "weighted_sum_of_all"])
+def test_in_16_bits_vectors_that_were_computed_before_stay_as_they_are(name):
+    with computing_in("bfloat16"):
+        model = BertFeatureTagger(CONFIG, 3, name, bilstm_size=8)
+    vectors = model.layer_vectors(FEATURES)
+    assert vectors.dtype == "float32"
+    exact = np.random.default_rng(3).normal(size=vectors.shape).astype(np.float32)
+    seen = []
+    real = type(model.head).call
+    model.head.call = lambda vectors, *more: seen.append(vectors.numpy()) or real(model.head, vectors, *more)
+    model(FEATURES | {"layer_vectors": exact})
+    np.testing.assert_array_equal(seen[0], exact)
+    np.testing.assert_array_equal(model(FEATURES | {"layer_vectors": vectors}), model(FEATURES))
+
+
+def test_the_encoder_gets_no_gradient_without_cached_vectors_either():
+    model = BertFeatureTagger(CONFIG, 3, "last", bilstm_size=8)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(FEATURES) ** 2)
+    named = named_variables(model)
+    gradients = dict(zip(named, tape.gradient(loss, [each.value for each in named.values()]), strict=True))
+    assert {name for name, gradient in gradients.items() if gradient is None} == {
+        name for name in named if name.startswith("bert/")
+    }
+
+
+def test_a_full_disk_is_said(monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(frozen_features.os, "posix_fallocate", full)
+    with pytest.raises(
+        InputError, match=r"has no room for the outputs of the frozen layers, 4\.0 MB \(No space left"
+    ):
+        frozen_features._temporary_array((1000, 1000), np.dtype("float32"))
 
 
 def test_other_layers_and_odd_sizes_are_refused():
@@ -87,9 +137,23 @@ def test_a_run_trains_all_but_the_encoder_and_computes_it_once(tmp_path, monkeyp
     for each in encoder:
         np.testing.assert_array_equal(after[each], first[each], err_msg=each)
     assert not [each for each in after if each.startswith("bert/") and "adam" in each]
-    assert [each for each in after if each.startswith("bilstm/") and "adam" in each]
+    assert [each for each in after if "bilstm/" in each and "adam" in each]
     log = [json.loads(line) for line in (tmp_path / "out/train_log.jsonl").read_text().splitlines()]
     assert log[-1]["loss"] < log[0]["loss"]
+
+
+def test_other_layers_than_those_of_the_training_are_refused(tmp_path):
+    options = fine_tuning_runs.prepared(tmp_path, "tagging")
+    flags = {"do_train": True, "feature_layers": "last", "bilstm_size": 12}
+    fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
+    for changed in ({"do_train": True}, {"do_train": False, "do_eval": True}):
+        with pytest.raises(InputError, match="lacks features_embeddings/"):
+            fine_tuning_runs.run(
+                "tagging", options, tmp_path / "out", **flags | changed | {"feature_layers": "embeddings"}
+            )
+    # A folder of other layers is a start like any other model.
+    flags |= {"feature_layers": "embeddings", "init_checkpoint": str(tmp_path / "out")}
+    fine_tuning_runs.run("tagging", options, tmp_path / "again", **flags)
 
 
 def test_the_folder_knows_its_layers_and_an_export_of_it_answers_the_same(tmp_path):

@@ -23,14 +23,14 @@ from official_bert.data.records.datasets import names_and_compressions, records_
 from official_bert.data.records.framing import DamagedRecord, read_examples
 from official_bert.data.records.sound_records import Ranges, open_sound
 from official_bert.errors import InputError
-from official_bert.features import Feature
+from official_bert.features import MASKED_LM_POSITIONS, Feature
 from official_bert.files import is_remote
 
 FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # few, because every saved iterator contains them
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
-_PIPELINE = 4  # number of this structure of datasets; the iterators of another cannot be restored
+_PIPELINE = 3  # number of this structure of datasets; the iterators of another cannot be restored
 _UNDAMAGED: Ranges = MappingProxyType({})
 
 
@@ -171,6 +171,8 @@ def reading_key(
         key += tuple((file, list(damaged[file])) for file in sorted(damaged))
     if shuffles_each_pass:
         key += ("shuffles each pass",)
+    if all(feature.name != MASKED_LM_POSITIONS for feature in features):
+        key += ("zips passes",)
     digest = hashlib.sha256(repr(key).encode()).hexdigest()
     return int(digest[:15], 16)
 
