@@ -2,39 +2,86 @@
 
 In: a function that prepares a worker. Out: an executor. Ctrl-C is answered by the parent alone, and no worker outlives
 the block that uses it.
+
+Each worker has a thread of the parent and a pipe of its own. When a worker is killed its pipe ends, and with it the
+thread. (The queues of `concurrent.futures.ProcessPoolExecutor` are shared, so a worker that is killed while it writes
+into one leaves the parent waiting for the rest.)
 """
 
-import concurrent.futures.process
 import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 
 from official_bert.errors import InputError
+
+# A forked child would inherit the locks of other threads.
+_PROCESSES = multiprocessing.get_context("spawn")
 
 
 class WorkerProcesses:
     """Processes that call functions. `worker_processes` creates it."""
 
-    def __init__(self, pool: concurrent.futures.Executor):
-        self._pool = pool
+    def __init__(self, num_workers: int, prepare: Callable, arguments: tuple):
+        self._num_workers = num_workers
+        self._preparation = prepare, arguments
+        self._threads = ThreadPoolExecutor(num_workers, initializer=_block_ctrl_c)
+        self._of_thread = threading.local()  # its `connection` to the thread's worker
+        self._workers: list[multiprocessing.Process] = []
+        self._has_ended = False
+        self._lock = threading.Lock()
+        resource_tracker.ensure_running()  # when it starts, it unblocks Ctrl-C
 
     def submit(self, function: Callable, *arguments) -> Future:
-        """Gives a call to the workers, which start here on demand.
+        """Gives a call to the workers, which start here on demand. The call and its result are pickled."""
+        return self._threads.submit(self._call, function, arguments)
 
-        A worker inherits the blocked Ctrl-C, so it cannot answer it with a traceback before it ignores it.
-        """
-        resource_tracker.ensure_running()  # when it starts, it unblocks the signal
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    def wait(self):
+        """Waits until all calls are answered. None can be submitted any more."""
+        self._threads.shutdown()
+
+    def end(self):
+        """Ends the workers at once. Calls that are not answered yet fail."""
+        with self._lock:
+            self._has_ended = True
+        for worker in self._workers:
+            worker.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.join()
+
+    def _call(self, function: Callable, arguments: tuple):
+        """Has the worker of this thread call a function. Returns its result or raises its error."""
         try:
-            return self._pool.submit(function, *arguments)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            if not hasattr(self._of_thread, "connection"):
+                self._of_thread.connection = self._started_worker()
+            self._of_thread.connection.send((function, arguments))
+            result, error = self._of_thread.connection.recv()
+        except (EOFError, ConnectionError):
+            raise InputError(
+                f"--num_workers={self._num_workers}: a worker process was killed, maybe for want of memory; give fewer"
+            ) from None
+        if error is not None:
+            raise error
+        return result
+
+    def _started_worker(self) -> Connection:
+        """Starts a worker and returns the connection to it."""
+        connection, other_end = multiprocessing.Pipe()
+        worker = _PROCESSES.Process(target=_work, args=(other_end, *self._preparation), daemon=True)
+        with self._lock, other_end:  # closed here, so that the connection ends with the worker
+            if self._has_ended:
+                raise EOFError
+            worker.start()
+            self._workers.append(worker)
+        return connection
 
 
 @contextlib.contextmanager
@@ -48,36 +95,39 @@ def worker_processes(num_workers: int, prepare: Callable, *arguments) -> Iterato
     Raises:
         InputError: a worker was killed.
     """
-    others = set(multiprocessing.active_children())
-    with concurrent.futures.ProcessPoolExecutor(
-        num_workers,
-        multiprocessing.get_context("spawn"),  # a forked child would inherit the threads' locks
-        initializer=_prepared,
-        initargs=(prepare, arguments),
-    ) as pool:
-        try:
-            yield WorkerProcesses(pool)
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            own = set(multiprocessing.active_children()) - others
-            for worker in own:
-                worker.kill()
-            for worker in own:
-                worker.join()
-            if isinstance(error, concurrent.futures.process.BrokenProcessPool):
-                raise InputError(
-                    f"--num_workers={num_workers}: a worker process was killed, maybe for want of memory; give fewer"
-                ) from None
-            raise
+    workers = WorkerProcesses(num_workers, prepare, arguments)
+    try:
+        yield workers
+        workers.wait()
+    finally:
+        workers.end()
 
 
-def _prepared(prepare: Callable, arguments: tuple):
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to every process; the parent answers it
+def _block_ctrl_c():
+    """Keeps SIGINT from this thread and from the processes that it starts; the parent's main thread answers it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+def _work(connection: Connection, prepare: Callable, arguments: tuple):
+    """Answers calls until this process is killed or the parent has ended."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare(*arguments)
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            function, arguments = connection.recv()
+            connection.send(_answer(function, arguments))
+
+
+def _answer(function: Callable, arguments: tuple) -> tuple:
+    """Returns the result of a call and None, or None and its error."""
+    try:
+        return function(*arguments), None
+    except Exception as error:
+        error.add_note(traceback.format_exc())  # where it happened; a pickled error has no traceback
+        return None, error
 
 
 def _end_with_parent():
-    """Ends this process when its parent has ended, also by a kill: no end of file would reach its queue."""
+    """Ends this process when its parent has ended, also by a kill that leaves a call unanswered."""
     multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
     os._exit(1)
