@@ -11,7 +11,7 @@ those of the training loop and of the evaluation loop, with tracing, but without
 
     python benchmarks/finetuning.py --data=data --model=encoder --work_dir=work --output=runs.jsonl
 
-Runs of our side with other options are compared with those without them:
+Runs of our side with other options are compared with those without them, or with those of --beside:
 
     python benchmarks/finetuning.py ... --sides ours --more='{"dtype": "bfloat16"}'
 """
@@ -197,8 +197,8 @@ def print_tables(rows: list[dict]):
     print(flush=True)
 
 
-def print_variant(rows: list[dict], variant: str):
-    """Prints our runs of a variant beside our runs without it, seed by seed."""
+def print_variant(rows: list[dict], variant: str, beside: str):
+    """Prints our runs of a variant beside our runs of another one, of the seeds that both have."""
     print("\n| task | metric | seeds | without | with | difference | standard errors |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for name, benchmark in tasks.BENCHMARKS.items():
@@ -208,7 +208,7 @@ def print_variant(rows: list[dict], variant: str):
                 for row in rows
                 if (row["task"], row["side"], row["variant"]) == (name, "ours", which)
             }
-            for which in ("", variant)
+            for which in (beside, variant)
         )
         seeds = sorted(plain.keys() & varied.keys())
         if not seeds:
@@ -292,6 +292,9 @@ def main():
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
     parser.add_argument("--more", default="{}", help="other options of our scripts, for both sides, as JSON")
     parser.add_argument(
+        "--beside", default="", help="options of the runs to compare with, as given to --more"
+    )
+    parser.add_argument(
         "--optimizer", choices=OPTIMIZERS, default="usual", help="optimizer of Hugging Face's side"
     )
     parser.add_argument(
@@ -323,7 +326,7 @@ def main():
                 print(json.dumps(rows[-1]), flush=True)
     print_tables([row for row in rows if row["variant"] == variant_of(flags)])
     if variant_of(flags):
-        print_variant(rows, variant_of(flags))
+        print_variant(rows, variant_of(flags), flags.beside)
 
 
 if __name__ == "__main__":
