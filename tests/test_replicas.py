@@ -8,13 +8,16 @@ import json
 import pathlib
 import subprocess
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 from official_bert.checkpoints.folder import latest_checkpoint
-from official_bert.modeling import task_models
+from official_bert.modeling import feature_tagger, task_models
 from tests import fine_tuning_runs
+from tests.hostile.rows import edit_json
 from tests.runners.pretraining_run import checkpoint_values
 from tests.shared import ROOT, in_test_long
 from tests.training_state import assert_close
@@ -27,7 +30,7 @@ def run_described(family: str, described: str):
 
     Replicas draw dropout masks of their own, so that of the heads is left out, too.
     """
-    task_models.CLASSIFIER_DROPOUT = 0.0
+    task_models.CLASSIFIER_DROPOUT = feature_tagger.CLASSIFIER_DROPOUT = 0.0
     kind = fine_tuning_runs.FAMILIES[family]
     kind.run(kind.options(**json.loads(described)))
 
@@ -58,6 +61,27 @@ def predictions(path: pathlib.Path) -> np.ndarray | str:
 def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch, family, count, flags):
     monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
     options = run_of_family(tmp_path, family)
+    run_on_replicas(tmp_path, family, options, count, **flags)
+    assert_same_results(family, tmp_path / "one", tmp_path / "several", count)
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "flags"),
+    [
+        ("classification", {"attention_direction": "left_to_right"}, {"num_bilstm_layers": 1}),
+        *in_test_long(("tagging", {}, {"feature_layers": "weighted_sum_of_all", "bilstm_size": 12})),
+    ],
+)
+def test_replicas_train_the_papers_variants_as_one_device(tmp_path, monkeypatch, family, config, flags):
+    for module in (task_models, feature_tagger):
+        monkeypatch.setattr(module, "CLASSIFIER_DROPOUT", 0.0)
+    options = run_of_family(tmp_path, family, config, **flags)
+    run_on_replicas(tmp_path, family, options, 2)
+    assert_same_results(family, tmp_path / "one", tmp_path / "several", 2)
+
+
+def run_on_replicas(tmp_path: pathlib.Path, family: str, options, count: int, **flags):
+    """Makes a run again on several replicas, in a process of its own, into tmp_path/several."""
     mirrored = {"distribution_strategy": "mirrored", "num_logical_cpus": count, **flags}
     described = json.dumps(dataclasses.asdict(options) | mirrored | {"output_dir": str(tmp_path / "several")})
     program = f"from tests.test_replicas import run_described; run_described({family!r}, {described!r})"
@@ -65,7 +89,6 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert_same_results(family, tmp_path / "one", tmp_path / "several", count)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -84,9 +107,10 @@ def test_parts_of_batches_of_any_length_train_as_whole_batches(tmp_path, monkeyp
         assert apart <= 0.3 * moved + 1e-6, name
 
 
-def run_of_family(tmp_path: pathlib.Path, family: str, **changes):
+def run_of_family(tmp_path: pathlib.Path, family: str, config: Mapping = MappingProxyType({}), **changes):
     """Trains, evaluates and predicts on one device into tmp_path/one, and returns the options of that run."""
     options = fine_tuning_runs.prepared(tmp_path, family)
+    edit_json(pathlib.Path(options.bert_config_file), **config)
     given = {"train_batch_size": 4, "learning_rate": 1e-4, "predict_batch_size": BATCH_SIZE}
     given |= {"do_train": True, "do_predict": True}
     if family != "squad":

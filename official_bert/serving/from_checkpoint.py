@@ -23,6 +23,7 @@ from official_bert.tokenization import FullTokenizer, validate_case_matches_chec
 from official_bert.training import precision
 
 _HEADS_OF_TASKS = ("output_weights", "cls/squad/output_weights")
+_FEATURE_HEADS = "features_"  # of --feature_layers, whose name follows
 
 
 class CheckpointModel(NamedTuple):
@@ -78,7 +79,7 @@ def _task_name(path: str, folder: ModelFolder, names) -> str:
     """
     if record := folder.task():
         return record.task_name
-    if any(name in names for name in _HEADS_OF_TASKS):
+    if any(name in _HEADS_OF_TASKS or name.startswith(_FEATURE_HEADS) for name in names):
         raise InputError(
             f"{path}: has the head of a task, and no task.json says of which; export it with export_saved_model.py "
             "--task_name=... (tsv for labels of your own)"

@@ -10,8 +10,10 @@ from official_bert.checkpoints import named_variables
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.bilstm import BiLstm
+from official_bert.serving.predictor import Predictor
 from official_bert.training.rng import seed_initial_weights
 from tests import fine_tuning_runs, toy
+from tests.hostile.rows import edit_json
 from tests.runners.pretraining_run import checkpoint_values
 
 FIELDS = toy.BERT_CONFIG | {"num_bilstm_layers": 2}
@@ -142,3 +144,22 @@ def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_pat
     }
     fine_tuning_runs.run(family, options, tmp_path / "out", **again)
     assert (tmp_path / "out" / predictions).read_text() == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_export_that_reads_text_answers_as_the_folder(tmp_path, dtype):
+    """With attention to the left only, as in the last row of the paper's table 5."""
+    options = fine_tuning_runs.prepared(tmp_path, "classification")
+    edit_json(tmp_path / "model/bert_config.json", attention_direction="left_to_right")
+    exported = {"export_dir": str(tmp_path / "export"), "export_text": True, "export_dtype": dtype}
+    flags = {"do_train": True, "num_bilstm_layers": 1, "dtype": dtype, **exported}
+    fine_tuning_runs.run("classification", options, tmp_path / "out", **flags)
+    assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
+    sentences = ["the cat sat on the mat", "a dog", "the dog ran to the cat and the mat"]
+    answers = [
+        [each["probabilities"] for each in Predictor(str(tmp_path / name))(sentences)]
+        for name in ("out", "export")
+    ]
+    for mine, exports in zip(*answers, strict=True):
+        assert exports == pytest.approx(mine, abs=1e-5 if dtype == "float32" else 3e-2)
+    assert answers[0][0] != pytest.approx(answers[0][1], abs=1e-3), "the answers depend on the text"

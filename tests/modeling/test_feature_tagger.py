@@ -156,6 +156,31 @@ def test_other_layers_than_those_of_the_training_are_refused(tmp_path):
     fine_tuning_runs.run("tagging", options, tmp_path / "again", **flags)
 
 
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (
+            {"feature_layers": "last", "num_bilstm_layers": 0},
+            "--num_bilstm_layers=0: --feature_layers trains a BiLSTM",
+        ),
+        ({"bilstm_size": 12}, "--bilstm_size: only goes with --feature_layers"),
+    ],
+)
+def test_flags_that_would_do_nothing_are_refused(tmp_path, flags, says):
+    options = fine_tuning_runs.prepared(tmp_path, "tagging")
+    with pytest.raises(InputError, match=says):
+        fine_tuning_runs.run("tagging", options, tmp_path / "out", do_train=True, **flags)
+
+
+def test_an_export_of_a_folder_without_its_record_asks_for_the_task(tmp_path):
+    options = fine_tuning_runs.prepared(tmp_path, "tagging")
+    flags = {"do_train": True, "feature_layers": "last", "bilstm_size": 12}
+    fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
+    (tmp_path / "out/task.json").unlink()
+    with pytest.raises(InputError, match=r"has the head of a task, and no task\.json says of which"):
+        run_here("export_saved_model.py", *flag_list(model=tmp_path / "out", export_dir=tmp_path / "export"))
+
+
 def test_the_folder_knows_its_layers_and_an_export_of_it_answers_the_same(tmp_path):
     options = fine_tuning_runs.prepared(tmp_path, "tagging")
     flags = {"do_train": True, "do_predict": True, "feature_layers": "weighted_sum_of_all", "bilstm_size": 12}

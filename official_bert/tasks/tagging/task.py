@@ -22,6 +22,7 @@ from official_bert.metrics.entities import entity_scores
 from official_bert.modeling import BertTagger
 from official_bert.modeling.feature_tagger import LAYER_VECTORS, BertFeatureTagger
 from official_bert.modeling.losses import cross_entropy
+from official_bert.options.tagging import DEFAULT_BILSTM_SIZE
 from official_bert.tasks.base import DataFiles, Settings, Task
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.tagging.client import TaggingClient
@@ -86,7 +87,13 @@ class TaggingTask(Task):
             )
         given = labels, settings.get("document_context", False)
         if settings.get("feature_layers"):
+            if settings.get("num_bilstm_layers") == 0:
+                raise InputError("--num_bilstm_layers=0: --feature_layers trains a BiLSTM; give 1 or more")
             return FeatureTaggingTask(settings["feature_layers"], settings["bilstm_size"], *given)
+        if settings.get("bilstm_size", DEFAULT_BILSTM_SIZE) != DEFAULT_BILSTM_SIZE:
+            raise InputError(
+                "--bilstm_size: only goes with --feature_layers, the layers that the BiLSTM reads"
+            )
         return cls(*given)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:
