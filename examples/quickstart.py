@@ -67,7 +67,7 @@ SETTINGS = {
         required_next_sentence_gain=0.03,
         num_hidden_layers=4,  # with 2 layers next sentences are hardly learnt in so few steps
         num_attention_heads=2,
-        num_train_steps=3200,
+        num_train_steps=2800,
         num_warmup_steps=400,
         dupe_factor=8,
         vocab_size=2000,
@@ -216,6 +216,7 @@ def train(setting: Setting, output: pathlib.Path, name: str):
         f"--input_file={output}/train.tfrecord-?????-of-?????",
         "--shuffle_files_each_pass",
         "--dynamic_masking",
+        "--jit_compile",  # steps of so small a model are a quarter faster
         f"--train_batch_size={setting.train_batch_size}",
         f"--num_train_steps={setting.num_train_steps}",
         f"--num_warmup_steps={setting.num_warmup_steps}",
