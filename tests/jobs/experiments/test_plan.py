@@ -192,17 +192,17 @@ def test_a_figure_starts_from_the_checkpoints_of_one_training():
     plan = plan_of("figure5", seeds=1)
     starts = [step.flag("model") for step in plan.steps if step.kind == "fine-tuning"]
     assert [start.path for start in starts] == [
-        *(f"model.ckpt-{number}" for number in (800, 1600, 2400, 3200)), "",
+        *(f"model.ckpt-{number}" for number in (600, 1200, 1800, 2400)), "",
     ] * 2  # fmt: skip
     assert len({start.step for start in starts}) == 2
-    assert plan.num_steps == 4000
+    assert plan.num_steps == 3000
 
 
 def test_a_checkpoint_that_is_not_kept_is_refused():
     experiment = read_experiment("figure5", CATALOGUE)
     first, *others = experiment.columns
     odd = dataclasses.replace(experiment, columns=[dataclasses.replace(first, at=0.25), *others])
-    with pytest.raises(InputError, match=r"update 1000, which is no multiple of save_checkpoints_steps"):
+    with pytest.raises(InputError, match=r"update 750, which is no multiple of save_checkpoints_steps"):
         make_plan(odd, CATALOGUE.scale("tiny"), CATALOGUE, Settings())
 
 
