@@ -35,8 +35,8 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
     text = scales.read_text()
     for old, new in (
         ("vocab_size = 400", f'vocab_size = {len(toy.VOCABULARY)}, vocab_file = "vocab.txt"'),
-        ("num_train_steps = 10\n", "num_train_steps = 3000\nlog_every_steps = 1000\n"),
-        ("save_checkpoints_steps = 2\n", "save_checkpoints_steps = 500\n"),
+        ("num_train_steps = 10\n", "num_train_steps = 1200\nlog_every_steps = 400\n"),
+        ("save_checkpoints_steps = 2\n", "save_checkpoints_steps = 200\n"),
     ):
         assert old in text
         text = text.replace(old, new, 1)
@@ -59,7 +59,7 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
     )
     steps = tmp_path / "out" / "smoke" / "steps"
     deadline = time.monotonic() + 400
-    while not list(steps.glob("pretraining-*/output/model.ckpt-500.index")):
+    while not list(steps.glob("pretraining-*/output/model.ckpt-200.index")):
         assert process.poll() is None, process.stdout.read().decode()
         assert time.monotonic() < deadline, "no checkpoint after 400 s"
         time.sleep(0.05)
@@ -78,7 +78,7 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
     assert json.loads(result.read_text())["is_resumed"]
     logged = (result.parent / "log.txt").read_text()
     assert logged.count("***** Running training *****") == 2
-    assert (result.parent / "output" / "model.ckpt-3000.index").exists()
+    assert (result.parent / "output" / "model.ckpt-1200.index").exists()
 
     (line,) = (tmp_path / "out" / "smoke" / "one.jsonl").read_text().splitlines()
     row = json.loads(line)

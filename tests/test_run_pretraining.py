@@ -120,10 +120,9 @@ def toy_config():
 @pytest.mark.parametrize(
     ("count", "flags"),
     [
-        (2, {}),
-        (2, {"jit_compile": True}),
         (2, {"packed_sequences": True}),
-        *in_test_long((1, {}), (4, {}), (4, {"jit_compile": True}), (4, {"packed_sequences": True})),
+        *in_test_long((2, {}), (2, {"jit_compile": True}), (1, {}), (4, {})),
+        *in_test_long((4, {"jit_compile": True}), (4, {"packed_sequences": True})),
     ],
 )
 def test_replicas_equal_one_device(base, tmp_path, count, flags):

@@ -31,7 +31,7 @@ from tests.shared import ROOT, in_test_long
 from tests.test_replicas import assert_same_results, run_of_family
 
 LAUNCH = [sys.executable, str(ROOT / "launch.py"), "--num_processes=2"]
-STEPS, SAVED_EVERY, STOP_AFTER = 300, 50, 100
+STEPS, SAVED_EVERY, STOP_AFTER = 180, 30, 60
 
 
 @pytest.fixture(scope="module")
