@@ -117,11 +117,10 @@ def test_a_signal_ends_the_children_and_the_next_run_goes_on(layout, tmp_path, m
         if len(self._running) == 1 and (tmp_path / "order.txt").exists() and "slow" in order(tmp_path):
             raise Terminated(15)
 
-    monkeypatch.setattr(execution._Execution, "_collect", collect)
-    with pytest.raises(Terminated):
-        execution.execute([quick, slow], layout, 1)
-    monkeypatch.undo()
-    os.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(execution._Execution, "_collect", collect)
+        with pytest.raises(Terminated):
+            execution.execute([quick, slow], layout, 1)
     assert execution.pending_steps([quick, slow], layout) == [slow]
     log = tmp_path / layout.folder(slow) / "log.txt"
     assert log.exists()
