@@ -65,11 +65,12 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch
     assert_same_results(family, tmp_path / "one", tmp_path / "several", count)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("family", "config", "flags"),
     [
         ("classification", {"attention_direction": "left_to_right"}, {"num_bilstm_layers": 1}),
-        *in_test_long(("tagging", {}, {"feature_layers": "weighted_sum_of_all", "bilstm_size": 12})),
+        ("tagging", {}, {"feature_layers": "weighted_sum_of_all", "bilstm_size": 12}),
     ],
 )
 def test_replicas_train_the_papers_variants_as_one_device(tmp_path, monkeypatch, family, config, flags):

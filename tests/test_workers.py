@@ -208,6 +208,7 @@ def test_sigterm_of_one_worker_saves_and_the_same_command_goes_on_at_that_step(b
     assert_ends_as(output, whole, [str(base / "records.tfrecord"), str(base / "more.tfrecord")])
 
 
+@pytest.mark.long
 def test_workers_with_files_of_their_own_resume_exactly(base, tmp_path):
     found = {}
     for name in ("whole", "stopped"):

@@ -1,5 +1,6 @@
 """Tests a pre-training run with its flags, files and folders, in one process."""
 
+import functools
 import json
 import math
 import re
@@ -285,6 +286,20 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, tmp_path):
         assert row["gradient_norm"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.fixture(scope="module")
+def plain_run(base, tmp_path_factory):
+    """Returns a function that runs a configuration once, without flags, and gives the run's folder."""
+
+    @functools.cache
+    def folder_of(config_json: str, records: str):
+        folder = tmp_path_factory.mktemp("plain")
+        (folder / "config.json").write_text(config_json)
+        run(base, folder / "run", bert_config_file=folder / "config.json", input_file=base / records)
+        return folder / "run"
+
+    return folder_of
+
+
 @pytest.mark.parametrize(
     ("flags", "dropouts"),
     [
@@ -295,15 +310,17 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, tmp_path):
         ({"packed_sequences": True, "recompute_layers": True, "num_accumulation_steps": 2}, NO_DROPOUT),
     ],
 )
-def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(base, tmp_path, flags, dropouts):
+def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(
+    base, plain_run, tmp_path, flags, dropouts
+):
     """The micro-batches have unequal numbers of predictions; recomputed layers draw the same masks again."""
     config = tmp_path / "config.json"
     config.write_text(json.dumps(toy.BERT_CONFIG | dropouts))
-    records = base / ("padded.tfrecord" if "packed_sequences" in flags else "records.tfrecord")
-    for name, more in (("plain", {}), ("other", flags)):
-        run(base, tmp_path / name, bert_config_file=config, input_file=records, **more)
-    losses = [scalars(tmp_path / name, "loss") for name in ("plain", "other")]
-    weights = [checkpoint_values(tmp_path / name / "model.ckpt-10") for name in ("plain", "other")]
+    records = "padded.tfrecord" if "packed_sequences" in flags else "records.tfrecord"
+    run(base, tmp_path / "other", bert_config_file=config, input_file=base / records, **flags)
+    folders = plain_run(config.read_text(), records), tmp_path / "other"
+    losses = [scalars(folder, "loss") for folder in folders]
+    weights = [checkpoint_values(folder / "model.ckpt-10") for folder in folders]
     differences = [abs(losses[0][step] - losses[1][step]) for step in range(1, 11)]
     print(f"{flags}: 10 losses within {max(differences):.2g}, {len(weights[0])} tensors compared")
     assert max(differences) < 1e-5

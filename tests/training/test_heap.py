@@ -85,6 +85,7 @@ def test_a_users_own_settings_of_the_allocator_win(environment):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is on Linux")
+@pytest.mark.long
 def test_a_training_keeps_its_bits(tmp_path):
     base = toy.make_bert_base_dir(tmp_path / "base")
     write_records(base / "records.tfrecord")
