@@ -41,8 +41,10 @@ def compiled(folder, step: str, *topologies: str) -> list[dict]:
     ("layers", "hidden", "step", "topologies"),
     [
         (2, 128, "tiny:128:8", ["v4:2x2x1", "v5e:2x2"]),
-        (12, 768, "base:128:32", ["v5e:2x2"]),
-        *in_test_long((2, 128, "tiny:512:8:recompute", ["v4:2x2x1", "v5e:2x2"])),
+        *in_test_long(
+            (12, 768, "base:128:32", ["v5e:2x2"]),
+            (2, 128, "tiny:512:8:recompute", ["v4:2x2x1", "v5e:2x2"]),
+        ),
     ],
 )
 def test_a_step_compiles_and_fits(tmp_path, layers, hidden, step, topologies):
