@@ -6,6 +6,7 @@ deleted.
 
 import contextlib
 import signal
+import threading
 from collections.abc import Callable, Iterator
 
 from official_bert.errors import Terminated
@@ -52,6 +53,30 @@ def deferred() -> Iterator[Callable[[], int | None]]:
         _deferred = None
     if arrived:
         raise Terminated(arrived[0])
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Keeps back Ctrl-C and the ending signals in the context, for a few lines that must all happen or none.
+
+    The first signal is handled at the end of the context as if it had arrived there. Outside of the main thread, where
+    no handler runs, the context does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING_SIGNALS)}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 def _terminate(number, _):

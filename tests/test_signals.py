@@ -40,6 +40,21 @@ try:
         signals.take_back()
         send()
         print("went on")
+    elif sys.argv[1] == "held back":
+        with signals.held_back():
+            send()
+            send()
+            print("all happened")
+            os.kill(me, signal.SIGINT)
+        print("went on")
+    elif sys.argv[1] == "another thread":
+        import threading
+        def work():
+            with signals.held_back(): print("unchanged", signal.getsignal(number) == signals._terminate)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        send()
     elif sys.argv[1] == "error":
         with signals.deferred() as arrived:
             send()
@@ -60,6 +75,8 @@ send()  # the files of the work are being deleted: nothing disturbs that
         ("deferred", ["None", "{number}", "terminated {number}"]),
         ("twice", ["terminated {number}"]),
         ("replaced", ["ignored", "terminated {number}"]),
+        ("held back", ["all happened", "terminated {number}"]),
+        ("another thread", ["unchanged True", "terminated {number}"]),
     ],
 )
 def test_a_signal_ends_the_work(case, printed, number):

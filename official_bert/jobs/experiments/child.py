@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from absl import logging
 
-from official_bert import files, writing
+from official_bert import files, signals, writing
 from official_bert.errors import InputError
 
 LOG_FILE, RUNNING_FILE = "log.txt", ".running"
@@ -25,39 +25,48 @@ _POLL_SECS = 0.1
 
 
 class Child:
-    """A running command."""
+    """A command that is started once.
+
+    Args:
+        command: the words.
+        folder: for its log and its lock.
+        cpus: the numbers of the CPUs that it may use; none for all.
+    """
 
     def __init__(self, command: list[str], folder: str, cpus: Iterable[int]):
-        """Starts it.
+        self._command, self._folder, self._cpus = command, folder, cpus
+        self._process: subprocess.Popen | None = None
+        self.log_file = os.path.join(folder, LOG_FILE)
 
-        Args:
-            command: the words.
-            folder: for its log and its lock.
-            cpus: the numbers of the CPUs that it may use; none for all.
+    def start(self):
+        """Starts it; whatever ends this call, `end_all` finds the process if there is one.
 
         Raises:
             InputError: the folder cannot be written, or a process that a killed starter left does not end.
         """
-        files.make_folder(folder)
-        self.log_file = os.path.join(folder, LOG_FILE)
-        path = os.path.join(folder, RUNNING_FILE)
-        with writing.saying_why(folder), open(self.log_file, "ab") as log, open(path, "a+b") as running:
-            _wait_for_left(running, folder)
-            fcntl.flock(running, fcntl.LOCK_EX)
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C reaches this process alone, which ends its children
-                pass_fds=(running.fileno(),),  # the lock lasts as long as the child
-            )
-            running.truncate(0)
-            running.write(str(self._process.pid).encode())
-        if cpus and hasattr(os, "sched_setaffinity"):
+        files.make_folder(self._folder)
+        path = os.path.join(self._folder, RUNNING_FILE)
+        with writing.saying_why(self._folder), open(self.log_file, "ab") as log, open(path, "a+b") as running:
+            _take_lock(running, self._folder)
+            with signals.held_back():
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C reaches this process alone, which ends its children
+                    pass_fds=(running.fileno(),),  # the lock lasts as long as the child
+                )
+                self._start = time.monotonic()
+                running.truncate(0)
+                running.write(str(self._process.pid).encode())
+        if self._cpus and hasattr(os, "sched_setaffinity"):
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(self._process.pid, cpus)
-        self._start = time.monotonic()
+                os.sched_setaffinity(self._process.pid, self._cpus)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self.status is None
 
     @property
     def status(self) -> int | None:
@@ -78,8 +87,8 @@ class Child:
 
 
 def end_all(children: Iterable[Child]):
-    """Ends children: SIGTERM, time for a checkpoint, SIGKILL; a second Ctrl-C takes no time."""
-    running = [child for child in children if child.status is None]
+    """Ends those that run: SIGTERM, time for a checkpoint, SIGKILL; a second Ctrl-C takes no time."""
+    running = [child for child in children if child.is_running]
     try:
         for child in running:
             child.send(signal.SIGTERM)
@@ -89,7 +98,7 @@ def end_all(children: Iterable[Child]):
                 child.wait(max(0.1, deadline - time.monotonic()))
     finally:
         for child in running:
-            if child.status is None:
+            if child.is_running:
                 child.send(signal.SIGKILL)
                 child.wait()
 
@@ -114,8 +123,8 @@ def last_lines(path: str, count: int = 15) -> str:
     return "\n".join(lines[-count:])
 
 
-def _wait_for_left(running, folder: str):
-    """Ends the process that a killed starter left in a folder, and waits for its end.
+def _take_lock(running, folder: str):
+    """Locks a file; the process that a killed starter left with the lock is ended first.
 
     Raises:
         InputError: it does not end.

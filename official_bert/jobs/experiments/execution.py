@@ -124,7 +124,9 @@ class _Execution:
         logging.info(
             "[%d/%d] %s %s begins in %s", self._num_begun, self._count, step.kind, step.label, folder
         )
-        self._running[step] = Child(command, folder, cpus), cpus, is_resumed
+        child = Child(command, folder, cpus)
+        self._running[step] = child, cpus, is_resumed
+        child.start()
 
     def _collect(self):
         """Takes note of the steps that have ended."""

@@ -9,12 +9,19 @@ import time
 
 import pytest
 
+from official_bert.errors import Terminated
 from official_bert.jobs.experiments.child import Child, end_all, last_lines, own_cpus, shares
 from tests.shared import ROOT
 
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
+
+
+def started(code: str, folder: pathlib.Path, cpus=()) -> Child:
+    child = Child(python(code), str(folder), cpus)
+    child.start()
+    return child
 
 
 def wait_for(condition, secs: float = 60.0):
@@ -44,7 +51,7 @@ def test_output_goes_to_the_log_and_the_process_keeps_to_its_cpus(tmp_path):
     # The child waits for its share, which it gets just after its start.
     waiting = f"import os, time\nwhile os.sched_getaffinity(0) != {{{cpu}}}: time.sleep(0.01)\n"
     code = f"{waiting}print('kept')\nraise SystemExit(3)"
-    child = Child(python(code), str(tmp_path / "step"), [cpu])
+    child = started(code, tmp_path / "step", [cpu])
     wait_for(lambda: child.status is not None)
     assert child.status == 3
     assert last_lines(child.log_file) == "kept"
@@ -59,7 +66,7 @@ def test_children_are_ended_with_those_that_they_have_started(tmp_path):
     code = (
         "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
     )
-    child = Child(python(code), str(tmp_path), [])
+    child = started(code, tmp_path)
     wait_for(lambda: last_lines(child.log_file))
     grandchild = int(last_lines(child.log_file))
     end_all([child])
@@ -75,12 +82,41 @@ def is_running(process: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_a_signal_in_the_middle_of_a_start_leaves_nothing_running(tmp_path, monkeypatch, number, raised):
+    """The signal arrives when the process has started and its number is not written yet."""
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            os.kill(os.getpid(), number)
+
+    def terminate(number, _):
+        raise Terminated(number)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    before = signal.signal(signal.SIGTERM, terminate)
+    child = Child(python("import time; time.sleep(600)"), str(tmp_path), [])
+    try:
+        with pytest.raises(raised):
+            child.start()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    process = int((tmp_path / ".running").read_text())
+    assert is_running(process)
+    end_all([child, Child([], str(tmp_path), [])])  # the second one was never started
+    assert child.status == -signal.SIGTERM
+    assert not is_running(process)
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="the test reads /proc")
 def test_what_a_killed_starter_left_is_ended(tmp_path):
     starter = (
         "import sys, time; from official_bert.jobs.experiments.child import Child\n"
         "child = Child([sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(600)'], "
-        f"{str(tmp_path)!r}, [])\ntime.sleep(600)"
+        f"{str(tmp_path)!r}, [])\nchild.start()\ntime.sleep(600)"
     )
     process = subprocess.Popen(python(starter), cwd=ROOT)
     log = tmp_path / "log.txt"
@@ -89,7 +125,7 @@ def test_what_a_killed_starter_left_is_ended(tmp_path):
     process.kill()
     process.wait()
     assert is_running(left)
-    child = Child(python("print('second')"), str(tmp_path), [])
+    child = started("print('second')", tmp_path)
     assert not is_running(left)
     wait_for(lambda: child.status is not None)
     assert last_lines(str(log)).splitlines() == [str(left), "second"]
