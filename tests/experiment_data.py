@@ -31,7 +31,7 @@ pretraining = { use_next_sentence_loss = false }
 """
 
 
-def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD")) -> pathlib.Path:
+def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD", "CODAH")) -> pathlib.Path:
     """Writes a corpus and tasks in the layout of --data_dir, and returns the folder."""
     draws = np.random.default_rng(5)
 
@@ -72,8 +72,15 @@ def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD")
                 answer = {"text": words[3], "answer_start": len(" ".join([*words[:3], ""]))}
                 question = {"id": f"{name}{number}", "question": "what was it", "answers": [answer]}
                 paragraphs.append({"context": " ".join(words), "qas": [question]})
-            put(
-                f"SQuAD/{name}-v1.1.json",
-                json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}),
-            )
+            dataset = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+            put(f"SQuAD/{name}-v1.1.json", json.dumps(dataset))
+            for paragraph in paragraphs:
+                (question,) = paragraph["qas"]
+                other = {"id": f"{question['id']}-other", "answers": [], "is_impossible": True}
+                paragraph["qas"] = [question | {"is_impossible": False}, question | other]
+            put(f"SQuAD/{name}-v2.0.json", json.dumps(dataset | {"version": "v2.0"}))
+    if "CODAH" in tasks:
+        for name, count in sizes:
+            rows = ["\t".join(["o", text(), *(text() for _ in range(4)), str(n % 4)]) for n in range(count)]
+            put(f"CODAH/{name}.tsv", "\n".join(rows) + "\n")
     return folder

@@ -1,13 +1,18 @@
 """run_experiment.py as a process: from a text to a table, through a kill in the middle of a training."""
 
+import importlib.util
+import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 
+import numpy as np
 import pytest
 
 from tests import toy
@@ -110,35 +115,63 @@ def test_sigterm_ends_the_children(tmp_path):
         os.kill(number, 0)
 
 
-# A model of each kind that the paper compares, in as few runs as there can be.
-VARIANTS = """
-title = "Variants"
-source = "made up"
-columns = [
-  { label = "Perplexity", measure = "perplexity" },
-  { label = "With a BiLSTM", task = "STS-B", fine_tuning = { num_bilstm_layers = 1 } },
-  { label = "Features", task = "WNUT-17", set = "test", fine_tuning = { feature_layers = "concat_of_last_four" } },
-]
-
-[[rows]]
-label = "Left to right"
-size = "24/1024/16"
-config = { attention_direction = "left_to_right", num_hidden_layers = 4 }
-"""
+@pytest.fixture(scope="module")
+def places(tmp_path_factory) -> dict[str, object]:
+    """The flags that name data, models and the output of all experiments, which share steps."""
+    folder = tmp_path_factory.mktemp("experiments")
+    base = toy.make_bert_base_dir(
+        folder / "base", num_hidden_layers=4
+    )  # some features are those of four layers
+    large = toy.make_bert_base_dir(folder / "large")
+    models = {"encoder": f"base={base},large={large}", "num_parallel": 2}
+    return models | {"data_dir": write_data(folder / "data"), "output_dir": folder / "out"}
 
 
 @pytest.mark.long
-def test_the_papers_variants(tmp_path):
-    """A left-to-right model, a BiLSTM on top of it, and one on its frozen layers."""
-    (tmp_path / "variants.toml").write_text(VARIANTS)
-    data = write_data(tmp_path / "data", tasks=("STS-B", "WNUT-17"))
-    flags = flag_list(scale="smoke", data_dir=data, output_dir=tmp_path / "out")
-    run_script("run_experiment.py", str(tmp_path / "variants.toml"), *flags, timeout_secs=1800)
-    rows = [json.loads(line) for line in (tmp_path / "out/smoke/variants.jsonl").read_text().splitlines()]
-    assert [(row["task"], row["metric"]) for row in rows] == [
-        (None, "perplexity"),
-        ("STS-B", "eval_spearman"),
-        ("WNUT-17", "eval_f1"),
-    ]
-    (evaluated,) = (tmp_path / "out/smoke/steps").glob("evaluation-*/output/eval_results.txt")
-    assert "next_token_loss = " in evaluated.read_text()
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("table1", ["CoLA", "STS-B"]),
+        ("table2", ["EM", "F1"]),
+        ("table3", ["EM", "F1"]),
+        ("table4", ["CODAH for SWAG"]),
+        ("table5", ["STS-B for MNLI-m", "CoLA for QNLI", "SQuAD"]),
+        ("table6", ["LM (perplexity)", "STS-B for MNLI-m", "CoLA for MRPC"]),
+        ("table7", ["WNUT-17 for Dev F1", "WNUT-17 for Test F1"]),
+        (
+            "table8",
+            ["STS-B for MNLI", "WNUT-17 for NER, fine-tuned", "WNUT-17 for NER, feature-based"],
+        ),
+        ("figure5", [f"STS-B for MNLI at {share} %" for share in (20, 40, 60, 80, 100)]),
+    ],
+)
+def test_an_experiment_of_the_paper(places, name, columns):
+    """Every cell has the result that its run has written; the rows are those of the declaration."""
+    declared = tomllib.loads((ROOT / "experiments" / f"{name}.toml").read_text())["rows"]
+    rows = [row for row in declared if "first_task" not in row]  # there is no TriviaQA
+    run_script("run_experiment.py", name, *flag_list(scale="smoke", **places), timeout_secs=1800)
+    output = places["output_dir"] / "smoke"
+    head, body = first_table((output / f"{name}.md").read_text())
+    shown = [index for index, heading in enumerate(head) if index and not heading.startswith("paper, ")]
+    assert [head[index] for index in shown] == columns
+    assert [line[0] for line in body] == [row["label"] for row in rows]
+    found = {}
+    for line in (output / f"{name}.jsonl").read_text().splitlines():
+        result = json.loads(line)
+        assert np.isfinite(result["value"])
+        assert (output / result["folder"] / "result.json").exists()
+        found.setdefault(result["arm"], []).append(result["value"])
+    for line in body:
+        values = [re.fullmatch(r"(-?[0-9.]+) \(1\)", line[index])[1] for index in shown]
+        assert list(map(float, values)) == pytest.approx(found[line[0]], abs=0.051)  # it has one digit
+    assert (output / f"{name}.png").exists() == (importlib.util.find_spec("matplotlib") is not None)
+
+
+def first_table(page: str) -> tuple[list[str], list[list[str]]]:
+    """The head and the body of the first table of a Markdown page."""
+    lines = itertools.takewhile(
+        lambda line: line.startswith("|"),
+        itertools.dropwhile(lambda line: line[:1] != "|", page.splitlines()),
+    )
+    head, _, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return head, body

@@ -60,10 +60,12 @@ def test_the_commands_of_a_pretraining_by_value(tmp_path, monkeypatch):
     assert commands(plan) == [
         f"python build_vocab.py '--input_file=data/corpus/train*.txt' --output_file={vocab} --vocab_size=400",
         "python create_pretraining_data.py '--input_file=data/corpus/held_out*.txt' "
-        f"--output_file=out/records-held-out-K/output/held_out.tfrecord --vocab_file={vocab} {lengths} --dupe_factor=1",
+        f"--output_file=out/records-held-out-K/output/held_out.tfrecord --vocab_file={vocab} {lengths} --dupe_factor=1 "
+        "--generator=exact",
         "python create_pretraining_data.py '--input_file=data/corpus/train*.txt' "
-        f"--output_file=out/records-train-K/output/train.tfrecord --vocab_file={vocab} {lengths} --dupe_factor=2",
-        "python run_pretraining.py --do_train=true --input_file=out/records-train-K/output/train.tfrecord "
+        f"--output_file=out/records-train-K/output/train --vocab_file={vocab} {lengths} --dupe_factor=2 "
+        "--generator=sharded",
+        "python run_pretraining.py --do_train=true '--input_file=out/records-train-K/output/train-?????-of-?????' "
         f"--bert_config_file={model}/bert_config.json --vocab_file={vocab} --output_dir={model}/output {lengths} "
         "--train_batch_size=8 --num_train_steps=10 --num_warmup_steps=2 --learning_rate=0.001 "
         "--save_checkpoints_steps=2 --keep_checkpoint_max=0 --use_next_sentence_loss=false --random_seed=1 "
