@@ -65,14 +65,22 @@ def held_back() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    arrived = []
+    is_held, arrived = True, []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING_SIGNALS)}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in handlers:
-        signal.signal(number, lambda number, _: arrived.append(number))
+
+    def keep(number, frame):
+        if is_held:
+            arrived.append(number)
+        else:  # a signal in the loops below, whose exception leaves some handlers as they are: none is lost
+            handlers[number](number, frame)
+
     try:
+        for number in handlers:
+            signal.signal(number, keep)
         yield
     finally:
+        is_held = False
         for number, handler in handlers.items():
             signal.signal(number, handler)
         if arrived:

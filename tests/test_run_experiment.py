@@ -1,4 +1,4 @@
-"""run_experiment.py as a process: from a text to a table, through a kill in the middle of a training."""
+"""run_experiment.py as a process: a kill in the middle of a training, and each table of the paper at its smallest."""
 
 import importlib.util
 import itertools
@@ -119,9 +119,7 @@ def test_sigterm_ends_the_children(tmp_path):
 def places(tmp_path_factory) -> dict[str, object]:
     """The flags that name data, models and the output of all experiments, which share steps."""
     folder = tmp_path_factory.mktemp("experiments")
-    base = toy.make_bert_base_dir(
-        folder / "base", num_hidden_layers=4
-    )  # some features are those of four layers
+    base = toy.make_bert_base_dir(folder / "base", num_hidden_layers=4)  # the last four are features
     large = toy.make_bert_base_dir(folder / "large")
     models = {"encoder": f"base={base},large={large}", "num_parallel": 2}
     return models | {"data_dir": write_data(folder / "data"), "output_dir": folder / "out"}

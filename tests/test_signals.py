@@ -47,6 +47,17 @@ try:
             print("all happened")
             os.kill(me, signal.SIGINT)
         print("went on")
+    elif sys.argv[1] == "while taken back":
+        install = signal.signal
+        def interrupt(number, handler):  # the first handler that is put back is interrupted
+            signal.signal = install
+            os.kill(me, signal.SIGINT)
+        try:
+            with signals.held_back():
+                signal.signal = interrupt
+        except KeyboardInterrupt:
+            print("interrupted")
+        send()
     elif sys.argv[1] == "another thread":
         import threading
         def work():
@@ -76,6 +87,7 @@ send()  # the files of the work are being deleted: nothing disturbs that
         ("twice", ["terminated {number}"]),
         ("replaced", ["ignored", "terminated {number}"]),
         ("held back", ["all happened", "terminated {number}"]),
+        ("while taken back", ["interrupted", "terminated {number}"]),
         ("another thread", ["unchanged True", "terminated {number}"]),
     ],
 )
