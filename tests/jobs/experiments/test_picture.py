@@ -66,7 +66,7 @@ def test_curves_over_the_steps(axes):
     (axis,) = axes
     assert axis.get_legend_handles_labels()[1] == ["Masked LM", "Left to right"]
     line = axis.containers[0].lines[0]
-    np.testing.assert_allclose(line.get_xdata(orig=False), [600, 1200, 1800, 2400, 3000])
+    np.testing.assert_allclose(line.get_xdata(orig=False), [500, 1000, 1500, 2000, 2500])
     np.testing.assert_allclose(line.get_ydata(orig=False), [35.0, 55.0, 75.0, 95.0, 115.0])
 
 

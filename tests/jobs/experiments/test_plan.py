@@ -160,20 +160,21 @@ def test_every_table_expands_at_every_scale_with_flags_that_the_scripts_have(nam
 
 
 def test_rows_share_what_is_equal():
-    """Of table 5: one vocabulary, one set of records, three models for four rows; two columns of SQuAD are one run."""
+    """Of table 5: one vocabulary, one set of records for each of two phases, three models for four rows; of table 3, in
+    which two columns are SQuAD, one run for both."""
     assert count_of(plan_of("table5")) == {
         "vocabulary": 1,
-        "records": 1,
-        "pretraining": 3,
+        "records": 2,
+        "pretraining": 3 * 2,
         "fine-tuning": 4 * 4 * 3,  # rows, columns, seeds
     }
     assert count_of(plan_of("table3")) == {"fine-tuning": 2 * 3}
     # Table 8 has records for each mix, and table 6 a model for each size.
-    assert count_of(plan_of("table8"))["records"] == 6
+    assert count_of(plan_of("table8"))["records"] == 6 * 2
     assert count_of(plan_of("table6")) == {
         "vocabulary": 1,
-        "records": 2,
-        "pretraining": 6,
+        "records": 2 + 1,  # those on held-out text
+        "pretraining": 6 * 2,
         "evaluation": 6,
         "fine-tuning": 6 * 3 * 3,
     }
@@ -185,8 +186,8 @@ def test_experiments_share_what_is_equal():
     def models(name):
         return {layout.folder(step) for step in plan_of(name).steps if step.kind == "pretraining"}
 
-    assert len(models("table5") & models("table6")) == 1  # BERT-Base
-    assert len(models("table5") & models("table8")) == 1
+    assert len(models("table5") & models("table6")) == 2  # both phases of BERT-Base
+    assert len(models("table5") & models("table8")) == 2
     assert models("figure5") < models("table5")  # masked LM and left to right
 
 
@@ -194,17 +195,20 @@ def test_a_figure_starts_from_the_checkpoints_of_one_training():
     plan = plan_of("figure5", seeds=1)
     starts = [step.flag("model") for step in plan.steps if step.kind == "fine-tuning"]
     assert [start.path for start in starts] == [
-        *(f"model.ckpt-{number}" for number in (600, 1200, 1800, 2400)), "",
+        *(f"model.ckpt-{number}" for number in (500, 1000, 1500, 2000)), "",
     ] * 2  # fmt: skip
-    assert len({start.step for start in starts}) == 2
-    assert plan.num_steps == 3000
+    for model in (starts[:5], starts[5:]):
+        *checkpoints, last = (start.step for start in model)
+        assert len(set(checkpoints)) == 1  # the first phase
+        assert last.flag("init_checkpoint") == Output(checkpoints[0])
+    assert plan.num_steps == 2500
 
 
 def test_a_checkpoint_that_is_not_kept_is_refused():
     experiment = read_experiment("figure5", CATALOGUE)
     first, *others = experiment.columns
     odd = dataclasses.replace(experiment, columns=[dataclasses.replace(first, at=0.25), *others])
-    with pytest.raises(InputError, match=r"update 750, which is no multiple of save_checkpoints_steps"):
+    with pytest.raises(InputError, match=r"update 625, which is no multiple of save_checkpoints_steps"):
         make_plan(odd, CATALOGUE.scale("tiny"), CATALOGUE, Settings())
 
 
@@ -212,7 +216,7 @@ def test_seeds_of_fine_tunings_go_round_the_pretrainings():
     scale = dataclasses.replace(CATALOGUE.scale("tiny"), seeds=4, pretraining_seeds=2)
     plan = make_plan(read_experiment("table6", CATALOGUE), scale, CATALOGUE, Settings())
     tuned = [
-        step for step in plan.steps if step.kind == "fine-tuning" and step.label.startswith("SST-2 1/128/4")
+        step for step in plan.steps if step.kind == "fine-tuning" and step.label.startswith("SST-2 1/128/2")
     ]
     assert [(step.seed, step.flag("model").step.seed) for step in tuned] == [(1, 1), (2, 2), (3, 1), (4, 2)]
     assert {cell.seed for cell in plan.cells if cell.column.task is None} == {1, 2}
@@ -235,7 +239,7 @@ def test_masking_rates_reach_the_records():
     rates = [
         (step.flag("mask_token_rate"), step.flag("random_token_rate"))
         for step in plan_of("table8").steps
-        if step.kind == "records"
+        if step.kind == "records" and step.flag("max_seq_length") == 128
     ]
     assert rates == [(None, None), (1.0, 0.0), (0.8, 0.2), (0.8, 0.0), (0.0, 0.8), (0.0, 1.0)]
 

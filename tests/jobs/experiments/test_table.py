@@ -95,7 +95,7 @@ def test_the_page(plan):
     ]
     assert "7 of 8 runs are finished" in text
     assert "Every row was pre-trained once" in text
-    assert "smaller ones here: 12/768/12 is 4/128/4." in text
+    assert "smaller ones here: 12/768/12 is 4/128/2." in text
 
 
 def test_a_bar_in_a_label_stays_in_its_cell(plan):
