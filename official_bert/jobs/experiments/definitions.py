@@ -48,6 +48,7 @@ class Scale:
     held_out: Flags = dataclasses.field(default_factory=dict)
     fine_tuning: Flags = dataclasses.field(default_factory=dict)
     recipes: dict[str, dict] = dataclasses.field(default_factory=dict)
+    from_text: Flags = dataclasses.field(default_factory=dict)
     with_flag: dict[str, dict] = dataclasses.field(default_factory=dict)
 
     @property

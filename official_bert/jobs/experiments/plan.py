@@ -298,9 +298,11 @@ class _Planner:
             seed=seed,
         )
 
-    def _recipe(self, task: Task, more: Flags) -> Flags:
+    def _recipe(self, task: Task, row: Row, more: Flags) -> Flags:
         """Returns the flags of a fine-tuning, the more special ones over the more general ones."""
         flags = task.flags | self._scale.fine_tuning | self._scale.recipes.get(task.name, {})
+        if not row.encoder:
+            flags |= self._scale.from_text
         for table in (self._catalogue.with_flag, self._scale.with_flag):
             for name in more:
                 flags |= table.get(name, {})
@@ -334,7 +336,7 @@ class _Planner:
             }
             step = Step("data", task.name, made.script, _frozen(places))
             flags[made.flag] = Output(step, made.output)
-        recipe = self._recipe(task, of_column | row.fine_tuning)
+        recipe = self._recipe(task, row, of_column | row.fine_tuning)
         flags |= recipe | {"random_seed": seed}
         work = self._fine_tuning_work(task, row, recipe, is_evaluated)
         checkpoint = model.path if isinstance(model, Output) else ""

@@ -138,9 +138,9 @@ def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
     frozen = "out/fine-tuning-wnut-17-base-feature-layers-embeddings-seed-1-K/output"
     assert commands(plan)[:3] == [
         f"python run_ner.py --model=bert --output_dir={tuned} --do_train=true --do_eval=true --data_dir=data/WNUT-17 "
-        f"{flags.format(3.0, 5e-05)} --random_seed=1",
+        f"{flags.format(3.0, 1e-04)} --random_seed=1",
         f"python run_ner.py --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output --do_eval=true "
-        f"--data_dir=data/WNUT-17 {flags.format(3.0, 5e-05)} --dev_file=data/WNUT-17/test.conll",
+        f"--data_dir=data/WNUT-17 {flags.format(3.0, 1e-04)} --dev_file=data/WNUT-17/test.conll",
         f"python run_ner.py --model=bert --output_dir={frozen} --do_train=true --do_eval=true --data_dir=data/WNUT-17 "
         f"{flags.format(10.0, 0.001)} --bilstm_size=256 --feature_layers=embeddings --random_seed=1",
     ]
@@ -242,6 +242,17 @@ def test_masking_rates_reach_the_records():
         if step.kind == "records" and step.flag("max_seq_length") == 128
     ]
     assert rates == [(None, None), (1.0, 0.0), (0.8, 0.2), (0.8, 0.0), (0.0, 0.8), (0.0, 1.0)]
+
+
+def test_the_more_special_flags_of_a_fine_tuning_win():
+    """Of the learning rate: the task's recipe, then models from text, then frozen features."""
+    assert plan_of("table7").steps[0].flag("learning_rate") == 1e-4
+    rates = {
+        step.flag("feature_layers", ""): step.flag("learning_rate")
+        for step in plan_of("table8").steps
+        if step.label.startswith("WNUT-17")
+    }
+    assert rates == {"": 3e-4, "concat_of_last_four": 1e-3}
 
 
 def test_without_any_given_model_the_remedy_is_named():
