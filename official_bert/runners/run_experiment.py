@@ -137,7 +137,7 @@ def _report(scale_dir: str, plan: Plan, layout: Layout):
         logging.warning("%s: no run of a cell is finished, so there is no table yet", scale_dir)
         return
     path = os.path.join(scale_dir, plan.experiment.name)
-    text = markdown(plan, values)
+    text = markdown(plan, values, results.times_of(plan, layout))
     for suffix, content in (
         (".jsonl", "".join(f"{line}\n" for line in results.lines_of(values, plan, layout))),
         (".md", text),

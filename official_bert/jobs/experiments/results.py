@@ -42,6 +42,25 @@ class Value:
     secs: float
 
 
+@dataclasses.dataclass(frozen=True)
+class Time:
+    """What the steps of a kind took.
+
+    Attributes:
+        kind: of the steps.
+        count: the number of all steps, finished or not.
+        num_finished: the number of those that are finished.
+        num_resumed: the number of those that had been interrupted, of which `secs` has only the last process.
+        secs: the seconds of the finished ones, added up.
+    """
+
+    kind: str
+    count: int
+    num_finished: int
+    num_resumed: int
+    secs: float
+
+
 def read_result(layout: Layout, step: Step) -> dict | None:
     """Returns the content of a step's result.json; None for a step that is not finished.
 
@@ -154,6 +173,20 @@ def values_of(plan: Plan, layout: Layout) -> list[Value]:
             ) from None
         found.append(Value(cell, cell.column.factor * value, result["secs"]))
     return found
+
+
+def times_of(plan: Plan, layout: Layout) -> list[Time]:
+    """Returns what the steps took, by their kinds in the order of the plan."""
+    found: dict[str, list[dict | None]] = {}
+    for step in plan.steps:
+        found.setdefault(step.kind, []).append(read_result(layout, step))
+    times = []
+    for kind, results in found.items():
+        finished = [result for result in results if result is not None]
+        num_resumed = sum(result["is_resumed"] for result in finished)
+        secs = sum(result["secs"] for result in finished)
+        times.append(Time(kind, len(results), len(finished), num_resumed, secs))
+    return times
 
 
 def lines_of(values: Iterable[Value], plan: Plan, layout: Layout) -> list[str]:

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 
 from official_bert.jobs.experiments.columns import ShownColumn
 from official_bert.jobs.experiments.plan import Plan
-from official_bert.jobs.experiments.results import Value
+from official_bert.jobs.experiments.results import Time, Value
+from official_bert.progress import clock_time
 
 NOISE_ERRORS = 2.0  # standard errors below which a difference says nothing
 _EMPTY = "–"
@@ -80,7 +81,7 @@ def summaries(plan: Plan, values: Iterable[Value]) -> dict[tuple[str, str], Summ
     return {place: summary(each) for place, each in found.items()}
 
 
-def markdown(plan: Plan, values: Sequence[Value]) -> str:
+def markdown(plan: Plan, values: Sequence[Value], times: Sequence[Time]) -> str:
     """Returns the page of an experiment."""
     found = summaries(plan, values)
     parts = [f"# {plan.experiment.title}", _introduction(plan, values)]
@@ -89,6 +90,7 @@ def markdown(plan: Plan, values: Sequence[Value]) -> str:
     if plan.experiment.is_ablation:
         first = plan.rows[0].label
         parts += [f"## Differences from {first}", _noise_sentence(plan), _differences(plan, found)]
+    parts += ["## Times", _times_sentence(times), _times(times)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -125,6 +127,23 @@ def _noise_sentence(plan: Plan) -> str:
             "Every row was pre-trained once: the errors contain the noise of fine-tuning, and not that of pre-training."
         )
     return " ".join(sentences)
+
+
+def _times_sentence(times: Sequence[Time]) -> str:
+    sentences = [
+        "The wall times (hours:minutes:seconds) of the finished steps, added up, also of steps that ran at the same "
+        "time or that another experiment needed first."
+    ]
+    if num_resumed := sum(time.num_resumed for time in times):
+        sentences.append(
+            f"Interrupted steps, of which there are {num_resumed}, count with their last process only."
+        )
+    return " ".join(sentences)
+
+
+def _times(times: Sequence[Time]) -> str:
+    body = [[time.kind, f"{time.num_finished} of {time.count}", clock_time(time.secs)] for time in times]
+    return _table(["steps", "finished", "wall time"], body)
 
 
 def _main_table(plan: Plan, found: dict[tuple[str, str], Summary]) -> str:

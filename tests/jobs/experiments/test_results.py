@@ -78,7 +78,9 @@ def test_values_and_lines(tmp_path):
     output = tmp_path / "steps" / layout.output(step)
     output.mkdir(parents=True)
     (output / "eval_results.txt").write_text("exact = 40.5\nf1 = 44.123456\n")
-    results.write_result(layout, step, 2.0, is_resumed=False)
+    assert results.times_of(plan, layout) == [results.Time("fine-tuning", 1, 0, 0, 0)]
+    results.write_result(layout, step, 2.0, is_resumed=True)
+    assert results.times_of(plan, layout) == [results.Time("fine-tuning", 1, 1, 1, 2.0)]
     values = results.values_of(plan, layout)
     assert [value.value for value in values] == [40.5, 44.123456]
     lines = [json.loads(line) for line in results.lines_of(values, plan, layout)]

@@ -8,7 +8,7 @@ import pytest
 
 from official_bert.jobs.experiments.definitions import read_catalogue, read_experiment
 from official_bert.jobs.experiments.plan import Settings, make_plan
-from official_bert.jobs.experiments.results import Value
+from official_bert.jobs.experiments.results import Time, Value
 from official_bert.jobs.experiments.table import Difference, Summary, difference, markdown, summary
 from tests.experiment_data import TWO_ROWS
 from tests.shared import ROOT
@@ -81,8 +81,9 @@ def test_the_page(plan):
         for cell in plan.cells
         if cell.seed <= len(numbers[cell.row, cell.column.label])
     ]
-    text = markdown(plan, values)
-    first, second = tables_of(text)
+    times = [Time("pretraining", 2, 2, 1, 3725.4), Time("fine-tuning", 6, 5, 0, 90.0)]
+    text = markdown(plan, values, times)
+    first, second, third = tables_of(text)
     assert first == [
         ["", "Perplexity", "paper, Perplexity", "STS-B", "paper, STS-B"],
         ["BERT", "20.00 (1)", "3.5", "42.0 ± 2.0 (3)", "85.8"],
@@ -93,6 +94,12 @@ def test_the_page(plan):
         ["", "Perplexity", "STS-B"],
         ["No NSP", "+1.50 (error unknown)", "-0.5 (0.4, within noise)"],
     ]
+    assert third == [
+        ["steps", "finished", "wall time"],
+        ["pretraining", "2 of 2", "01:02:05"],
+        ["fine-tuning", "5 of 6", "00:01:30"],
+    ]
+    assert "Interrupted steps, of which there are 1, count" in text
     assert "7 of 8 runs are finished" in text
     assert "Every row was pre-trained once" in text
     assert "smaller ones here: 12/768/12 is 4/128/2." in text
@@ -100,5 +107,5 @@ def test_the_page(plan):
 
 def test_a_bar_in_a_label_stays_in_its_cell(plan):
     row = plan.rows[0].__class__(label="a|b", size="12/768/12")
-    text = markdown(plan.__class__(plan.experiment, plan.scale, plan.columns, (row,), plan.cells, ()), [])
+    text = markdown(plan.__class__(plan.experiment, plan.scale, plan.columns, (row,), plan.cells, ()), [], [])
     assert tables_of(text)[0][1][0] == "a\\|b"
