@@ -18,6 +18,7 @@ from official_bert.errors import InputError
 
 SCALES_FILE, TASKS_FILE = "scales.toml", "tasks.toml"
 SUFFIX = ".toml"
+PAPER = "paper"  # the name of the scale of the paper
 Flags = dict[str, Any]  # flag -> str, int, float or bool, as TOML has them
 _KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
 
@@ -50,6 +51,11 @@ class Scale:
     recipes: dict[str, dict] = dataclasses.field(default_factory=dict)
     from_text: Flags = dataclasses.field(default_factory=dict)
     with_flag: dict[str, dict] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_papers(self) -> bool:
+        """Whether models and data are the paper's, so that its numbers compare with ours."""
+        return self.name == PAPER
 
     @property
     def phases(self) -> list[Phase]:

@@ -1,18 +1,25 @@
 """Draws the table of an experiment: a panel for each column, or a curve for each row if the columns are steps.
 
 In: the values of a plan's cells. Out: a PNG file with error bars of one standard deviation, the paper's numbers beside
-ours.
+ours, with an axis of their own unless the scale and the task are the paper's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from official_bert.jobs.experiments.columns import ShownColumn
 from official_bert.jobs.experiments.plan import Plan
 from official_bert.jobs.experiments.results import Value
 from official_bert.jobs.experiments.table import Summary, summaries
 from official_bert.jobs.pictures import panels
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+_PAPER_COLOR = "tab:orange"
 _OFFSET = 0.12  # between our points and the paper's
 
 
@@ -58,7 +65,7 @@ def _draw_panels(path: str, title: str, plan: Plan, found: dict[tuple[str, str],
         for axis, column in zip(axes, plan.columns, strict=True):
             ours = [(place, found.get((row.label, column.label))) for place, row in enumerate(plan.rows)]
             ours = [(place, each) for place, each in ours if each]
-            axis.errorbar(
+            points = axis.errorbar(
                 [place - _OFFSET for place, _ in ours],
                 [each.mean for _, each in ours],
                 [each.deviation or 0.0 for _, each in ours],
@@ -67,16 +74,25 @@ def _draw_panels(path: str, title: str, plan: Plan, found: dict[tuple[str, str],
                 marker="o",
                 capsize=3,
             )
-            paper = [(place, row.paper.get(column.label)) for place, row in enumerate(plan.rows)]
-            paper = [(place, value) for place, value in paper if value is not None]
-            if paper and not column.stands_in:  # another task's numbers do not compare
-                axis.plot(
-                    *zip(*((place + _OFFSET, value) for place, value in paper), strict=True),
-                    "D",
-                    label="paper",
-                )
             axis.set_ylabel(column.heading)
             axis.set_xlim(-0.5, len(plan.rows) - 0.5)
             axis.grid(alpha=0.3)
-            axis.legend()
+            axis.legend(handles=[points, *_draw_paper(axis, column, plan)])
         axes[-1].set_xticks(places, [row.label for row in plan.rows], rotation=20, ha="right")
+
+
+def _draw_paper(axis: Axes, column: ShownColumn, plan: Plan) -> list[Line2D]:
+    """Draws the paper's numbers: on the axis of ours if they compare, otherwise on one of their own, at the right.
+
+    Returns:
+        What the legend shows, nothing if the paper has no numbers.
+    """
+    paper = [(place, row.paper.get(column.label)) for place, row in enumerate(plan.rows)]
+    paper = [(place + _OFFSET, value) for place, value in paper if value is not None]
+    if not paper:
+        return []
+    if column.stands_in or not plan.scale.is_papers:
+        axis = axis.twinx()
+        axis.set_ylabel(f"paper, {column.label}", color=_PAPER_COLOR)
+        axis.tick_params(axis="y", colors=_PAPER_COLOR)
+    return axis.plot(*zip(*paper, strict=True), "D", color=_PAPER_COLOR, label="paper")

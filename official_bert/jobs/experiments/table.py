@@ -110,7 +110,7 @@ def _introduction(plan: Plan, values: Sequence[Value]) -> str:
     if own_sizes:
         pairs = ", ".join(f"{paper} is {own}" for paper, own in own_sizes.items())
         sentences.append(f"Layers, hidden size and heads of the paper stand for smaller ones here: {pairs}.")
-    if plan.scale.name != "paper":
+    if not plan.scale.is_papers:
         sentences.append(
             "The models and the data are smaller than the paper's: only differences between rows compare."
         )

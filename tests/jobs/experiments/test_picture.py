@@ -50,11 +50,20 @@ def test_points_beside_the_papers(axes):
     np.testing.assert_allclose(paper.get_ydata(), [84.4, 83.9, 82.1, 82.1])
 
 
-def test_the_paper_is_not_drawn_beside_another_task(axes):
+def test_what_does_not_compare_has_an_axis_of_its_own(axes):
     plan, values = plan_and_values("table5", "tiny")
     picture.draw("x.png", plan, values)
-    drawn = {axis.get_ylabel(): "paper" in axis.get_legend_handles_labels()[1] for axis in axes}
-    assert drawn == {"STS-B for MNLI-m": False, "CoLA for QNLI": False, "SST-2": True, "SQuAD": True}
+    figure = axes[0].figure
+    ours, papers = figure.axes[: len(axes)], figure.axes[len(axes) :]
+    assert [axis.get_ylabel() for axis in ours] == ["STS-B for MNLI-m", "CoLA for QNLI", "SST-2", "SQuAD"]
+    assert [axis.get_ylabel() for axis in papers] == [
+        f"paper, {name}" for name in ("MNLI-m", "QNLI", "SST-2", "SQuAD")
+    ]
+    np.testing.assert_allclose(papers[0].lines[0].get_ydata(), [84.4, 83.9, 82.1, 82.1])
+    for axis, paper in zip(ours, papers, strict=True):
+        assert not any(line.get_label() == "paper" for line in axis.lines)
+        assert paper.get_shared_x_axes().joined(axis, paper)
+        assert [text.get_text() for text in axis.get_legend().get_texts()] == ["ours", "paper"]
 
 
 def test_curves_over_the_steps(axes):
