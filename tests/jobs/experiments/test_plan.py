@@ -142,7 +142,7 @@ def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
         f"python run_ner.py --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output --do_eval=true "
         f"--data_dir=data/WNUT-17 {flags.format(3.0, 1e-04)} --dev_file=data/WNUT-17/test.conll",
         f"python run_ner.py --model=bert --output_dir={frozen} --do_train=true --do_eval=true --data_dir=data/WNUT-17 "
-        f"{flags.format(10.0, 0.001)} --bilstm_size=256 --feature_layers=embeddings --random_seed=1",
+        f"{flags.format(10.0, 0.001)} --bilstm_size=128 --feature_layers=embeddings --random_seed=1",
     ]
 
 
