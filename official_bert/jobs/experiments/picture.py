@@ -7,17 +7,12 @@ ours, with an axis of their own unless the scale and the task are the paper's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from official_bert.jobs.experiments.columns import ShownColumn
 from official_bert.jobs.experiments.plan import Plan
 from official_bert.jobs.experiments.results import Value
 from official_bert.jobs.experiments.table import Summary, summaries
-from official_bert.jobs.pictures import panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
+from official_bert.jobs.pictures import axis_at_the_right, panels
 
 _PAPER_COLOR = "tab:orange"
 _OFFSET = 0.12  # between our points and the paper's
@@ -77,22 +72,16 @@ def _draw_panels(path: str, title: str, plan: Plan, found: dict[tuple[str, str],
             axis.set_ylabel(column.heading)
             axis.set_xlim(-0.5, len(plan.rows) - 0.5)
             axis.grid(alpha=0.3)
-            axis.legend(handles=[points, *_draw_paper(axis, column, plan)])
+            handles = [points]
+            if paper := _paper_points(column, plan):
+                compares = plan.scale.is_papers and not column.stands_in
+                beside = axis if compares else axis_at_the_right(axis, f"paper, {column.label}", _PAPER_COLOR)
+                handles += beside.plot(*zip(*paper, strict=True), "D", color=_PAPER_COLOR, label="paper")
+            axis.legend(handles=handles)
         axes[-1].set_xticks(places, [row.label for row in plan.rows], rotation=20, ha="right")
 
 
-def _draw_paper(axis: Axes, column: ShownColumn, plan: Plan) -> list[Line2D]:
-    """Draws the paper's numbers: on the axis of ours if they compare, otherwise on one of their own, at the right.
-
-    Returns:
-        What the legend shows, nothing if the paper has no numbers.
-    """
-    paper = [(place, row.paper.get(column.label)) for place, row in enumerate(plan.rows)]
-    paper = [(place + _OFFSET, value) for place, value in paper if value is not None]
-    if not paper:
-        return []
-    if column.stands_in or not plan.scale.is_papers:
-        axis = axis.twinx()
-        axis.set_ylabel(f"paper, {column.label}", color=_PAPER_COLOR)
-        axis.tick_params(axis="y", colors=_PAPER_COLOR)
-    return axis.plot(*zip(*paper, strict=True), "D", color=_PAPER_COLOR, label="paper")
+def _paper_points(column: ShownColumn, plan: Plan) -> list[tuple[float, float]]:
+    """(place, value) for each row that has a number of the paper in this column."""
+    values = [(place, row.paper.get(column.label)) for place, row in enumerate(plan.rows)]
+    return [(place + _OFFSET, value) for place, value in values if value is not None]
