@@ -1,5 +1,6 @@
 """The table: its arithmetic against values computed here, and its Markdown read again."""
 
+import json
 import math
 import re
 
@@ -109,3 +110,37 @@ def test_a_bar_in_a_label_stays_in_its_cell(plan):
     row = plan.rows[0].__class__(label="a|b", size="12/768/12")
     text = markdown(plan.__class__(plan.experiment, plan.scale, plan.columns, (row,), plan.cells, ()), [], [])
     assert tables_of(text)[0][1][0] == "a\\|b"
+
+
+@pytest.mark.parametrize(
+    "results", sorted((ROOT / "experiments" / "results").glob("*/*.jsonl")), ids=lambda path: path.stem
+)
+def test_the_committed_results_their_page_and_the_documentation_have_the_same_numbers(results):
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    values = {}
+    for line in lines:
+        values.setdefault((line["arm"], line["column"]), []).append(line["value"])
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    section = text.split(f"### {results.stem.replace('table', 'Table ')}: ")[1].split("\n#")[0]
+    page_head, *page = tables_of(results.with_suffix(".md").read_text())[0]
+    shown_head, *shown = tables_of(section)[0]
+    assert len(page) == len(shown)
+    for row, shown_row in zip(page, shown, strict=True):
+        assert row[0] == shown_row[0]
+        for place, heading in enumerate(page_head):
+            if not heading or heading.startswith("paper, "):
+                continue
+            own = values.pop((row[0], heading), None)
+            if own is None:
+                assert row[place] == "–"
+                continue
+            mean, deviation, count = re.fullmatch(
+                r"(-?[\d.]+)(?: ± ([\d.]+))? \((\d+)\)", row[place]
+            ).groups()
+            half = 0.5 * 10.0 ** -len(mean.partition(".")[2])  # what rounding may change
+            np.testing.assert_allclose(float(mean), np.mean(own), rtol=0, atol=half * 1.001)
+            if deviation:
+                np.testing.assert_allclose(float(deviation), np.std(own, ddof=1), rtol=0, atol=half * 1.001)
+            assert int(count) == len(own)
+            assert shown_row[shown_head.index(heading)] == row[place].removesuffix(f" ({count})")
+    assert not values
