@@ -77,7 +77,9 @@ def _draw_panels(path: str, title: str, plan: Plan, found: dict[tuple[str, str],
                 compares = plan.scale.is_papers and not column.stands_in
                 beside = axis if compares else axis_at_the_right(axis, f"paper, {column.label}", _PAPER_COLOR)
                 handles += beside.plot(*zip(*paper, strict=True), "D", color=_PAPER_COLOR, label="paper")
-            axis.legend(handles=handles)
+            axis.legend(
+                handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False
+            )  # above the panel, where it hides no point
         axes[-1].set_xticks(places, [row.label for row in plan.rows], rotation=20, ha="right")
 
 
