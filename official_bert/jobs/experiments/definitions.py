@@ -50,6 +50,7 @@ class Scale:
     fine_tuning: Flags = dataclasses.field(default_factory=dict)
     recipes: dict[str, dict] = dataclasses.field(default_factory=dict)
     from_text: Flags = dataclasses.field(default_factory=dict)
+    recipes_from_text: dict[str, dict] = dataclasses.field(default_factory=dict)
     with_flag: dict[str, dict] = dataclasses.field(default_factory=dict)
 
     @property
@@ -302,6 +303,7 @@ def _check_scale(catalogue: Catalogue, scale: Scale):
         ("tasks", scale.tasks),
         ("stand_ins", [*scale.stand_ins, *stand_ins]),
         ("recipes", scale.recipes),
+        ("recipes_from_text", scale.recipes_from_text),
     ):
         for name in names:
             _check_task(name, path, f"{scale.name}.{field}", catalogue.tasks)

@@ -302,7 +302,7 @@ class _Planner:
         """Returns the flags of a fine-tuning, the more special ones over the more general ones."""
         flags = task.flags | self._scale.fine_tuning | self._scale.recipes.get(task.name, {})
         if not row.encoder:
-            flags |= self._scale.from_text
+            flags |= self._scale.from_text | self._scale.recipes_from_text.get(task.name, {})
         for table in (self._catalogue.with_flag, self._scale.with_flag):
             for name in more:
                 flags |= table.get(name, {})

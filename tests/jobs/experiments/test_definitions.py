@@ -98,6 +98,12 @@ def test_unknown_names_are_answered_with_the_known_ones():
         ("scales.toml", "seeds = 1\n", "seeds = 0\n", "smoke.seeds: must be at least 1, got 0"),
         ("scales.toml", "seeds = 1\n", "sedes = 1\n", "smoke: unknown field 'sedes'; did you mean 'seeds'?"),
         ("scales.toml", "vocab_size = 400", "size = 400", "smoke.vocabulary: has no vocab_size"),
+        (
+            "scales.toml",
+            '[tiny.recipes_from_text]\n"WNUT-17"',
+            '[tiny.recipes_from_text]\n"WNUT-71"',
+            "tiny.recipes_from_text: 'WNUT-71' is no task of tasks.toml; did you mean 'WNUT-17'?",
+        ),
         ("scales.toml", '"MRPC" = ["CoLA"]', '"MRPC" = ["Cola2"]', "smoke.stand_ins: 'Cola2' is no task"),
         (
             "tasks.toml",

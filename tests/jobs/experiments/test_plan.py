@@ -245,14 +245,21 @@ def test_masking_rates_reach_the_records():
 
 
 def test_the_more_special_flags_of_a_fine_tuning_win():
-    """Of the learning rate: the task's recipe, then models from text, then frozen features."""
-    assert plan_of("table7").steps[0].flag("learning_rate") == 1e-4
-    rates = {
-        step.flag("feature_layers", ""): step.flag("learning_rate")
-        for step in plan_of("table8").steps
-        if step.label.startswith("WNUT-17")
-    }
-    assert rates == {"": 3e-4, "concat_of_last_four": 1e-3}
+    """The task's recipe, then models from text, then the task's recipe for them, then frozen features."""
+    wanted = "learning_rate", "num_train_epochs", "train_batch_size"
+
+    def shown(name: str, task: str) -> dict[str, tuple]:
+        return {
+            step.flag("feature_layers", ""): tuple(map(step.flag, wanted))
+            for step in plan_of(name, encoders={"base": ENCODERS["base"]}).steps
+            if step.kind == "fine-tuning" and step.label.startswith(task)
+        }
+
+    given = shown("table7", "WNUT-17")
+    assert given[""] == (1e-4, 3.0, 32)
+    assert set(given.values()) == {given[""], (1e-3, 10.0, 32)}
+    assert shown("table8", "STS-B") == {"": (3e-4, 1.5, 32)}
+    assert shown("table8", "WNUT-17") == {"": (1e-3, 5.0, 16), "concat_of_last_four": (1e-3, 10.0, 16)}
 
 
 def test_without_any_given_model_the_remedy_is_named():
