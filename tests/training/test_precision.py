@@ -39,7 +39,7 @@ def size(values) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-@pytest.mark.parametrize(("dtype", "outputs", "losses"), [("bfloat16", 3e-2, 1e-2), ("float16", 3e-3, 1e-3)])
+@pytest.mark.parametrize(("dtype", "outputs", "losses"), [("bfloat16", 3e-2, 2e-2), ("float16", 3e-3, 2e-3)])
 def test_the_recordings_within_the_precision_of_16_bits(golden, dtype, outputs, losses):  # noqa: F811
     """Outputs agree within a share of their size, the root of their mean square."""
     with computing_in(dtype):
