@@ -147,7 +147,7 @@ def value_of(metrics: Mapping[str, float | None], name: str) -> float:
         KeyError: there is no such metric.
     """
     if name == PERPLEXITY:
-        loss = next(metrics[key] for key in (*_LOSSES, PERPLEXITY) if key in metrics)
+        loss = next(metrics[key] for key in _LOSSES if key in metrics)
         return math.nan if loss is None else math.exp(loss)
     value = metrics[name]
     return math.nan if value is None else value
