@@ -29,7 +29,7 @@ from official_bert.options.precision import FLOAT32
 from official_bert.options.search import SearchOptions
 from official_bert.serving.saved_model import check_text_export, export_model
 from official_bert.tasks.base import Task, TaskObjective
-from official_bert.training import distribution, precision, reporting, workers
+from official_bert.training import distribution, precision, reporting, run_records, workers
 from official_bert.training.example_batches import ExampleBatches
 from official_bert.training.prediction import compiled_outputs, predict
 
@@ -148,7 +148,7 @@ class FineTuning:
         self._best = self.job.weights_in(os.path.join(run_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
-        reporting.write_run_record(
+        run_records.write_run_record(
             options.output_dir,
             script,
             options,

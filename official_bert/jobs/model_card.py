@@ -7,7 +7,6 @@ part between two comments.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -16,9 +15,9 @@ from absl import logging
 from official_bert import files, reading, writing
 from official_bert.errors import InputError
 from official_bert.options.fields import without_flag
+from official_bert.training import run_records
 
 FILE = "model_card.md"
-RECORDS_FILE = "runs.jsonl"
 BEGIN = "<!-- begin of the generated part: the next training or evaluation in this folder rewrites it -->"
 END = "<!-- end of the generated part -->"
 
@@ -78,9 +77,9 @@ def write_model_card(output_dir: str, task: str, options):
 
 def _generated(output_dir: str, task: str, options) -> Iterator[str]:
     """Yields the lines of the generated part."""
-    records = list(_records(output_dir))
+    records = _records(output_dir)
     if not records:
-        raise InputError(f"{os.path.join(output_dir, RECORDS_FILE)}: has no record of a run")
+        raise InputError(f"{os.path.join(output_dir, run_records.FILE)}: has no record of a run")
     trainings = [
         record for record in records if record["flags"].get("do_train") and record["num_updates"] != 0
     ]
@@ -120,15 +119,10 @@ def _started_from(record: Mapping) -> str:
     return _code(checkpoint) if checkpoint else "random weights"
 
 
-def _records(output_dir: str) -> Iterator[dict]:
-    """Yields the run records that can be read; a killed run of an older version may have left half a line."""
-    for line in reading.read_lines(os.path.join(output_dir, RECORDS_FILE)):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and record.keys() >= _KEYS:
-            yield record
+def _records(output_dir: str) -> list[dict]:
+    """Returns the run records that have all that a card tells."""
+    path = os.path.join(output_dir, run_records.FILE)
+    return [record for record in run_records.rows(path) if record.keys() >= _KEYS]
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:

@@ -6,6 +6,7 @@ events.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
@@ -36,10 +37,32 @@ from official_bert.optimization.xla import has_xla
 from official_bert.options.optimization import LAMB, PER_REPLICA
 from official_bert.options.precision import FLOAT16
 from official_bert.options.training import TrainingOptions
-from official_bert.training import compute_dtype, distribution, loop, precision, rng, throughput, workers
+from official_bert.training import (
+    compute_dtype,
+    distribution,
+    loop,
+    precision,
+    rng,
+    run_records,
+    throughput,
+    workers,
+)
 from official_bert.training.step import Objective, TrainingStep
 
 WEIGHT_DECAY_RATE = 0.01
+# Flags on which the updates depend, beside those of the data and the model, which are compared elsewhere.
+_OF_UPDATES = (
+    "optimizer_type",
+    "adam_bias_correction",
+    "gradient_clipping",
+    "learning_rate",
+    "num_train_steps",
+    "num_train_epochs",
+    "num_warmup_steps",
+    "warmup_proportion",
+    "train_batch_size",
+    "dtype",
+)
 
 
 class Batches(Protocol):
@@ -137,6 +160,7 @@ class TrainingJob:
         self.manager.variables = self._weights_and_step | self.optimizer.slots
         self._load_initial_weights(unused)
         self._check_same_folder()
+        self._tell_changed_flags()
 
     @property
     def global_step(self) -> int:
@@ -324,6 +348,20 @@ class TrainingJob:
             raise InputError(
                 f"--output_dir={self.manager.output_dir}: worker {self._worker} finds {_described(found)} in it, and "
                 f"the chief {_described(of_chief)}; name a folder on a file system that all workers share"
+            )
+
+    def _tell_changed_flags(self):
+        """Warns of flags that make the rest of a training differ from its beginning, which may be on purpose."""
+        earlier = run_records.trainings(self.manager.output_dir)
+        if self._worker or not (self.num_updates and self.global_step and earlier):
+            return
+        now = dataclasses.asdict(self.options)
+        if changed := run_records.changed_flags(earlier[-1].get("flags", {}), now, _OF_UPDATES):
+            logging.warning(
+                "%s goes on from step %d with other flags than before: %s",
+                self.manager.output_dir,
+                self.global_step,
+                changed,
             )
 
     def _check_config(self):

@@ -35,7 +35,7 @@ from official_bert.options.pretraining import PretrainingOptions
 from official_bert.tasks.pretraining.left_to_right import LeftToRightObjective
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.tokenization import load_vocab
-from official_bert.training import distribution, loop, reporting, workers
+from official_bert.training import distribution, loop, reporting, run_records, workers
 from official_bert.training.batches import TrainingBatches
 
 _EVALUATION_SEED = 12345  # of the masks, so that evaluations of different runs compare
@@ -85,7 +85,7 @@ def run(options: PretrainingOptions):
             options.num_warmup_steps,
             has_own_input=options.shard_input_files,
         )
-        reporting.write_run_record(
+        run_records.write_run_record(
             folder,
             "run_pretraining",
             options,

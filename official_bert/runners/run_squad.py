@@ -30,7 +30,7 @@ from official_bert.tasks.squad.logits import file_digest, read_logits, write_log
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import QuestionSet, SquadTask
 from official_bert.tokenization import FullTokenizer
-from official_bert.training import distribution, reporting
+from official_bert.training import distribution, reporting, run_records
 
 UNTUNED_THRESHOLD = 0.0
 _LOGGED_WINDOWS = 1000
@@ -180,7 +180,7 @@ def _predict_with_ensemble(options: SquadOptions, threshold_set: QuestionSet | N
     with own_folder(options.output_dir, strategy) as folder:
         options = dataclasses.replace(options, output_dir=folder)
         questions = task.read_questions(options.predict_file)
-        reporting.write_run_record(options.output_dir, "run_squad", options, options.random_seed, strategy)
+        run_records.write_run_record(options.output_dir, "run_squad", options, options.random_seed, strategy)
         encoded = task.encode(questions, tokenizer, options.max_seq_length, "test")
         scores = _Prediction(options, task, tokenizer, results, threshold_set).answer(encoded)
         if scores is not None:

@@ -35,7 +35,7 @@ from official_bert.serving.text_signatures import text_request, text_signature
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import FullTokenizer
-from official_bert.training.reporting import package_versions
+from official_bert.training.run_records import package_versions
 
 
 def export_model(

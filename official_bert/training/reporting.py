@@ -1,27 +1,22 @@
-"""Reports of a run: progress lines, TensorBoard scalars, eval_results.txt and the record of the run.
+"""Reports of a run: progress lines, TensorBoard scalars and eval_results.txt.
 
 In: the metrics of any task as {name: number}. Out: log lines, and files in `output_dir`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-import json
 import numbers
 import os
-import platform
 import time
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import __version__, writing
+from official_bert import writing
 from official_bert.errors import brief
 from official_bert.progress import clock_time, updated_line
 from official_bert.training.memory import peak_memory
@@ -192,51 +187,6 @@ def log_table(title: str, texts: Mapping[str, str]):
 def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
     """Writes the TensorBoard scalars of a step to a folder."""
     _write_scalars(_event_writer(folder), scalars, step)
-
-
-def write_run_record(
-    output_dir: str,
-    script: str,
-    options,
-    seed: int,
-    strategy: tf.distribute.Strategy,
-    num_updates: int | None = None,
-    facts: Mapping[str, object] = MappingProxyType({}),
-):
-    """Appends a line to output_dir/runs.jsonl that contains everything needed to repeat the run.
-
-    Args:
-        output_dir: the output folder of the run.
-        script: the name of the script.
-        options: the dataclass of its flags.
-        seed: the seed of the run, given or drawn.
-        strategy: the distribution strategy of the run.
-        num_updates: the number of updates that the run is to make; None if it is no training.
-        facts: what else the run has found out, such as measurements that a later run uses again.
-    """
-    record = {
-        "script": script,
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "seed": seed,
-        "flags": dataclasses.asdict(options),
-        "versions": package_versions(),
-        "strategy": type(strategy).__name__,
-        "num_replicas": strategy.num_replicas_in_sync,
-        "devices": [device.name for device in tf.config.list_logical_devices()],
-        "num_updates": num_updates,
-    }
-    writing.append_line(os.path.join(output_dir, "runs.jsonl"), json.dumps(record | dict(facts)))
-
-
-def package_versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that affect the numbers."""
-    return {
-        "python": platform.python_version(),
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "numpy": np.__version__,
-        "official_bert": __version__,
-    }
 
 
 def _event_writer(folder: str):

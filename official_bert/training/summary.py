@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from absl import logging
 
-from official_bert import files, reading, writing
+from official_bert import writing
 from official_bert.errors import InputError
 from official_bert.progress import clock_time
+from official_bert.training import run_records
 from official_bert.training.reporting import log_table
 
 FILE = "run_summaries.jsonl"
@@ -31,8 +32,8 @@ def write_summary(output_dir: str, figures: Mapping[str, float | str | None]):
             `updates`, `wall_secs`, and others by name; None for an unknown one, which is left out.
     """
     path = os.path.join(output_dir, FILE)
-    earlier_secs = sum(row.get("wall_secs", 0.0) for row in _rows(path))
-    starts = [row for row in _rows(os.path.join(output_dir, "runs.jsonl")) if row.get("num_updates")]
+    earlier_secs = sum(row.get("wall_secs", 0.0) for row in run_records.rows(path))
+    starts = run_records.trainings(output_dir)
     known = {name: value for name, value in figures.items() if value is not None}
     known |= {"restarts": max(0, len(starts) - 1), "total_wall_secs": earlier_secs + known["wall_secs"]}
     log_table("Training summary", {name: _text(name, value) for name, value in known.items()})
@@ -44,21 +45,6 @@ def write_summary(output_dir: str, figures: Mapping[str, float | str | None]):
         writing.append_line(path, json.dumps(finite))
     except (InputError, OSError) as error:
         logging.warning("%s: the summary is only in the log (%s)", path, error)
-
-
-def _rows(path: str) -> Iterator[dict]:
-    """Yields the whole lines of a file of JSON objects, which need neither be there nor be readable."""
-    try:
-        lines = list(reading.read_lines(path)) if files.exists(path) else []
-    except (InputError, OSError):
-        return
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield row
 
 
 def _text(name: str, value: float | str) -> str:

@@ -6,7 +6,6 @@ is measured: the operations of the model a second, over the peak.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -14,10 +13,9 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files, reading
 from official_bert.errors import InputError
 from official_bert.options.reporting import ReportingOptions
-from official_bert.training import workers
+from official_bert.training import run_records, workers
 from official_bert.training.devices import kind_of_device
 
 PEAK_KEY, DTYPE_KEY = "measured_peak_flops", "dtype"  # in runs.jsonl
@@ -136,19 +134,13 @@ def earlier_measurement(
         strategy: the strategy of the replicas.
         dtype: the type that the run computed in.
     """
-    path, found = os.path.join(output_dir, "runs.jsonl"), None
+    found = None
     devices = [device.name for device in tf.config.list_logical_devices()]
-    for line in reading.read_lines(path) if files.exists(path) else ():
+    for record in run_records.rows(os.path.join(output_dir, run_records.FILE)):
         try:
-            record = json.loads(line)
             same = record["devices"] == devices and record["num_replicas"] == strategy.num_replicas_in_sync
             if same and record.get(DTYPE_KEY, record["flags"]["dtype"]) == dtype:
                 found = float(record.get(key) or 0) or found
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-        ):  # a damaged line, or one of an older version
+        except (ValueError, TypeError, KeyError, AttributeError):  # a record of an older version
             continue
     return found

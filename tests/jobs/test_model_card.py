@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.jobs.model_card import BEGIN, END, FILE, write_model_card
 from official_bert.options.classification import ClassificationOptions
-from official_bert.training.reporting import write_run_record
+from official_bert.training.run_records import write_run_record
 
 
 @pytest.fixture

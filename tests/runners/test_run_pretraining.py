@@ -127,8 +127,15 @@ def first_batches(path, count, batch_size):
 def test_a_folder_goes_on_where_it_stopped_and_stops_at_the_total(base, tmp_path, caplog):
     run(base, tmp_path, num_train_steps=4, random_seed=None)
     seeds = [json.loads(line)["seed"] for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
-    run(base, tmp_path, num_train_steps=6, random_seed=None)
+    assert "with other flags than before" not in caplog.text
+    run(base, tmp_path, num_train_steps=6, random_seed=None, optimizer_type="lamb")
+    assert (
+        f"{tmp_path} goes on from step 4 with other flags than before: --optimizer_type=lamb (adamw before), "
+        "--num_train_steps=6 (4 before)\n" in caplog.text
+    )
+    caplog.clear()
     run(base, tmp_path, num_train_steps=6, random_seed=None)  # nothing left to do
+    assert "with other flags than before" not in caplog.text
     lines = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
     assert [line["seed"] for line in lines] == seeds * 3, "the drawn seed stays with the run"
     assert lines[1]["flags"]["num_train_steps"] == 6

@@ -1,6 +1,5 @@
 """The texts of log lines, eval_results.txt and the run record, and the content of TensorBoard's event files."""
 
-import datetime
 import json
 import pathlib
 import resource
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.options.pretraining import PretrainingOptions
 from official_bert.training import reporting
 
 
@@ -158,25 +156,6 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
     table = [f"  {name:{width}} = {number}" for name, number in (line.split(" = ") for line in expected)]
     assert lines == ["***** Eval results *****", *table, f"Wrote {tmp_path}/eval_results.txt"]
     assert scalars_in(tmp_path / "eval")["masked_lm_accuracy", 20] == pytest.approx(0.095)
-
-
-def test_each_run_leaves_its_record(tmp_path):
-    options = PretrainingOptions(bert_config_file="c.json", input_file=["a", "b"], output_dir=str(tmp_path))
-    for seed in (7, 8):
-        reporting.write_run_record(
-            str(tmp_path), "run_pretraining", options, seed, tf.distribute.get_strategy()
-        )
-    first, second = map(json.loads, (tmp_path / "runs.jsonl").read_text().splitlines())
-    assert (first["seed"], second["seed"]) == (7, 8)
-    assert first["script"] == "run_pretraining"
-    assert first["flags"]["input_file"] == ["a", "b"]
-    assert first["flags"]["learning_rate"] == 5e-5
-    assert first["versions"]["tensorflow"] == tf.__version__
-    assert set(first["versions"]) == {"python", "tensorflow", "keras", "numpy", "official_bert"}
-    assert first["num_replicas"] == 1
-    assert "/device:CPU:0" in first["devices"]
-    age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(first["started"])
-    assert age.total_seconds() < 60
 
 
 @pytest.mark.parametrize("num_bytes", [0, 200])
