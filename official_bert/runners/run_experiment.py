@@ -87,7 +87,6 @@ def run(options: ExperimentOptions):
         _report(scale_dir, plan, layout)
         return
     steps = plan.steps
-    scripts.check_words(steps, experiment.path)
     scripts.check_given(steps, layout, encoders)
     if options.dry_run:
         _print_commands(plan, layout)

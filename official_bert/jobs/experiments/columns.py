@@ -11,6 +11,9 @@ from collections.abc import Callable
 from official_bert.errors import InputError
 from official_bert.jobs.experiments.definitions import Catalogue, Column, Experiment, Scale, Task
 
+# Words in the names of metrics between -1 and 1.
+_FRACTIONS = frozenset({"accuracy", "f1", "matthews", "pearson", "precision", "recall", "spearman"})
+
 
 @dataclasses.dataclass(frozen=True)
 class ShownColumn:
@@ -45,13 +48,14 @@ class ShownColumn:
 
     @property
     def factor(self) -> float:
-        """What a metric is multiplied by: fractions are shown as percentages."""
-        return 1.0 if self.task is None or self.task.percent else 100.0
+        """What a metric is multiplied by: the fractions among a task's metrics are shown as percentages."""
+        is_fraction = self.task and not self.task.percent and _FRACTIONS.intersection(self.metric.split("_"))
+        return 100.0 if is_fraction else 1.0
 
 
 def shown_columns(
     experiment: Experiment, scale: Scale, catalogue: Catalogue, is_present: Callable[[Task], bool]
-) -> list[ShownColumn]:
+) -> tuple[list[ShownColumn], list[str]]:
     """Returns the columns that the scale has, in the order of the declaration.
 
     A task of the scale's own fills its columns. Then each other column gets the first of its stand-ins that is not
@@ -62,6 +66,9 @@ def shown_columns(
         scale: the scale.
         catalogue: the tasks.
         is_present: tells whether the data of a task are there, for a scale that takes only such tasks.
+
+    Returns:
+        The columns, and a sentence for each one that is left out.
 
     Raises:
         InputError: no column is left.
@@ -80,24 +87,43 @@ def shown_columns(
             if chosen:
                 filled[column.task] = chosen
     shown: list[ShownColumn] = []
+    left_out: list[str] = []
     for column in experiment.columns:
         if column.measure:
             shown.append(ShownColumn(column.label, column))
             continue
-        task = catalogue.tasks[filled[column.task]] if column.task in filled else None
-        if task and (column.set == "dev" or task.test_data):
-            candidate = ShownColumn(column.label, column, task)
-            if not (candidate.stands_in and any(_shows_the_same(candidate, other) for other in shown)):
-                shown.append(candidate)
-    if not any(column.task for column in shown) and wanted:
-        where = (
-            "--data_dir has data of none of its tasks" if scale.only_present else "it has none of its tasks"
-        )
+        candidate = None
+        if column.task in filled:
+            candidate = ShownColumn(column.label, column, catalogue.tasks[filled[column.task]])
+        if reason := _missing(column, candidate, shown, scale):
+            left_out.append(f"column {column.label!r}: {reason}")
+        else:
+            shown.append(candidate)
+    if wanted and not any(column.task for column in shown):
         raise InputError(
-            f"{experiment.path}: has nothing to train at --scale={scale.name}: {where} or of their stand-ins "
-            f"({', '.join(sorted(wanted))}); choose another scale, or get data"
+            f"{experiment.path}: has nothing to train at --scale={scale.name} ({'; '.join(left_out)}); choose another "
+            "scale, or get data"
         )
-    return shown
+    return shown, left_out
+
+
+def _missing(
+    column: Column, candidate: ShownColumn | None, shown: list[ShownColumn], scale: Scale
+) -> str | None:
+    """Returns why a column of a task is left out; None if it is not."""
+    stand_ins = scale.stand_ins.get(column.task, [])
+    if candidate is None:
+        if not {column.task, *stand_ins}.intersection(scale.tasks):
+            return f"--scale={scale.name} has neither its task nor one that stands in for it"
+        other = f", nor those of {' or '.join(stand_ins)}" if stand_ins else ""
+        if column.task in scale.tasks:
+            return f"--data_dir has not the data of {column.task}{other}"
+        return f"what may stand in for its task ({', '.join(stand_ins)}) is shown already, or --data_dir lacks it"
+    if column.set == "test" and not candidate.task.test_data:
+        return f"{candidate.task.name} has no test set with labels"
+    if candidate.stands_in and any(_shows_the_same(candidate, other) for other in shown):
+        return f"{candidate.task.name}, which stands in for its task, is shown already"
+    return None
 
 
 def _shows_the_same(one: ShownColumn, other: ShownColumn) -> bool:

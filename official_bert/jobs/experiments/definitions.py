@@ -6,6 +6,7 @@ In: TOML files. Out: dataclasses whose fields are those of the files; the commen
 
 import dataclasses
 import difflib
+import math
 import os
 import tomllib
 import types
@@ -19,8 +20,21 @@ from official_bert.errors import InputError
 SCALES_FILE, TASKS_FILE = "scales.toml", "tasks.toml"
 SUFFIX = ".toml"
 PAPER = "paper"  # the name of the scale of the paper
-Flags = dict[str, Any]  # flag -> str, int, float or bool, as TOML has them
+FlagValue = typing.NewType("FlagValue", object)  # str, int, float, bool, or a list of them, as TOML has them
+Flags = dict[str, FlagValue]
+# What can be measured on held-out text: the keys of run_pretraining.py's eval_results.txt, and what is made of them.
+MEASURES = (
+    "perplexity",
+    "loss",
+    "masked_lm_accuracy",
+    "masked_lm_loss",
+    "next_sentence_accuracy",
+    "next_sentence_loss",
+    "next_token_accuracy",
+    "next_token_loss",
+)
 _KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
+_KINDS[FlagValue] = "a text, a finite number, true, false, or a list of them"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,19 +53,19 @@ class Scale:
     pretraining_seeds: int
     tasks: list[str]
     vocabulary: Flags
-    pretraining: list[dict]
+    pretraining: list[dict[str, object]]
     sizes: dict[str, str] = dataclasses.field(default_factory=dict)
     ensemble: int | None = None
     only_present: bool = False
-    stand_ins: dict[str, list] = dataclasses.field(default_factory=dict)
+    stand_ins: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     config: Flags = dataclasses.field(default_factory=dict)
     records: Flags = dataclasses.field(default_factory=dict)
     held_out: Flags = dataclasses.field(default_factory=dict)
     fine_tuning: Flags = dataclasses.field(default_factory=dict)
-    recipes: dict[str, dict] = dataclasses.field(default_factory=dict)
+    recipes: dict[str, Flags] = dataclasses.field(default_factory=dict)
     from_text: Flags = dataclasses.field(default_factory=dict)
-    recipes_from_text: dict[str, dict] = dataclasses.field(default_factory=dict)
-    with_flag: dict[str, dict] = dataclasses.field(default_factory=dict)
+    recipes_from_text: dict[str, Flags] = dataclasses.field(default_factory=dict)
+    with_flag: dict[str, Flags] = dataclasses.field(default_factory=dict)
 
     @property
     def is_papers(self) -> bool:
@@ -107,9 +121,9 @@ class Column:
         task: a task of tasks.toml.
         metric: the key of the results, if it is not the task's own; a task that stands in keeps its own.
         set: "dev" or "test".
-        at: the share of the first phase's updates after which the model is fine-tuned.
+        at: the share of the updates of the pre-training, all phases together, after which the model is fine-tuned.
         fine_tuning: flags of the fine-tunings of this column.
-        measure: "perplexity", or a key of run_pretraining.py's eval_results.txt.
+        measure: one of MEASURES.
     """
 
     label: str = ""
@@ -134,7 +148,7 @@ class Row:
         pretraining: flags of run_pretraining.py.
         fine_tuning: flags of all its fine-tunings.
         first_task: a task that the model is fine-tuned on before that of the column.
-        ensemble: the number of fine-tunings whose predictions are averaged.
+        ensemble: the number of fine-tunings whose predictions are averaged, at least 2.
         paper: the paper's numbers by the labels of columns.
     """
 
@@ -196,7 +210,7 @@ def read_catalogue(folder: str) -> Catalogue:
     content = _read(path)
     _refuse_unknown(content, ("tasks", "with_flag"), path, "")
     for name in content:
-        if wanted := _mismatch(content[name], dict[str, dict]):
+        if wanted := _mismatch(content[name], dict[str, dict] if name == "tasks" else dict[str, Flags]):
             raise InputError(f"{path}: {name}: must be {wanted}")
     tasks = {
         name: _made(Task, table, path, f"tasks.{name}", {"name": name})
@@ -205,10 +219,12 @@ def read_catalogue(folder: str) -> Catalogue:
     for task in tasks.values():
         if task.prepare:
             _made(Preparation, task.prepare, path, f"tasks.{task.name}.prepare")
-        if len(task.examples) != 2:
+        if len(task.examples) != 2 or min(task.examples) < 0:
             raise InputError(
-                f"{path}: tasks.{task.name}.examples: must be two numbers, training and evaluation"
+                f"{path}: tasks.{task.name}.examples: must be two numbers from 0, training and evaluation"
             )
+        if task.sequences < 1:
+            raise InputError(f"{path}: tasks.{task.name}.sequences: must be at least 1, got {task.sequences}")
     catalogue = Catalogue(folder, scales, tasks, content.get("with_flag", {}))
     for scale in scales.values():
         _check_scale(catalogue, scale)
@@ -261,6 +277,15 @@ def _column(table: dict, path: str, number: int) -> Column:
         )
     if column.set not in ("dev", "test"):
         raise InputError(f"{path}: columns, number {number}: set is {column.set!r}; write dev or test")
+    if column.measure is not None and column.measure not in MEASURES:
+        raise InputError(
+            f"{path}: columns, number {number}: there is no measure {column.measure!r}"
+            f"{_nearest(column.measure, MEASURES)}"
+        )
+    if column.at is not None and not 0.0 < column.at <= 1.0:
+        raise InputError(
+            f"{path}: columns, number {number}: at is {column.at:g}; write a share above 0 and at most 1"
+        )
     return dataclasses.replace(column, label=column.label or column.task or column.measure)
 
 
@@ -274,6 +299,12 @@ def _check_experiment(experiment: Experiment, catalogue: Catalogue):
             _check_task(column.task, experiment.path, f"columns, {column.label!r}, task", catalogue.tasks)
     for row in experiment.rows:
         where = f"rows, {row.label!r}"
+        if "" in (row.label, row.encoder, row.size, row.first_task):
+            raise InputError(
+                f"{experiment.path}: {where}: has an empty text; write a name, or leave the field out"
+            )
+        if row.ensemble is not None and row.ensemble < 2:
+            raise InputError(f"{experiment.path}: {where}: ensemble must be at least 2, got {row.ensemble}")
         if (row.encoder is None) == (row.size is None):
             raise InputError(f"{experiment.path}: {where}: has neither or both of encoder and size; give one")
         if row.encoder and (row.config or row.records or row.pretraining):
@@ -286,6 +317,12 @@ def _check_experiment(experiment: Experiment, catalogue: Catalogue):
             raise InputError(
                 f"{experiment.path}: {where}: encoder names a given model, and column {needing[0]!r} needs one that is "
                 "pre-trained; give size instead of encoder"
+            )
+        of_test = [column.label for column in experiment.columns if column.set == "test"]
+        if row.ensemble and of_test:
+            raise InputError(
+                f"{experiment.path}: {where}: an ensemble is evaluated on the development set, and column "
+                f"{of_test[0]!r} is of the test set; leave one of them out"
             )
         if row.first_task:
             _check_task(row.first_task, experiment.path, f"{where}, first_task", catalogue.tasks)
@@ -313,8 +350,16 @@ def _check_scale(catalogue: Catalogue, scale: Scale):
             raise InputError(f"{path}: {scale.name}.{field}: must be at least {least}, got {value}")
     if not scale.pretraining:
         raise InputError(f"{path}: {scale.name}.pretraining: has no phase; add one")
-    if not isinstance(scale.vocabulary.get("vocab_size"), int):
+    for number, phase in enumerate(scale.phases, 1):
+        for what, flags in (("", phase.flags), ("records: ", phase.records)):
+            if wanted := _mismatch(flags, Flags):
+                raise InputError(f"{path}: {scale.name}.pretraining, number {number}: {what}must be {wanted}")
+    if _mismatch(scale.vocabulary.get("vocab_size"), int):
         raise InputError(f"{path}: {scale.name}.vocabulary: has no vocab_size, a whole number; add it")
+    if _mismatch(scale.vocabulary.get("vocab_file", ""), str):
+        raise InputError(
+            f"{path}: {scale.name}.vocabulary: vocab_file must be a text, a path below --data_dir"
+        )
 
 
 def _check_task(name: str, path: str, where: str, tasks: Mapping[str, Task]):
@@ -364,6 +409,8 @@ def _mismatch(value: Any, kind: Any) -> str | None:
     if isinstance(kind, types.UnionType):
         kind = kind.__args__[0]
     origin, arguments = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin is FlagValue:
+        return None if _is_flag_value(value) else _KINDS[FlagValue]
     if origin is list:
         inner = arguments[0] if arguments else object
         is_good = isinstance(value, list) and all(_mismatch(each, inner) is None for each in value)
@@ -379,6 +426,12 @@ def _mismatch(value: Any, kind: Any) -> str | None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
     is_good = is_number if origin is int else isinstance(value, origin) or (origin is float and is_number)
     return None if is_good else _KINDS[origin]
+
+
+def _is_flag_value(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_is_flag_value(each) and not isinstance(each, list) for each in value)
+    return isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _nearest(name: str, known: typing.Iterable[str]) -> str:

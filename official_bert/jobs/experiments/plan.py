@@ -7,7 +7,8 @@ that two rows with equal steps share them. Nothing is read but the declarations.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from official_bert.config import BertConfig
@@ -21,6 +22,7 @@ from official_bert.jobs.experiments.definitions import (
     Scale,
     Task,
 )
+from official_bert.jobs.experiments.scripts import OWN_FLAGS, TRUE_WORDS, check_step
 from official_bert.jobs.experiments.steps import Config, Given, Output, Own, Step, Work, in_order
 
 CORPUS, HELD_OUT = "corpus/train*.txt", "corpus/held_out*.txt"
@@ -29,6 +31,8 @@ PAPER_SIZES = {BASE: "12/768/12", LARGE: "24/1024/16"}
 LEFT_TO_RIGHT = {"attention_direction": "left_to_right"}
 _POSITIONS, _SEGMENTS = 512, 2
 _LENGTHS = {"run_squad": 384}  # the scripts' own --max_seq_length; the others have 128
+# What the scripts' own flags are, where a declaration leaves them out.
+_BATCH_SIZE, _NUM_TRAIN_STEPS, _SAVE_STEPS, _KEPT_CHECKPOINTS = 32, 100_000, 1000, 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Plan:
         columns, rows: those that the scale has.
         cells: all cells.
         left_out: a sentence for each row or column that the scale lacks.
-        num_steps: the updates of the first phase of a pre-training.
+        num_steps: the updates of a pre-training, all phases together.
     """
 
     experiment: Experiment
@@ -75,7 +79,7 @@ class Plan:
 
     @property
     def num_steps(self) -> int:
-        return int(self.scale.phases[0].flags.get("num_train_steps", 0))
+        return sum(int(phase.flags.get("num_train_steps", _NUM_TRAIN_STEPS)) for phase in self.scale.phases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,15 +105,9 @@ def make_plan(experiment: Experiment, scale: Scale, catalogue: Catalogue, settin
     Rows whose given model the user did not name, or whose first task the scale lacks, are left out.
 
     Raises:
-        InputError: no row or no column is left, or a size cannot be read.
+        InputError: no row or no column is left, a size cannot be read, or a script would refuse a flag.
     """
-    columns = shown_columns(experiment, scale, catalogue, settings.is_present)
-    shown = {column.label for column in columns}
-    left_out = [
-        f"column {column.label!r}: --scale={scale.name} has neither its task nor one that stands in for it"
-        for column in experiment.columns
-        if column.label not in shown
-    ]
+    columns, left_out = shown_columns(experiment, scale, catalogue, settings.is_present)
     rows = []
     for row in experiment.rows:
         if row.encoder and row.encoder not in settings.encoders:
@@ -118,13 +116,18 @@ def make_plan(experiment: Experiment, scale: Scale, catalogue: Catalogue, settin
             left_out.append(f"row {row.label!r}: --scale={scale.name} has no task {row.first_task!r}")
         else:
             rows.append(row)
+    names = " and ".join(dict.fromkeys(row.encoder for row in experiment.rows if row.encoder))
+    if not rows and not names:
+        raise InputError(
+            f"{experiment.path}: has nothing to train at --scale={scale.name} ({'; '.join(left_out)}); choose another "
+            "scale"
+        )
     if not rows:
-        names = " and ".join(dict.fromkeys(row.encoder for row in experiment.rows if row.encoder))
         raise InputError(
             f"{experiment.path}: only fine-tunes models that are given ({names}), and --encoder names none of them; "
             "add --encoder=FOLDER, or --encoder=base=FOLDER,large=FOLDER"
         )
-    planner = _Planner(scale, catalogue, settings)
+    planner = _Planner(experiment, scale, catalogue, settings)
     cells = [
         Cell(row.label, column, seed, planner.step(row, column, seed))
         for row in rows
@@ -164,7 +167,8 @@ def config_of(size: str, scale: Scale, more: Flags) -> dict[str, Any]:
 class _Planner:
     """Makes the steps of cells."""
 
-    def __init__(self, scale: Scale, catalogue: Catalogue, settings: Settings):
+    def __init__(self, experiment: Experiment, scale: Scale, catalogue: Catalogue, settings: Settings):
+        self._path = experiment.path
         self._scale, self._catalogue, self._settings = scale, catalogue, settings
         self._num_seeds = settings.seeds or scale.seeds
 
@@ -186,25 +190,57 @@ class _Planner:
         step = self._fine_tuning(row, column, seed)
         return self._test(step, row, column) if column.column.set == "test" else step
 
+    def _made(
+        self,
+        kind: str,
+        label: str,
+        script: str,
+        flags: Flags,
+        config: Flags | None = None,
+        seed: int | None = None,
+        work: Callable[[], Work] | None = None,
+    ) -> Step:
+        """Returns a step whose flags its script takes.
+
+        Args:
+            kind, label, script, flags, config, seed: of the step.
+            work: makes the work of the step, from flags that are checked.
+
+        Raises:
+            InputError: the script would refuse a flag.
+        """
+        step = Step(kind, label, script, _frozen(flags), _frozen(config or {}), seed)
+        check_step(step, self._path)
+        return dataclasses.replace(step, work=work()) if work else step
+
+    def _check_free(self, declared: Iterable[str], own: Iterable[str] = OWN_FLAGS):
+        """Refuses declared flags by which the experiment connects its steps."""
+        for name in declared:
+            if name in own:
+                raise InputError(
+                    f"{self._path}, or the scale or the task that it uses: the experiment sets --{name} itself; remove "
+                    "it"
+                )
+
     def _vocabulary(self) -> Given | Output:
         """Returns the place of the vocabulary."""
         if path := self._scale.vocabulary.get("vocab_file"):
             return Given(path)
+        self._check_free(self._scale.vocabulary)
         flags = {"input_file": Given(CORPUS), "output_file": Own("vocab.txt"), **self._scale.vocabulary}
-        return Output(
-            Step("vocabulary", str(flags["vocab_size"]), "build_vocab", _frozen(flags)), "vocab.txt"
-        )
+        return Output(self._made("vocabulary", str(flags["vocab_size"]), "build_vocab", flags), "vocab.txt")
 
     def _records(self, text: str, name: str, label: str, more: Flags) -> tuple[Output, Flags]:
         """Returns the place of records, and the flags of their lengths."""
         flags = self._scale.records | more
+        self._check_free(flags, OWN_FLAGS - {"random_seed"})
         is_sharded = flags.get("generator") == "sharded"
         places = {
             "input_file": Given(text),
             "output_file": Own(name if is_sharded else f"{name}.tfrecord"),
             "vocab_file": self._vocabulary(),
         }
-        step = Step("records", f"{name} {label}".strip(), "create_pretraining_data", _frozen(places | flags))
+        step = self._made("records", f"{name} {label}".strip(), "create_pretraining_data", places | flags)
         lengths = {key: flags[key] for key in ("max_seq_length", "max_predictions_per_seq") if key in flags}
         return Output(step, f"{name}-?????-of-?????" if is_sharded else f"{name}.tfrecord"), lengths
 
@@ -218,6 +254,7 @@ class _Planner:
             records, lengths = self._records(
                 CORPUS, "train", f"{length} {rates}", phase.records | row.records
             )
+            self._check_free((*phase.flags, *row.pretraining))
             flags = {
                 "do_train": True,
                 "input_file": records,
@@ -232,13 +269,11 @@ class _Planner:
             }
             if made:
                 flags["init_checkpoint"] = Output(made[-1])
-            work = self._pretraining_work(config, flags, phase.flags)
             label = f"{self._model_label(row)} seed {seed}"
             if len(self._scale.phases) > 1:
                 label += f" phase {number}"
-            made.append(
-                Step("pretraining", label, "run_pretraining", _frozen(flags), _frozen(config), seed, work)
-            )
+            work = functools.partial(self._pretraining_work, config, flags)
+            made.append(self._made("pretraining", label, "run_pretraining", flags, config, seed, work))
         return made
 
     def _model_label(self, row: Row) -> str:
@@ -248,14 +283,15 @@ class _Planner:
         size = self._scale.sizes.get(row.size, row.size)
         return " ".join(filter(None, (size, _told(row.config), _told(row.records), _told(row.pretraining))))
 
-    def _pretraining_work(self, config: Flags, flags: Flags, phase: Flags) -> Work:
-        length = flags.get("max_seq_length", 128)
+    def _pretraining_work(self, config: Flags, flags: Flags) -> Work:
+        length = int(flags.get("max_seq_length", 128))
+        num_updates = int(flags.get("num_train_steps", _NUM_TRAIN_STEPS))
         is_left_to_right = LEFT_TO_RIGHT.items() <= config.items()
         return Work(
             _frozen(config),
             length,
-            num_trained=phase.get("train_batch_size", 32) * phase.get("num_train_steps", 100000),
-            num_predictions=length - 1 if is_left_to_right else flags.get("max_predictions_per_seq", 20),
+            num_trained=int(flags.get("train_batch_size", _BATCH_SIZE)) * num_updates,
+            num_predictions=length - 1 if is_left_to_right else int(flags.get("max_predictions_per_seq", 20)),
         )
 
     def _model(self, row: Row, column: ShownColumn, seed: int) -> Given | Output:
@@ -264,15 +300,31 @@ class _Planner:
             return Given("", row.encoder)
         phases = self._pretraining(row, (seed - 1) % self._scale.pretraining_seeds + 1)
         share = column.column.at
-        if share is None or share == 1:
-            return Output(phases[-1])
-        num_updates = round(share * phases[0].flag("num_train_steps"))
-        if num_updates % phases[0].flag("save_checkpoints_steps", 1000):
+        return Output(phases[-1]) if share is None else self._checkpoint_at(share, phases, column)
+
+    def _checkpoint_at(self, share: float, phases: Sequence[Step], column: ShownColumn) -> Output:
+        """Returns the checkpoint after a share of the updates of all phases."""
+        counts = [int(phase.flag("num_train_steps", _NUM_TRAIN_STEPS)) for phase in phases]
+        wanted = round(share * sum(counts))
+        number = 0
+        while wanted > counts[number]:
+            wanted -= counts[number]
+            number += 1
+        phase = phases[number]
+        if wanted == counts[number]:
+            return Output(phase)  # a training saves its end
+        place = f"[[{self._scale.name}.pretraining]], number {number + 1}"
+        if wanted % int(phase.flag("save_checkpoints_steps", _SAVE_STEPS)):
             raise InputError(
-                f"column {column.label!r}: at {share:g} of the updates is update {num_updates}, which is no multiple "
-                f"of save_checkpoints_steps in [[{self._scale.name}.pretraining]]; change one of them"
+                f"column {column.label!r}: at {share:g} of all updates is update {wanted} of its phase, which is no "
+                f"multiple of save_checkpoints_steps in {place}; change one of them"
             )
-        return Output(phases[0], f"model.ckpt-{num_updates}")
+        if int(phase.flag("keep_checkpoint_max", _KEPT_CHECKPOINTS)):
+            raise InputError(
+                f"column {column.label!r}: needs the checkpoint of update {wanted}, and keep_checkpoint_max in {place} "
+                "lets it be deleted; set it to 0"
+            )
+        return Output(phase, f"model.ckpt-{wanted}")
 
     def _evaluation(self, row: Row, column: ShownColumn, seed: int) -> Step:
         """Returns the evaluation of a pre-trained model on held-out text, with the masks of the paper."""
@@ -290,13 +342,8 @@ class _Planner:
             **row.pretraining,
             **self._settings.training_flags,
         }
-        return Step(
-            "evaluation",
-            f"{self._model_label(row)} seed {seed}",
-            "run_pretraining",
-            _frozen(flags),
-            seed=seed,
-        )
+        label = f"{self._model_label(row)} seed {seed}"
+        return self._made("evaluation", label, "run_pretraining", flags, seed=seed)
 
     def _recipe(self, task: Task, row: Row, more: Flags) -> Flags:
         """Returns the flags of a fine-tuning, the more special ones over the more general ones."""
@@ -306,14 +353,16 @@ class _Planner:
         for table in (self._catalogue.with_flag, self._scale.with_flag):
             for name in more:
                 flags |= table.get(name, {})
-        return flags | more | self._settings.training_flags
+        flags |= more
+        self._check_free(flags, OWN_FLAGS | task.data.keys())
+        return flags | self._settings.training_flags
 
     def _fine_tuning(self, row: Row, column: ShownColumn, seed: int) -> Step:
         """Returns the fine-tuning of a cell, after that on the row's first task if it has one."""
         model = self._model(row, column, seed)
         if row.first_task:
             first = self._catalogue.tasks[row.first_task]
-            model = Output(self._trained(first, row, {}, model, seed, is_evaluated=False))
+            model = self._single(self._trained(first, row, {}, model, seed, is_evaluated=False))
         return self._trained(column.task, row, column.column.fine_tuning, model, seed)
 
     def _trained(
@@ -334,16 +383,29 @@ class _Planner:
             places = {name: Given(path) for name, path in made.data.items()} | {
                 "output_file": Own(made.output)
             }
-            step = Step("data", task.name, made.script, _frozen(places))
+            step = self._made("data", task.name, made.script, places)
             flags[made.flag] = Output(step, made.output)
         recipe = self._recipe(task, row, of_column | row.fine_tuning)
         flags |= recipe | {"random_seed": seed}
-        work = self._fine_tuning_work(task, row, recipe, is_evaluated)
+        work = functools.partial(self._fine_tuning_work, task, row, recipe, is_evaluated)
         checkpoint = model.path if isinstance(model, Output) else ""
         after = f"after {row.first_task}" if row.first_task and is_evaluated else ""
         parts = (task.name, self._model_label(row), checkpoint, after, _told(of_column | row.fine_tuning))
         label = " ".join(filter(None, (*parts, f"seed {seed}")))
-        return Step("fine-tuning", label, task.script, _frozen(flags), (), seed, work)
+        return self._made("fine-tuning", label, task.script, flags, None, seed, work)
+
+    def _single(self, trained: Step) -> Output:
+        """Returns the place of a fine-tuned model.
+
+        Raises:
+            InputError: the fine-tuning is a search, which leaves several.
+        """
+        if str(trained.flag("search", False)).lower() in TRUE_WORDS:
+            raise InputError(
+                f"{self._path}: {trained.label} is a search at --scale={self._scale.name}, which leaves a model for "
+                "each trial, so that nothing else can start from it; give it search = false"
+            )
+        return Output(trained)
 
     def _fine_tuning_work(self, task: Task, row: Row, recipe: Flags, is_evaluated: bool) -> Work:
         if row.encoder:
@@ -352,15 +414,14 @@ class _Planner:
             config = config_of(row.size, self._scale, row.config)
         passes = float(recipe.get("num_train_epochs", 3.0))
         num_trials = 1
-        if recipe.get("search"):
-            epochs = [float(value) for value in str(recipe.get("search_epochs", "2,3,4")).split(",")]
-            others = (
-                recipe.get("search_batch_sizes", "16,32"),
-                recipe.get("search_learning_rates", "5e-5,3e-5,2e-5"),
-            )
+        if str(recipe.get("search", False)).lower() in TRUE_WORDS:
+            epochs = self._tried(recipe, "search_epochs", "2,3,4")
             num_trials = len(epochs)
-            for values in others:
-                num_trials *= len(str(values).split(","))
+            for name, default in (
+                ("search_batch_sizes", "16,32"),
+                ("search_learning_rates", "5e-5,3e-5,2e-5"),
+            ):
+                num_trials *= len(self._tried(recipe, name, default))
             passes = sum(epochs) / len(epochs)
         trained, evaluated = task.examples
         return Work(
@@ -371,19 +432,25 @@ class _Planner:
             num_frozen_layers=config["num_hidden_layers"] if recipe.get("feature_layers") else 0,
         )
 
+    def _tried(self, recipe: Flags, name: str, default: str) -> list[float]:
+        """Returns the numbers that a search tries for a flag."""
+        value = recipe.get(name, default)
+        words = value if isinstance(value, list) else str(value).split(",")
+        try:
+            return [float(word) for word in words]
+        except ValueError:
+            raise InputError(
+                f"{self._path}, or the scale or the task that it uses: {name} is {value!r}; write numbers with commas "
+                "between them"
+            ) from None
+
     def _test(self, trained: Step, row: Row, column: ShownColumn) -> Step:
         """Returns the evaluation of a fine-tuned model on the test set."""
         task = column.task
         flags = {name: value for name, value in trained.flags if name not in ("do_train", "random_seed")}
-        flags |= {"model": Output(trained), task.evaluation: True}
+        flags |= {"model": self._single(trained), task.evaluation: True}
         flags |= {name: Given(path) for name, path in task.test_data.items()}
-        return Step(
-            "test",
-            trained.label,
-            task.script,
-            _frozen(flags),
-            seed=trained.seed,
-        )
+        return self._made("test", trained.label, task.script, flags, seed=trained.seed)
 
     def _ensemble(self, row: Row, column: ShownColumn) -> Step:
         """Returns the mean of the predictions of fine-tunings with the seeds from 1."""
@@ -391,9 +458,9 @@ class _Planner:
         members = [self._fine_tuning(row, column, seed) for seed in range(1, count + 1)]
         task = column.task
         flags = {name: value for name, value in members[0].flags if name not in ("do_train", "random_seed")}
-        flags |= {"model": self._model(row, column, 1), "ensemble_dirs": tuple(map(Output, members))}
+        flags |= {"model": self._model(row, column, 1), "ensemble_dirs": tuple(map(self._single, members))}
         label = f"{members[0].label} to {count}"
-        return Step("ensemble", label, task.script, _frozen(flags))
+        return self._made("ensemble", label, task.script, flags)
 
 
 def _told(flags: Flags) -> str:
@@ -401,14 +468,5 @@ def _told(flags: Flags) -> str:
 
 
 def _frozen(flags: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Returns flags or fields as a value; a list of TOML becomes one with commas.
-
-    Raises:
-        InputError: a value is a table.
-    """
-    for name, value in flags.items():
-        if isinstance(value, dict):
-            raise InputError(
-                f"{name}: is a table, {value!r}; write a text, a number, true, false or a list of them"
-            )
+    """Returns flags or fields as a value; a list of TOML becomes one with commas."""
     return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in flags.items())

@@ -1,13 +1,16 @@
-"""Checks what a plan hands to the scripts: flags that they do not have, and given files that are not there.
+"""Checks what a plan hands to the scripts: flags that they do not have or refuse, and given files that are not there.
 
-A script only warns of an unknown flag, and a config keeps an unknown field; a run would then silently be another one.
+A script only warns of an unknown flag, and a config keeps an unknown field; a run would then silently be another one. A
+wrong value would end the experiment hours later.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import importlib
+import math
 import os
 from collections.abc import Iterable, Mapping
 
@@ -15,7 +18,7 @@ from official_bert import files
 from official_bert.config import FURTHER_FIELDS, BertConfig
 from official_bert.errors import InputError
 from official_bert.jobs.experiments.steps import DATA, Layout, Step
-from official_bert.options.fields import flag_fields
+from official_bert.options.fields import flag_fields, kind_of
 from official_bert.options.training import TrainingOptions
 
 OPTIONS = {
@@ -28,8 +31,28 @@ OPTIONS = {
     "run_ner": "tagging.TaggingOptions",
     "convert_triviaqa": "triviaqa.TriviaqaOptions",
 }
+# Flags by which an experiment connects its steps; no declaration sets them.
+OWN_FLAGS = frozenset(
+    {
+        "bert_config_file",
+        "do_eval",
+        "do_predict",
+        "do_train",
+        "ensemble_dirs",
+        "init_checkpoint",
+        "input_file",
+        "model",
+        "output_dir",
+        "output_file",
+        "random_seed",
+        "vocab_file",
+    }
+)
+TRUE_WORDS, _FALSE_WORDS = ("true", "t", "1"), ("false", "f", "0")  # of flags, as absl reads them
+_NUMBERS = {int: "a whole number", float: "a number"}
 
 
+@functools.cache
 def fields_of(script: str) -> dict[str, dataclasses.Field]:
     """Returns the flags of a script.
 
@@ -45,48 +68,61 @@ def fields_of(script: str) -> dict[str, dataclasses.Field]:
     return {field.name: field for field in flag_fields(options)}
 
 
+@functools.cache
 def _config_fields() -> set[str]:
     """Returns the fields of bert_config.json that a model is built by."""
     return {*vars(BertConfig(None)), *FURTHER_FIELDS}
 
 
-def unknown_words(steps: Iterable[Step]) -> dict[tuple[str, str], Step]:
-    """Returns (script, flag) of flags that scripts do not have, and ("bert_config.json", field) of unknown fields.
-
-    Each comes with a step that has it.
-    """
-    known_fields = _config_fields()
-    found: dict[tuple[str, str], Step] = {}
-    for step in steps:
-        known = fields_of(step.script)
-        for name, _ in step.flags:
-            if name not in known:
-                found.setdefault((step.script, name), step)
-        for name, _ in step.config:
-            if name not in known_fields:
-                found.setdefault(("bert_config.json", name), step)
-    return found
-
-
-def check_words(steps: Iterable[Step], path: str):
-    """Refuses flags and fields that are unknown.
+def check_step(step: Step, path: str):
+    """Refuses flags and fields of a configuration that are unknown, and values that a script would refuse.
 
     Args:
-        steps: the steps of an experiment.
-        path: the file of the experiment.
+        step: the step.
+        path: the file of the experiment, for the message.
 
     Raises:
-        InputError: a script lacks a flag, or a model's configuration a field.
+        InputError: a script lacks a flag, a flag cannot have its value, or a model's configuration lacks a field.
     """
-    for (owner, name), step in unknown_words(steps).items():
-        is_flag = owner in OPTIONS
-        what = f"{owner}.py has no flag --{name}" if is_flag else f"a {owner} has no field {name!r}"
-        known = fields_of(owner) if is_flag else _config_fields()
-        nearest = difflib.get_close_matches(name, known, n=1)
-        remedy = f"did you mean {nearest[0]}?" if nearest else "remove it"
-        raise InputError(
-            f"{path}, or the scale or the task that it uses: {what} ({step.kind} {step.label}); {remedy}"
-        )
+    place = f"{path}, or the scale or the task that it uses: "
+    where = f"({step.kind} {step.label})"
+    known = fields_of(step.script)
+    for name, value in step.flags:
+        if name not in known:
+            raise InputError(f"{place}{step.script}.py has no flag --{name} {where}; {_nearest(name, known)}")
+        if isinstance(value, str | bool | int | float) and (sentence := _refusal(known[name], value)):
+            raise InputError(f"{place}{step.script}.py, --{name}={value}: {sentence} {where}; correct it")
+    for name, _ in step.config:
+        if name not in (fields := _config_fields()):
+            raise InputError(
+                f"{place}a bert_config.json has no field {name!r} {where}; {_nearest(name, fields)}"
+            )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {nearest[0]}?" if nearest else "remove it"
+
+
+def _refusal(field: dataclasses.Field, value: str | bool | int | float) -> str | None:
+    """Returns why a flag cannot have a value, in words; None if it can."""
+    kind = kind_of(field)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if kind is bool:
+        return None if text.lower() in TRUE_WORDS + _FALSE_WORDS else "must be true or false"
+    if kind in _NUMBERS:
+        try:
+            value = kind(text)
+        except ValueError:
+            return f"must be {_NUMBERS[kind]}"
+        if not math.isfinite(value):
+            return "must be a finite number"
+    choices, check = field.metadata["choices"], field.metadata["check"]
+    if choices and text not in choices:
+        return f"must be one of {', '.join(choices)}"
+    if check and kind in _NUMBERS and not check[0](value):
+        return check[1]
+    return None
 
 
 def check_given(steps: Iterable[Step], layout: Layout, encoders: Mapping[str, str]):
@@ -114,18 +150,23 @@ def training_flags(words: Iterable[str]) -> dict[str, str]:
     """Reads --training_flags: name=value, or a name alone for true.
 
     Raises:
-        InputError: a word is no flag that all training scripts share.
+        InputError: a word is no flag that all training scripts share, is one that the experiment sets itself, or has a
+            value that the scripts refuse.
     """
-    known = {field.name for field in flag_fields(TrainingOptions)}
+    known = {field.name: field for field in flag_fields(TrainingOptions)}
     found = {}
     for word in words:
         name, _, value = word.lstrip("-").partition("=")
+        if name in OWN_FLAGS:
+            raise InputError(f"--training_flags={word}: the experiment sets this flag itself; leave it out")
         if name not in known:
             raise InputError(
                 f"--training_flags={word}: the training scripts share no flag of that name; write name=value, such as "
                 "dtype=bfloat16"
             )
         found[name] = value or "true"
+        if sentence := _refusal(known[name], found[name]):
+            raise InputError(f"--training_flags={word}: {sentence}; correct it")
     return found
 
 

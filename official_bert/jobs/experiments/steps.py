@@ -21,6 +21,7 @@ OUTPUT, CONFIG_FILE = "output", "bert_config.json"
 DATA = ""  # the place of `Given` that is --data_dir
 _WITHOUT_MEANING = ("num_workers", "log_every_steps")  # flags that change no result
 _KEY_LENGTH, _LONGEST_NAME = 10, 120
+_PART_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +151,8 @@ class Layout:
     def key(self, step: Step) -> str:
         """Returns the identity of a step: equal for steps that compute the same from the same inputs.
 
-        Given files count by their names and sizes, so that a moved folder is the same and a changed file is not.
+        Given files count by their contents and their names inside of a given folder, so that a moved folder is the same
+        and a changed file is not.
         """
         if step not in self._keys:
             meaning = {
@@ -177,12 +179,12 @@ class Layout:
         return value
 
     def _mark(self, pattern: str) -> list:
-        """Returns names and sizes of the given files."""
+        """Returns names and digests of the given files."""
+        pattern = pattern.rstrip("/")
         if pattern not in self._marks:
-            found = files.matching(pattern) or ([pattern] if files.exists(pattern) else [])
             self._marks[pattern] = [
-                [os.path.relpath(path, os.path.dirname(pattern)), files.size(path)]
-                for start in found
+                [os.path.relpath(path, start) if path != start else os.path.basename(path), _digest(path)]
+                for start in files.matching(pattern) or ([pattern] if files.exists(pattern) else [])
                 for path in _files_below(start)
             ]
         return self._marks[pattern]
@@ -238,6 +240,15 @@ def config_text(step: Step) -> str:
 
 def _joined(folder: str, path: str) -> str:
     return os.path.join(folder, path) if path else folder
+
+
+def _digest(path: str) -> str:
+    """Returns the digest of a file's content."""
+    made = hashlib.sha256()
+    with files.open_file(path, "rb") as file:
+        while part := file.read(_PART_BYTES):
+            made.update(part)
+    return made.hexdigest()
 
 
 def _files_below(start: str) -> list[str]:

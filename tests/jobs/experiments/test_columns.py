@@ -13,7 +13,9 @@ CATALOGUE = read_catalogue(str(ROOT / "experiments"))
 
 
 def headings(name: str, scale: str, is_present=lambda task: True) -> list[str]:
-    columns = shown_columns(read_experiment(name, CATALOGUE), CATALOGUE.scales[scale], CATALOGUE, is_present)
+    columns, _ = shown_columns(
+        read_experiment(name, CATALOGUE), CATALOGUE.scales[scale], CATALOGUE, is_present
+    )
     return [column.heading for column in columns]
 
 
@@ -50,7 +52,9 @@ def test_smoke_takes_what_is_there():
         "SST-2"
     ]
     with pytest.raises(
-        InputError, match=r"table4.toml: has nothing to train at --scale=smoke: --data_dir has data of"
+        InputError,
+        match=r"table4.toml: has nothing to train at --scale=smoke \(column 'SWAG': what may stand in for its task "
+        r"\(CODAH\) is shown already, or --data_dir lacks it\); choose another scale, or get data",
     ):
         headings("table4", "smoke", lambda task: False)
 
@@ -60,14 +64,14 @@ def test_one_run_is_not_shown_twice():
     experiment = dataclasses.replace(
         read_experiment("table1", CATALOGUE), columns=read_experiment("table1", CATALOGUE).columns[:2]
     )
-    assert [column.heading for column in shown_columns(experiment, scale, CATALOGUE, lambda task: True)] == [
-        "STS-B for MNLI-m"
-    ]
+    shown, left_out = shown_columns(experiment, scale, CATALOGUE, lambda task: True)
+    assert [column.heading for column in shown] == ["STS-B for MNLI-m"]
+    assert left_out == ["column 'MNLI-mm': STS-B, which stands in for its task, is shown already"]
 
 
 def test_a_stand_in_keeps_its_own_metric_and_percentages_are_known():
     table5 = read_experiment("table5", CATALOGUE)
-    shown = shown_columns(table5, CATALOGUE.scales["paper"], CATALOGUE, lambda task: True)
+    shown, _ = shown_columns(table5, CATALOGUE.scales["paper"], CATALOGUE, lambda task: True)
     assert [(column.metric, column.factor) for column in shown] == [
         ("eval_accuracy", 100.0),
         ("eval_accuracy", 100.0),
@@ -75,5 +79,16 @@ def test_a_stand_in_keeps_its_own_metric_and_percentages_are_known():
         ("eval_accuracy", 100.0),
         ("f1", 1.0),  # SQuAD's is in percent
     ]
-    shown = shown_columns(table5, CATALOGUE.scales["tiny"], CATALOGUE, lambda task: True)
+    shown, _ = shown_columns(table5, CATALOGUE.scales["tiny"], CATALOGUE, lambda task: True)
     assert [column.metric for column in shown] == ["eval_spearman", "eval_matthews", "eval_accuracy", "f1"]
+
+
+def test_only_fractions_become_percentages():
+    table5, scale = read_experiment("table5", CATALOGUE), CATALOGUE.scales["tiny"]
+    sst2 = next(column for column in table5.columns if column.task == "SST-2")
+    metrics = ("eval_loss", "global_step", "eval_f1", "eval_pearson")
+    columns = [dataclasses.replace(sst2, label=metric, metric=metric) for metric in metrics]
+    shown, _ = shown_columns(
+        dataclasses.replace(table5, columns=columns), scale, CATALOGUE, lambda task: True
+    )
+    assert [column.factor for column in shown] == [1.0, 1.0, 100.0, 100.0]

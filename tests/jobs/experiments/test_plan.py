@@ -9,7 +9,6 @@ from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.jobs.experiments.definitions import names_of, read_catalogue, read_experiment
 from official_bert.jobs.experiments.plan import Plan, Settings, config_of, make_plan
-from official_bert.jobs.experiments.scripts import unknown_words
 from official_bert.jobs.experiments.steps import Layout, Output, Step
 from tests.experiment_data import TWO_ROWS
 from tests.shared import ROOT
@@ -151,7 +150,6 @@ def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
 def test_every_table_expands_at_every_scale_with_flags_that_the_scripts_have(name, scale):
     plan = plan_of(name, scale)
     assert plan.cells
-    assert not unknown_words(plan.steps)
     for step in plan.steps:
         if step.config:
             BertConfig.from_dict(dict(step.config)).validate()
@@ -195,21 +193,43 @@ def test_a_figure_starts_from_the_checkpoints_of_one_training():
     plan = plan_of("figure5", seeds=1)
     starts = [step.flag("model") for step in plan.steps if step.kind == "fine-tuning"]
     assert [start.path for start in starts] == [
-        *(f"model.ckpt-{number}" for number in (500, 1000, 1500, 2000)), "",
+        # 20 to 100 % of 2,500 updates of the first phase and 2,000 of the second
+        "model.ckpt-900", "model.ckpt-1800", "model.ckpt-200", "model.ckpt-1100", "",
     ] * 2  # fmt: skip
     for model in (starts[:5], starts[5:]):
-        *checkpoints, last = (start.step for start in model)
-        assert len(set(checkpoints)) == 1  # the first phase
-        assert last.flag("init_checkpoint") == Output(checkpoints[0])
-    assert plan.num_steps == 2500
+        first, second, *others = (start.step for start in model)
+        assert first == second
+        assert len(set(others)) == 1
+        assert others[0].flag("init_checkpoint") == Output(first)
+    assert plan.num_steps == 4500
+    assert plan_of("figure5", "paper").num_steps == 1_000_000
+
+
+def test_the_end_of_a_phase_is_its_newest_checkpoint():
+    experiment = read_experiment("figure5", CATALOGUE)
+    end = dataclasses.replace(experiment.columns[0], at=2500 / 4500)
+    plan = make_plan(
+        dataclasses.replace(experiment, columns=[end]), CATALOGUE.scale("tiny"), CATALOGUE, Settings(seeds=1)
+    )
+    for step in plan.steps:
+        if step.kind == "fine-tuning":
+            assert step.flag("model").path == ""
+            assert step.flag("model").step.flag("num_train_steps") == 2500
 
 
 def test_a_checkpoint_that_is_not_kept_is_refused():
     experiment = read_experiment("figure5", CATALOGUE)
     first, *others = experiment.columns
     odd = dataclasses.replace(experiment, columns=[dataclasses.replace(first, at=0.25), *others])
-    with pytest.raises(InputError, match=r"update 625, which is no multiple of save_checkpoints_steps"):
+    with pytest.raises(InputError, match=r"update 1125 of its phase, which is no multiple of save_checkp"):
         make_plan(odd, CATALOGUE.scale("tiny"), CATALOGUE, Settings())
+    scale = CATALOGUE.scale("tiny")
+    of_phases = [dict(phase) for phase in scale.pretraining]
+    del of_phases[0]["keep_checkpoint_max"]
+    with pytest.raises(
+        InputError, match=r"keep_checkpoint_max in \[\[tiny.pretraining\]\], number 1 lets it"
+    ):
+        make_plan(experiment, dataclasses.replace(scale, pretraining=of_phases), CATALOGUE, Settings())
 
 
 def test_seeds_of_fine_tunings_go_round_the_pretrainings():
@@ -279,14 +299,116 @@ def test_a_size_that_nobody_can_read_is_refused():
         config_of("2/100/3", scale, {})
 
 
-def test_lists_of_flags_have_commas_and_tables_are_refused(tmp_path):
+# What a row may get wrong, and the sentence that says so.
+@pytest.mark.parametrize(
+    ("pretraining", "sentence"),
+    [
+        (
+            "lerning_rate = 1.0",
+            r"run_pretraining.py has no flag --lerning_rate .*; did you mean learning_rate\?",
+        ),
+        ("num_train_steps = 'abc'", r"--num_train_steps=abc: must be a whole number \(pretraining 2/16/2"),
+        ("num_train_steps = 0", r"--num_train_steps=0: must be positive and at most"),
+        ("learning_rate = 'fast'", r"--learning_rate=fast: must be a number"),
+        ("dtype = 'float8'", r"--dtype=float8: must be one of .*float32"),
+        ("jit_compile = 'maybe'", r"--jit_compile=maybe: must be true or false"),
+        (
+            "output_dir = 'here'",
+            r"two.toml, or the scale or the task .*: the experiment sets --output_dir itself",
+        ),
+        ("random_seed = 3", r"the experiment sets --random_seed itself; remove it"),
+        (
+            "learning_rate = nan",
+            r"pretraining: must be a table, each value a text, a finite number, true, false",
+        ),
+        ("gcp_project = { a = 1 }", r"pretraining: must be a table, each value a text, a finite number"),
+        ("gcp_project = [['a']]", r"pretraining: must be a table, each value a text, a finite number"),
+        ("gcp_project = 2020-01-01", r"pretraining: must be a table, each value a text, a finite number"),
+    ],
+)
+def test_flags_that_no_script_would_take_are_refused_before_anything_runs(tmp_path, pretraining, sentence):
+    path = tmp_path / "two.toml"
+    path.write_text(TWO_ROWS.replace("use_next_sentence_loss = false", pretraining))
+    with pytest.raises(InputError, match=sentence):
+        make_plan(read_experiment(str(path), CATALOGUE), CATALOGUE.scale("smoke"), CATALOGUE, Settings())
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ("records = { output_file = 'x' }", "the experiment sets --output_file itself"),
+        (
+            "records = { max_seq_length = 'long' }",
+            "create_pretraining_data.py, --max_seq_length=long: must be a whole",
+        ),
+        ("fine_tuning = { model = 'x' }", "the experiment sets --model itself"),
+        ("fine_tuning = { data_dir = 'x' }", "the experiment sets --data_dir itself"),
+        ("fine_tuning = { num_train_epochs = 'abc' }", "--num_train_epochs=abc: must be a number"),
+        (
+            "fine_tuning = { search = true, search_epochs = '2,x' }",
+            "search_epochs is '2,x'; write numbers with commas",
+        ),
+        (
+            "config = { hiden_size = 4 }",
+            "a bert_config.json has no field 'hiden_size' .*did you mean hidden_size",
+        ),
+    ],
+)
+def test_other_tables_of_a_row_are_checked_in_the_same_way(tmp_path, field, sentence):
+    path = tmp_path / "two.toml"
+    path.write_text(TWO_ROWS.replace("pretraining = { use_next_sentence_loss = false }", field))
+    with pytest.raises(InputError, match=sentence):
+        make_plan(read_experiment(str(path), CATALOGUE), CATALOGUE.scale("smoke"), CATALOGUE, Settings())
+
+
+def test_nothing_starts_from_a_search(tmp_path):
+    """A search leaves a model for each trial."""
+    path = tmp_path / "two.toml"
+    search = 'first_task = "CoLA"\nfine_tuning = { search = true }'
+    path.write_text(TWO_ROWS.replace("pretraining = { use_next_sentence_loss = false }", search))
+    with pytest.raises(InputError, match=r"CoLA 2/16/2 .*is a search at --scale=smoke, which leaves a"):
+        make_plan(read_experiment(str(path), CATALOGUE), CATALOGUE.scale("smoke"), CATALOGUE, Settings())
+
+
+def test_what_is_left_out_has_its_reason(tmp_path):
+    path = tmp_path / "two.toml"
+    path.write_text(
+        TWO_ROWS.replace(
+            '{ task = "STS-B" }]',
+            '{ task = "CoLA", set = "test", label = "test" }, { task = "RTE" }, { task = "SST-2" }, { task = "CoLA" },'
+            '{ task = "MRPC" }]',
+        ).replace(', "STS-B" = 85.8', "")
+    )
+    experiment = read_experiment(str(path), CATALOGUE)
+    plan = make_plan(
+        experiment, CATALOGUE.scale("smoke"), CATALOGUE, Settings(is_present=lambda task: task.name == "CoLA")
+    )
+    assert plan.left_out == (
+        "column 'test': CoLA has no test set with labels",
+        "column 'RTE': --scale=smoke has neither its task nor one that stands in for it",
+        "column 'SST-2': --data_dir has not the data of SST-2",
+        "column 'MRPC': what may stand in for its task (CoLA) is shown already, or --data_dir lacks it",
+    )
+    no_measure = dataclasses.replace(experiment, columns=experiment.columns[1:3])
+    with pytest.raises(
+        InputError, match=r"has nothing to train at --scale=smoke \(column 'test': CoLA has no test"
+    ):
+        make_plan(no_measure, CATALOGUE.scale("smoke"), CATALOGUE, Settings())
+    of_absent_task = dataclasses.replace(experiment.rows[0], first_task="SWAG")
+    with pytest.raises(InputError, match=r"nothing to train .*row 'BERT': --scale=smoke has no task 'SWAG'"):
+        make_plan(
+            dataclasses.replace(experiment, rows=[of_absent_task]),
+            CATALOGUE.scale("smoke"),
+            CATALOGUE,
+            Settings(),
+        )
+
+
+def test_lists_of_flags_have_commas(tmp_path):
     path = tmp_path / "two.toml"
     path.write_text(TWO_ROWS.replace("use_next_sentence_loss = false", "gcp_project = ['a', 'b']"))
     plan = make_plan(read_experiment(str(path), CATALOGUE), CATALOGUE.scale("smoke"), CATALOGUE, Settings())
     assert sum("--gcp_project=a,b" in line for line in commands(plan)) == 2  # the training and its evaluation
-    path.write_text(TWO_ROWS.replace("use_next_sentence_loss = false", "gcp_project = { a = 1 }"))
-    with pytest.raises(InputError, match="gcp_project: is a table"):
-        make_plan(read_experiment(str(path), CATALOGUE), CATALOGUE.scale("smoke"), CATALOGUE, Settings())
 
 
 def test_the_work_of_steps():
@@ -294,6 +416,11 @@ def test_the_work_of_steps():
     steps: list[Step] = plan.steps
     first = next(step for step in steps if step.kind == "pretraining")
     assert (first.work.length, first.work.num_trained, first.work.num_predictions) == (128, 256 * 900_000, 20)
+    row = dataclasses.replace(plan.rows[0], pretraining={"num_train_steps": 20, "train_batch_size": 16})
+    own = make_plan(
+        dataclasses.replace(plan.experiment, rows=[row]), CATALOGUE.scale("paper"), CATALOGUE, Settings()
+    )
+    assert {step.work.num_trained for step in own.steps if step.kind == "pretraining"} == {20 * 16}
     left_to_right = next(
         step for step in steps if "left_to_right" in step.label and step.kind == "pretraining"
     )

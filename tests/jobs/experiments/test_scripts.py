@@ -5,7 +5,7 @@ import pytest
 from official_bert.errors import InputError
 from official_bert.jobs.experiments.scripts import (
     check_given,
-    check_words,
+    check_step,
     fields_of,
     read_encoders,
     training_flags,
@@ -18,8 +18,9 @@ def step_with(config=(), script="run_ner", **flags) -> Step:
 
 
 def test_flags_that_a_script_has_pass():
-    check_words([step_with(train_batch_size=3, document_context=True)], "mine.toml")
-    check_words([step_with((("hidden_size", 16),), "run_pretraining", bert_config_file="x")], "mine.toml")
+    check_step(step_with(train_batch_size=3, document_context=True, data_dir=Given("x")), "mine.toml")
+    check_step(step_with(learning_rate=1, document_context="true", random_seed="3"), "mine.toml")
+    check_step(step_with((("hidden_size", 16),), "run_pretraining", bert_config_file="x"), "mine.toml")
 
 
 @pytest.mark.parametrize(
@@ -35,14 +36,23 @@ def test_flags_that_a_script_has_pass():
             "a bert_config.json has no field 'hiden_size' (fine-tuning WNUT-17); did you",
         ),
         (
+            step_with(train_batch_size=0),
+            "mine.toml, or the scale or the task that it uses: run_ner.py, --train_batch_size=0: must be at least 1, "
+            "and at most 4194304 (fine-tuning WNUT-17); correct it",
+        ),
+        (step_with(train_batch_size=2.5), "--train_batch_size=2.5: must be a whole number (fine-tuning"),
+        (step_with(learning_rate=float("inf")), "--learning_rate=inf: must be a finite number (fine-tuning"),
+        (step_with(optimizer_type="sgd"), "--optimizer_type=sgd: must be one of adamw, lamb (fine-tuning"),
+        (step_with(do_lower_case="yes"), "--do_lower_case=yes: must be true or false (fine-tuning"),
+        (
             step_with(script="predict"),
             "script 'predict': is none that experiments use; it is one of build_vocab",
         ),
     ],
 )
-def test_unknown_words_are_refused(step, sentence):
+def test_flags_and_fields_that_nobody_takes_are_refused(step, sentence):
     with pytest.raises(InputError) as raised:
-        check_words([step], "mine.toml")
+        check_step(step, "mine.toml")
     assert sentence in str(raised.value)
 
 
@@ -81,3 +91,9 @@ def test_flags_of_all_trainings():
         InputError, match="--training_flags=task_name=x: the training scripts share no flag of that name"
     ):
         training_flags(["task_name=x"])
+    with pytest.raises(
+        InputError, match="--training_flags=output_dir=x: the experiment sets this flag itself"
+    ):
+        training_flags(["output_dir=x"])
+    with pytest.raises(InputError, match="--training_flags=dtype=float8: must be one of float32"):
+        training_flags(["dtype=float8"])

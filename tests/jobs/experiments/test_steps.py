@@ -1,6 +1,7 @@
 """Steps: their identity, their order, their folders and commands."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -83,7 +84,21 @@ def test_a_step_is_another_one_when_its_inputs_are(layout, tmp_path):
     before = layout.key(MODEL)
     (tmp_path / "data").rename(tmp_path / "moved")
     assert Layout("other", "moved", {}, "scripts").key(MODEL) == before
-    (tmp_path / "moved" / "text0.txt").write_text("three")
+    (tmp_path / "moved" / "text0.txt").write_text("two")  # of the same size
     changed = Layout("steps", "moved", {}, ".")
     assert changed.key(RECORDS) != layout.key(RECORDS)
     assert changed.key(MODEL) != before  # by the records that it reads
+
+
+def test_models_are_told_apart_by_their_weights_and_not_by_their_folders(tmp_path):
+    def key_of(*parts: str) -> str:
+        layout = Layout("steps", "data", {"base": os.path.join(str(tmp_path), *parts)}, ".")
+        return layout.key(Step("fine-tuning", "CoLA", "run_classifier", (("model", Given("", "base")),)))
+
+    for parent, weights in (("a", "1234"), ("b", "5678"), ("c", "1234")):
+        (tmp_path / parent / "output" / "best").mkdir(parents=True)
+        (tmp_path / parent / "output" / "model.safetensors").write_text(weights)
+        (tmp_path / parent / "output" / "best" / "model.safetensors").write_text("same")
+    (tmp_path / "c" / "output").rename(tmp_path / "renamed")
+    assert key_of("a", "output") != key_of("b", "output")
+    assert key_of("a", "output") == key_of("a", "output", "") == key_of("renamed")
