@@ -22,17 +22,15 @@ from official_bert.jobs.experiments.definitions import (
     Scale,
     Task,
 )
-from official_bert.jobs.experiments.scripts import OWN_FLAGS, TRUE_WORDS, check_step
+from official_bert.jobs.experiments.scripts import OWN_FLAGS, check_step, is_true
 from official_bert.jobs.experiments.steps import Config, Given, Output, Own, Step, Work, in_order
+from official_bert.jobs.experiments.work import NUM_TRAIN_STEPS, fine_tuning_work, pretraining_work
 
 CORPUS, HELD_OUT = "corpus/train*.txt", "corpus/held_out*.txt"
 BASE, LARGE = "base", "large"
 PAPER_SIZES = {BASE: "12/768/12", LARGE: "24/1024/16"}
-LEFT_TO_RIGHT = {"attention_direction": "left_to_right"}
 _POSITIONS, _SEGMENTS = 512, 2
-_LENGTHS = {"run_squad": 384}  # the scripts' own --max_seq_length; the others have 128
-# What the scripts' own flags are, where a declaration leaves them out.
-_BATCH_SIZE, _NUM_TRAIN_STEPS, _SAVE_STEPS, _KEPT_CHECKPOINTS = 32, 100_000, 1000, 5
+_SAVE_STEPS, _KEPT_CHECKPOINTS = 1000, 5  # of run_pretraining.py, where a declaration leaves them out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +77,7 @@ class Plan:
 
     @property
     def num_steps(self) -> int:
-        return sum(int(phase.flags.get("num_train_steps", _NUM_TRAIN_STEPS)) for phase in self.scale.phases)
+        return sum(int(phase.flags.get("num_train_steps", NUM_TRAIN_STEPS)) for phase in self.scale.phases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,7 +270,7 @@ class _Planner:
             label = f"{self._model_label(row)} seed {seed}"
             if len(self._scale.phases) > 1:
                 label += f" phase {number}"
-            work = functools.partial(self._pretraining_work, config, flags)
+            work = functools.partial(pretraining_work, config, flags)
             made.append(self._made("pretraining", label, "run_pretraining", flags, config, seed, work))
         return made
 
@@ -282,17 +280,6 @@ class _Planner:
             return row.encoder
         size = self._scale.sizes.get(row.size, row.size)
         return " ".join(filter(None, (size, _told(row.config), _told(row.records), _told(row.pretraining))))
-
-    def _pretraining_work(self, config: Flags, flags: Flags) -> Work:
-        length = int(flags.get("max_seq_length", 128))
-        num_updates = int(flags.get("num_train_steps", _NUM_TRAIN_STEPS))
-        is_left_to_right = LEFT_TO_RIGHT.items() <= config.items()
-        return Work(
-            _frozen(config),
-            length,
-            num_trained=int(flags.get("train_batch_size", _BATCH_SIZE)) * num_updates,
-            num_predictions=length - 1 if is_left_to_right else int(flags.get("max_predictions_per_seq", 20)),
-        )
 
     def _model(self, row: Row, column: ShownColumn, seed: int) -> Given | Output:
         """Returns the place of the model that a fine-tuning or an evaluation starts from."""
@@ -304,7 +291,7 @@ class _Planner:
 
     def _checkpoint_at(self, share: float, phases: Sequence[Step], column: ShownColumn) -> Output:
         """Returns the checkpoint after a share of the updates of all phases."""
-        counts = [int(phase.flag("num_train_steps", _NUM_TRAIN_STEPS)) for phase in phases]
+        counts = [int(phase.flag("num_train_steps", NUM_TRAIN_STEPS)) for phase in phases]
         wanted = round(share * sum(counts))
         number = 0
         while wanted > counts[number]:
@@ -387,7 +374,9 @@ class _Planner:
             flags[made.flag] = Output(step, made.output)
         recipe = self._recipe(task, row, of_column | row.fine_tuning)
         flags |= recipe | {"random_seed": seed}
-        work = functools.partial(self._fine_tuning_work, task, row, recipe, is_evaluated)
+        given = self._settings.encoders[row.encoder] if row.encoder else None
+        config = given or config_of(row.size, self._scale, row.config)
+        work = functools.partial(fine_tuning_work, config, task, recipe, is_evaluated, self._path)
         checkpoint = model.path if isinstance(model, Output) else ""
         after = f"after {row.first_task}" if row.first_task and is_evaluated else ""
         parts = (task.name, self._model_label(row), checkpoint, after, _told(of_column | row.fine_tuning))
@@ -400,49 +389,12 @@ class _Planner:
         Raises:
             InputError: the fine-tuning is a search, which leaves several.
         """
-        if str(trained.flag("search", False)).lower() in TRUE_WORDS:
+        if is_true(trained.flag("search", False)):
             raise InputError(
                 f"{self._path}: {trained.label} is a search at --scale={self._scale.name}, which leaves a model for "
                 "each trial, so that nothing else can start from it; give it search = false"
             )
         return Output(trained)
-
-    def _fine_tuning_work(self, task: Task, row: Row, recipe: Flags, is_evaluated: bool) -> Work:
-        if row.encoder:
-            config = dict(self._settings.encoders[row.encoder])
-        else:
-            config = config_of(row.size, self._scale, row.config)
-        passes = float(recipe.get("num_train_epochs", 3.0))
-        num_trials = 1
-        if str(recipe.get("search", False)).lower() in TRUE_WORDS:
-            epochs = self._tried(recipe, "search_epochs", "2,3,4")
-            num_trials = len(epochs)
-            for name, default in (
-                ("search_batch_sizes", "16,32"),
-                ("search_learning_rates", "5e-5,3e-5,2e-5"),
-            ):
-                num_trials *= len(self._tried(recipe, name, default))
-            passes = sum(epochs) / len(epochs)
-        trained, evaluated = task.examples
-        return Work(
-            _frozen(config),
-            int(recipe.get("max_seq_length", _LENGTHS.get(task.script, 128))),
-            num_trained=round(num_trials * passes * trained * task.sequences),
-            num_evaluated=num_trials * evaluated * task.sequences * is_evaluated,
-            num_frozen_layers=config["num_hidden_layers"] if recipe.get("feature_layers") else 0,
-        )
-
-    def _tried(self, recipe: Flags, name: str, default: str) -> list[float]:
-        """Returns the numbers that a search tries for a flag."""
-        value = recipe.get(name, default)
-        words = value if isinstance(value, list) else str(value).split(",")
-        try:
-            return [float(word) for word in words]
-        except ValueError:
-            raise InputError(
-                f"{self._path}, or the scale or the task that it uses: {name} is {value!r}; write numbers with commas "
-                "between them"
-            ) from None
 
     def _test(self, trained: Step, row: Row, column: ShownColumn) -> Step:
         """Returns the evaluation of a fine-tuned model on the test set."""

@@ -48,7 +48,7 @@ OWN_FLAGS = frozenset(
         "vocab_file",
     }
 )
-TRUE_WORDS, _FALSE_WORDS = ("true", "t", "1"), ("false", "f", "0")  # of flags, as absl reads them
+_TRUE_WORDS, _FALSE_WORDS = ("true", "t", "1"), ("false", "f", "0")  # of flags, as absl reads them
 _NUMBERS = {int: "a whole number", float: "a number"}
 
 
@@ -99,6 +99,11 @@ def check_step(step: Step, path: str):
             )
 
 
+def is_true(value: str | bool | int) -> bool:
+    """Tells whether the value of a boolean flag is true."""
+    return str(value).lower() in _TRUE_WORDS
+
+
 def _nearest(name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {nearest[0]}?" if nearest else "remove it"
@@ -109,7 +114,7 @@ def _refusal(field: dataclasses.Field, value: str | bool | int | float) -> str |
     kind = kind_of(field)
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if kind is bool:
-        return None if text.lower() in TRUE_WORDS + _FALSE_WORDS else "must be true or false"
+        return None if text.lower() in _TRUE_WORDS + _FALSE_WORDS else "must be true or false"
     if kind in _NUMBERS:
         try:
             value = kind(text)
