@@ -134,6 +134,10 @@ def parse(argv):
         words = _with_flagfiles(argv[1:])
         for word in words:
             files.check_name(word)
+        if words and not words[0].startswith(
+            "-"
+        ):  # said before the flags that are missing, for it may be one's value
+            raise _stray(words[0])
         rest = flags.FLAGS([argv[0], *words], known_only=True)
         _refuse_strays([argv[0], *words], rest[1:])
     except (flags.Error, InputError) as error:
@@ -234,11 +238,14 @@ def _refuse_strays(argv, rest):
         if is_left:
             del left[0]
             if not word.startswith("-") and not before_is_unknown:
-                example = f"{before}={word}" if re.fullmatch("--[^-=]+", before) else "--flag=value"
-                raise InputError(
-                    f"the word {word!r} belongs to no flag; write {example}, and lists with commas"
-                )
+                raise _stray(word, before)
         before, before_is_unknown = word, is_left and bool(re.fullmatch("--?[^-=][^=]*", word))
+
+
+def _stray(word: str, before: str = "") -> InputError:
+    """Returns the error of a word that belongs to no flag, behind the word `before`."""
+    example = f"{before}={word}" if re.fullmatch("--[^-=]+", before) else "--flag=value"
+    return InputError(f"the word {word!r} belongs to no flag; write {example}, and lists with commas")
 
 
 def _occupy_closed_streams():

@@ -156,6 +156,12 @@ ROWS = [
         )
     ),
     Row(
+        "stray word in place of a flag that must be given",
+        "predict.py",
+        lambda folder: [f"{folder}/model"],
+        says=("/model' belongs to no flag; write --flag=value",),
+    ),
+    Row(
         "stray word after a flag that evaluates",
         "run_classifier.py",
         lambda folder: classifier(folder, "--do_eval", "False"),
