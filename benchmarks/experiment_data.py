@@ -18,6 +18,17 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import finetuning_tasks
 
+READ = (
+    "corpus/*.txt",
+    "glue/CoLA",
+    "glue/SST-2/train.tsv",
+    "glue/STS-B",
+    "wnut17",
+    "codah/full_data.tsv",
+    "squad/train-v1.1-subset.json",
+    "squad/dev-v1.1.json",
+    "squad/v2.0-half.json",
+)  # what --source must have
 HELD_OUT_SHARE = 0.02  # of the documents
 SQUAD = {
     "SQuAD-1.1/train.json": "train-v1.1.json",
@@ -25,6 +36,15 @@ SQUAD = {
     "SQuAD-2.0/train.json": "train-v2.0.json",
     "SQuAD-2.0/dev.json": "dev-v2.0.json",
 }
+
+
+def first_missing(source: pathlib.Path) -> pathlib.Path | None:
+    """Returns the first path that a source of data lacks: a file, or the outermost folder; None if all are there."""
+    for pattern in READ:
+        if not any(source.glob(pattern)):
+            paths = [source, *(source.joinpath(*pattern.split("/")[:depth]) for depth in (1, 2, 3))]
+            return next(path for path in paths if not path.exists())
+    return None
 
 
 def split_corpus(source: pathlib.Path, target: pathlib.Path):
@@ -43,7 +63,7 @@ def lay_out(source: pathlib.Path, made: pathlib.Path):
     split_corpus(source / "corpus", made / "corpus")
     for name in ("CoLA", "SST-2", "STS-B"):
         shutil.copytree(source / "glue" / name, made / name)
-    with tempfile.TemporaryDirectory(dir=made.parent) as work:
+    with tempfile.TemporaryDirectory(dir=made) as work:
         split = pathlib.Path(work, "split")
         finetuning_tasks.prepare_data(source, split)
         for name in ("WNUT-17", "CODAH"):
@@ -61,12 +81,20 @@ def main():
     parser.add_argument("--data_dir", type=pathlib.Path, required=True, help="the new folder")
     flags = parser.parse_args()
     if flags.data_dir.exists():
-        parser.error(f"--data_dir={flags.data_dir}: exists already; name another folder, or delete it")
+        sys.exit(f"--data_dir={flags.data_dir}: exists already; name another folder, or delete it")
+    if missing := first_missing(flags.source):
+        sys.exit(
+            f"{missing}: no such file or folder; --source must name a folder "
+            "with corpus, glue, squad, wnut17 and codah in it"
+        )
     made = flags.data_dir.with_name(f".{flags.data_dir.name}.new")
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir(parents=True)
-    lay_out(flags.source, made)
-    made.rename(flags.data_dir)
+    try:
+        lay_out(flags.source, made)
+        made.rename(flags.data_dir)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 if __name__ == "__main__":

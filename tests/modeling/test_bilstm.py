@@ -116,7 +116,7 @@ def test_a_config_that_cannot_be_built_is_refused(tmp_path):
         BertTagger(BertConfig.from_dict(FIELDS), 3).save_pretrained(str(tmp_path / "hf"), "huggingface")
 
 
-@pytest.mark.parametrize("family", ["classification", "squad", "tagging"])
+@pytest.mark.parametrize("family", ["choice", "classification", "squad", "tagging"])
 def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_path, family):
     options = fine_tuning_runs.prepared(tmp_path, family)
     flags = {"do_train": True, "do_predict": True, "num_bilstm_layers": 1, "learning_rate": 1e-2}

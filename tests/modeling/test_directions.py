@@ -1,15 +1,19 @@
 """The direction of attention: what an output depends on, which token is pooled, and the same numbers by numpy."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError
+from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.directions import MASKED, direction_of
 from official_bert.modeling.encoder import set_packing
 from official_bert.training.rng import seed_initial_weights
-from tests import toy
+from tests import fine_tuning_runs, toy
+from tests.hostile.rows import edit_json
 
 LENGTH = 12
 FIELDS = toy.BERT_CONFIG | {"num_hidden_layers": 3, "initializer_range": 0.5}
@@ -129,3 +133,41 @@ def test_a_model_keeps_its_direction_in_its_folder(tmp_path, caplog):
     features = {"input_ids": ids(), "input_mask": INPUT_MASK}
     np.testing.assert_array_equal(again(features), model(features))
     assert "attention_direction" not in BertConfig.from_dict(FIELDS).to_dict()
+
+
+@pytest.mark.parametrize("direction", ["left_to_right", "bidirectional"])
+def test_a_fine_tuning_keeps_the_direction_of_its_model(tmp_path, direction):
+    """Only bidirectional, the tags that the run predicts and the logits of its folder depend on later words."""
+    options = fine_tuning_runs.prepared(tmp_path, "tagging", train=8)  # two updates
+    if direction == "left_to_right":
+        edit_json(tmp_path / "model/bert_config.json", attention_direction=direction)
+    draws = np.random.default_rng(2)
+    beginnings = np.repeat(draws.choice(fine_tuning_runs.WORDS, (20, 6)), 2, axis=0)
+    sentences = np.concatenate([beginnings, draws.choice(fine_tuning_runs.WORDS, (40, 4))], axis=1)
+    blocks = ["".join(f"{word} O\n" for word in sentence) for sentence in sentences]
+    (tmp_path / "test.conll").write_text("\n".join(blocks))
+    of_the_folder = {"vocab_file": None, "bert_config_file": None, "init_checkpoint": None}
+    of_the_folder["model"] = str(tmp_path / "model")
+    fine_tuning_runs.run(
+        "tagging", options, tmp_path / "out", do_train=True, do_predict=True, **of_the_folder
+    )
+
+    config = json.loads((tmp_path / "out/bert_config.json").read_text())
+    assert config.get("attention_direction", "bidirectional") == direction
+    blocks = (tmp_path / "out/predictions.conll").read_text().strip("\n").split("\n\n")
+    tags = np.array([[line.split()[-1] for line in block.splitlines()] for block in blocks])
+    assert tags.shape == sentences.shape
+    assert len(set(tags[:, :6].ravel())) > 1
+    is_same = (tags[::2, :6] == tags[1::2, :6]).all()
+    assert is_same == (direction == "left_to_right")
+
+    assert latest_checkpoint(str(tmp_path / "out")).endswith("model.ckpt-2")
+    model = BertTagger.from_pretrained(str(tmp_path / "out"))
+    words = ids()
+    before = model({"input_ids": words, "input_mask": INPUT_MASK}).numpy()
+    for place in range(1, LENGTH):
+        changed = words.copy()
+        changed[0, place:] = 5 + (changed[0, place:] - 4) % (len(toy.VOCABULARY) - 5)
+        after = model({"input_ids": changed, "input_mask": INPUT_MASK}).numpy()
+        difference = np.abs(after[0, :place] - before[0, :place]).max()
+        assert difference == 0 if direction == "left_to_right" else difference > 1e-3

@@ -1,14 +1,18 @@
 """The running of steps, with scripts of a few lines in the place of ours: once each, in order, past failures."""
 
+import contextlib
 import json
 import os
+import signal
 import textwrap
 import threading
+import time
 
 import pytest
 
 from official_bert.errors import Terminated
 from official_bert.jobs.experiments import execution, results
+from official_bert.jobs.experiments.child import RUNNING_FILE
 from official_bert.jobs.experiments.steps import Layout, Output, Own, Step
 
 SCRIPT = """
@@ -17,8 +21,10 @@ flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 print("begins", flags.get("name"))
 with open("order.txt", "a") as file:
     file.write(flags["name"] + "\\n")
-time.sleep(float(flags.get("secs", 0)))
-if flags.get("fails") and not os.path.exists("mended"):
+is_mended = os.path.exists("mended")
+if not is_mended:
+    time.sleep(float(flags.get("secs", 0)))
+if flags.get("fails") and not is_mended:
     sys.exit("it went wrong")
 for name in ("model.ckpt-1", "eval_results.txt"):
     with open(os.path.join(flags["output_dir"], name), "w") as file:
@@ -110,21 +116,46 @@ def test_checkpoints_are_deleted_when_no_step_needs_them(layout, tmp_path):
 
 def test_a_signal_ends_the_children_and_the_next_run_goes_on(layout, tmp_path, monkeypatch):
     quick, slow = step("quick"), step("slow", secs=600)
+    folder, numbers = tmp_path / layout.folder(slow), []
     real = execution._Execution._collect
 
     def collect(self):
         real(self)
         if len(self._running) == 1 and (tmp_path / "order.txt").exists() and "slow" in order(tmp_path):
+            numbers.append(int((folder / RUNNING_FILE).read_text()))
+            os.kill(numbers[0], 0)  # it is there
             raise Terminated(15)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(execution._Execution, "_collect", collect)
-        with pytest.raises(Terminated):
-            execution.execute([quick, slow], layout, 1)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(execution._Execution, "_collect", collect)
+            with pytest.raises(Terminated):
+                execution.execute([quick, slow], layout, 1)
+        assert has_ended(numbers[0], within_secs=10)
+    finally:
+        for number in numbers:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(number, signal.SIGKILL)
     assert execution.pending_steps([quick, slow], layout) == [slow]
-    log = tmp_path / layout.folder(slow) / "log.txt"
-    assert log.exists()
-    assert not (tmp_path / layout.folder(slow) / "result.json").exists()
+    assert (folder / "log.txt").exists()
+    assert not (folder / "result.json").exists()
+
+    (tmp_path / "mended").touch()
+    assert execution.execute([quick, slow], layout, 1) == []
+    assert order(tmp_path) == ["quick", "slow", "slow"]
+    assert results.read_result(layout, slow)["is_resumed"]
+
+
+def has_ended(number: int, within_secs: float) -> bool:
+    """Waits for the end of a process, and tells whether it came."""
+    deadline = time.monotonic() + within_secs
+    while time.monotonic() < deadline:
+        try:
+            os.kill(number, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def test_configurations_are_written(layout, tmp_path):
