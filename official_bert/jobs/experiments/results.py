@@ -12,8 +12,10 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from official_bert import files, reading, writing
+from official_bert.data.json import is_of_kind
 from official_bert.errors import InputError
 from official_bert.jobs.experiments.plan import Cell, Plan
 from official_bert.jobs.experiments.steps import Layout, Step
@@ -23,6 +25,12 @@ PERPLEXITY = "perplexity"
 _LOSSES = ("masked_lm_loss", "next_token_loss")  # of which the perplexity is the exponential
 _EVALUATION, _SUFFIX = "eval_results", ".txt"
 _SEARCH_RESULTS, _BEST_MARK = "search_results.tsv", "*"
+_FIELDS = {
+    "secs": float,
+    "is_resumed": bool,
+    "is_stripped": bool,
+    "metrics": dict,
+}  # that are read of result.json
 # What a fine-tuning leaves that its results do not need.
 _LARGE = ("model.ckpt-*", "input.ckpt-*", "checkpoint", "*.tf_record", "*logits.npz")
 
@@ -67,8 +75,32 @@ def read_result(layout: Layout, step: Step) -> dict | None:
     Raises:
         InputError: the file is damaged.
     """
-    path = os.path.join(layout.folder(step), RESULT_FILE)
-    return reading.read_json(path) if files.exists(path) else None
+    folder = layout.folder(step)
+    path = os.path.join(folder, RESULT_FILE)
+    if not files.exists(path):
+        return None
+    with files.open_file(path, "rb") as file:
+        content = file.read()
+    try:
+        result = reading.parse_json(content)
+        _check(result)
+    except InputError as error:
+        raise InputError(
+            f"{path}: {error}; delete the folder {folder}, and the same command runs the step again"
+        ) from None
+    return result
+
+
+def _check(result: Any):
+    """Refuses a value that `write_result` does not write; the caller names the file and the remedy."""
+    if not isinstance(result, dict):
+        raise InputError("is no object")
+    for name, kind in _FIELDS.items():
+        if not is_of_kind(result.get(name), kind):
+            raise InputError(f'"{name}" is missing or of a wrong type')
+    for name, value in result["metrics"].items():
+        if value is not None and not is_of_kind(value, float):
+            raise InputError(f'the metric "{name}" is no number')
 
 
 def write_result(layout: Layout, step: Step, secs: float, is_resumed: bool):

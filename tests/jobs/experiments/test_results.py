@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import pathlib
 
 import numpy as np
 import pytest
@@ -66,6 +67,40 @@ def test_a_finished_step_and_its_large_files(tmp_path):
     results.strip(layout, STEP)
     assert results.read_result(layout, STEP) == found | {"is_stripped": True}
     assert sorted(path.name for path in output.rglob("*")) == ["best", "eval_results.txt"]
+
+
+SOUND = {"secs": 1.5, "is_resumed": False, "is_stripped": False, "metrics": {"f1": 0.5, "loss": None}}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[]", "is no object"),
+        ("5", "is no object"),
+        ("null", "is no object"),
+        ("{}", '"secs" is missing or of a wrong type'),
+        ('{"secs": 1.5,', "line 1, column 14: no JSON (Expecting property name enclosed in double quotes)"),
+        ("\xff", "byte 0 is no utf-8"),
+        (json.dumps(SOUND | {"secs": "1.5"}), '"secs" is missing or of a wrong type'),
+        (json.dumps(SOUND | {"is_resumed": 0}), '"is_resumed" is missing or of a wrong type'),
+        (json.dumps(SOUND | {"is_stripped": None}), '"is_stripped" is missing or of a wrong type'),
+        (json.dumps(SOUND | {"metrics": 5}), '"metrics" is missing or of a wrong type'),
+        (json.dumps(SOUND | {"metrics": {"f1": "high"}}), 'the metric "f1" is no number'),
+        (json.dumps(SOUND | {"metrics": {"f1": True}}), 'the metric "f1" is no number'),
+    ],
+)
+def test_a_damaged_result_is_named_with_its_remedy(tmp_path, content, said):
+    layout = Layout(str(tmp_path), "data", {}, ".")
+    folder = pathlib.Path(layout.folder(STEP))
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps(SOUND))
+    assert results.read_result(layout, STEP) == SOUND
+    (folder / "result.json").write_text(content, encoding="latin-1")
+    with pytest.raises(InputError) as raised:
+        results.read_result(layout, STEP)
+    assert str(raised.value) == (
+        f"{folder}/result.json: {said}; delete the folder {folder}, and the same command runs the step again"
+    )
 
 
 def test_values_and_lines(tmp_path):
