@@ -41,7 +41,8 @@ class Value:
 
     Attributes:
         cell: the cell.
-        value: in percent where the column is; nan of a model that has learnt nothing for some metrics.
+        value: in percent where the column is; nan of a model that has learnt nothing for some metrics, and infinite for
+            the perplexity of a very large loss.
         secs: the seconds of the process that gave it.
     """
 
@@ -173,16 +174,23 @@ def _best_of_search(output_dir: str) -> str | None:
 
 
 def value_of(metrics: Mapping[str, float | None], name: str) -> float:
-    """Returns a metric; the perplexity is made of the loss of masked words or of next tokens.
+    """Returns a metric; the perplexity is made of the loss of masked words or of next tokens, and may be infinite.
 
     Raises:
         KeyError: there is no such metric.
     """
     if name == PERPLEXITY:
         loss = next(metrics[key] for key in _LOSSES if key in metrics)
-        return math.nan if loss is None else math.exp(loss)
+        return math.nan if loss is None else _exponential(loss)
     value = metrics[name]
     return math.nan if value is None else value
+
+
+def _exponential(number: float) -> float:
+    try:
+        return math.exp(number)
+    except OverflowError:
+        return math.inf
 
 
 def values_of(plan: Plan, layout: Layout) -> list[Value]:
@@ -222,7 +230,7 @@ def times_of(plan: Plan, layout: Layout) -> list[Time]:
 
 
 def lines_of(values: Iterable[Value], plan: Plan, layout: Layout) -> list[str]:
-    """Returns a line of JSON for each value."""
+    """Returns a line of JSON for each value; one that is no finite number is null."""
     lines = []
     for value in values:
         cell = value.cell
@@ -234,7 +242,7 @@ def lines_of(values: Iterable[Value], plan: Plan, layout: Layout) -> list[str]:
             "task": cell.column.task.name if cell.column.task else None,
             "seed": cell.seed,
             "metric": cell.column.metric,
-            "value": None if math.isnan(value.value) else round(value.value, 4),
+            "value": round(value.value, 4) if math.isfinite(value.value) else None,
             "secs": value.secs,
             "folder": os.path.relpath(layout.folder(cell.step), os.path.dirname(layout.steps_dir)),
         }

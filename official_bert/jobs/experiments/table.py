@@ -69,7 +69,7 @@ def difference(first: Summary, other: Summary) -> Difference:
     value = other.mean - first.mean
     if first.deviation is None or other.deviation is None:
         return Difference(value, None)
-    error = math.sqrt(first.deviation**2 / first.count + other.deviation**2 / other.count)
+    error = math.hypot(*(each.deviation / math.sqrt(each.count) for each in (first, other)))
     return Difference(value, value / error if error else None)
 
 

@@ -79,6 +79,14 @@ def test_curves_over_the_steps(axes):
     np.testing.assert_allclose(line.get_ydata(orig=False), [35.0, 55.0, 75.0, 95.0, 115.0])
 
 
+def test_the_axis_has_room_for_the_finite_values_only(axes):
+    plan, values = plan_and_values("table6", "tiny")
+    assert values[0].cell.column.task is None  # a perplexity
+    picture.draw("x.png", plan, [dataclasses.replace(values[0], value=np.inf), *values[1:]])
+    axes[0].figure.canvas.draw()
+    assert max(map(abs, axes[0].get_ylim())) < 100
+
+
 def test_the_file_is_a_png(tmp_path):
     plan, values = plan_and_values("table6", "tiny")
     picture.draw(str(tmp_path / "a.png"), plan, values[:3])

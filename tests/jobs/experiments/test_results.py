@@ -43,6 +43,7 @@ def test_the_perplexity_is_that_of_the_loss():
         results.value_of({"masked_lm_loss": 1.5, "loss": 2.0}, "perplexity"), np.exp(1.5)
     )
     np.testing.assert_allclose(results.value_of({"next_token_loss": 1.0}, "perplexity"), np.e)
+    assert results.value_of({"masked_lm_loss": 800.0}, "perplexity") == math.inf
     assert math.isnan(results.value_of({"eval_matthews": None}, "eval_matthews"))
 
 
@@ -131,6 +132,9 @@ def test_values_and_lines(tmp_path):
         "secs": 2.0,
         "folder": f"steps/{output.parent.name}",
     }
+    for number in (math.nan, math.inf, -math.inf):
+        (line,) = results.lines_of([dataclasses.replace(values[0], value=number)], plan, layout)
+        assert json.loads(line)["value"] is None
     first = plan.columns[0]
     odd = dataclasses.replace(first, column=dataclasses.replace(first.column, metric="exactly"))
     plan = dataclasses.replace(plan, cells=(dataclasses.replace(plan.cells[0], column=odd),))

@@ -70,6 +70,17 @@ def test_a_score_that_is_no_number_is_shown():
     assert (found.deviation, found.count) == (None, 2)
 
 
+def test_infinite_and_huge_perplexities_are_shown(plan):
+    numbers = {"BERT": [math.inf], "No NSP": [20.0]}
+    values = [Value(cell, numbers[cell.row][0], secs=1.0) for cell in plan.cells if cell.column.task is None]
+    first, second, _ = tables_of(markdown(plan, values, []))
+    assert [line[1] for line in first[1:]] == ["inf (1)", "20.00 (1)"]
+    assert second[1][1] == "-inf (error unknown)"
+    assert summary([math.inf, 20.0]) == Summary(math.inf, None, 2)
+    huge, small = summary([1e300, 3e300]), summary([1.0, 2.0])  # whose squares are no float64
+    np.testing.assert_allclose(difference(small, huge).errors, 2e300 / (np.sqrt(2) * 1e300 / np.sqrt(2)))
+
+
 def test_the_page(plan):
     numbers = {
         ("BERT", "Perplexity"): [20.0],
