@@ -1,7 +1,7 @@
 """Draws the table of an experiment: a panel for each column, or a curve for each row if the columns are steps.
 
 In: the values of a plan's cells. Out: a PNG file with error bars of one standard deviation, the paper's numbers beside
-ours, with an axis of their own unless the scale and the task are the paper's.
+ours, with an axis of their own where another task stands in or a model was pre-trained at a smaller scale.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from official_bert.jobs.experiments.columns import ShownColumn
 from official_bert.jobs.experiments.plan import Plan
 from official_bert.jobs.experiments.results import Value
-from official_bert.jobs.experiments.table import Summary, summaries
+from official_bert.jobs.experiments.table import Summary, is_smaller, summaries
 from official_bert.jobs.pictures import axis_at_the_right, panels
 
 _PAPER_COLOR = "tab:orange"
@@ -74,7 +74,7 @@ def _draw_panels(path: str, title: str, plan: Plan, found: dict[tuple[str, str],
             axis.grid(alpha=0.3)
             handles = [points]
             if paper := _paper_points(column, plan):
-                compares = plan.scale.is_papers and not column.stands_in
+                compares = not (is_smaller(plan) or column.stands_in)
                 beside = axis if compares else axis_at_the_right(axis, f"paper, {column.label}", _PAPER_COLOR)
                 handles += beside.plot(*zip(*paper, strict=True), "D", color=_PAPER_COLOR, label="paper")
             axis.legend(

@@ -81,6 +81,11 @@ def summaries(plan: Plan, values: Iterable[Value]) -> dict[tuple[str, str], Summ
     return {place: summary(each) for place, each in found.items()}
 
 
+def is_smaller(plan: Plan) -> bool:
+    """Tells whether a row's model is pre-trained at another scale than the paper's, and does not compare with it."""
+    return not plan.scale.is_papers and any(row.encoder is None for row in plan.rows)
+
+
 def markdown(plan: Plan, values: Sequence[Value], times: Sequence[Time]) -> str:
     """Returns the page of an experiment."""
     found = summaries(plan, values)
@@ -110,10 +115,12 @@ def _introduction(plan: Plan, values: Sequence[Value]) -> str:
     if own_sizes:
         pairs = ", ".join(f"{paper} is {own}" for paper, own in own_sizes.items())
         sentences.append(f"Layers, hidden size and heads of the paper stand for smaller ones here: {pairs}.")
-    if not plan.scale.is_papers:
+    if is_smaller(plan):
         sentences.append(
             "The models and the data are smaller than the paper's: only differences between rows compare."
         )
+    elif not plan.scale.is_papers:
+        sentences.append("The models are given ones; recipes and data may be smaller than the paper's.")
     return " ".join(sentences)
 
 

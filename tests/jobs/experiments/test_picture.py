@@ -34,7 +34,9 @@ def axes(monkeypatch):
 
 
 def plan_and_values(name: str, scale: str):
-    plan = make_plan(read_experiment(name, CATALOGUE), CATALOGUE.scale(scale), CATALOGUE, Settings(seeds=2))
+    encoders = {name: {"num_hidden_layers": 2} for name in ("base", "large")}
+    settings = Settings(seeds=2, encoders=encoders)
+    plan = make_plan(read_experiment(name, CATALOGUE), CATALOGUE.scale(scale), CATALOGUE, settings)
     return plan, [Value(cell, 10.0 * cell.seed, 1.0) for cell in plan.cells]
 
 
@@ -64,6 +66,15 @@ def test_what_does_not_compare_has_an_axis_of_its_own(axes):
         assert not any(line.get_label() == "paper" for line in axis.lines)
         assert paper.get_shared_x_axes().joined(axis, paper)
         assert [text.get_text() for text in axis.get_legend().get_texts()] == ["ours", "paper"]
+
+
+@pytest.mark.parametrize(("name", "own_axes"), [("table1", []), ("table4", ["paper, SWAG"])])
+def test_given_models_compare_with_the_paper_on_its_own_tasks(axes, name, own_axes):
+    plan, values = plan_and_values(name, "small")
+    picture.draw("x.png", plan, values)
+    assert [axis.get_ylabel() for axis in axes[0].figure.axes[len(axes) :]] == own_axes
+    shown = [line for line in axes[0].lines if line.get_label() == "paper"]
+    assert bool(shown) != bool(own_axes)
 
 
 def test_curves_over_the_steps(axes):

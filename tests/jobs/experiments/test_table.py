@@ -1,5 +1,6 @@
 """The table: its arithmetic against values computed here, and its Markdown read again."""
 
+import dataclasses
 import json
 import math
 import re
@@ -115,6 +116,29 @@ def test_the_page(plan):
     assert "7 of 8 runs are finished" in text
     assert "Every row was pre-trained once" in text
     assert "smaller ones here: 12/768/12 is 4/128/2." in text
+
+
+SMALLER = "The models and the data are smaller than the paper's: only differences between rows compare."
+GIVEN = "The models are given ones; recipes and data may be smaller than the paper's."
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "sentence"),
+    [
+        ("table5", "small", SMALLER),
+        ("table5", "paper", None),
+        ("table1", "small", GIVEN),
+        ("table1", "paper", None),
+        ("both", "small", SMALLER),
+    ],
+)
+def test_what_does_not_compare_with_the_paper(name, scale, sentence):
+    first = read_experiment("table1" if name == "both" else name, CATALOGUE)
+    rows = [*first.rows, *(read_experiment("table5", CATALOGUE).rows if name == "both" else [])]
+    experiment = dataclasses.replace(first, rows=rows)
+    settings = Settings(encoders={"base": {"num_hidden_layers": 2}})
+    page = markdown(make_plan(experiment, CATALOGUE.scale(scale), CATALOGUE, settings), [], [])
+    assert [each for each in (SMALLER, GIVEN) if each in page] == ([sentence] if sentence else [])
 
 
 def test_a_bar_in_a_label_stays_in_its_cell(plan):
