@@ -115,6 +115,8 @@ def _introduction(plan: Plan, values: Sequence[Value]) -> str:
     if own_sizes:
         pairs = ", ".join(f"{paper} is {own}" for paper, own in own_sizes.items())
         sentences.append(f"Layers, hidden size and heads of the paper stand for smaller ones here: {pairs}.")
+    if sizes := _ensemble_sizes(plan):
+        sentences.append(f"An ensemble is one run, the mean of the predictions of {sizes}.")
     if is_smaller(plan):
         sentences.append(
             "The models and the data are smaller than the paper's: only differences between rows compare."
@@ -122,6 +124,20 @@ def _introduction(plan: Plan, values: Sequence[Value]) -> str:
     elif not plan.scale.is_papers:
         sentences.append("The models are given ones; recipes and data may be smaller than the paper's.")
     return " ".join(sentences)
+
+
+def _ensemble_sizes(plan: Plan) -> str:
+    """Says how many members the ensembles have at the scale; "" without ensembles."""
+    declared = {row.label: row.ensemble for row in plan.rows}
+    pairs = [
+        (len(members), declared[cell.row])
+        for cell in plan.cells
+        if (members := cell.step.flag("ensemble_dirs"))
+    ]
+    return ", or ".join(
+        f"{count} fine-tunings" + (f" instead of {wanted}" if count < wanted else "")
+        for count, wanted in dict.fromkeys(pairs)
+    )
 
 
 def _noise_sentence(plan: Plan) -> str:

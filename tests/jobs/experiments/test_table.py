@@ -141,6 +141,19 @@ def test_what_does_not_compare_with_the_paper(name, scale, sentence):
     assert [each for each in (SMALLER, GIVEN) if each in page] == ([sentence] if sentence else [])
 
 
+@pytest.mark.parametrize(
+    ("scale", "members"), [("tiny", "3 fine-tunings instead of 7"), ("paper", "7 fine-tunings")]
+)
+def test_the_page_says_how_many_members_an_ensemble_has(scale, members):
+    settings = Settings(encoders={"base": {"num_hidden_layers": 2}})
+    plan = make_plan(read_experiment("table2", CATALOGUE), CATALOGUE.scale(scale), CATALOGUE, settings)
+    assert {row.ensemble for row in plan.rows} == {None, 7}
+    sentence = f"An ensemble is one run, the mean of the predictions of {members}."
+    assert markdown(plan, [], []).count(sentence) == 1
+    single = dataclasses.replace(plan, cells=tuple(cell for cell in plan.cells if "single" in cell.row))
+    assert "ensemble is" not in markdown(single, [], [])
+
+
 def test_a_bar_in_a_label_stays_in_its_cell(plan):
     row = plan.rows[0].__class__(label="a|b", size="12/768/12")
     text = markdown(plan.__class__(plan.experiment, plan.scale, plan.columns, (row,), plan.cells, ()), [], [])
