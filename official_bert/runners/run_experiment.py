@@ -33,7 +33,7 @@ _STEPS = "steps"
 def run(options: ExperimentOptions):
     """Runs an experiment, or prints what it would run or cost, or only reports what is there.
 
-    The script ends with status 1 if a step fails.
+    The script ends with status 1 if a step fails, or if the results of one lack the metric of their column.
 
     Raises:
         InputError: a name, a flag, a field of a declaration, a folder of data or a model cannot be used.
@@ -84,7 +84,8 @@ def run(options: ExperimentOptions):
     for sentence in plan.left_out:
         logging.warning("Left out: %s", sentence)
     if options.report:
-        _report(scale_dir, plan, layout)
+        if not _report(scale_dir, plan, layout):
+            sys.exit(1)
         return
     steps = plan.steps
     scripts.check_words(steps, experiment.path)
@@ -94,9 +95,10 @@ def run(options: ExperimentOptions):
         return
     with locked(scale_dir):
         failures = execute(steps, layout, options.num_parallel)
-        _report(scale_dir, plan, layout)
+        is_complete = _report(scale_dir, plan, layout)
     if failures:
         print(sentence_of(failures), file=sys.stderr)
+    if failures or not is_complete:
         sys.exit(1)
 
 
@@ -130,12 +132,14 @@ def _print_commands(plan: Plan, layout: Layout):
     )
 
 
-def _report(scale_dir: str, plan: Plan, layout: Layout):
-    """Writes the results, the table and the picture."""
-    values = results.values_of(plan, layout)
-    if not values:
+def _report(scale_dir: str, plan: Plan, layout: Layout) -> bool:
+    """Writes the results, the table and the picture; returns whether each finished run has the metric of its column."""
+    values, faults = results.values_of(plan, layout)
+    for sentence in faults:
+        logging.warning("%s", sentence)
+    if not values and not faults:
         logging.warning("%s: no run of a cell is finished, so there is no table yet", scale_dir)
-        return
+        return True
     path = os.path.join(scale_dir, plan.experiment.name)
     text = markdown(plan, values, results.times_of(plan, layout))
     for suffix, content in (
@@ -151,3 +155,4 @@ def _report(scale_dir: str, plan: Plan, layout: Layout):
     except InputError as error:
         logging.warning("No picture: %s", error)
     print(text)
+    return not faults

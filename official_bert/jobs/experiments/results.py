@@ -180,7 +180,7 @@ def value_of(metrics: Mapping[str, float | None], name: str) -> float:
         KeyError: there is no such metric.
     """
     if name == PERPLEXITY:
-        loss = next(metrics[key] for key in _LOSSES if key in metrics)
+        loss = metrics[next((key for key in _LOSSES if key in metrics), name)]
         return math.nan if loss is None else _exponential(loss)
     value = metrics[name]
     return math.nan if value is None else value
@@ -193,26 +193,32 @@ def _exponential(number: float) -> float:
         return math.inf
 
 
-def values_of(plan: Plan, layout: Layout) -> list[Value]:
-    """Returns the values of all cells whose steps are finished.
+def values_of(plan: Plan, layout: Layout) -> tuple[list[Value], list[str]]:
+    """Returns the values of all cells whose steps are finished, and a sentence for each column without its metric.
+
+    A cell whose results lack the metric has no value.
 
     Raises:
-        InputError: a finished step has no such metric.
+        InputError: a result.json is damaged.
     """
-    found = []
+    found: list[Value] = []
+    faults: dict[str, str] = {}
     for cell in plan.cells:
         result = read_result(layout, cell.step)
         if result is None:
             continue
         try:
             value = value_of(result["metrics"], cell.column.metric)
-        except (KeyError, StopIteration):
-            raise InputError(
-                f"{layout.folder(cell.step)}: the results have no {cell.column.metric!r}, but "
-                f"{', '.join(result['metrics']) or 'nothing'}; correct the metric of the column or of the task"
-            ) from None
+        except KeyError:
+            sentence = (
+                f"column {cell.column.label!r} has empty cells: the results of {layout.folder(cell.step)} have no "
+                f"{cell.column.metric!r}, but {', '.join(result['metrics']) or 'nothing'}; correct the metric of the "
+                "column or of the task"
+            )
+            faults.setdefault(cell.column.label, sentence)
+            continue
         found.append(Value(cell, cell.column.factor * value, result["secs"]))
-    return found
+    return found, list(faults.values())
 
 
 def times_of(plan: Plan, layout: Layout) -> list[Time]:

@@ -104,7 +104,7 @@ def _introduction(plan: Plan, values: Sequence[Value]) -> str:
         f"{plan.experiment.source}.",
         f"Scale `{plan.scale.name}`: {plan.scale.summary}.",
         "A cell has the mean ± the standard deviation of our runs, and in parentheses their number; "
-        f"{len(values)} of {len(plan.cells)} runs are finished.",
+        f"{len(values)} of {len(plan.cells)} runs are counted.",
     ]
     if any(column.stands_in for column in plan.columns):
         sentences.append(

@@ -113,7 +113,7 @@ def test_the_page(plan):
         ["fine-tuning", "5 of 6", "00:01:30"],
     ]
     assert "Interrupted steps, of which there are 1, count" in text
-    assert "7 of 8 runs are finished" in text
+    assert "7 of 8 runs are counted" in text
     assert "Every row was pre-trained once" in text
     assert "smaller ones here: 12/768/12 is 4/128/2." in text
 
