@@ -106,14 +106,16 @@ def _config_of_folder(folder: str) -> dict:
     """Returns the configuration of a given model.
 
     Raises:
-        InputError: the folder has none.
+        InputError: the folder has none, or one that no model can be built from.
     """
     path = ModelFolder(folder).config_file
     if path is None:
         raise InputError(
             f"--encoder={folder}: the folder has no bert_config.json or config.json; give that of a model"
         )
-    return BertConfig.from_json_file(path).to_dict()
+    config = BertConfig.from_json_file(path)
+    config.validate(path)
+    return config.to_dict()
 
 
 def _print_commands(plan: Plan, layout: Layout):

@@ -156,6 +156,28 @@ def test_a_model_without_a_configuration_is_refused(options, tmp_path):
         run_experiment.run(options(name="table3", scale="tiny", encoder=[str(tmp_path / "model")]))
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("hidden_size", "x", "hidden_size must be a positive whole number, got 'x'"),
+        ("num_hidden_layers", None, "num_hidden_layers is missing; add it to the config file"),
+    ],
+)
+@pytest.mark.parametrize("estimate", [True, False])
+def test_a_model_with_a_wrong_configuration_is_refused(options, tmp_path, field, value, said, estimate):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = folder / "bert_config.json"
+    path.write_text(json.dumps(toy.BERT_CONFIG | {field: value}))
+    with pytest.raises(InputError) as raised:
+        run_experiment.run(
+            options(
+                name="table3", scale="tiny", encoder=[str(folder)], estimate=estimate, dry_run=not estimate
+            )
+        )
+    assert str(raised.value) == f"{path}: {said}"
+
+
 def test_an_unknown_flag_in_a_declaration_is_refused_before_anything_runs(options, tmp_path):
     path = tmp_path / "two.toml"
     path.write_text(TWO_ROWS.replace("use_next_sentence_loss", "use_next_sentence"))
