@@ -84,6 +84,8 @@ def run(options: ExperimentOptions):
     for sentence in plan.left_out:
         logging.warning("Left out: %s", sentence)
     if options.report:
+        if not any(results.read_result(layout, cell.step) for cell in plan.cells):
+            scripts.check_given(plan.steps, layout, encoders)  # by whose sizes finished steps are found
         if not _report(scale_dir, plan, layout):
             sys.exit(1)
         return
@@ -140,7 +142,11 @@ def _report(scale_dir: str, plan: Plan, layout: Layout) -> bool:
     for sentence in faults:
         logging.warning("%s", sentence)
     if not values and not faults:
-        logging.warning("%s: no run of a cell is finished, so there is no table yet", scale_dir)
+        logging.warning(
+            "%s: no run of a cell is finished with the data and models of --data_dir and --encoder, so there is no "
+            "table yet",
+            scale_dir,
+        )
         return True
     path = os.path.join(scale_dir, plan.experiment.name)
     text = markdown(plan, values, results.times_of(plan, layout))

@@ -64,13 +64,27 @@ def finish(tmp_path, kind: str, metrics: str):
 
 def test_a_report_of_what_is_finished(options, tmp_path, caplog):
     run_experiment.run(options(report=True))
-    assert "no run of a cell is finished" in caplog.text
+    assert "no run of a cell is finished with the data and models of --data_dir and --encoder" in caplog.text
     finish(tmp_path, "fine-tuning", "eval_spearman = 0.5\n")
     run_experiment.run(options(report=True))
     (line,) = (tmp_path / "out/smoke/two.jsonl").read_text().splitlines()
     found = json.loads(line)
     assert (found["arm"], found["task"], found["value"], found["secs"]) == ("BERT", "STS-B", 50.0, 3.0)
     assert "| BERT | – | 3.5 | 50.0 (1) | 85.8 |" in (tmp_path / "out/smoke/two.md").read_text()
+
+
+def test_a_report_that_finds_nothing_names_absent_data(options, tmp_path):
+    finish(tmp_path, "fine-tuning", "eval_spearman = 0.5\n")
+    elsewhere = write_data(tmp_path / "elsewhere")
+    (elsewhere / "corpus" / "held_out.txt").unlink()
+    (elsewhere / "STS-B" / "dev.tsv").write_text("another file\n")
+    with pytest.raises(InputError) as raised:
+        run_experiment.run(options(report=True, data_dir=str(elsewhere)))
+    assert str(raised.value).startswith(f"{elsewhere}/corpus/held_out*.txt: no such file or folder, which ")
+    assert "or name another --data_dir" in str(raised.value)
+    (tmp_path / "data" / "corpus" / "held_out.txt").unlink()
+    run_experiment.run(options(report=True))  # a run is found, and nothing more is needed
+    assert (tmp_path / "out/smoke/two.md").exists()
 
 
 def test_a_column_without_its_metric_is_empty_and_the_script_fails(options, tmp_path, caplog):
