@@ -33,7 +33,7 @@ _STEPS = "steps"
 def run(options: ExperimentOptions):
     """Runs an experiment, or prints what it would run or cost, or only reports what is there.
 
-    The script ends with status 1 if a step fails.
+    The script ends with status 1 if a step fails, or if the results of one lack the metric of their column.
 
     Raises:
         InputError: a name, a flag, a field of a declaration, a folder of data or a model cannot be used.
@@ -84,7 +84,10 @@ def run(options: ExperimentOptions):
     for sentence in plan.left_out:
         logging.warning("Left out: %s", sentence)
     if options.report:
-        _report(scale_dir, plan, layout)
+        if not any(results.read_result(layout, cell.step) for cell in plan.cells):
+            scripts.check_given(plan.steps, layout, encoders)  # by whose sizes finished steps are found
+        if not _report(scale_dir, plan, layout):
+            sys.exit(1)
         return
     steps = plan.steps
     scripts.check_given(steps, layout, encoders)
@@ -93,9 +96,10 @@ def run(options: ExperimentOptions):
         return
     with locked(scale_dir):
         failures = execute(steps, layout, options.num_parallel)
-        _report(scale_dir, plan, layout)
+        is_complete = _report(scale_dir, plan, layout)
     if failures:
         print(sentence_of(failures), file=sys.stderr)
+    if failures or not is_complete:
         sys.exit(1)
 
 
@@ -103,14 +107,16 @@ def _config_of_folder(folder: str) -> dict:
     """Returns the configuration of a given model.
 
     Raises:
-        InputError: the folder has none.
+        InputError: the folder has none, or one that no model can be built from.
     """
     path = ModelFolder(folder).config_file
     if path is None:
         raise InputError(
             f"--encoder={folder}: the folder has no bert_config.json or config.json; give that of a model"
         )
-    return BertConfig.from_json_file(path).to_dict()
+    config = BertConfig.from_json_file(path)
+    config.validate(path)
+    return config.to_dict()
 
 
 def _print_commands(plan: Plan, layout: Layout):
@@ -129,12 +135,18 @@ def _print_commands(plan: Plan, layout: Layout):
     )
 
 
-def _report(scale_dir: str, plan: Plan, layout: Layout):
-    """Writes the results, the table and the picture."""
-    values = results.values_of(plan, layout)
-    if not values:
-        logging.warning("%s: no run of a cell is finished, so there is no table yet", scale_dir)
-        return
+def _report(scale_dir: str, plan: Plan, layout: Layout) -> bool:
+    """Writes the results, the table and the picture; returns whether each finished run has the metric of its column."""
+    values, faults = results.values_of(plan, layout)
+    for sentence in faults:
+        logging.warning("%s", sentence)
+    if not values and not faults:
+        logging.warning(
+            "%s: no run of a cell is finished with the data and models of --data_dir and --encoder, so there is no "
+            "table yet",
+            scale_dir,
+        )
+        return True
     path = os.path.join(scale_dir, plan.experiment.name)
     text = markdown(plan, values, results.times_of(plan, layout))
     for suffix, content in (
@@ -150,3 +162,4 @@ def _report(scale_dir: str, plan: Plan, layout: Layout):
     except InputError as error:
         logging.warning("No picture: %s", error)
     print(text)
+    return not faults

@@ -49,23 +49,68 @@ def test_a_dry_run_prints_commands_for_a_shell_and_makes_nothing(options, capsys
     assert not (tmp_path / "out").exists()
 
 
-def test_a_report_of_what_is_finished(options, tmp_path, caplog):
-    run_experiment.run(options(report=True))
-    assert "no run of a cell is finished" in caplog.text
+def finish(tmp_path, kind: str, metrics: str):
+    """Makes the first step of a kind of the made-up experiment a finished one with some metrics."""
     catalogue = read_catalogue(str(ROOT / "experiments"))
     experiment = read_experiment(str(tmp_path / "two.toml"), catalogue)
     plan = make_plan(experiment, catalogue.scale("smoke"), catalogue, Settings())
     layout = Layout(str(tmp_path / "out/smoke/steps"), str(tmp_path / "data"), {}, str(ROOT))
-    step = next(step for step in plan.steps if step.kind == "fine-tuning")
+    step = next(step for step in plan.steps if step.kind == kind)
     output = tmp_path / layout.output(step)
     output.mkdir(parents=True)
-    (output / "eval_results.txt").write_text("eval_spearman = 0.5\n")
+    (output / "eval_results.txt").write_text(metrics)
     results.write_result(layout, step, 3.0, is_resumed=False)
+
+
+def test_a_report_of_what_is_finished(options, tmp_path, caplog):
+    run_experiment.run(options(report=True))
+    assert "no run of a cell is finished with the data and models of --data_dir and --encoder" in caplog.text
+    finish(tmp_path, "fine-tuning", "eval_spearman = 0.5\n")
     run_experiment.run(options(report=True))
     (line,) = (tmp_path / "out/smoke/two.jsonl").read_text().splitlines()
     found = json.loads(line)
     assert (found["arm"], found["task"], found["value"], found["secs"]) == ("BERT", "STS-B", 50.0, 3.0)
     assert "| BERT | – | 3.5 | 50.0 (1) | 85.8 |" in (tmp_path / "out/smoke/two.md").read_text()
+
+
+def test_a_report_that_finds_nothing_names_absent_data(options, tmp_path):
+    finish(tmp_path, "fine-tuning", "eval_spearman = 0.5\n")
+    elsewhere = write_data(tmp_path / "elsewhere")
+    (elsewhere / "corpus" / "held_out.txt").unlink()
+    (elsewhere / "STS-B" / "dev.tsv").write_text("another file\n")
+    with pytest.raises(InputError) as raised:
+        run_experiment.run(options(report=True, data_dir=str(elsewhere)))
+    assert str(raised.value).startswith(f"{elsewhere}/corpus/held_out*.txt: no such file or folder, which ")
+    assert "or name another --data_dir" in str(raised.value)
+    (tmp_path / "data" / "corpus" / "held_out.txt").unlink()
+    run_experiment.run(options(report=True))  # a run is found, and nothing more is needed
+    assert (tmp_path / "out/smoke/two.md").exists()
+
+
+def test_a_column_without_its_metric_is_empty_and_the_script_fails(options, tmp_path, caplog):
+    finish(tmp_path, "evaluation", "next_sentence_accuracy = 0.5\n")
+    with pytest.raises(SystemExit) as ended:
+        run_experiment.run(options(report=True))
+    assert ended.value.code == 1
+    assert "| BERT | – | 3.5 | – | 85.8 |" in (tmp_path / "out/smoke/two.md").read_text()
+    finish(tmp_path, "fine-tuning", "eval_spearman = 0.5\n")
+    caplog.clear()
+    with pytest.raises(SystemExit) as ended:
+        run_experiment.run(options(report=True))
+    assert ended.value.code == 1
+    assert "| BERT | – | 3.5 | 50.0 (1) | 85.8 |" in (tmp_path / "out/smoke/two.md").read_text()
+    (sentence,) = [text for text in caplog.messages if "has empty cells" in text]
+    assert "have no 'perplexity', but next_sentence_accuracy; correct the metric" in sentence
+    (line,) = (tmp_path / "out/smoke/two.jsonl").read_text().splitlines()
+    assert json.loads(line)["task"] == "STS-B"
+
+
+def test_a_run_ends_with_status_1_if_a_column_lacks_its_metric(options, tmp_path, monkeypatch):
+    finish(tmp_path, "evaluation", "next_sentence_accuracy = 0.5\n")
+    monkeypatch.setattr(run_experiment, "execute", lambda steps, layout, num_parallel: [])
+    with pytest.raises(SystemExit) as ended:
+        run_experiment.run(options())
+    assert ended.value.code == 1
 
 
 def test_without_matplotlib_there_is_a_table_and_a_sentence(options, tmp_path, caplog, monkeypatch):
@@ -123,6 +168,28 @@ def test_a_model_without_a_configuration_is_refused(options, tmp_path):
     toy.write_vocabulary(tmp_path / "model")
     with pytest.raises(InputError, match=r"the folder has no bert_config\.json or config\.json"):
         run_experiment.run(options(name="table3", scale="tiny", encoder=[str(tmp_path / "model")]))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("hidden_size", "x", "hidden_size must be a positive whole number, got 'x'"),
+        ("num_hidden_layers", None, "num_hidden_layers is missing; add it to the config file"),
+    ],
+)
+@pytest.mark.parametrize("estimate", [True, False])
+def test_a_model_with_a_wrong_configuration_is_refused(options, tmp_path, field, value, said, estimate):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = folder / "bert_config.json"
+    path.write_text(json.dumps(toy.BERT_CONFIG | {field: value}))
+    with pytest.raises(InputError) as raised:
+        run_experiment.run(
+            options(
+                name="table3", scale="tiny", encoder=[str(folder)], estimate=estimate, dry_run=not estimate
+            )
+        )
+    assert str(raised.value) == f"{path}: {said}"
 
 
 def test_an_unknown_flag_in_a_declaration_is_refused_before_anything_runs(options, tmp_path):

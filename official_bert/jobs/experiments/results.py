@@ -12,8 +12,10 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from official_bert import files, reading, writing
+from official_bert.data.json import is_of_kind
 from official_bert.errors import InputError
 from official_bert.jobs.experiments.plan import Cell, Plan
 from official_bert.jobs.experiments.steps import Layout, Step
@@ -23,6 +25,12 @@ PERPLEXITY = "perplexity"
 _LOSSES = ("masked_lm_loss", "next_token_loss")  # of which the perplexity is the exponential
 _EVALUATION, _SUFFIX = "eval_results", ".txt"
 _SEARCH_RESULTS, _BEST_MARK = "search_results.tsv", "*"
+_FIELDS = {
+    "secs": float,
+    "is_resumed": bool,
+    "is_stripped": bool,
+    "metrics": dict,
+}  # that are read of result.json
 # What a fine-tuning leaves that its results do not need.
 _LARGE = ("model.ckpt-*", "input.ckpt-*", "checkpoint", "*.tf_record", "*logits.npz")
 
@@ -33,7 +41,8 @@ class Value:
 
     Attributes:
         cell: the cell.
-        value: in percent where the column is; nan of a model that has learnt nothing for some metrics.
+        value: in percent where the column is; nan of a model that has learnt nothing for some metrics, and infinite for
+            the perplexity of a very large loss.
         secs: the seconds of the process that gave it.
     """
 
@@ -67,8 +76,32 @@ def read_result(layout: Layout, step: Step) -> dict | None:
     Raises:
         InputError: the file is damaged.
     """
-    path = os.path.join(layout.folder(step), RESULT_FILE)
-    return reading.read_json(path) if files.exists(path) else None
+    folder = layout.folder(step)
+    path = os.path.join(folder, RESULT_FILE)
+    if not files.exists(path):
+        return None
+    with files.open_file(path, "rb") as file:
+        content = file.read()
+    try:
+        result = reading.parse_json(content)
+        _check(result)
+    except InputError as error:
+        raise InputError(
+            f"{path}: {error}; delete the folder {folder}, and the same command runs the step again"
+        ) from None
+    return result
+
+
+def _check(result: Any):
+    """Refuses a value that `write_result` does not write; the caller names the file and the remedy."""
+    if not isinstance(result, dict):
+        raise InputError("is no object")
+    for name, kind in _FIELDS.items():
+        if not is_of_kind(result.get(name), kind):
+            raise InputError(f'"{name}" is missing or of a wrong type')
+    for name, value in result["metrics"].items():
+        if value is not None and not is_of_kind(value, float):
+            raise InputError(f'the metric "{name}" is no number')
 
 
 def write_result(layout: Layout, step: Step, secs: float, is_resumed: bool):
@@ -141,38 +174,51 @@ def _best_of_search(output_dir: str) -> str | None:
 
 
 def value_of(metrics: Mapping[str, float | None], name: str) -> float:
-    """Returns a metric; the perplexity is made of the loss of masked words or of next tokens.
+    """Returns a metric; the perplexity is made of the loss of masked words or of next tokens, and may be infinite.
 
     Raises:
         KeyError: there is no such metric.
     """
     if name == PERPLEXITY:
-        loss = next(metrics[key] for key in _LOSSES if key in metrics)
-        return math.nan if loss is None else math.exp(loss)
+        loss = metrics[next((key for key in _LOSSES if key in metrics), name)]
+        return math.nan if loss is None else _exponential(loss)
     value = metrics[name]
     return math.nan if value is None else value
 
 
-def values_of(plan: Plan, layout: Layout) -> list[Value]:
-    """Returns the values of all cells whose steps are finished.
+def _exponential(number: float) -> float:
+    try:
+        return math.exp(number)
+    except OverflowError:
+        return math.inf
+
+
+def values_of(plan: Plan, layout: Layout) -> tuple[list[Value], list[str]]:
+    """Returns the values of all cells whose steps are finished, and a sentence for each column without its metric.
+
+    A cell whose results lack the metric has no value.
 
     Raises:
-        InputError: a finished step has no such metric.
+        InputError: a result.json is damaged.
     """
-    found = []
+    found: list[Value] = []
+    faults: dict[str, str] = {}
     for cell in plan.cells:
         result = read_result(layout, cell.step)
         if result is None:
             continue
         try:
             value = value_of(result["metrics"], cell.column.metric)
-        except (KeyError, StopIteration):
-            raise InputError(
-                f"{layout.folder(cell.step)}: the results have no {cell.column.metric!r}, but "
-                f"{', '.join(result['metrics']) or 'nothing'}; correct the metric of the column or of the task"
-            ) from None
+        except KeyError:
+            sentence = (
+                f"column {cell.column.label!r} has empty cells: the results of {layout.folder(cell.step)} have no "
+                f"{cell.column.metric!r}, but {', '.join(result['metrics']) or 'nothing'}; correct the metric of the "
+                "column or of the task"
+            )
+            faults.setdefault(cell.column.label, sentence)
+            continue
         found.append(Value(cell, cell.column.factor * value, result["secs"]))
-    return found
+    return found, list(faults.values())
 
 
 def times_of(plan: Plan, layout: Layout) -> list[Time]:
@@ -190,7 +236,7 @@ def times_of(plan: Plan, layout: Layout) -> list[Time]:
 
 
 def lines_of(values: Iterable[Value], plan: Plan, layout: Layout) -> list[str]:
-    """Returns a line of JSON for each value."""
+    """Returns a line of JSON for each value; one that is no finite number is null."""
     lines = []
     for value in values:
         cell = value.cell
@@ -202,7 +248,7 @@ def lines_of(values: Iterable[Value], plan: Plan, layout: Layout) -> list[str]:
             "task": cell.column.task.name if cell.column.task else None,
             "seed": cell.seed,
             "metric": cell.column.metric,
-            "value": None if math.isnan(value.value) else round(value.value, 4),
+            "value": round(value.value, 4) if math.isfinite(value.value) else None,
             "secs": value.secs,
             "folder": os.path.relpath(layout.folder(cell.step), os.path.dirname(layout.steps_dir)),
         }

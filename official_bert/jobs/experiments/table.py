@@ -69,7 +69,7 @@ def difference(first: Summary, other: Summary) -> Difference:
     value = other.mean - first.mean
     if first.deviation is None or other.deviation is None:
         return Difference(value, None)
-    error = math.sqrt(first.deviation**2 / first.count + other.deviation**2 / other.count)
+    error = math.hypot(*(each.deviation / math.sqrt(each.count) for each in (first, other)))
     return Difference(value, value / error if error else None)
 
 
@@ -79,6 +79,11 @@ def summaries(plan: Plan, values: Iterable[Value]) -> dict[tuple[str, str], Summ
     for value in values:
         found.setdefault((value.cell.row, value.cell.column.label), []).append(value.value)
     return {place: summary(each) for place, each in found.items()}
+
+
+def is_smaller(plan: Plan) -> bool:
+    """Tells whether a row's model is pre-trained at another scale than the paper's, and does not compare with it."""
+    return not plan.scale.is_papers and any(row.encoder is None for row in plan.rows)
 
 
 def markdown(plan: Plan, values: Sequence[Value], times: Sequence[Time]) -> str:
@@ -99,7 +104,7 @@ def _introduction(plan: Plan, values: Sequence[Value]) -> str:
         f"{plan.experiment.source}.",
         f"Scale `{plan.scale.name}`: {plan.scale.summary}.",
         "A cell has the mean ± the standard deviation of our runs, and in parentheses their number; "
-        f"{len(values)} of {len(plan.cells)} runs are finished.",
+        f"{len(values)} of {len(plan.cells)} runs are counted.",
     ]
     if any(column.stands_in for column in plan.columns):
         sentences.append(
@@ -110,11 +115,29 @@ def _introduction(plan: Plan, values: Sequence[Value]) -> str:
     if own_sizes:
         pairs = ", ".join(f"{paper} is {own}" for paper, own in own_sizes.items())
         sentences.append(f"Layers, hidden size and heads of the paper stand for smaller ones here: {pairs}.")
-    if not plan.scale.is_papers:
+    if sizes := _ensemble_sizes(plan):
+        sentences.append(f"An ensemble is one run, the mean of the predictions of {sizes}.")
+    if is_smaller(plan):
         sentences.append(
             "The models and the data are smaller than the paper's: only differences between rows compare."
         )
+    elif not plan.scale.is_papers:
+        sentences.append("The models are given ones; recipes and data may be smaller than the paper's.")
     return " ".join(sentences)
+
+
+def _ensemble_sizes(plan: Plan) -> str:
+    """Says how many members the ensembles have at the scale; "" without ensembles."""
+    declared = {row.label: row.ensemble for row in plan.rows}
+    pairs = [
+        (len(members), declared[cell.row])
+        for cell in plan.cells
+        if (members := cell.step.flag("ensemble_dirs"))
+    ]
+    return ", or ".join(
+        f"{count} fine-tunings" + (f" instead of {wanted}" if count < wanted else "")
+        for count, wanted in dict.fromkeys(pairs)
+    )
 
 
 def _noise_sentence(plan: Plan) -> str:

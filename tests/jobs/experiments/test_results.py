@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import pathlib
 
 import numpy as np
 import pytest
@@ -42,7 +43,10 @@ def test_the_perplexity_is_that_of_the_loss():
         results.value_of({"masked_lm_loss": 1.5, "loss": 2.0}, "perplexity"), np.exp(1.5)
     )
     np.testing.assert_allclose(results.value_of({"next_token_loss": 1.0}, "perplexity"), np.e)
+    assert results.value_of({"masked_lm_loss": 800.0}, "perplexity") == math.inf
     assert math.isnan(results.value_of({"eval_matthews": None}, "eval_matthews"))
+    with pytest.raises(KeyError, match="perplexity"):
+        results.value_of({"f1": 1.0}, "perplexity")
 
 
 def test_a_finished_step_and_its_large_files(tmp_path):
@@ -68,12 +72,46 @@ def test_a_finished_step_and_its_large_files(tmp_path):
     assert sorted(path.name for path in output.rglob("*")) == ["best", "eval_results.txt"]
 
 
+SOUND = {"secs": 1.5, "is_resumed": False, "is_stripped": False, "metrics": {"f1": 0.5, "loss": None}}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[]", "is no object"),
+        ("5", "is no object"),
+        ("null", "is no object"),
+        ("{}", '"secs" is missing or of a wrong type'),
+        ('{"secs": 1.5,', "line 1, column 14: no JSON (Expecting property name enclosed in double quotes)"),
+        ("\xff", "byte 0 is no utf-8"),
+        (json.dumps(SOUND | {"secs": "1.5"}), '"secs" is missing or of a wrong type'),
+        (json.dumps(SOUND | {"is_resumed": 0}), '"is_resumed" is missing or of a wrong type'),
+        (json.dumps(SOUND | {"is_stripped": None}), '"is_stripped" is missing or of a wrong type'),
+        (json.dumps(SOUND | {"metrics": 5}), '"metrics" is missing or of a wrong type'),
+        (json.dumps(SOUND | {"metrics": {"f1": "high"}}), 'the metric "f1" is no number'),
+        (json.dumps(SOUND | {"metrics": {"f1": True}}), 'the metric "f1" is no number'),
+    ],
+)
+def test_a_damaged_result_is_named_with_its_remedy(tmp_path, content, said):
+    layout = Layout(str(tmp_path), "data", {}, ".")
+    folder = pathlib.Path(layout.folder(STEP))
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps(SOUND))
+    assert results.read_result(layout, STEP) == SOUND
+    (folder / "result.json").write_text(content, encoding="latin-1")
+    with pytest.raises(InputError) as raised:
+        results.read_result(layout, STEP)
+    assert str(raised.value) == (
+        f"{folder}/result.json: {said}; delete the folder {folder}, and the same command runs the step again"
+    )
+
+
 def test_values_and_lines(tmp_path):
     experiment = read_experiment("table3", CATALOGUE)
     settings = Settings(seeds=1, encoders={"base": {"num_hidden_layers": 2}})
     plan = make_plan(experiment, CATALOGUE.scale("tiny"), CATALOGUE, settings)
     layout = Layout(str(tmp_path / "steps"), "data", {"base": "x"}, ".")
-    assert results.values_of(plan, layout) == []
+    assert results.values_of(plan, layout) == ([], [])
     step = plan.steps[0]
     output = tmp_path / "steps" / layout.output(step)
     output.mkdir(parents=True)
@@ -81,7 +119,8 @@ def test_values_and_lines(tmp_path):
     assert results.times_of(plan, layout) == [results.Time("fine-tuning", 1, 0, 0, 0)]
     results.write_result(layout, step, 2.0, is_resumed=True)
     assert results.times_of(plan, layout) == [results.Time("fine-tuning", 1, 1, 1, 2.0)]
-    values = results.values_of(plan, layout)
+    values, faults = results.values_of(plan, layout)
+    assert not faults
     assert [value.value for value in values] == [40.5, 44.123456]
     lines = [json.loads(line) for line in results.lines_of(values, plan, layout)]
     assert lines[1] == {
@@ -96,8 +135,34 @@ def test_values_and_lines(tmp_path):
         "secs": 2.0,
         "folder": f"steps/{output.parent.name}",
     }
-    first = plan.columns[0]
-    odd = dataclasses.replace(first, column=dataclasses.replace(first.column, metric="exactly"))
-    plan = dataclasses.replace(plan, cells=(dataclasses.replace(plan.cells[0], column=odd),))
-    with pytest.raises(InputError, match="the results have no 'exactly', but exact, f1; correct the metric"):
-        results.values_of(plan, layout)
+    for number in (math.nan, math.inf, -math.inf):
+        (line,) = results.lines_of([dataclasses.replace(values[0], value=number)], plan, layout)
+        assert json.loads(line)["value"] is None
+
+
+def test_a_metric_that_is_missing_leaves_the_cells_of_its_column_empty(tmp_path):
+    experiment = read_experiment("table3", CATALOGUE)
+    settings = Settings(seeds=2, encoders={"base": {"num_hidden_layers": 2}})
+    plan = make_plan(experiment, CATALOGUE.scale("tiny"), CATALOGUE, settings)
+    layout = Layout(str(tmp_path / "steps"), "data", {"base": "x"}, ".")
+    first, second = plan.steps
+    for step, text in ((first, "f1 = 44.0\n"), (second, "exact = 40.0\nf1 = 46.0\n")):
+        output = tmp_path / "steps" / layout.output(step)
+        output.mkdir(parents=True)
+        (output / "eval_results.txt").write_text(text)
+        results.write_result(layout, step, 2.0, is_resumed=False)
+    values, faults = results.values_of(plan, layout)
+    assert [(value.cell.column.label, value.cell.seed, value.value) for value in values] == [
+        ("EM", 2, 40.0),
+        ("F1", 1, 44.0),
+        ("F1", 2, 46.0),
+    ]
+    metric = plan.columns[0].metric
+    assert faults == [
+        f"column 'EM' has empty cells: the results of {layout.folder(first)} have no {metric!r}, but f1; correct the "
+        "metric of the column or of the task"
+    ]
+    (tmp_path / "steps" / layout.output(second) / "eval_results.txt").write_text("f1 = 46.0\n")
+    results.write_result(layout, second, 2.0, is_resumed=False)
+    values, faults = results.values_of(plan, layout)
+    assert ({value.cell.column.label for value in values}, len(faults)) == ({"F1"}, 1)

@@ -1,5 +1,6 @@
 """The table: its arithmetic against values computed here, and its Markdown read again."""
 
+import dataclasses
 import json
 import math
 import re
@@ -70,6 +71,17 @@ def test_a_score_that_is_no_number_is_shown():
     assert (found.deviation, found.count) == (None, 2)
 
 
+def test_infinite_and_huge_perplexities_are_shown(plan):
+    numbers = {"BERT": [math.inf], "No NSP": [20.0]}
+    values = [Value(cell, numbers[cell.row][0], secs=1.0) for cell in plan.cells if cell.column.task is None]
+    first, second, _ = tables_of(markdown(plan, values, []))
+    assert [line[1] for line in first[1:]] == ["inf (1)", "20.00 (1)"]
+    assert second[1][1] == "-inf (error unknown)"
+    assert summary([math.inf, 20.0]) == Summary(math.inf, None, 2)
+    huge, small = summary([1e300, 3e300]), summary([1.0, 2.0])  # whose squares are no float64
+    np.testing.assert_allclose(difference(small, huge).errors, 2e300 / (np.sqrt(2) * 1e300 / np.sqrt(2)))
+
+
 def test_the_page(plan):
     numbers = {
         ("BERT", "Perplexity"): [20.0],
@@ -101,9 +113,45 @@ def test_the_page(plan):
         ["fine-tuning", "5 of 6", "00:01:30"],
     ]
     assert "Interrupted steps, of which there are 1, count" in text
-    assert "7 of 8 runs are finished" in text
+    assert "7 of 8 runs are counted" in text
     assert "Every row was pre-trained once" in text
     assert "smaller ones here: 12/768/12 is 4/128/2." in text
+
+
+SMALLER = "The models and the data are smaller than the paper's: only differences between rows compare."
+GIVEN = "The models are given ones; recipes and data may be smaller than the paper's."
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "sentence"),
+    [
+        ("table5", "small", SMALLER),
+        ("table5", "paper", None),
+        ("table1", "small", GIVEN),
+        ("table1", "paper", None),
+        ("both", "small", SMALLER),
+    ],
+)
+def test_what_does_not_compare_with_the_paper(name, scale, sentence):
+    first = read_experiment("table1" if name == "both" else name, CATALOGUE)
+    rows = [*first.rows, *(read_experiment("table5", CATALOGUE).rows if name == "both" else [])]
+    experiment = dataclasses.replace(first, rows=rows)
+    settings = Settings(encoders={"base": {"num_hidden_layers": 2}})
+    page = markdown(make_plan(experiment, CATALOGUE.scale(scale), CATALOGUE, settings), [], [])
+    assert [each for each in (SMALLER, GIVEN) if each in page] == ([sentence] if sentence else [])
+
+
+@pytest.mark.parametrize(
+    ("scale", "members"), [("tiny", "3 fine-tunings instead of 7"), ("paper", "7 fine-tunings")]
+)
+def test_the_page_says_how_many_members_an_ensemble_has(scale, members):
+    settings = Settings(encoders={"base": {"num_hidden_layers": 2}})
+    plan = make_plan(read_experiment("table2", CATALOGUE), CATALOGUE.scale(scale), CATALOGUE, settings)
+    assert {row.ensemble for row in plan.rows} == {None, 7}
+    sentence = f"An ensemble is one run, the mean of the predictions of {members}."
+    assert markdown(plan, [], []).count(sentence) == 1
+    single = dataclasses.replace(plan, cells=tuple(cell for cell in plan.cells if "single" in cell.row))
+    assert "ensemble is" not in markdown(single, [], [])
 
 
 def test_a_bar_in_a_label_stays_in_its_cell(plan):
