@@ -85,7 +85,7 @@ def run(options: ExperimentOptions):
         logging.warning("Left out: %s", sentence)
     if options.report:
         if not any(results.read_result(layout, cell.step) for cell in plan.cells):
-            scripts.check_given(plan.steps, layout, encoders)  # by whose sizes finished steps are found
+            scripts.check_given(plan.steps, layout, encoders)  # by whose contents finished steps are found
         if not _report(scale_dir, plan, layout):
             sys.exit(1)
         return

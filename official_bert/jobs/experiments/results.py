@@ -25,12 +25,8 @@ PERPLEXITY = "perplexity"
 _LOSSES = ("masked_lm_loss", "next_token_loss")  # of which the perplexity is the exponential
 _EVALUATION, _SUFFIX = "eval_results", ".txt"
 _SEARCH_RESULTS, _BEST_MARK = "search_results.tsv", "*"
-_FIELDS = {
-    "secs": float,
-    "is_resumed": bool,
-    "is_stripped": bool,
-    "metrics": dict,
-}  # that are read of result.json
+# What is read of result.json.
+_FIELDS = {"secs": float, "is_resumed": bool, "is_stripped": bool, "metrics": dict}
 # What a fine-tuning leaves that its results do not need.
 _LARGE = ("model.ckpt-*", "input.ckpt-*", "checkpoint", "*.tf_record", "*logits.npz")
 
