@@ -138,7 +138,7 @@ def test_an_estimate_needs_no_data(options, capsys):
         ),
         ({"name": "table9"}, "table9: there is no such experiment in"),
         ({"scale": "huge"}, "--scale=huge: "),
-        ({"data_dir": "nowhere"}, "--data_dir has data of none of its tasks or of their stand-ins (STS-B)"),
+        ({"data_dir": "nowhere"}, "(column 'STS-B': --data_dir has not the data of STS-B); choose"),
         (
             {"scale": "tiny", "data_dir": "nowhere"},
             "nowhere/corpus/train*.txt: no such file or folder, which",
