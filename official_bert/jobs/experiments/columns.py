@@ -118,7 +118,8 @@ def _missing(
         other = f", nor those of {' or '.join(stand_ins)}" if stand_ins else ""
         if column.task in scale.tasks:
             return f"--data_dir has not the data of {column.task}{other}"
-        return f"what may stand in for its task ({', '.join(stand_ins)}) is shown already, or --data_dir lacks it"
+        absent = ", or --data_dir lacks it" if scale.only_present else ""
+        return f"what may stand in for its task ({', '.join(stand_ins)}) is shown already{absent}"
     if column.set == "test" and not candidate.task.test_data:
         return f"{candidate.task.name} has no test set with labels"
     if candidate.stands_in and any(_shows_the_same(candidate, other) for other in shown):

@@ -69,6 +69,12 @@ def test_one_run_is_not_shown_twice():
     assert left_out == ["column 'MNLI-mm': STS-B, which stands in for its task, is shown already"]
 
 
+def test_a_stand_in_that_is_shown_already_is_the_reason_of_an_absent_column():
+    table5 = read_experiment("table5", CATALOGUE)
+    _, left_out = shown_columns(table5, CATALOGUE.scales["tiny"], CATALOGUE, lambda task: True)
+    assert left_out == ["column 'MRPC': what may stand in for its task (CoLA) is shown already"]
+
+
 def test_a_stand_in_keeps_its_own_metric_and_percentages_are_known():
     table5 = read_experiment("table5", CATALOGUE)
     shown, _ = shown_columns(table5, CATALOGUE.scales["paper"], CATALOGUE, lambda task: True)
