@@ -29,6 +29,19 @@ def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((list(files), compressed))
 
 
+def untuned() -> tf.data.Options:
+    """Returns the options of a pipeline whose parallelism is given, so that TensorFlow starts no thread to tune it.
+
+    Such a thread can miss that its iterator is deleted, and whoever deletes it, often the end of the process, then
+    waits for the thread: as long as the pipeline has run, up to a minute.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
+
+
 def records_of(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.data.Dataset:
     """Returns a dataset of the serialized records, string[], of one file.
 
@@ -51,7 +64,8 @@ def records_of(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.dat
     compression = tf.where(is_compressed, "GZIP", "")
     skipped = tf.cast(tf.where(is_compressed | is_remote, _NONE_READ, _ALL), tf.int64)
     # Not as a part of the dataset: after an error a pipeline goes on with its next part.
-    checked = tf.data.TFRecordDataset(file, compression).skip(skipped).reduce(0, lambda count, _: count + 1)
+    unread = tf.data.TFRecordDataset(file, compression).skip(skipped).with_options(untuned())
+    checked = unread.reduce(0, lambda count, _: count + 1)
     with tf.control_dependencies([checked]):
         file = tf.identity(file)
     return tf.data.TFRecordDataset(file, compression)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.data.corpus.dynamic_masks import DTYPES, NAMES, DynamicMasks
-from official_bert.data.records.datasets import names_and_compressions, records_of
+from official_bert.data.records.datasets import names_and_compressions, records_of, untuned
 from official_bert.data.records.framing import DamagedRecord, read_examples
 from official_bert.data.records.sound_records import Ranges, open_sound
 from official_bert.errors import InputError
@@ -30,7 +30,7 @@ FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # few, because every saved iterator contains them
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
-_PIPELINE = 3  # number of this structure of datasets; the iterators of another cannot be restored
+_PIPELINE = 4  # number of this structure of datasets; the iterators of another cannot be restored
 _UNDAMAGED: Ranges = MappingProxyType({})
 
 
@@ -140,7 +140,7 @@ def evaluation_dataset(
 
 def count_records(files: Sequence[str], damaged: Ranges = _UNDAMAGED) -> int:
     """Returns the number of records in some files, which it reads to their ends."""
-    batches = _in_order(files, damaged).batch(1024)
+    batches = _in_order(files, damaged).batch(1024).with_options(untuned())
     return int(batches.reduce(np.int64(0), lambda count, batch: count + tf.size(batch, tf.int64)))
 
 
@@ -201,7 +201,7 @@ def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) 
         found = {feature.name: tf.cast(parsed[feature.name], feature.dtype) for feature in features}
         return found | _masked(masks, found, serialized, *passes) if masks else found
 
-    options = tf.data.Options()
+    options = untuned()
     options.deterministic = True
     # TensorFlow takes the check of lengths in `records_of` for state that a saved iterator would lose.
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from absl import logging
 
+from official_bert.data.records.datasets import untuned
 from official_bert.data.records.framing import StoredRecord, is_compressed, of_decompressed, scan_records
 from official_bert.progress import counted
 
@@ -103,7 +104,7 @@ def _described(ranges: Sequence[Range], faults: Sequence[StoredRecord], of_what:
 
 def _num_readable(file: str, range_: Range) -> int:
     elements, records_of = open_sound([file], {file: [range_]})
-    records = elements.flat_map(records_of).ignore_errors(log_warning=False)
+    records = elements.flat_map(records_of).ignore_errors(log_warning=False).with_options(untuned())
     return int(records.reduce(np.int64(0), lambda count, _: count + 1))
 
 

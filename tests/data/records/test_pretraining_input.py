@@ -143,6 +143,14 @@ def test_the_originals_order_may_read_a_file_twice_at_the_same_time(files):
     assert sum(repeat >= 10 for repeat in repeats) >= 3, "with some seeds, not with all"
 
 
+def test_no_pipeline_has_a_thread_for_which_its_end_waits(files):
+    """By default TensorFlow tunes a pipeline in a thread that may sleep for a minute when its iterator is deleted."""
+    training = training_dataset(files, FEATURES, 10, seed=1, limits=LIMITS)
+    evaluation = evaluation_dataset(files, FEATURES, 10, limits=LIMITS)
+    assert [dataset.options().autotune.enabled for dataset in (training, evaluation)] == [False, False]
+    assert tf.data.Dataset.range(3).options().autotune.enabled is None  # which means that it does
+
+
 def test_the_seed_decides_the_order(files):
     def first(seed):
         batches = iter(training_dataset(files, FEATURES, 10, seed, LIMITS))
