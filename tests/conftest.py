@@ -2,11 +2,12 @@
 
 A marker says what a test needs; an environment variable that is 1 says that all of that kind must be there, so that
 a test without it runs, and fails. Tests of one module that lack the same are skipped as one, with the reason and the
-command that mends it.
+command that mends it. Ctrl-C reaches every test, also in a run that a shell has started in the background.
 """
 
 import collections
 import os
+import signal
 
 import pytest
 
@@ -46,3 +47,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # have names late in the alphabet; begun last, one of them would run alone for minutes.
     kept = [item for item in items if item not in surplus]
     items[:] = sorted(kept, key=lambda item: item.path, reverse=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_arrives():
+    """A shell starts background jobs, such as a whole test run, with the signal ignored; their children inherit it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -1,18 +1,8 @@
 """The good files of hostile runs: written once, copied for every row."""
 
-import signal
-
 import pytest
 
 from tests.hostile import rows
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _ctrl_c_arrives():
-    """A shell starts background jobs, such as a whole test run, with the signal ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
