@@ -134,9 +134,8 @@ def parse(argv):
         words = _with_flagfiles(argv[1:])
         for word in words:
             files.check_name(word)
-        if words and not words[0].startswith(
-            "-"
-        ):  # said before the flags that are missing, for it may be one's value
+        # Said before the flags that are missing, for it may be the value of one of them.
+        if words and not words[0].startswith("-"):
             raise _stray(words[0])
         rest = flags.FLAGS([argv[0], *words], known_only=True)
         _refuse_strays([argv[0], *words], rest[1:])

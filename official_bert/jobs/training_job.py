@@ -356,7 +356,7 @@ class TrainingJob:
         if self._worker or not (self.num_updates and self.global_step and earlier):
             return
         now = dataclasses.asdict(self.options)
-        if changed := run_records.changed_flags(earlier[-1].get("flags", {}), now, _OF_UPDATES):
+        if changed := run_records.changed_flags(earlier[-1].get("flags") or {}, now, _OF_UPDATES):
             logging.warning(
                 "%s goes on from step %d with other flags than before: %s",
                 self.manager.output_dir,

@@ -90,6 +90,10 @@ def check_step(step: Step, path: str):
     for name, value in step.flags:
         if name not in known:
             raise InputError(f"{place}{step.script}.py has no flag --{name} {where}; {_nearest(name, known)}")
+        if isinstance(value, tuple) and kind_of(known[name]) in (bool, int, float):
+            raise InputError(
+                f"{place}{step.script}.py, --{name}: takes one value, and no list {where}; correct it"
+            )
         if isinstance(value, str | bool | int | float) and (sentence := _refusal(known[name], value)):
             raise InputError(f"{place}{step.script}.py, --{name}={value}: {sentence} {where}; correct it")
     for name, _ in step.config:

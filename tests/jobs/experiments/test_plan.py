@@ -311,6 +311,10 @@ def test_a_size_that_nobody_can_read_is_refused():
         ("num_train_steps = 0", r"--num_train_steps=0: must be positive and at most"),
         ("learning_rate = 'fast'", r"--learning_rate=fast: must be a number"),
         ("dtype = 'float8'", r"--dtype=float8: must be one of .*float32"),
+        (
+            "learning_rate = [1e-3, 1e-4]",
+            r"run_pretraining.py, --learning_rate: takes one value, and no list",
+        ),
         ("jit_compile = 'maybe'", r"--jit_compile=maybe: must be true or false"),
         (
             "output_dir = 'here'",
