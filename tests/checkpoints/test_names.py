@@ -9,6 +9,8 @@ PAIRS = {
     "bert/embeddings/LayerNorm/beta": "bert.embeddings.LayerNorm.bias",
     "bert/embeddings/LayerNorm/gamma": "bert.embeddings.LayerNorm.weight",
     "bert/encoder/layer_0/attention/self/query/kernel": "bert.encoder.layer.0.attention.self.query.weight",
+    "bert/encoder/layer_0/attention/self/key/kernel": "bert.encoder.layer.0.attention.self.key.weight",
+    "bert/encoder/layer_0/attention/self/value/kernel": "bert.encoder.layer.0.attention.self.value.weight",
     "bert/encoder/layer_11/attention/self/value/bias": "bert.encoder.layer.11.attention.self.value.bias",
     "bert/encoder/layer_3/attention/output/dense/kernel": "bert.encoder.layer.3.attention.output.dense.weight",
     "bert/encoder/layer_3/attention/output/LayerNorm/gamma": (
