@@ -17,12 +17,17 @@ def lamb(w, m, v, gradient, number, is_scaled, decay):
 
 
 @pytest.mark.parametrize(
-    ("name", "is_scaled"),
-    [("a/dense/kernel", True), ("a/dense/bias", False), ("a/LayerNorm/gamma", False)],
+    ("name", "is_scaled", "size"),
+    [
+        ("a/dense/kernel", True, 1.0),
+        ("a/dense/kernel", True, 100.0),  # the ratio has no bound
+        ("a/dense/bias", False, 1.0),
+        ("a/LayerNorm/gamma", False, 1.0),
+    ],
 )
-def test_five_updates_by_numpy(name, is_scaled):
+def test_five_updates_by_numpy(name, is_scaled, size):
     draws = np.random.default_rng(7)
-    variable = tf.Variable(draws.normal(size=(4, 3)).astype(np.float32))
+    variable = tf.Variable(draws.normal(scale=size, size=(4, 3)).astype(np.float32))
     optimizer = LambOptimizer(RATE, weight_decay_rate=DECAY, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
     optimizer.build([(name, variable)])
     w, m, v = variable.numpy().astype(np.float64), 0.0, 0.0
@@ -30,7 +35,7 @@ def test_five_updates_by_numpy(name, is_scaled):
         gradient = draws.normal(size=(4, 3)).astype(np.float32)
         optimizer.apply_gradients([(tf.constant(gradient), variable)])
         w, m, v = lamb(w, m, v, gradient.astype(np.float64), number, is_scaled, DECAY if is_scaled else 0.0)
-        np.testing.assert_allclose(variable, w, atol=3e-6)
+        np.testing.assert_allclose(variable, w, atol=3e-6 * size)
     assert optimizer.slots.keys() == {f"{name}/adam_m", f"{name}/adam_v"}
 
 

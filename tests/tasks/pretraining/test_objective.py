@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
-from official_bert.tasks.pretraining.objective import PretrainingObjective
+from official_bert.tasks.pretraining.objective import PretrainingObjective, is_correct
 from official_bert.training.rng import seed_initial_weights
 from tests import toy
 from tests.golden_model import losses_of, named_weights
@@ -34,3 +34,8 @@ def test_without_next_sentences_the_loss_and_its_gradients_are_those_of_the_mask
     sums = {name: float(value) for name, value in sums.items()}
     whole = objective.metrics_of_all(sums, 8)
     assert whole["loss"] == whole["masked_lm_loss"]
+
+
+def test_only_the_highest_logit_is_right_or_one_that_equals_it():
+    logits = np.float32([[1, 1.005], [1, 1], [2, 1]])
+    assert is_correct(logits, np.int32([0, 0, 0])).numpy().tolist() == [0, 1, 1]

@@ -1,5 +1,6 @@
 """Compares answers chosen in a graph with those that run_squad.py chooses by the same logits."""
 
+import dataclasses
 import json
 import pathlib
 import random
@@ -157,6 +158,18 @@ def test_what_an_answer_without_a_span_scores(reader):
     np.testing.assert_array_equal(found["answer"], [b"", b""])
     np.testing.assert_array_equal(found["score"], [0, 2 * 31 % 7])  # [CLS] is token 2
     assert found["null_odds"][0] == 1e6
+
+
+def test_odds_at_the_threshold_are_an_answer_as_in_the_script(tokenizer, reader):
+    pairs, logits = [("the", "cat sat on the mat")], hashed(7)
+    for more, wanted in ((0, True), (-1, False)):
+        rules = SquadRules(**LENGTHS, version_2_with_negative=True)
+        candidates = extract_candidates(*script_windows(tokenizer, pairs, rules, logits), rules)
+        threshold = candidates.null_odds["0"] + more
+        rules = dataclasses.replace(rules, null_score_diff_threshold=threshold)
+        answer = graph_answers(reader, pairs, rules, logits)["answer"][0].decode()
+        assert answer == choose_answers(*candidates, threshold)["0"]
+        assert bool(answer) == wanted
 
 
 def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):

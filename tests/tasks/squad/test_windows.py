@@ -152,6 +152,8 @@ def test_windows_over_a_document(arguments, spans):
 def test_the_window_with_most_context_owns_a_token():
     owner = max_context_span([(0, 5), (3, 5), (6, 5)])
     assert owner.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
+    # Two hundred tokens more, 0.01 each, count as two tokens of context.
+    assert max_context_span([(0, 300), (200, 101)]).tolist() == [0] * 300 + [1]
 
 
 @given(st.integers(0, 60), st.integers(1, 12), st.integers(1, 12))
