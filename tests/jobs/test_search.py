@@ -143,6 +143,11 @@ def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
         search(options_in(then), Runs([Diverged("the loss is nan")] * 4), EVALUATION)
 
 
+def test_a_negative_score_is_better_than_none(tmp_path):
+    search(options_in(tmp_path), Runs([math.nan, -0.5, Diverged("the loss is nan"), -0.25]), EVALUATION)
+    assert [row["best"] for row in table_of(tmp_path)] == ["", "", "", "*"]
+
+
 def test_runs_that_have_learnt_nothing_are_marked_and_counted(tmp_path, caplog):
     failed = Score("eval_accuracy", 0.25, has_learnt=False)
     with pytest.raises(KeyboardInterrupt):

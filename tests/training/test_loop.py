@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.errors import Diverged
 from official_bert.options.distribution import DistributionOptions
 from official_bert.training import loop
 from official_bert.training.distribution import make_strategy, split_over_replicas
@@ -129,3 +130,15 @@ def test_the_first_report_comes_after_ten_updates():
     assert reported_steps(105, 230, steps_per_loop=100) == ([115, 200, 230], [1, 9, 85, 30])
     assert reported_steps(0, 7) == ([7], [1, 6])
     assert reported_steps(0, 4, log_every_steps=2) == ([2, 4], [1, 1, 2])
+
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf, -np.inf])
+def test_a_loss_that_is_not_finite_ends_the_training_unsaved(loss):
+    saved = []
+    with pytest.raises(Diverged, match=f"the loss is {loss} between steps 0 and 1"):
+        train(
+            run_steps=lambda batches, num_steps: {"loss": loss}, draw=lambda num_steps: None, first_step=0,
+            num_train_steps=4, steps_per_loop=2, log_every_steps=1, save_every_steps=1,
+            report=lambda *report: saved.append(report), save=saved.append,
+        )  # fmt: skip
+    assert saved == []
