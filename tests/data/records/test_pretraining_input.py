@@ -119,10 +119,8 @@ def test_training_reads_every_record_about_equally_often_and_shuffled(files):
 def test_records_are_shuffled_among_a_hundred(tmp_path):
     file = write(tmp_path / "ordered.tfrecord", range(400))
     batches = iter(training_dataset([file], FEATURES, 10, seed=1, limits=LIMITS))
-    ahead = [
-        number - place for place, number in enumerate(sum((numbers_of(next(batches)) for _ in range(20)), []))
-    ]
-    assert 90 <= max(ahead) < 100
+    seen = [number for _ in range(20) for number in numbers_of(next(batches))]
+    assert 90 <= max(number - place for place, number in enumerate(seen)) < 100
 
 
 def repeats_nearby(seen: list[int], distance: int) -> int:
