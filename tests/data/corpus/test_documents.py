@@ -2,6 +2,7 @@ import contextlib
 import itertools
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -118,9 +119,9 @@ def lines(name):
 
 
 def show():
-    while len(multiprocessing.active_children()) < 2:
+    while not (workers := multiprocessing.active_children()):
         time.sleep(0.05)
-    print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+    print(workers[0].pid, flush=True)
 
 
 if __name__ == "__main__":
@@ -136,7 +137,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def endless(tmp_path):
-    """A process group that reads without an end, and the ids of its workers."""
+    """A process group that reads without an end, and the id of a worker; others start when they are needed."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     process = subprocess.Popen(
         [sys.executable, tmp_path / "endless.py", toy.write_vocabulary(tmp_path)],
@@ -147,45 +148,49 @@ def endless(tmp_path):
         text=True,
         start_new_session=True,
     )
-    workers = [int(word) for word in process.stdout.readline().split()]
-    assert len(workers) == 2
-    yield process, workers
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def is_running(process: int) -> bool:
     try:
-        state = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        readable, _, _ = select.select([process.stdout], [], [], 60)
+        assert readable, "no worker has started within a minute"
+        yield process, int(process.stdout.readline())
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+
+
+def is_running(status: pathlib.Path, group: int) -> bool:
+    try:
+        state, _, of_group = status.read_text().rsplit(")", 1)[1].split()[:3]
     except OSError:
         return False
-    return state != "Z"
+    return int(of_group) == group and state != "Z"
 
 
-def wait_for_the_end_of(processes):
+def wait_for_the_end_of(group: int):
     deadline_secs = time.monotonic() + 60
-    while any(map(is_running, processes)):
+    while any(is_running(status, group) for status in pathlib.Path("/proc").glob("[0-9]*/stat")):
         assert time.monotonic() < deadline_secs, "processes are left"
         time.sleep(0.05)
 
 
 def test_workers_end_when_their_parent_is_killed(endless):
-    process, workers = endless
+    process, worker = endless
+    assert is_running(pathlib.Path(f"/proc/{worker}/stat"), process.pid)
     process.kill()
-    wait_for_the_end_of(workers)
+    wait_for_the_end_of(process.pid)
 
 
 def test_an_interrupt_of_all_processes_is_reported_once(endless):
-    process, workers = endless
+    process, _ = endless
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert errors == "KeyboardInterrupt: \n"
-    wait_for_the_end_of(workers)
+    wait_for_the_end_of(process.pid)
 
 
 def test_a_killed_worker_is_a_sentence(endless):
-    process, workers = endless
-    os.kill(workers[0], signal.SIGKILL)
+    process, worker = endless
+    os.kill(worker, signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert errors.startswith("InputError: --num_workers=2: a worker process was killed")
-    wait_for_the_end_of(workers)
+    wait_for_the_end_of(process.pid)
