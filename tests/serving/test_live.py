@@ -13,6 +13,7 @@ from official_bert.serving.live import LiveModel
 from official_bert.serving.loaded import LoadedModel
 from official_bert.tasks import registry
 from official_bert.tokenizer_config import TokenizerConfig
+from tests import toy
 from tests.serving import exported
 from tests.serving.exported import KINDS, batch
 
@@ -67,11 +68,13 @@ def test_the_head_of_an_unknown_task_is_not_guessed(tmp_path):
 
 
 def test_casing_and_threshold_come_from_the_folder(tmp_path):
-    exported.make_checkpoint(tmp_path, "squad")
+    exported.make_checkpoint(tmp_path, "squad", [*toy.VOCABULARY, "The"])
     (tmp_path / "tokenizer_config.json").write_text(TokenizerConfig(False).to_json_string())
     settings = {"max_seq_length": 70, "version_2_with_negative": True, "null_score_diff_threshold": -7.25}
     record = {"task_name": "squad", "family": "squad", "settings": settings}
     (tmp_path / "task.json").write_text(json.dumps(record))
-    found = LiveModel(str(tmp_path)).record.settings
+    model = LiveModel(str(tmp_path))
+    assert model.tokenizer.tokenize("The the") == ["The", "the"]
+    found = model.record.settings
     assert {name: found[name] for name in settings} == settings
     assert found["do_lower_case"] is False

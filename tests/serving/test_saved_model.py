@@ -17,6 +17,7 @@ from official_bert.errors import InputError
 from official_bert.options.export import ExportOptions
 from official_bert.runners import export_saved_model
 from official_bert.serving import saved_model
+from official_bert.serving.loaded import LoadedModel
 from official_bert.serving.saved_model import check_text_export
 from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.squad.answers import choose_answers, extract_candidates, raw_results
@@ -88,7 +89,7 @@ def request_of(kind: str, rows: slice) -> dict[str, np.ndarray]:
 def of_script(made: Exported, request: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Computes the answer of the task's script to a request, under the names of the signature's outputs."""
     kind = made.options.task_name
-    tokenizer = FullTokenizer(made.options.vocab_file)
+    tokenizer = FullTokenizer(made.options.vocab_file, made.options.do_lower_case)
     texts = {name: np.vectorize(bytes.decode, otypes=[object])(values) for name, values in request.items()}
     if kind == "ner":
         return tagged(made, tokenizer, texts["text"])
@@ -244,17 +245,19 @@ def test_masks_are_filled_with_the_words_of_the_model(made_of):
 
 
 def test_an_unusual_vocabulary_answers(tmp_path):
-    """It has repeated and blank lines, and a line separator, as Google's Chinese one has."""
-    pieces = [*toy.VOCABULARY, "cat", "", "\u2028", "\u5317", "\u4eac", "", "\u8fce", "zoo"]
+    """It is cased, and has repeated and blank lines, and a line separator, as Google's Chinese one has."""
+    pieces = [*toy.VOCABULARY, "cat", "", "\u2028", "\u5317", "\u4eac", "", "\u8fce", "zoo", "CAT"]
     task, model = make_checkpoint(tmp_path, "mrpc", pieces)
-    options = export_options(tmp_path, "mrpc", export_text=True)
+    options = export_options(tmp_path, "mrpc", export_text=True, do_lower_case=False)
     export_saved_model.run(options)
     made = Exported(tmp_path / "exports" / "1", options, task, model)
     texts = {
         "text_a": strings(["the cat", "zoo", "\u5317\u4eac\u2028\u6b22\u8fce"]),
         "text_b": strings(["", "CAT zoo", "a"]),
     }
-    assert_same(answers(made.path, "serving_text", texts), of_script(made, texts))
+    loaded = LoadedModel(str(made.path))
+    assert loaded.tokenizer.tokenize("CAT cat") == ["CAT", "cat"]
+    assert_same(loaded("serving_text", texts), of_script(made, texts))
 
 
 IN_A_CLEAN_PROCESS = """
