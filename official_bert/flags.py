@@ -23,6 +23,10 @@ flags.disclaim_key_flags()  # the flags belong to the running script, whose --he
 
 _HELP_FLAGS = {"--help", "-help", "-?", "--helpshort", "-helpshort"}
 _MISSING = "must be given"
+REMOVED = {  # flags of earlier versions: what replaces them
+    "skip_corrupt_records": "a corrupt record ends the run with its file; make that file anew with "
+    "create_pretraining_data.py, or leave it out of --input_file",
+}
 _SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
@@ -134,6 +138,7 @@ def parse(argv):
         words = _with_flagfiles(argv[1:])
         for word in words:
             files.check_name(word)
+            _refuse_removed(word)
         # Said before the flags that are missing, for it may be the value of one of them.
         if words and not words[0].startswith("-"):
             raise _stray(words[0])
@@ -239,6 +244,14 @@ def _refuse_strays(argv, rest):
             if not word.startswith("-") and not before_is_unknown:
                 raise _stray(word, before)
         before, before_is_unknown = word, is_left and bool(re.fullmatch("--?[^-=][^=]*", word))
+
+
+def _refuse_removed(word: str):
+    """Ends the script at a flag of an earlier version, which would be ignored as an unknown one."""
+    name = word.lstrip("-").partition("=")[0]
+    found = name if name in REMOVED else name.removeprefix("no")
+    if word.startswith("-") and found in REMOVED:
+        raise InputError(f"--{found} is removed: {REMOVED[found]}")
 
 
 def _stray(word: str, before: str = "") -> InputError:

@@ -318,9 +318,7 @@ class TrainingJob:
             if self.manager.saved_input_value("key") in (None, batches.key):
                 self.manager.restore_input(batches.state)
             else:
-                logging.warning(
-                    "Other input files, damaged records, lengths or batch size than before: the input starts anew"
-                )
+                logging.warning("Other input files, lengths or batch size than before: the input starts anew")
         if self._loss_scale:
             self._loss_scale.restore(self.manager.saved_input_value)
             for name, variable in self._loss_scale.state.items():  # saved from now on, with what was restored
