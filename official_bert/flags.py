@@ -54,7 +54,6 @@ def run(main, options_class):
 
     Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
     """
-    _occupy_closed_streams()
     read = define(options_class)
     command: list[str] = []
     first_word: list[str] = []
@@ -258,22 +257,6 @@ def _stray(word: str, before: str = "") -> InputError:
     """Returns the error of a word that belongs to no flag, behind the word `before`."""
     example = f"{before}={word}" if re.fullmatch("--[^-=]+", before) else "--flag=value"
     return InputError(f"the word {word!r} belongs to no flag; write {example}, and lists with commas")
-
-
-def _occupy_closed_streams():
-    """Opens /dev/null for standard streams that are closed; the next file would get such a descriptor and the log.
-
-    `sys.__stdin__` and `sys.__stdout__` stay None, which tells predict.py that nobody gives or takes lines.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
-            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
-            if name == "stderr":
-                logging.get_absl_handler().python_handler.stream = sys.stderr
 
 
 @contextlib.contextmanager
