@@ -26,6 +26,7 @@ _MISSING = "must be given"
 REMOVED = {  # flags of earlier versions: what replaces them
     "skip_corrupt_records": "a corrupt record ends the run with its file; make that file anew with "
     "create_pretraining_data.py, or leave it out of --input_file",
+    "measure_peak_flops": "give the devices' peak by their data sheet with --peak_flops",
 }
 _SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
