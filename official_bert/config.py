@@ -53,9 +53,6 @@ _POSITIVE_FIELDS = (
     "type_vocab_size",
 )
 _DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-# Beyond what any model has; building it would fill the memory or not end.
-_MOST_LAYERS = 1_000
-_MOST_WEIGHTS = 1 << 36
 
 
 class BertConfig:
@@ -247,23 +244,10 @@ class BertConfig:
                 f"{source}: attention_direction must be {BIDIRECTIONAL} or {LEFT_TO_RIGHT}, got "
                 f"{_short(self.direction)}"
             )
-        self._check_size(source)
         named = None if callable(self.hidden_act) else self.hidden_act
         if named not in (None, "") and (not isinstance(named, str) or named.lower() not in ACTIVATIONS):
             raise InputError(
                 f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_short(named)}"
-            )
-
-    def _check_size(self, source: str):
-        """Refuses a model that no machine can build."""
-        tables = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
-        layer = 4 * self.hidden_size + 2 * self.intermediate_size
-        num_weights = self.hidden_size * (tables + self.num_hidden_layers * layer)
-        if self.num_hidden_layers > _MOST_LAYERS or num_weights > _MOST_WEIGHTS:
-            sizes = ", ".join(f"{name}={_short(getattr(self, name))}" for name in _POSITIVE_FIELDS)
-            raise InputError(
-                f"{source}: has more than {_MOST_LAYERS} layers or {_MOST_WEIGHTS:.1e} weights ({sizes}); correct the "
-                "field that is too large"
             )
 
 

@@ -7,13 +7,9 @@ tf.io.gfile.
 import glob as local_glob
 import os
 import shutil
-import stat
 from collections.abc import Iterable
 
-from official_bert import waiting
 from official_bert.errors import InputError
-
-_FIFO_LIMIT_SECS = 60.0  # for the process at the other end to open it
 
 
 def is_remote(path: str) -> bool:
@@ -39,20 +35,14 @@ def check_name(path: str):
 def open_file(path: str, mode: str = "r"):
     """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale is.
 
-    A FIFO is opened when another process has opened its other end.
-
     Raises:
-        InputError: a file to read does not exist or cannot be read, the path is a folder, its name is not UTF-8, or
-            nobody opens the other end of a FIFO within a minute.
+        InputError: a file to read does not exist or cannot be read, the path is a folder, or its name is not UTF-8.
     """
     check_name(path)
     if is_remote(path):
         return _open_remote(path, mode)
     try:
-        return _open_local(path, mode)
-    except TimeoutError:
-        other = "writes to" if "r" in mode else "reads from"
-        raise InputError(f"{path}: is a FIFO that no process {other}; start one") from None
+        return open(path, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}))
     except FileNotFoundError:
         if "r" in mode:
             raise InputError(f"{path}: no such file; check the path") from None
@@ -114,10 +104,8 @@ def real_path(path: str) -> str:
 
 
 def is_special(path: str) -> bool:
-    """Tells whether a path is a device, a FIFO, a socket or an open file, which is written directly."""
-    if is_remote(path):
-        return False
-    return _own_descriptor(path) is not None or (os.path.exists(path) and not os.path.isfile(path))
+    """Tells whether a path is a device, a FIFO or a socket, which is written directly."""
+    return not is_remote(path) and os.path.exists(path) and not os.path.isfile(path)
 
 
 def rename(source: str, target: str):
@@ -168,34 +156,10 @@ def expand(patterns: Iterable[str], flag: str) -> list[str]:
     return found
 
 
-def _open_local(path: str, mode: str):
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    descriptor = _own_descriptor(path)
-    if descriptor is not None:  # opened by its name, a file that the shell appends to would be truncated
-        return open(os.dup(descriptor), mode, **text)
-    if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
-        return waiting.result_of(
-            lambda: open(path, mode, **text), f"the other end of {path}", _FIFO_LIMIT_SECS
-        )
-    return open(path, mode, **text)
-
-
 def _open_remote(path: str, mode: str):
     file = _gfile().GFile(path, mode)
     file.writelines = lambda lines: [file.write(line) for line in lines]  # which it lacks
     return file
-
-
-def _own_descriptor(path: str) -> int | None:
-    """Returns the number of the open file that /dev/stdout, /dev/fd/1 or /proc/self/fd/1 names."""
-    for _ in range(4):  # /dev/stdout is a link to /proc/self/fd/1, which is one itself
-        folder, name = os.path.split(os.fspath(path))
-        if os.path.realpath(folder) == f"/proc/{os.getpid()}/fd" and name.isdecimal():
-            return int(name)
-        if not os.path.islink(path):
-            return None
-        path = os.path.join(folder, os.readlink(path))
-    return None
 
 
 def _gfile():

@@ -23,6 +23,11 @@ flags.disclaim_key_flags()  # the flags belong to the running script, whose --he
 
 _HELP_FLAGS = {"--help", "-help", "-?", "--helpshort", "-helpshort"}
 _MISSING = "must be given"
+REMOVED = {  # flags of earlier versions: what replaces them
+    "skip_corrupt_records": "a corrupt record ends the run with its file; make that file anew with "
+    "create_pretraining_data.py, or leave it out of --input_file",
+    "measure_peak_flops": "give the devices' peak by their data sheet with --peak_flops",
+}
 _SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
@@ -50,7 +55,6 @@ def run(main, options_class):
 
     Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
     """
-    _occupy_closed_streams()
     read = define(options_class)
     command: list[str] = []
     first_word: list[str] = []
@@ -134,6 +138,7 @@ def parse(argv):
         words = _with_flagfiles(argv[1:])
         for word in words:
             files.check_name(word)
+            _refuse_removed(word)
         # Said before the flags that are missing, for it may be the value of one of them.
         if words and not words[0].startswith("-"):
             raise _stray(words[0])
@@ -241,26 +246,18 @@ def _refuse_strays(argv, rest):
         before, before_is_unknown = word, is_left and bool(re.fullmatch("--?[^-=][^=]*", word))
 
 
+def _refuse_removed(word: str):
+    """Ends the script at a flag of an earlier version, which would be ignored as an unknown one."""
+    name = word.lstrip("-").partition("=")[0]
+    found = name if name in REMOVED else name.removeprefix("no")
+    if word.startswith("-") and found in REMOVED:
+        raise InputError(f"--{found} is removed: {REMOVED[found]}")
+
+
 def _stray(word: str, before: str = "") -> InputError:
     """Returns the error of a word that belongs to no flag, behind the word `before`."""
     example = f"{before}={word}" if re.fullmatch("--[^-=]+", before) else "--flag=value"
     return InputError(f"the word {word!r} belongs to no flag; write {example}, and lists with commas")
-
-
-def _occupy_closed_streams():
-    """Opens /dev/null for standard streams that are closed; the next file would get such a descriptor and the log.
-
-    `sys.__stdin__` and `sys.__stdout__` stay None, which tells predict.py that nobody gives or takes lines.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
-            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
-            if name == "stderr":
-                logging.get_absl_handler().python_handler.stream = sys.stderr
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """Writes files and folders that appear under their names when they are complete, and never over an input.
 
 Until then an output is a file or folder beside its name, which begins with a dot, so that no glob of inputs matches it,
-and ends with the id of the process. Outputs that are no regular files (devices, FIFOs, the descriptors in /dev/fd) are
-written directly, and a symbolic link stays: the file that it names is replaced.
+and ends with the id of the process. Outputs that are no regular files (devices, FIFOs) are written directly, and a
+symbolic link stays: the file that it names is replaced.
 """
 
 import contextlib

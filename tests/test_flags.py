@@ -245,6 +245,15 @@ def test_a_refused_flag_is_refused_before_others_are_missed(script):
     assert stderr == f"{script}: --hub=https://x: hubs are gone; give --input_file\n"
 
 
+@pytest.mark.parametrize(
+    "given", ["--skip_corrupt_records", "--noskip_corrupt_records", "-skip_corrupt_records=1"]
+)
+def test_a_removed_flag_ends_the_script_with_what_replaces_it(script, given):
+    stderr = run(script, "--input_file=a", given, status=1).stderr
+    assert stderr.startswith(f"{script}: --skip_corrupt_records is removed: a corrupt record ends the run")
+    assert stderr.count("\n") == 1
+
+
 def test_what_the_user_can_mend_ends_in_one_sentence(script, tmp_path):
     stderr = run(script, "--input_file=a", "--kind=fancy", "--seed=1", status=1).stderr
     assert stderr == f"{script}: data.txt: line 3 is odd; mend it\n"

@@ -31,7 +31,7 @@ LINES = (
     {"tokenizer_config"},
     {"reading", "writing", "pairs", "signals"},
     {"options", "files", "errors", "__version__"},
-    {"progress", "waiting"},
+    {"progress"},
 )
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
@@ -61,7 +61,6 @@ LIGHT_ROOMS = (
     "tasks",
     "tokenization",
     "tokenizer_config",
-    "waiting",
     "writing",
 )
 HEAVY_MODULES = (

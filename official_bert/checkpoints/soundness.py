@@ -1,8 +1,4 @@
-"""Which tensors can be weights: floats that are finite and not absurdly large.
-
-In: tensors of a checkpoint that is read, or the variables of a run that is about to be saved. Out: nothing where all
-is well, else an error that names the tensor.
-"""
+"""Which tensors can be weights: floats that are finite and not absurdly large."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -12,19 +8,14 @@ import tensorflow as tf
 
 from official_bert.errors import InputError
 
-# Neighbouring float32 values lie 0.06 apart here: no learning rate moves such a weight, and no sound model has one.
+# Neighbouring float32 values lie 0.06 apart here: no learning rate moves such a weight, and no valid model has one.
 LARGEST_WEIGHT = 1e6
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("int32", "int64")
 
 
 class Readable(Protocol):
-    """A checkpoint of any format.
-
-    Attributes:
-        path: the path of the checkpoint.
-        dtypes: TF1 name -> name of the type; a type that numpy lacks keeps the name of the format.
-    """
+    """A checkpoint of any format: its path, the names of its types by TF1 name, and its tensors."""
 
     path: str
     dtypes: Mapping[str, str]
@@ -33,11 +24,7 @@ class Readable(Protocol):
 
 
 def check_type(checkpoint: Readable, name: str, is_float: bool = True):
-    """Refuses a tensor whose type is not that of a weight, or of a step.
-
-    Raises:
-        InputError: the type is another one; the message names the tensor.
-    """
+    """Raises InputError if the type of a tensor is not that of a weight, or of a step."""
     known, stored = _FLOATS if is_float else _INTEGERS, checkpoint.dtypes[name]
     if stored not in known:
         raise InputError(
@@ -47,14 +34,7 @@ def check_type(checkpoint: Readable, name: str, is_float: bool = True):
 
 
 def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
-    """Reads a weight.
-
-    Returns:
-        The tensor as float32.
-
-    Raises:
-        InputError: the tensor has a value that no sound model has.
-    """
+    """Reads a weight as float32, and raises InputError if a value is unsound."""
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is refused
         weight = np.asarray(checkpoint.read(name), np.float32)
     if not _is_sound(weight):
@@ -66,14 +46,7 @@ def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
 
 
 def find_unsound(variables: Mapping[str, tf.Variable]) -> str | None:
-    """Looks through the values of variables.
-
-    Args:
-        variables: tf.Variables, Keras or mirrored variables by name; integers are left out.
-
-    Returns:
-        None if all values are sound, else the name and a value of an unsound variable.
-    """
+    """Returns the name and a value of the first unsound floating variable; None if all are sound."""
     for name, variable in variables.items():
         if tf.as_dtype(variable.dtype).is_floating:
             value = tf.convert_to_tensor(variable).numpy()

@@ -134,11 +134,6 @@ def fine_tune(
         if options.do_train:
             sets.encoded("train")  # which counts the examples
         fine_tuning = FineTuning(own, options.output_dir, config, strategy, task, sets.counts, script)
-        evaluates = options.do_eval or options.evaluates_during_training
-        if options.do_train and evaluates and registry.is_outside(task_name):
-            for suffix in sets.suffixes(options.development_set)[:1]:
-                encoded = sets.encoded(options.development_set, suffix)
-                fine_tuning.check_main_metric(encoded, task_name)
         if options.do_train:
             _write_model_files(own, config, task_name, task)
             fine_tuning.train(sets.encoded("train"), dev_set=lambda: sets.encoded(options.development_set))

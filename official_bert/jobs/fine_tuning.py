@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -229,33 +229,6 @@ class FineTuning:
             constant,
         )
 
-    def check_main_metric(self, encoded: EncodedSet, task_name: str):
-        """Refuses, before training, a task of the user's own that does not compute its main metric.
-
-        The metrics are computed of the outputs for the longest example, repeated for the whole set, so that the model
-        runs once only.
-
-        Args:
-            encoded: a set that is evaluated after or during training.
-            task_name: for the error message.
-
-        Raises:
-            InputError: the metrics lack the main one.
-        """
-        longest = int(np.argmax(encoded.lengths))
-        outputs = self.outputs(_Rows(encoded, [longest]), batch_size=1)
-        repeated = {name: np.repeat(values, len(encoded.lengths), axis=0) for name, values in outputs.items()}
-        try:
-            names = set(self._metrics(encoded, repeated, self.options.eval_batch_size))
-        except Exception as error:  # the user's code may not expect equal outputs; the real ones come later
-            logging.debug("the metrics of %s cannot be tried out:", task_name, exc_info=error)
-            return
-        if self.task.main_metric not in names:
-            raise InputError(
-                f"--task_name={task_name}: its main_metric is {self.task.main_metric}, but its metrics are "
-                f"{', '.join(sorted(names)) or 'none'}; name one of these"
-            )
-
     def _periodic_evaluation(self, dev_set: Callable[[], EncodedSet]) -> PeriodicEvaluation | None:
         options, best, batch_size = self.options, self._best, self.options.eval_batch_size
         if not options.evaluates_during_training:
@@ -360,17 +333,6 @@ class FineTuning:
             # The original's second value: the mean over batches, in which a shorter last batch has the same weight.
             "loss": np.mean([np.average(losses[batch], weights=weights[batch]) for batch in batches]),
         }
-
-
-class _Rows:
-    """Some examples of an encoded set."""
-
-    def __init__(self, encoded: EncodedSet, rows: Sequence[int]):
-        self._encoded, self._rows = encoded, np.asarray(rows)
-        self.lengths = encoded.lengths[self._rows]
-
-    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        return self._encoded.features(self._rows[rows], length)
 
 
 def check_run(options: FineTuningOptions, task: Task, config: BertConfig):

@@ -44,7 +44,6 @@ from official_bert.training import (
     precision,
     rng,
     run_records,
-    throughput,
     workers,
 )
 from official_bert.training.step import Objective, TrainingStep
@@ -88,7 +87,7 @@ class TrainingJob:
             initial weights.
         seed: the seed of the run; the seed of the newest checkpoint, if there is one.
         num_train_steps: updates in total, including earlier runs.
-        facts: what the run record keeps of the devices, such as their measured speed.
+        facts: what the run record keeps of the devices.
     """
 
     def __init__(
@@ -128,12 +127,8 @@ class TrainingJob:
         self.config = config
         self._worker = workers.worker_index(strategy)
         precision.check_dtype(options.dtype, strategy)
-        dtype, self.facts = compute_dtype.choose(options.dtype, strategy, run_dir)
-        self._peak_flops = None
-        if options.do_train:
-            self._peak_flops = throughput.peak_flops(options, run_dir, strategy, dtype)
-            if options.measure_peak_flops:
-                self.facts[throughput.PEAK_KEY] = self._peak_flops
+        dtype, self.facts = compute_dtype.choose(options.dtype, strategy)
+        self._peak_flops = options.peak_flops if options.do_train else None
         self._num_frozen_layers = sum(name.startswith("bert/encoder/layer_") for name in frozen)
         check_not_lost(run_dir)
         wait = functools.partial(workers.wait_for_all, strategy)
@@ -318,9 +313,7 @@ class TrainingJob:
             if self.manager.saved_input_value("key") in (None, batches.key):
                 self.manager.restore_input(batches.state)
             else:
-                logging.warning(
-                    "Other input files, damaged records, lengths or batch size than before: the input starts anew"
-                )
+                logging.warning("Other input files, lengths or batch size than before: the input starts anew")
         if self._loss_scale:
             self._loss_scale.restore(self.manager.saved_input_value)
             for name, variable in self._loss_scale.state.items():  # saved from now on, with what was restored

@@ -42,11 +42,6 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         check=LENGTH,
         help="The number of masked LM positions that each sequence in the TFRecords has room for.",
     )
-    skip_corrupt_records: bool = option(
-        False,
-        help="Leave damaged records out, in training and evaluation, instead of ending with the place of the first. "
-        "The run reads every input file once before it begins, and warns of each damaged one.",
-    )
     dynamic_masking: bool = option(
         False,
         help="Draw masks while reading, new ones in each pass over the records, which create_pretraining_data.py has "

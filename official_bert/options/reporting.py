@@ -16,8 +16,3 @@ class ReportingOptions:
         "sheet: 989e12 for an H100 in bfloat16. With this flag the progress line shows the model FLOPs utilization "
         "(MFU).",
     )
-    measure_peak_flops: bool = option(
-        False,
-        help="Measure --peak_flops by large matrix products on all replicas, for a second at the start. A run that is "
-        "started again in the same --output_dir takes the earlier measurement.",
-    )

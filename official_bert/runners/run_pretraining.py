@@ -20,7 +20,6 @@ from official_bert.data.corpus.dynamic_masks import DynamicMasks
 from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.manifest import expand_records
-from official_bert.data.records.sound_records import Ranges, find_sound_ranges
 from official_bert.errors import InputError
 from official_bert.features import pretraining_features, unmasked_features
 from official_bert.jobs.model_card import write_model_card
@@ -137,7 +136,6 @@ class Pretraining:
         if options.dynamic_masking:
             self.features = unmasked_features(options.max_seq_length)
         self.limits = {feature.name: limits[feature.name] for feature in self.features}
-        self._damaged: dict[tuple[str, ...], Ranges] = {}  # by names of files
 
     def masks(self, seed: int) -> DynamicMasks | None:
         """Returns what masks the batches, None for records with masks."""
@@ -161,14 +159,6 @@ class Pretraining:
             return LeftToRightObjective(self.job.model, batch_size)
         return PretrainingObjective(self.job.model, batch_size, self.options.use_next_sentence_loss)
 
-    def damaged(self, files: list[str]) -> Ranges:
-        """Returns the sound ranges of the damaged ones of some files, if the run is to skip damaged records."""
-        if not self.options.skip_corrupt_records:
-            return {}
-        if tuple(files) not in self._damaged:
-            self._damaged[tuple(files)] = find_sound_ranges(files)
-        return self._damaged[tuple(files)]
-
     def train(self, train_files: list[str]):
         """Trains to `num_train_steps`."""
         job, batch_size = self.job, self.options.train_batch_size
@@ -177,7 +167,6 @@ class Pretraining:
         log_input_files(train_files)
         if self.options.shard_input_files:
             train_files, batch_size = _share_of_worker(train_files, batch_size, job.strategy)
-        damaged = self.damaged(train_files)
         each_pass = self.options.shuffle_files_each_pass
         _warn_of_files_read_twice(len(train_files), each_pass)
         dataset = pretraining_input.training_dataset(
@@ -186,18 +175,17 @@ class Pretraining:
             batch_size,
             job.seed,
             self.limits,
-            damaged,
             self.masks(job.seed),
             shuffles_each_pass=each_pass,
         )
-        key = pretraining_input.reading_key(train_files, self.features, batch_size, damaged, each_pass)
+        key = pretraining_input.reading_key(train_files, self.features, batch_size, each_pass)
         objective = self.objective(self.options.train_batch_size)
 
         def metrics(sums, num_steps):
             found = objective.metrics(sums, num_steps)
             return found | perplexity(found)
 
-        with pretraining_input.explaining_input_errors(train_files, self.features, self.limits, damaged):
+        with pretraining_input.explaining_input_errors(train_files, self.features, self.limits):
             batches = TrainingBatches(
                 dataset, job.strategy, job.steps_per_loop, job.seed, key, self.options.shard_input_files
             )
@@ -209,24 +197,22 @@ class Pretraining:
         logging.info("***** Running evaluation *****")
         logging.info("  Batch size = %d", batch_size)
         log_input_files(eval_files)
-        damaged = self.damaged(eval_files)
         dataset = pretraining_input.evaluation_dataset(
             eval_files,
             self.features,
             batch_size,
             self.limits,
             repeat=options.max_eval_steps > 0,
-            damaged=damaged,
             masks=self.masks(_EVALUATION_SEED),
         )
         objective = self.objective(batch_size)
-        with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits, damaged):
+        with pretraining_input.explaining_input_errors(eval_files, self.features, self.limits):
             if options.max_eval_steps:
                 batches = _per_replica(strategy, dataset)
                 sums = loop.evaluate(strategy, objective, batches, options.max_eval_steps)
                 results = objective.metrics(sums, options.max_eval_steps)
             else:
-                num_records = pretraining_input.count_records(eval_files, damaged)
+                num_records = pretraining_input.count_records(eval_files)
                 logging.info("  Num examples = %d", num_records)
                 sums = _sums_of_all(strategy, objective, dataset, num_records)
                 results = objective.metrics_of_all(sums, num_records)

@@ -1,6 +1,6 @@
 """Chooses the type that a model computes in, and warns of one that the devices are slow with.
 
-In: the flag --dtype and the devices. Out: the type, and what a later run in the same folder need not find out again.
+In: the flag --dtype and the devices. Out: the type, and what the run record keeps of the choice.
 """
 
 from __future__ import annotations
@@ -11,26 +11,17 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.options.precision import AUTO, BFLOAT16, FLOAT32
-from official_bert.training import throughput, workers
+from official_bert.training import workers
 from official_bert.training.devices import kind_of_device
 
-SPEEDUP_KEY = "bfloat16_speedup"  # in runs.jsonl: the rate of products in bfloat16, over that in float32
-_MEASURING_SECS = 0.5  # for each of the two types
+DTYPE_KEY = "dtype"  # in runs.jsonl
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _CPU_SIGNS = {"amx_bf16": "AMX", "avx512_bf16": "AVX512_BF16"}  # flags of Linux; the name of the instructions
 _GPU_CAPABILITY = 8, 0  # of the first NVIDIA GPUs that multiply bfloat16
 
 
-def choose(
-    dtype: str, strategy: tf.distribute.Strategy, output_dir: str | None = None
-) -> tuple[str, dict[str, object]]:
-    """Returns the type of the matrix products, and facts for the run record.
-
-    Args:
-        dtype: the value of --dtype.
-        strategy: the strategy of the replicas.
-        output_dir: the folder whose run records may hold an earlier measurement; None for none.
-    """
+def choose(dtype: str, strategy: tf.distribute.Strategy) -> tuple[str, dict[str, object]]:
+    """Returns the type of the matrix products for a value of --dtype, and facts for the run record."""
     if dtype == AUTO:
         reason = reason_for_bfloat16(strategy)
         # The workers of a run compute in one type: the chief's.
@@ -39,17 +30,13 @@ def choose(
         else:
             dtype, reason = FLOAT32, "the devices do not multiply bfloat16"
         logging.info("--dtype=auto: %s, since %s", dtype, reason)
-        return dtype, {throughput.DTYPE_KEY: dtype}
-    if dtype != BFLOAT16 or kind_of_device(strategy) == "TPU":
-        return dtype, {}
-    speedup = _speedup(strategy, output_dir)
-    if speedup < 1.0:
+        return dtype, {DTYPE_KEY: dtype}
+    if dtype == BFLOAT16 and reason_for_bfloat16(strategy) is None:
         logging.warning(
-            "--dtype=bfloat16: this machine multiplies matrices %.1f times as fast in float32, which is more exact, "
-            "too; leave the flag out",
-            1.0 / speedup,
+            "--dtype=bfloat16: the devices are not known to multiply it, and then float32 is faster and more exact; "
+            "give --dtype=auto"
         )
-    return dtype, {SPEEDUP_KEY: speedup}
+    return dtype, {}
 
 
 def reason_for_bfloat16(strategy: tf.distribute.Strategy) -> str | None:
@@ -66,15 +53,3 @@ def reason_for_bfloat16(strategy: tf.distribute.Strategy) -> str | None:
     lines = _CPU_INFO.read_text(encoding="utf-8").splitlines()
     flags = next((line for line in lines if line.startswith("flags")), "").split()
     return next((f"the processor has {name}" for flag, name in _CPU_SIGNS.items() if flag in flags), None)
-
-
-def _speedup(strategy: tf.distribute.Strategy, output_dir: str | None) -> float:
-    """Returns the rate of products in bfloat16 over that in float32, measured now or by an earlier run."""
-    if output_dir is not None:
-        found = throughput.earlier_measurement(SPEEDUP_KEY, output_dir, strategy, BFLOAT16)
-        if found is not None:
-            return found
-    rates = [
-        throughput.measured_peak_flops(strategy, dtype, _MEASURING_SECS) for dtype in (BFLOAT16, FLOAT32)
-    ]
-    return round(rates[0] / rates[1], 3)

@@ -41,7 +41,7 @@ def write_run_record(
         seed: the seed of the run, given or drawn.
         strategy: the distribution strategy of the run.
         num_updates: the number of updates that the run is to make; None if it is no training.
-        facts: what else the run has found out, such as measurements that a later run uses again.
+        facts: what else the run has found out.
     """
     record = {
         "script": script,

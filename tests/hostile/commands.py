@@ -93,11 +93,6 @@ def hard_link(folder, name, target):
     return name
 
 
-def fifo(folder, name):
-    os.mkfifo(folder / name)
-    return name
-
-
 def linked_folder(folder, output):
     """A folder of texts, with a second name."""
     (folder / "texts").mkdir()

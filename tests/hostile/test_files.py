@@ -1,12 +1,9 @@
-"""Hostile files: outputs that are inputs, links, devices, FIFOs, names and schemes that cannot be read."""
+"""Hostile files: outputs that are inputs, links, devices, names and schemes that cannot be read."""
 
 import os
 import pathlib
 import stat
 
-import pytest
-
-from official_bert import files
 from tests.hostile.commands import (
     ROOM,
     broken_name,
@@ -14,7 +11,6 @@ from tests.hostile.commands import (
     conversion,
     corpus,
     features,
-    fifo,
     hard_link,
     link,
     linked_folder,
@@ -190,7 +186,7 @@ ROWS = [
             ("\ud800", ("is not UTF-8",)),
         )
     ),
-    # Links, devices and FIFOs as outputs.
+    # Links and devices as outputs.
     Row(
         "output through a link",
         "create_pretraining_data.py",
@@ -240,38 +236,6 @@ ROWS = [
             ("build_vocab.py", vocabulary),
             ("extract_features.py", features),
             ("convert_triviaqa.py", triviaqa),
-        )
-    ),
-    *(
-        Row(
-            f"output FIFO without a reader for {script}",
-            script,
-            lambda at, make=make: make(at, fifo(at, "fifo")),
-            says=("fifo: is a FIFO that no process reads from",),
-        )
-        for script, make in (
-            ("create_pretraining_data.py", corpus),
-            ("build_vocab.py", vocabulary),
-            ("extract_features.py", features),
-            ("convert_triviaqa.py", triviaqa),
-        )
-    ),
-    *(
-        Row(
-            f"FIFO without a writer as --{flag} of {script}",
-            script,
-            lambda at, make=make, flag=flag: make(at, **{flag: fifo(at, "fifo")}),
-            says=("fifo: is a FIFO that no process writes to",),
-        )
-        for script, make, flag in (
-            ("create_pretraining_data.py", corpus, "input_file"),
-            ("create_pretraining_data.py", corpus, "vocab_file"),
-            ("build_vocab.py", vocabulary, "input_file"),
-            ("extract_features.py", features, "input_file"),
-            ("extract_features.py", features, "vocab_file"),
-            ("extract_features.py", features, "bert_config_file"),
-            ("predict.py", predictions, "input_file"),
-            ("run_classifier.py", classifier, "vocab_file"),
         )
     ),
     # Paths that nothing can be done with.
@@ -406,11 +370,6 @@ ROWS = [
 def left(folder: pathlib.Path, name: str) -> list[str]:
     (folder / name).write_text("half")
     return []
-
-
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
-    monkeypatch.setattr(files, "_FIFO_LIMIT_SECS", 0.1)
 
 
 @table(ROWS)

@@ -55,33 +55,16 @@ def config_row(name: str, content: str | bytes | dict, *says: str) -> Row:
 CONFIGS = [
     config_row("empty", "", "line 1, column 1: no JSON"),
     config_row("half a file", '{"vocab_size": 5,\n "hidden', "line 2, column 2: no JSON"),
-    config_row("binary", b"\x80\x81\x82\x83", "byte 0 is no utf-8; save the file as UTF-8"),
     config_row("a list", "[1, 2]", "must hold a JSON object"),
-    config_row("a text", '"bert"', "must hold a JSON object"),
-    config_row("nested", NESTED, "no JSON (maximum recursion depth"),
-    config_row("5,000 digits", f'{{"vocab_size": {DIGITS}}}', "no JSON (Exceeds the limit"),
-    config_row("4,000 digits", {"hidden_size": 10**4000}, "hidden_size="),
     config_row("4,000 digits of a rate", {"hidden_dropout_prob": 10**4000}, "hidden_dropout_prob must be a number"),
-    config_row("4,000 digits of a range", {"initializer_range": 10**4000}, "initializer_range must be 0 or positive"),
     config_row("a range of nan", {"initializer_range": math.nan}, "initializer_range must be 0 or positive, got nan"),
-    config_row("a rate of infinity", {"hidden_dropout_prob": math.inf}, "hidden_dropout_prob must be a number", "inf"),
-    config_row("width of 2^62", {"hidden_size": 1 << 62}, "weights", "hidden_size=4611686018427387904"),
-    config_row("a vocabulary of 2^40", {"vocab_size": 1 << 40}, "weights", "vocab_size=1099511627776"),
-    config_row("a thousand million layers", {"num_hidden_layers": 10**9}, "more than 1000 layers"),
-    config_row("positions of 2^50", {"max_position_embeddings": 1 << 50}, "weights"),
     config_row("true as a number", {"num_hidden_layers": True}, "num_hidden_layers must be a positive whole number"),
     config_row("a text as a number", {"hidden_size": "16"}, "hidden_size must be a positive whole number, got '16'"),
-    config_row("a fraction", {"hidden_size": 16.0}, "hidden_size must be a positive whole number, got 16.0"),
-    config_row("heads of 0", {"num_attention_heads": 0}, "num_attention_heads must be a positive whole number"),
     config_row("an activation of 0", {"hidden_act": 0}, "hidden_act must be one of", "got 0"),
-    config_row("an activation of false", {"hidden_act": False}, "hidden_act must be one of", "got False"),
-    config_row("a list of activations", {"hidden_act": ["gelu"]}, "hidden_act must be one of"),
     config_row("the name of a method", {"validate": 1}, "'validate' is no field of a model config; remove it"),
-    config_row("the name of the class", {"__class__": 1}, "'__class__' is no field of a model config"),
     config_row("a nested field", '{"more": ' + "[" * 600 + "]" * 600 + "}", "nested too deep"),
     config_row("a model type in a list", {"model_type": ["bert"]}, "model_type is ['bert']"),
     config_row("Hugging Face's list of activations", {"model_type": "bert", "hidden_act": ["gelu"]}, "hidden_act ["),
-    config_row("Hugging Face's empty object", {"model_type": "bert", "hidden_act": {}}, "hidden_act {}"),
 ]  # fmt: skip
 
 
@@ -124,14 +107,9 @@ def questions(**changes) -> str:
 
 
 SQUAD = [
-    squad_row("squad: nested", NESTED, "no JSON (maximum recursion depth"),
-    squad_row("squad: 5,000 digits", questions(start=7).replace("7}", DIGITS + "}"), "no JSON (Exceeds the limit"),
     squad_row("squad: not UTF-8", b'{"data": "caf\xe9"}', "byte 13 is no utf-8; save the file as UTF-8"),
     squad_row("squad: a list", "[]", 'is no object; it should be one with the field "data"'),
     squad_row("squad: true as the start", questions(start=True), '"answer_start" is not a whole number'),
-    squad_row("squad: a start of 10^400", questions(start=10**400), '"answer_start" is not a whole number'),
-    squad_row("squad: a fraction as the start", questions(start=4.0), '"answer_start" is not a whole number'),
-    squad_row("squad: true as the id", questions(id=True), '"id" is not a text'),
     squad_row("squad: an object as the question", questions(question={}), '"question" is not a text'),
     squad_row("squad: a text as the answers", questions(answers="cat"), '"answers" is not a list'),
 ]  # fmt: skip
@@ -166,16 +144,11 @@ class _Best:
 GOOD_LINE = '{"step": 2, "eval_accuracy": 0.5}\n'
 HISTORIES = [
     State("half a line", GOOD_LINE + '{"step": 4, "ev', "line 2: no JSON (Unterminated string"),
-    State("an empty line", GOOD_LINE + "\n" + GOOD_LINE, "line 2: no JSON (Expecting value"),
     State("a list", "[4]\n", "line 1: is no object"),
     State("no step", '{"eval_accuracy": 0.5}\n', 'line 1: "step" is missing'),
-    State("a step in quotes", '{"step": "2", "eval_accuracy": 0.5}\n', 'line 1: "step" is not a whole number'),
     State("another metric", '{"step": 2, "eval_f1": 0.5}\n', 'line 1: "eval_accuracy" is missing; give it a number'),
-    State("a metric in quotes", '{"step": 2, "eval_accuracy": "0.5"}\n', 'line 1: "eval_accuracy" is not a number'),
     State("a metric of nan", '{"step": 2, "eval_accuracy": NaN}\n', 'line 1: "eval_accuracy" is not a number'),
     State("a list as a metric", '{"step": 2, "eval_accuracy": 1, "loss": [1]}\n', 'line 1: "loss" is not a number'),
-    State("5,000 digits", f'{{"step": {DIGITS}}}\n', "line 1: no JSON (Exceeds the limit"),
-    State("nested", NESTED, "line 1: no JSON (maximum recursion"),
 ]  # fmt: skip
 
 
@@ -207,8 +180,6 @@ RESULTS = [
         "line 2: is no row of a search's results; remove it, or delete",
     ),
     State("a word for a number", HEADER + "a\tmany\t5e-05\t2.0\t0\t0.5\t*\n", "line 2: is no row"),
-    State("5,000 digits", HEADER + f"a\t{DIGITS}\t5e-05\t2.0\t0\t0.5\t*\n", "line 2: is no row"),
-    State("an empty row", HEADER + "\n", "line 2: is no row"),
 ]
 
 
@@ -224,9 +195,7 @@ def test_results_of_a_search(state, tmp_path):
     ("content", "says"),
     [
         ("[]", "search.json: is no object"),
-        ("7", "search.json: is no object"),
         ("", "search.json: line 1, column 1: no JSON"),
-        (NESTED, "search.json: no JSON"),
     ],
 )
 def test_flags_of_a_search(content, says, tmp_path):
@@ -259,12 +228,6 @@ def arrays(**changes) -> bytes:
     return file.getvalue()
 
 
-def one_array() -> bytes:
-    file = io.BytesIO()
-    np.save(file, np.ones(3))
-    return file.getvalue()
-
-
 def of_terabytes() -> bytes:
     """An archive whose header claims an array of 2^44 numbers."""
     good = arrays(start_logits=np.ones((2, 3), np.float64))
@@ -273,24 +236,15 @@ def of_terabytes() -> bytes:
 
 LOGITS = [
     ("no archive", b"hello"),
-    ("empty", b""),
     ("half an archive", arrays()[:300]),
     ("a flipped byte", arrays().replace(b"\x00\x00\x80\x3f", b"\x00\x00\x81\x3f", 1)),
-    ("one array", one_array()),
     ("an array of terabytes", of_terabytes()),
     ("no ids", arrays(unique_ids=None)),
     ("objects", arrays(unique_ids=np.array([{}, {}], object))),
-    ("ids with a fraction", arrays(unique_ids=np.ones(2))),
     ("other lengths", arrays(start_logits=np.ones((3, 3), np.float32))),
-    ("a flat array", arrays(end_logits=np.ones(2, np.float32))),
-    ("a single number", arrays(unique_ids=np.array(3))),
     ("texts as logits", arrays(end_logits=np.full((2, 3), "a"))),
-    ("complex logits", arrays(end_logits=np.ones((2, 3), complex))),
     ("logits of nan", arrays(end_logits=np.full((2, 3), np.nan, np.float32))),
     ("a list of what it is made from", arrays(made_from=np.array("[1]"))),
-    ("nested", arrays(made_from=np.array(NESTED))),
-    ("5,000 digits", arrays(made_from=np.array(DIGITS))),
-    ("no JSON", arrays(made_from=np.array(3.5j))),
 ]
 
 
@@ -365,37 +319,24 @@ RECORD, LABELS, VOCAB = "assets.extra/export.json", "assets.extra/labels.txt", "
 MORE_PIECES = "".join(f"{piece}\n" for piece in [*toy.VOCABULARY, *(f"p{n}" for n in range(30))])
 EXPORTS = [
     written("record: a list", RECORD, "[]", "export.json: is no object"),
-    written("record: a number", RECORD, "3", "export.json: is no object"),
     written("record: empty", RECORD, "", "export.json: line 1, column 1: no JSON"),
-    written("record: nested", RECORD, NESTED, "export.json: no JSON"),
-    written("record: 5,000 digits", RECORD, DIGITS, "export.json: no JSON"),
     written("record: absent", RECORD, None, "export.json: is missing"),
     record("record: no family", '"family" is missing', family=None),
-    record("record: a list as family", '"family" is not a text', family=[1]),
     record("record: an unknown family", "there is no module 'nonsense'", family="nonsense:Task"),
-    record("record: a family that is no task", "is neither a DataProcessor nor a Task", family="json:JSONDecoder"),
     record("record: a family without a class", "official_bert", family="official_bert:Task"),
     record("record: a list as flags", '"flags" is not an object', flags=[]),
     record("record: no length", '"max_seq_length" is not a whole number', settings={"max_seq_length": None}),
-    record("record: a length in quotes", '"max_seq_length" is not', settings={"max_seq_length": "24"}),
     record("record: a length of 0", "max_seq_length must be positive", settings={"max_seq_length": 0}),
-    record("record: a length of 10^30", '"max_seq_length" is not', settings={"max_seq_length": 10**30}),
     record("record: a text as truth", '"do_lower_case" is not true', settings={"do_lower_case": "no"}),
-    record("record: accents in quotes", '"strip_accents" is not true', settings={"strip_accents": "no"}),
     record("record: text that is none", "no signature serving_text", settings={"export_text": True}),
     record("record: three texts", "has 3 as num_texts", settings={"num_texts": 3}),
-    record("record: texts in a list", "has [2] as num_texts", settings={"num_texts": [2]}),
     written("labels: absent", LABELS, None, "labels.txt: no such file, but the model answers labels"),
     written("labels: one more", LABELS, "0\n1\n2\n", "labels.txt: has 3 labels, but the model has 2 outputs"),
-    written("labels: empty", LABELS, "", "labels.txt: has 0 labels, but the model has 2 outputs"),
     written("vocabulary: absent", VOCAB, None, "vocab.txt: no such file"),
-    written("vocabulary: empty", VOCAB, "", "vocab.txt"),
     written("vocabulary: of a larger model", VOCAB, MORE_PIECES, f"made for vocab_size {len(toy.VOCABULARY)}"),
     written("vocabulary: no [CLS]", VOCAB, "the\n[SEP]\n[UNK]\n", "vocab.txt: lacks [CLS]"),
-    written("graph: empty", "saved_model.pb", b"", "is no complete SavedModel ("),
     written("graph: noise", "saved_model.pb", b"\xff" * 99, "is no complete SavedModel ("),
     written("weights: no index", "variables/variables.index", None, "is no complete SavedModel ("),
-    written("weights: an index of noise", "variables/variables.index", b"\x01" * 99, "is no complete SavedModel ("),
     written("weights: empty", "variables/variables.data-00000-of-00001", b"", "is no complete SavedModel ("),
     written("fingerprint: noise", "fingerprint.pb", b"\xff" * 30, ""),
 ]  # fmt: skip
@@ -417,11 +358,8 @@ def test_exports(damage, version, tmp_path):
 
 SQUAD_RECORDS = [
     record("a stride in quotes", "doc_stride is '5'", settings={"doc_stride": "5"}),
-    record("a stride below 0", "doc_stride is -3", settings={"doc_stride": -3}),
-    record("a size of true", "n_best_size is True", settings={"n_best_size": True}),
     record("a version of 2", "version_2_with_negative is 2", settings={"version_2_with_negative": 2}),
     record("a threshold in a list", "null_score_diff_threshold is [0]", settings={"null_score_diff_threshold": [0]}),
-    record("a threshold of a word", "null_score_diff_threshold is 'x'", settings={"null_score_diff_threshold": "x"}),
 ]  # fmt: skip
 
 
@@ -443,7 +381,6 @@ REQUESTS = [
     ('{"text_a": 1e999, "text_b": "b"}', "the field text_a is no text"),
     ('{"text_a": "a", "text_b": "b", "text_a": 3}', "the field text_a is no text"),
     ("NaN", "no JSON object"),
-    ("", "no JSON (Expecting value"),
     ("\x00", "no JSON (Expecting value"),
     ('{"text_a": "a"} {"text_a": "b"}', "no JSON (Extra data"),
     ('{"text_a": "\\udc00", "text_b": "b"}', "half of a surrogate pair"),

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pathlib
 import resource
 import socket
 import subprocess
@@ -86,43 +85,6 @@ def test_a_line_is_appended_whole_or_not_at_all(tmp_path):
     assert contents(tmp_path).keys() == {"runs.jsonl"}
 
 
-def in_a_process(command: str, folder: pathlib.Path, **arguments) -> subprocess.CompletedProcess:
-    """Runs a line of the shell with $RUN, the script of data creation with the corpus of a folder."""
-    run = [sys.executable, str(ROOT / "create_pretraining_data.py"), *corpus(folder)]
-    return subprocess.run(
-        ["bash", "-c", command.replace("RUN", " ".join(run))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **arguments,
-    )
-
-
-@pytest.mark.parametrize(
-    ("command", "status"),
-    [
-        ("RUN <&-", 0),
-        ("RUN >&-", 0),
-        ("RUN 2>&-", 0),
-        ("RUN <&- >&- 2>&-", 0),
-        ("RUN --output_file=/nowhere/a <&- >&- 2>&-", 1),
-        ("RUN --help >&-", 1),
-    ],
-)
-def test_closed_streams_are_no_fault(folder, command, status):
-    before = contents(folder)
-    finished = in_a_process(command, folder)
-    assert finished.returncode == status
-    assert "Traceback" not in finished.stderr
-    expected = {*before, "a.tfrecord"} if status == 0 else set(before)
-    assert contents(folder).keys() == expected
-    if status == 0:  # the log went nowhere, and not into the file that was opened next
-        in_a_process(f"RUN --output_file={folder}/b.tfrecord", folder)
-        assert (folder / "a.tfrecord").read_bytes() == (folder / "b.tfrecord").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("stream", "sentence"),
     [
@@ -134,18 +96,6 @@ def test_predict_needs_the_streams_that_it_is_told_to_use(folder, monkeypatch, s
     monkeypatch.setattr(sys, f"__{stream}__", None)
     ended = end_of("predict.py", *predictions(folder, "-", input_file="-"))
     assert (ended.status, sentence in ended.sentence) == (1, True)
-
-
-def test_an_open_file_is_written_to_where_it_stands(folder):
-    log = folder / "log"
-    log.write_text("kept\n")
-    before = contents(folder)
-    assert in_a_process(f"RUN --output_file=/dev/stdout >> {log}", folder).returncode == 0
-    assert log.read_bytes().startswith(b"kept\n")
-    assert log.stat().st_size > 100
-    assert in_a_process(f"RUN --output_file=/dev/fd/3 3> {folder}/three", folder).returncode == 0
-    assert (folder / "three").read_bytes() == log.read_bytes().removeprefix(b"kept\n")
-    assert contents(folder).keys() == {*before, "three"}
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can run a process as another user")

@@ -25,17 +25,6 @@ from tests.shared import in_test_long
 from tests.tasks.squad.sample import QUESTIONS, write_squad
 
 
-class Misnamed(ColaProcessor):
-    """A processor of a user's own that compares runs by a metric which it does not compute."""
-
-    metrics = ("accuracy",)
-    main_metric = "f1"
-
-
-class Pedantic(ColaProcessor):
-    """A processor whose metrics fail where a label is never predicted, as they do for equal outputs."""
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
@@ -102,32 +91,6 @@ def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
     assert len((tmp_path / "out" / "eval_history.jsonl").read_text().splitlines()) == 3
     assert tokenized[QUESTIONS[0]["question"]] == tokenized["What began ?"] == 1
     assert list(json.loads((tmp_path / "out" / "predictions.json").read_text())) == ["q2"]
-
-
-@pytest.mark.parametrize("changes", [{}, {"eval_every_steps": 0}, {"do_eval": False}])
-def test_a_main_metric_that_is_not_computed_is_refused_before_training(options, tmp_path, changes):
-    named = dataclasses.replace(options, task_name=f"{__name__}:Misnamed", **changes)
-    expected = (
-        "its main_metric is eval_f1, but its metrics are eval_accuracy, eval_loss, loss; name one of these"
-    )
-    with pytest.raises(InputError, match=expected):
-        run_classifier.run(named)
-    assert not list((tmp_path / "out").glob("model.ckpt*"))
-
-
-def test_metrics_that_cannot_be_tried_out_are_no_reason_to_refuse(options, monkeypatch):
-    metrics = ClassificationTask.metrics
-
-    def strict(self, encoded, outputs):
-        if len(np.unique(outputs["probabilities"], axis=0)) == 1:
-            raise ZeroDivisionError("all outputs are equal")
-        return metrics(self, encoded, outputs)
-
-    monkeypatch.setattr(ClassificationTask, "metrics", strict)
-    score = run_classifier.run(
-        dataclasses.replace(options, task_name=f"{__name__}:Pedantic", do_predict=False)
-    )
-    assert score.metric == "eval_matthews"
 
 
 def test_a_set_is_encoded_when_it_is_needed_and_left_as_a_record_file(options, base, tmp_path):

@@ -23,7 +23,7 @@ from official_bert.options.pretraining import PretrainingOptions
 from official_bert.options.pretraining_data import PretrainingDataOptions
 from official_bert.runners import create_pretraining_data, run_pretraining
 from official_bert.tasks.pretraining.objective import PretrainingObjective
-from official_bert.training import precision, throughput
+from official_bert.training import precision
 from official_bert.training.rng import seed_initial_weights
 from official_bert.training.train_log import read_train_log
 from tests import toy, training_state
@@ -347,16 +347,6 @@ def test_an_evaluation_of_packed_sequences_has_the_numbers_of_padded_ones(base, 
 def test_packed_sequences_need_steps_of_any_size(base, tmp_path):
     with pytest.raises(InputError, match="--packed_sequences: does not go with --jit_compile"):
         run(base, tmp_path, packed_sequences=True, jit_compile=True)
-
-
-def test_the_peak_is_measured_once_for_a_folder(base, tmp_path, monkeypatch):
-    measured = iter([4e9])
-    monkeypatch.setattr(throughput, "measured_peak_flops", lambda strategy, dtype: next(measured))
-    for total in (2, 4):
-        run(base, tmp_path, measure_peak_flops=True, num_train_steps=total)
-    records = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
-    assert [record["measured_peak_flops"] for record in records] == [4e9, 4e9]
-    assert [row["peak_flops"] for row in read_summaries(tmp_path)] == [4e9, 4e9]
 
 
 def test_a_training_that_fails_has_a_summary_too(base, tmp_path):

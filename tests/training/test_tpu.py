@@ -1,6 +1,6 @@
 """The training steps as a TPU gets them: one trace with fixed shapes, and words looked up by one-hot products.
 
-XLA compiles them on the CPU. tests/benchmarks/test_tpu_compile.py compiles one with the compiler of TPUs.
+XLA compiles them on the CPU.
 """
 
 import pathlib

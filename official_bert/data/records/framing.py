@@ -12,7 +12,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -99,30 +99,15 @@ def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
         yield ExampleFiles(opened)
 
 
-class StoredRecord(NamedTuple):
-    """A record as it lies in a file, sound or damaged.
-
-    Attributes:
-        number: the number of the record, from 0.
-        offset: the byte of the file, of a compressed one of its decompressed content, at which the record begins.
-        data: its bytes, none of a damaged one; None if nothing can be read from here on.
-        fault: what is damaged; empty if the record is sound.
-    """
-
-    number: int
-    offset: int
-    data: bytes | None
-    fault: str
+class _CorruptError(Exception):
+    """A record has other bytes than were written, or its file ends within it."""
 
 
-def scan_records(path: str) -> Iterator[StoredRecord]:
-    """Yields every record of a file, which is decompressed if it is compressed, the damaged ones included.
-
-    After bytes that do not fit their checksum the next record follows. Any other damage ends the file, because nothing
-    tells where another record begins.
+def read_records(path: str) -> Iterator[tuple[int, bytes]]:
+    """Yields the number (from 0) and bytes of every record of a file, which is decompressed if it is compressed.
 
     Raises:
-        InputError: the file does not exist.
+        InputError: the file does not exist, or a record is corrupt; the message names the record and its place.
     """
     with files.open_file(path, "rb") as raw, _decompressed(raw) as file:
         number = offset = 0
@@ -130,62 +115,26 @@ def scan_records(path: str) -> Iterator[StoredRecord]:
             while header := _read(file, _HEADER.size, may_end=True):
                 length, length_checksum = _HEADER.unpack(header)
                 if _CHECKSUM.pack(length_checksum) != _checksum(header[:8]):
-                    raise _LostError("its length does not fit its checksum")
+                    raise _CorruptError("its length does not fit its checksum")
                 if length > _LARGEST_RECORD_BYTES:
-                    raise _LostError(f"its length is {length} bytes")
+                    raise _CorruptError(f"its length is {length} bytes")
                 data = _read(file, length)
-                if _read(file, _CHECKSUM.size) == _checksum(data):
-                    yield StoredRecord(number, offset, data, "")
-                else:
-                    yield StoredRecord(number, offset, b"", "its bytes do not fit their checksum")
+                if _read(file, _CHECKSUM.size) != _checksum(data):
+                    raise _CorruptError("its bytes do not fit their checksum")
+                yield number, data
                 number, offset = number + 1, offset + _HEADER.size + length + _CHECKSUM.size
-        except _LostError as error:
-            yield StoredRecord(number, offset, None, str(error))
+        except _CorruptError as error:
+            of_what = " of the decompressed file" if is_compressed(path) else ""
+            raise _damaged(path, number, f"{error} (it begins at byte {offset}{of_what})") from error
 
 
-class DamagedRecord(InputError):
-    """A record has other bytes than were written, or its file ends within it."""
-
-
-class _LostError(Exception):
-    """Nothing more can be read of a file."""
-
-
-def read_records(path: str, skip_corrupt: bool = False) -> Iterator[tuple[int, bytes]]:
-    """Yields the number (from 0) and bytes of every record of a file, which is decompressed if it is compressed.
-
-    Args:
-        path: the file.
-        skip_corrupt: leave damaged records out.
-
-    Raises:
-        InputError: the file does not exist.
-        DamagedRecord: a record is damaged; the message names the record and its place.
-    """
-    for number, offset, data, fault in scan_records(path):
-        if not fault:
-            yield number, data
-        elif not skip_corrupt:
-            place = f"it begins at byte {offset}{of_decompressed(path)}"
-            raise DamagedRecord(str(_damaged(path, number, f"{fault} ({place})")))
-
-
-def of_decompressed(path: str) -> str:
-    """Returns what to say after an offset in a file: of which bytes it is, if the file is compressed."""
-    return " of the decompressed file" if is_compressed(path) else ""
-
-
-def read_examples(path: str, skip_corrupt: bool = False) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Yields the number (from 0) and features of every example: name -> int64, float32 or object[length].
 
-    Args:
-        path: the file.
-        skip_corrupt: leave damaged records out.
-
     Raises:
-        InputError: the file does not exist, or a record is damaged or not a tf.Example; the message names the record.
+        InputError: the file does not exist, or a record is corrupt or not a tf.Example; the message names the record.
     """
-    for number, data in read_records(path, skip_corrupt):
+    for number, data in read_records(path):
         try:
             yield number, decode_example(data)
         except MalformedExample as error:
@@ -227,11 +176,13 @@ def _read(file: BinaryIO, size: int, may_end: bool = False) -> bytes:
     try:
         data = file.read(size)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise _LostError(str(error)) from error
+        raise _CorruptError(str(error)) from error
     if len(data) < size and (data or not may_end):
-        raise _LostError("the file ends within it")
+        raise _CorruptError("the file ends within it")
     return data
 
 
 def _damaged(path: str, number: int, reason: str) -> InputError:
-    return InputError(f"{path}: record {number} (from 0) is damaged: {reason}; make the file anew")
+    return InputError(
+        f"{path}: record {number} (from 0) is damaged: {reason}; make the file anew with create_pretraining_data.py"
+    )

@@ -11,7 +11,6 @@ but in a deterministic order. The pipeline batches the records before it parses 
 import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +19,7 @@ from absl import logging
 
 from official_bert.data.corpus.dynamic_masks import DTYPES, NAMES, DynamicMasks
 from official_bert.data.records.datasets import names_and_compressions, records_of, untuned
-from official_bert.data.records.framing import DamagedRecord, read_examples
-from official_bert.data.records.sound_records import Ranges, open_sound
+from official_bert.data.records.framing import read_examples
 from official_bert.errors import InputError
 from official_bert.features import MASKED_LM_POSITIONS, Feature
 from official_bert.files import is_remote
@@ -31,7 +29,6 @@ RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # few, because every saved iterator contains them
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
 _PIPELINE = 4  # number of this structure of datasets; the iterators of another cannot be restored
-_UNDAMAGED: Ranges = MappingProxyType({})
 
 
 class Limit(NamedTuple):
@@ -66,7 +63,6 @@ def training_dataset(
     batch_size: int,
     seed: int,
     limits: Mapping[str, Limit],
-    damaged: Ranges = _UNDAMAGED,
     masks: DynamicMasks | None = None,
     shuffles_each_pass: bool = False,
 ) -> tf.data.Dataset:
@@ -83,7 +79,6 @@ def training_dataset(
         batch_size: the number of records in a batch.
         seed: the seed of both shuffles.
         limits: the limits of the values, by feature name.
-        damaged: the ranges of sound records of the files that are damaged; the others are read whole.
         masks: masks the batches of records without masks, whose features are then the `features`; None for records
             with masks.
         shuffles_each_pass: whether the files are shuffled anew for each pass over them. Otherwise they are repeated
@@ -95,11 +90,11 @@ def training_dataset(
     Raises:
         InputError: no file holds a record, or the first record does not have these features.
     """
-    check_first_record(files, features, limits, damaged)
+    check_first_record(files, features, limits)
     together = min(FILES_READ_TOGETHER, len(files))
     # Parallel reads hide the latency of remote files; for local files their threads cost a quarter of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
-    dataset, records = _opened(files, damaged)
+    dataset, records = names_and_compressions(files), records_of
     if shuffles_each_pass:
         dataset = dataset.shuffle(len(files), seed=seed)
     if masks:
@@ -121,7 +116,6 @@ def evaluation_dataset(
     batch_size: int,
     limits: Mapping[str, Limit],
     repeat: bool = True,
-    damaged: Ranges = _UNDAMAGED,
     masks: DynamicMasks | None = None,
 ) -> tf.data.Dataset:
     """Returns a dataset of batches in the order of the files.
@@ -130,35 +124,28 @@ def evaluation_dataset(
     batch may be smaller. With `masks` a record has the same mask in all passes. The other arguments, the result and the
     errors are those of `training_dataset`.
     """
-    check_first_record(files, features, limits, damaged)
-    dataset = _in_order(files, damaged)
+    check_first_record(files, features, limits)
+    dataset = _in_order(files)
     if masks:
         dataset = dataset.map(lambda record: (record, tf.constant(0, tf.int64)))
     dataset = dataset.repeat() if repeat else dataset
     return _batches(dataset, features, batch_size, limits, drop_rest=repeat, masks=masks)
 
 
-def count_records(files: Sequence[str], damaged: Ranges = _UNDAMAGED) -> int:
+def count_records(files: Sequence[str]) -> int:
     """Returns the number of records in some files, which it reads to their ends."""
-    batches = _in_order(files, damaged).batch(1024).with_options(untuned())
+    batches = _in_order(files).batch(1024).with_options(untuned())
     return int(batches.reduce(np.int64(0), lambda count, batch: count + tf.size(batch, tf.int64)))
 
 
-def _in_order(files: Sequence[str], damaged: Ranges) -> tf.data.Dataset:
-    elements, records = _opened(files, damaged)
-    return elements.flat_map(records)
-
-
-def _opened(files: Sequence[str], damaged: Ranges):
-    """Returns a dataset with an element for each file, and a function of an element to the file's records."""
-    return open_sound(files, damaged) if damaged else (names_and_compressions(files), records_of)
+def _in_order(files: Sequence[str]) -> tf.data.Dataset:
+    return names_and_compressions(files).flat_map(records_of)
 
 
 def reading_key(
     files: Sequence[str],
     features: Sequence[Feature],
     batch_size: int,
-    damaged: Ranges = _UNDAMAGED,
     shuffles_each_pass: bool = False,
 ) -> int:
     """Returns a hash of 60 bits of the arguments that determine a pipeline's structure.
@@ -167,8 +154,6 @@ def reading_key(
     later, or go on with the records of other files.
     """
     key = _PIPELINE, list(files), list(features), batch_size
-    if damaged:
-        key += tuple((file, list(damaged[file])) for file in sorted(damaged))
     if shuffles_each_pass:
         key += ("shuffles each pass",)
     if all(feature.name != MASKED_LM_POSITIONS for feature in features):
@@ -230,7 +215,6 @@ def check_first_record(
     files: Sequence[str],
     features: Sequence[Feature],
     limits: Mapping[str, Limit],
-    damaged: Ranges = _UNDAMAGED,
 ):
     """Refuses input without any record, on which an endless pipeline would hang, and warns of empty files.
 
@@ -244,14 +228,13 @@ def check_first_record(
         if tf.io.gfile.stat(file).length == 0:
             logging.warning("%s: empty, holds no record", file)
         elif not found:
-            for index, values in _examples(file, damaged):
+            for index, values in read_examples(file):
                 _check_record(file, index, values, features, limits)
                 found = True
                 break
     if not found:
         raise InputError(
-            f"{', '.join(files)}: no {'sound ' if damaged else ''}record in any file; make them with "
-            "create_pretraining_data.py"
+            f"{', '.join(files)}: no record in any file; make them with create_pretraining_data.py"
         )
 
 
@@ -259,30 +242,19 @@ def diagnose(
     files: Sequence[str],
     features: Sequence[Feature],
     limits: Mapping[str, Limit],
-    damaged: Ranges = _UNDAMAGED,
 ) -> InputError | None:
     """Reads the records in plain Python until it finds one that the pipeline cannot use.
-
-    Of the files in `damaged` it leaves out the damaged records.
 
     Returns:
         An error that names the file, the record (from 0), the feature and a remedy; None if all records are valid.
     """
     try:
         for file in files:
-            for index, values in _examples(file, damaged):
+            for index, values in read_examples(file):
                 _check_record(file, index, values, features, limits)
     except InputError as error:
         return error
     return None
-
-
-def _examples(file: str, damaged: Ranges):
-    """Yields what `read_examples` yields, without the damaged records of the files in `damaged`."""
-    try:
-        yield from read_examples(file, skip_corrupt=file in damaged)
-    except DamagedRecord as error:
-        raise InputError(f"{error}, or give --skip_corrupt_records to go on without the record") from error
 
 
 @contextlib.contextmanager
@@ -290,7 +262,6 @@ def explaining_input_errors(
     files: Sequence[str],
     features: Sequence[Feature],
     limits: Mapping[str, Limit],
-    damaged: Ranges = _UNDAMAGED,
 ):
     """Replaces TensorFlow's errors about a record by those of `diagnose`: a context around the use of a pipeline.
 
@@ -307,7 +278,7 @@ def explaining_input_errors(
         UnicodeDecodeError,  # TensorFlow's message holds the bytes of a record that is no tf.Example
     ) as error:
         logging.error("Reading stopped; looking through %d input files for the record at fault", len(files))
-        explanation = diagnose(files, features, limits, damaged)
+        explanation = diagnose(files, features, limits)
         if explanation is None:
             raise
         raise explanation from error
