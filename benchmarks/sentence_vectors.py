@@ -29,7 +29,7 @@ def main():
 
     from official_bert import SentenceEncoder
     from official_bert.metrics.regression import pearson, spearman
-    from official_bert.modeling.pooling import POOLINGS
+    from official_bert.modeling.heads import POOLINGS
 
     folder = flags.model or default_model()
     firsts, seconds, scores = read_pairs(flags.data_file)

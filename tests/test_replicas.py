@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.folder import latest_checkpoint
-from official_bert.modeling import feature_tagger, task_models
+from official_bert.modeling import feature_based, task_models
 from tests import fine_tuning_runs
 from tests.hostile.rows import edit_json
 from tests.runners.pretraining_run import checkpoint_values
@@ -30,7 +30,7 @@ def run_described(family: str, described: str):
 
     Replicas draw dropout masks of their own, so that of the heads is left out, too.
     """
-    task_models.CLASSIFIER_DROPOUT = feature_tagger.CLASSIFIER_DROPOUT = 0.0
+    task_models.CLASSIFIER_DROPOUT = feature_based.CLASSIFIER_DROPOUT = 0.0
     kind = fine_tuning_runs.FAMILIES[family]
     kind.run(kind.options(**json.loads(described)))
 
@@ -74,7 +74,7 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch
     ],
 )
 def test_replicas_train_the_papers_variants_as_one_device(tmp_path, monkeypatch, family, config, flags):
-    for module in (task_models, feature_tagger):
+    for module in (task_models, feature_based):
         monkeypatch.setattr(module, "CLASSIFIER_DROPOUT", 0.0)
     options = run_of_family(tmp_path, family, config, **flags)
     run_on_replicas(tmp_path, family, options, 2)

@@ -33,7 +33,7 @@ from official_bert.optimization import (
     LambOptimizer,
     WarmupLinearDecay,
 )
-from official_bert.optimization.xla import has_xla
+from official_bert.optimization.adam import has_xla
 from official_bert.options.optimization import LAMB, PER_REPLICA
 from official_bert.options.precision import FLOAT16
 from official_bert.options.training import TrainingOptions

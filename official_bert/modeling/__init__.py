@@ -1,15 +1,16 @@
 """The model: BertModel, the pre-training heads and losses, and the original's public helpers."""
 
 from official_bert.config import BertConfig
-from official_bert.modeling.activations import gelu, get_activation
+from official_bert.modeling.attention import create_attention_mask_from_input_mask
 from official_bert.modeling.bert import BertModel, BertOutput, BertOutputWithAttentions
-from official_bert.modeling.layers import create_initializer
-from official_bert.modeling.pretrainer import BertPretrainer, PretrainingOutput
-from official_bert.modeling.shapes import (
-    create_attention_mask_from_input_mask,
+from official_bert.modeling.layers import (
+    create_initializer,
     gather_indexes,
+    gelu,
+    get_activation,
     get_shape_list,
 )
+from official_bert.modeling.pretrainer import BertPretrainer, PretrainingOutput
 from official_bert.modeling.task_models import BertChoice, BertClassifier, BertSpans, BertTagger
 
 __all__ = [

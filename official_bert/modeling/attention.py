@@ -1,17 +1,85 @@
-"""Multi-head self-attention of the encoder.
+"""Multi-head self-attention of the encoder, and its direction: which tokens a token attends to.
 
-B batch   F from-length   T to-length   N heads   H head size
+B batch   S length   F from-length   T to-length   N heads   H head size
 """
 
 import keras
 from keras import ops
 
-from official_bert.modeling.directions import direction_of
+from official_bert.config import BIDIRECTIONAL, LEFT_TO_RIGHT
 from official_bert.modeling.dropout import dropout
-from official_bert.modeling.layers import ResidualOutput, dense
+from official_bert.modeling.layers import ResidualOutput, dense, gather_indexes, get_shape_list
 from official_bert.modeling.packing import Packing
 
+MASKED = -10000.0
 _GROUP_SHIFT = 24  # the bits of a dropout index that no layer uses
+
+
+def attention_bias(input_mask, dtype="float32"):
+    """Converts an input mask to a bias that is added to the attention scores.
+
+    Args:
+        input_mask: int32[B, S], 1 for a token and 0 for padding.
+        dtype: the float type of the bias.
+
+    Returns:
+        float[B, 1, 1, S], 0 for tokens and -10000 for padding. Because the bias is added and does not replace the
+        scores, a sequence that is all padding attends to every position, as in the original.
+    """
+    return ops.expand_dims((1.0 - ops.cast(input_mask, dtype)) * MASKED, (1, 2))
+
+
+def create_attention_mask_from_input_mask(from_tensor, to_mask):
+    """Makes an attention mask from an input mask.
+
+    Args:
+        from_tensor: a tensor [B, F] or [B, F, ...].
+        to_mask: int32[B, T], 1 for a token and 0 for padding.
+
+    Returns:
+        float32[B, F, T]: entry (b, f, t) is to_mask[b, t]. Positions that attend are not masked: the model computes
+        padded positions like others, but no position attends to them.
+    """
+    batch, length = get_shape_list(from_tensor, expected_rank=[2, 3])[:2]
+    to_length = get_shape_list(to_mask, expected_rank=2)[1]
+    mask = ops.cast(ops.reshape(to_mask, (-1, 1, to_length)), "float32")
+    return ops.broadcast_to(mask, (batch, length, to_length))
+
+
+class Bidirectional:
+    """Every token attends to all tokens; the first one, [CLS], stands for the text."""
+
+    def bias(self, input_mask, dtype="float32"):
+        """Returns float[B, 1, 1, S]; see `attention_bias`."""
+        return attention_bias(input_mask, dtype)
+
+    def pooled_vectors(self, x, input_mask):
+        """Returns the vector of the token that stands for each text, float[B, hidden], of float[B, S, hidden]."""
+        return x[:, 0]
+
+
+class LeftToRight:
+    """Every token attends to itself and to those before it; the last one, [SEP], has attended to the whole text."""
+
+    def bias(self, input_mask, dtype="float32"):
+        """Returns float[B, 1, S, S]: -10000 for padding and, in each row, for the positions after its own."""
+        position = ops.arange(ops.shape(input_mask)[1])
+        is_later = ops.cast(position[None, :] > position[:, None], dtype)  # [S, S]
+        return attention_bias(input_mask, dtype) + is_later * MASKED
+
+    def pooled_vectors(self, x, input_mask):
+        """Returns the vector of the last token of each text, float[B, hidden], of float[B, S, hidden]."""
+        position = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+        last = ops.max(ops.where(input_mask != 0, position, 0), axis=1, keepdims=True)  # [B, 1]
+        return gather_indexes(x, last)
+
+
+_DIRECTIONS = {BIDIRECTIONAL: Bidirectional(), LEFT_TO_RIGHT: LeftToRight()}
+
+
+def direction_of(config) -> Bidirectional | LeftToRight:
+    """Returns the direction of a model's attention."""
+    return _DIRECTIONS[config.direction]
 
 
 class SelfAttention(keras.layers.Layer):

@@ -6,8 +6,7 @@ The layers work on the batch as one matrix [B*S, hidden], so that every dense la
 import keras
 from keras import ops
 
-from official_bert.modeling.attention import Attention
-from official_bert.modeling.directions import attention_bias, direction_of
+from official_bert.modeling.attention import Attention, attention_bias, direction_of
 from official_bert.modeling.layers import DenseLayer, ResidualOutput
 from official_bert.modeling.packing import Packing, pack
 

@@ -1,4 +1,4 @@
-"""The building blocks of the model: dense layers, layer norms, and the end of a sub-layer.
+"""The building blocks of the model: activations, dense layers, layer norms, the end of a sub-layer, and shapes.
 
 All layers create their children in `build`, not in `__init__`. Only then do the children's variables carry the name
 of the parent, as the names of the original's checkpoints require.
@@ -9,13 +9,67 @@ sum over a batch, such as the gradient of a bias, would lose most of its terms i
 in 16 bits, kernels and tables of embeddings are stored in them, too.
 """
 
+import math
+
 import keras
 from keras import ops
 
-from official_bert.modeling.activations import get_activation
+from official_bert.errors import InputError
 from official_bert.modeling.dropout import dropout
 
 LAYER_NORM_EPSILON = 1e-12
+
+
+@ops.custom_gradient
+def gelu(x):
+    """Gaussian error linear unit in its tanh form, which the released checkpoints were trained with.
+
+        0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+
+    The erf form is `gelu_erf`; the two differ by up to 5e-4. Source: Hendrycks and Gimpel (2016).
+
+    Args:
+        x: float tensor of any shape.
+    """
+    # Products compute the polynomials, because a power costs more than all the rest. The derivative is written out
+    # because it needs only x and the gate; automatic differentiation would compute and keep twice as much.
+    slope = math.sqrt(2.0 / math.pi)
+    gate = 0.5 + 0.5 * ops.tanh(x * (slope + (0.044715 * slope) * x * x))
+
+    def gradient(upstream):
+        inner_slope = 2.0 * slope + (6.0 * 0.044715 * slope) * x * x
+        return upstream * (gate + gate * (1.0 - gate) * x * inner_slope)
+
+    return x * gate, gradient
+
+
+def gelu_erf(x):
+    """Gaussian error linear unit in its exact (erf) form, which Hugging Face calls `gelu`."""
+    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+_BY_NAME = {"linear": None, "relu": ops.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": ops.tanh}
+
+
+def get_activation(activation_string):
+    """Returns the activation function of a given name.
+
+    Args:
+        activation_string: "relu", "gelu", "gelu_erf", "tanh" or "linear", in upper or lower case. An empty string and
+            None mean linear. A value that is not a string is returned unchanged.
+
+    Returns:
+        A function of a tensor, or None for linear.
+
+    Raises:
+        InputError: the name is not one of these.
+    """
+    if activation_string is not None and not isinstance(activation_string, str):
+        return activation_string
+    name = (activation_string or "linear").lower()
+    if name not in _BY_NAME:
+        raise InputError(f"no activation is called {activation_string!r}; use one of {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]
 
 
 def create_initializer(initializer_range: float = 0.02):
@@ -98,3 +152,45 @@ class ResidualOutput(keras.layers.Layer):
         """Returns float[..., hidden] for `x`, float[..., in], and `residual`, float[..., hidden]."""
         x = dropout(self.dense(x), self.config.hidden_dropout_prob, dropout_seed, self.dropout_index)
         return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))
+
+
+def get_shape_list(tensor, expected_rank=None, name=None):
+    """Returns the shape of a tensor, static where it is known.
+
+    Args:
+        tensor: a tensor.
+        expected_rank: the allowed rank, or a list of allowed ranks; None allows any.
+        name: the name of the tensor in the error message.
+
+    Returns:
+        A list with an int for each dimension or, where tracing does not know it, an int tensor.
+
+    Raises:
+        ValueError: the rank is not allowed.
+    """
+    shape = list(ops.shape(tensor))
+    if expected_rank is not None:
+        allowed = [expected_rank] if isinstance(expected_rank, int) else list(expected_rank)
+        if len(shape) not in allowed:
+            label = name or getattr(tensor, "name", None) or "tensor"
+            raise ValueError(
+                f"{label}: rank {len(shape)} (shape {tuple(tensor.shape)}) is not the expected rank {expected_rank}"
+            )
+    return shape
+
+
+def gather_indexes(sequence_tensor, positions):
+    """Returns the vectors at the given positions of each sequence.
+
+    Args:
+        sequence_tensor: float[B, S, hidden].
+        positions: int32[B, P], each in [0, S).
+
+    Returns:
+        float[B*P, hidden], flattened as in the original.
+    """
+    batch, length, width = get_shape_list(sequence_tensor, expected_rank=3)
+    offsets = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
+    return ops.take(
+        ops.reshape(sequence_tensor, (-1, width)), ops.reshape(positions + offsets, (-1,)), axis=0
+    )

@@ -10,10 +10,9 @@ from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
-from official_bert.modeling.configured import PACKAGE
-from official_bert.modeling.headed import HeadedModel
-from official_bert.modeling.heads import PretrainingHeads
+from official_bert.modeling.heads import HeadedModel, PretrainingHeads
 from official_bert.modeling.inputs import checked_ids
+from official_bert.modeling.pretrained import PACKAGE
 
 
 class PretrainingOutput(NamedTuple):

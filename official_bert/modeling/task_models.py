@@ -12,11 +12,10 @@ from keras import ops
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
-from official_bert.modeling.configured import PACKAGE
 from official_bert.modeling.dropout import draw_seed, dropout
-from official_bert.modeling.headed import HeadedModel
-from official_bert.modeling.heads import LinearHead
+from official_bert.modeling.heads import HeadedModel, LinearHead
 from official_bert.modeling.layers import create_initializer, float32_weight
+from official_bert.modeling.pretrained import PACKAGE
 
 CLASSIFIER_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02

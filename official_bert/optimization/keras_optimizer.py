@@ -14,9 +14,14 @@ import tensorflow as tf
 from keras import ops
 
 from official_bert.checkpoints import names
-from official_bert.optimization.adam_weight_decay import EXCLUDED_FROM_DECAY, is_decayed, updated
-from official_bert.optimization.gradients import CLIP_NORM, dense_gradients
-from official_bert.optimization.schedule import WarmupLinearDecay
+from official_bert.optimization.adam import (
+    CLIP_NORM,
+    EXCLUDED_FROM_DECAY,
+    dense_gradients,
+    is_decayed,
+    updated,
+)
+from official_bert.optimization.schedules import WarmupLinearDecay
 
 _register = keras.saving.register_keras_serializable(package="official_bert")
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from official_bert.optimization.adam_weight_decay import AdamWeightDecayOptimizer, adam_direction
-from official_bert.optimization.xla import compiled_by_xla
+from official_bert.optimization.adam import AdamWeightDecayOptimizer, adam_direction, compiled_by_xla
 
 
 class LambOptimizer(AdamWeightDecayOptimizer):

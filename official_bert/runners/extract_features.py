@@ -28,7 +28,7 @@ from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS, encoder_features
 from official_bert.model_files import check_config_beside, read_model_files, resolved
 from official_bert.modeling import BertModel
-from official_bert.modeling.pooling import pooled
+from official_bert.modeling.heads import pooled
 from official_bert.options.distribution import DistributionOptions
 from official_bert.options.extraction import ExtractionOptions
 from official_bert.progress import Progress

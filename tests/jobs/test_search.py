@@ -12,7 +12,7 @@ import tensorflow as tf
 from official_bert.errors import Diverged, InputError
 from official_bert.jobs.fine_tuning import Score
 from official_bert.jobs.search import Trial, search, trials_of
-from official_bert.modeling.activations import gelu
+from official_bert.modeling.layers import gelu
 from official_bert.options.choice import ChoiceOptions
 
 

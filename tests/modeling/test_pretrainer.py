@@ -7,7 +7,7 @@ from keras import ops
 
 from official_bert import BertConfig, BertPretrainer, InputError
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
-from official_bert.modeling import activations, directions, layers, losses
+from official_bert.modeling import attention, layers, losses
 from official_bert.optimization import dense_gradients
 from tests.golden_model import (
     BATCHES,
@@ -83,7 +83,7 @@ def wide_epsilon(monkeypatch):
 
 
 def hard_mask(monkeypatch):
-    monkeypatch.setattr(directions, "MASKED", -1e9)
+    monkeypatch.setattr(attention, "MASKED", -1e9)
     return load_pretrainer(GELU)
 
 
@@ -200,11 +200,11 @@ def test_labels_are_not_needed_for_an_answer():
 def test_activations_by_name():
     # Hand values: gelu(1) of the tanh form is 0.84119, of the erf form 0.84134.
     np.testing.assert_allclose(
-        activations.gelu(tf.constant([1.0, -1.0, 3.0])), [0.84119199, -0.15880801, 2.99636261], atol=2e-7
+        layers.gelu(tf.constant([1.0, -1.0, 3.0])), [0.84119199, -0.15880801, 2.99636261], atol=2e-7
     )
-    np.testing.assert_allclose(activations.gelu_erf(tf.constant(1.0)), 0.84134475, atol=1e-7)
-    assert activations.get_activation("GELU") is activations.gelu
-    assert activations.get_activation(None) is activations.get_activation("linear") is None
-    assert activations.get_activation(len) is len
+    np.testing.assert_allclose(layers.gelu_erf(tf.constant(1.0)), 0.84134475, atol=1e-7)
+    assert layers.get_activation("GELU") is layers.gelu
+    assert layers.get_activation(None) is layers.get_activation("linear") is None
+    assert layers.get_activation(len) is len
     with pytest.raises(InputError, match="no activation is called 'swish'; use one of linear, "):
-        activations.get_activation("swish")
+        layers.get_activation("swish")

@@ -12,7 +12,7 @@ import tensorflow as tf
 from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling import BertModel
-from official_bert.modeling.pooling import POOLINGS, normalized, pooled
+from official_bert.modeling.heads import POOLINGS, normalized, pooled
 from official_bert.tasks.base import ServedTask, Settings
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.embedding.client import EMBEDDING, EmbeddingClient

@@ -20,7 +20,7 @@ from official_bert.data.conll import ConllFile, in_scheme, is_tag, read_conll, w
 from official_bert.errors import InputError
 from official_bert.metrics.entities import entity_scores
 from official_bert.modeling import BertTagger
-from official_bert.modeling.feature_tagger import LAYER_VECTORS, BertFeatureTagger
+from official_bert.modeling.feature_based import LAYER_VECTORS, BertFeatureTagger
 from official_bert.modeling.losses import cross_entropy
 from official_bert.options.tagging import DEFAULT_BILSTM_SIZE
 from official_bert.tasks.base import DataFiles, Settings, Task

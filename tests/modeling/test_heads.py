@@ -1,11 +1,11 @@
-"""Pooling against numpy, with padding that holds large values, and on a real encoder."""
+"""The pooling of vectors against numpy."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert import BertModel
-from official_bert.modeling.pooling import normalized, pooled
+from official_bert.modeling.heads import normalized, pooled
 from tests.shared import minilm, shared
 
 VECTORS = np.float32([[[1, -2], [3, 4], [50, 60], [70, 80]], [[-1, -2], [-3, -4], [-5, -6], [90, 90]]])

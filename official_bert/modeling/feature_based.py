@@ -11,10 +11,10 @@ from keras import ops
 from official_bert.config import BertConfig
 from official_bert.errors import InputError
 from official_bert.modeling.bilstm import BiLstm
-from official_bert.modeling.configured import PACKAGE
 from official_bert.modeling.dropout import draw_seed, dropout
-from official_bert.modeling.headed import HeadedModel
+from official_bert.modeling.heads import HeadedModel
 from official_bert.modeling.layers import create_initializer, float32_weight
+from official_bert.modeling.pretrained import PACKAGE
 from official_bert.modeling.task_models import CLASSIFIER_DROPOUT, HEAD_INITIALIZER_RANGE, checked_num_outputs
 
 LAYER_VECTORS = "layer_vectors"

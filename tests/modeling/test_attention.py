@@ -1,4 +1,4 @@
-"""The direction of attention: what an output depends on, which token is pooled, and the same numbers by numpy."""
+"""Both directions of attention, and what the last layer computes of one token."""
 
 import json
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
-from official_bert.modeling.directions import MASKED, direction_of
+from official_bert.modeling.attention import MASKED, direction_of
 from official_bert.modeling.encoder import set_packing
 from official_bert.training.rng import seed_initial_weights
 from tests import fine_tuning_runs, toy

@@ -6,14 +6,58 @@ checkpoints. It runs in replica context, on gradients that are already reduced a
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
-from official_bert.optimization.xla import compiled_by_xla
-
 EXCLUDED_FROM_DECAY = ("LayerNorm", "layer_norm", "bias")
+CLIP_NORM = 1.0
+
+
+def dense_gradients(gradients: list) -> list:
+    """Converts gradients, including those of embedding lookups, to dense tensors; None stays None.
+
+    The gradient of a lookup has one row for each occurrence of an id. The norm of these rows is not the norm of the
+    gradient.
+    """
+    return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def clip_by_global_norm(gradients: list, clip_norm: float = CLIP_NORM, norm=None) -> list:
+    """Scales all gradients so that their common norm is at most `clip_norm`.
+
+    Args:
+        gradients: dense tensors, or None for a variable without a gradient.
+        clip_norm: the largest norm that is not scaled.
+        norm: float32[], the common norm, if it is known.
+    """
+    clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, norm)
+    return clipped
+
+
+def has_xla() -> bool:
+    """Whether XLA compiles single functions on this machine.
+
+    TensorFlow's package for TPUs does not: it lacks XLA for the CPU, and a TPU compiles its whole program anyway.
+    """
+    return not tf.config.list_physical_devices("TPU_SYSTEM")
+
+
+def compiled_by_xla(function: Callable) -> Callable:
+    """Returns the function compiled by XLA, or as it is where XLA is missing, with the same results up to rounding.
+
+    Args:
+        function: a function of tensors that AutoGraph need not convert.
+    """
+    compiled = tf.function(function, jit_compile=True, autograph=False)
+
+    @functools.wraps(function)
+    def call(*arguments):
+        return compiled(*arguments) if has_xla() else function(*arguments)
+
+    return call
 
 
 class AdamWeightDecayOptimizer(tf.Module):

@@ -1,4 +1,4 @@
-"""The feature-based tagger: which layers it reads, how it sums them, and runs of run_ner.py that leave the encoder."""
+"""BiLSTM layers above the encoder, and the feature-based tagger."""
 
 import errno
 import json
@@ -7,17 +7,169 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert import BertConfig, InputError, Predictor
+from official_bert import BertConfig, BertModel, BertPretrainer, InputError, Predictor
 from official_bert.checkpoints import named_variables
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.jobs import frozen_features
-from official_bert.modeling.feature_tagger import BertFeatureTagger
+from official_bert.modeling import BertClassifier, BertSpans, BertTagger
+from official_bert.modeling.bilstm import BiLstm
+from official_bert.modeling.feature_based import BertFeatureTagger
 from official_bert.options.tagging import FEATURE_LAYERS
 from official_bert.training.precision import computing_in
 from official_bert.training.rng import seed_initial_weights
 from tests import fine_tuning_runs, toy
+from tests.hostile.rows import edit_json
 from tests.runners.pretraining_run import checkpoint_values
 from tests.scripts import flag_list, run_here
+
+FIELDS = toy.BERT_CONFIG | {"num_bilstm_layers": 2}
+MASK = np.array([[1] * 9, [1] * 4 + [0] * 5])
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm_by_numpy(x: np.ndarray, kernel: np.ndarray, recurrent: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Hochreiter and Schmidhuber (1997) with forget gates: [S, size] for [S, width]; gates in the order i, f, c, o."""
+    size = recurrent.shape[0]
+    state, cell, found = np.zeros(size), np.zeros(size), []
+    for vector in x:
+        i, f, c, o = np.split(vector @ kernel + state @ recurrent + bias, 4)
+        cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(c)
+        state = sigmoid(o) * np.tanh(cell)
+        found.append(state)
+    return np.array(found)
+
+
+def test_the_vectors_are_those_of_numpy():
+    layer = BiLstm(2, 6)
+    layer.build((None, None, 4))
+    x = np.random.default_rng(0).normal(size=(2, 9, 4)).astype(np.float32)
+    found = layer(x, MASK).numpy()
+    weights = [weight.numpy() for weight in layer.weights]
+    assert len(weights) == 2 * 2 * 3
+    for row, length in enumerate(MASK.sum(1)):
+        vectors = x[row, :length]
+        for forward, backward in ((weights[:3], weights[3:6]), (weights[6:9], weights[9:])):
+            there, back = lstm_by_numpy(vectors, *forward), lstm_by_numpy(vectors[::-1], *backward)[::-1]
+            vectors = np.concatenate([there, back], axis=-1)
+        np.testing.assert_allclose(found[row, :length], vectors, atol=1e-6)
+
+
+@pytest.mark.parametrize("model_class", [BertClassifier, BertTagger, BertSpans])
+@pytest.mark.parametrize("direction", ["bidirectional", "left_to_right"])
+def test_heads_read_the_vectors_above_it(model_class, direction):
+    seed_initial_weights(2)
+    config = BertConfig.from_dict(FIELDS | {"attention_direction": direction})
+    model = model_class(config, *(() if model_class is BertSpans else (3,)))
+    ids = np.random.default_rng(1).integers(5, 40, MASK.shape)
+    out = model.encoded({"input_ids": ids, "input_mask": MASK}, False, None)
+    plain = model.bert(ids, MASK)
+    np.testing.assert_allclose(
+        out.sequence_output, model.layers_on_top(plain.sequence_output, MASK), atol=1e-6
+    )
+    vectors = out.sequence_output.numpy()
+    vectors = vectors[:, 0] if direction == "bidirectional" else vectors[[0, 1], [8, 3]]
+    dense = model.bert.pooler.dense
+    pooled = np.tanh(vectors @ dense.kernel.numpy() + dense.bias.numpy())
+    np.testing.assert_allclose(out.pooled_output, pooled, atol=1e-6)
+    logits = np.array(model({"input_ids": ids, "input_mask": MASK}))
+    padded = np.array(
+        model({"input_ids": np.pad(ids, [(0, 0), (0, 4)]), "input_mask": np.pad(MASK, [(0, 0), (0, 4)])})
+    )
+    if model_class is BertSpans:
+        logits, padded = np.moveaxis(logits, 0, -1), np.moveaxis(padded, 0, -1)
+    places = [(0,), (1,)] if model_class is BertClassifier else [(0, slice(9)), (1, slice(4))]
+    for place in places:
+        np.testing.assert_allclose(padded[place], logits[place], atol=1e-5)
+
+
+def test_its_variables_have_names_of_their_own():
+    names = named_variables(BertTagger(BertConfig.from_dict(FIELDS), 3))
+    found = [name for name in names if name.startswith("bilstm/")]
+    assert len(found) == 12
+    assert "bilstm/layer_0/forward_lstm/lstm_cell/kernel" in found
+    assert not [
+        name
+        for name in named_variables(BertTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3))
+        if "lstm" in name
+    ]
+
+
+def test_pre_training_has_none():
+    with_field = BertConfig.from_dict(FIELDS)
+    assert not [name for name in named_variables(BertPretrainer(with_field)) if "lstm" in name]
+
+
+def test_a_model_with_one_starts_from_an_encoder(tmp_path):
+    BertModel(BertConfig.from_dict(toy.BERT_CONFIG)).save_pretrained(str(tmp_path / "encoder"))
+    config = tmp_path / "encoder/bert_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_bilstm_layers": 1}))
+    assert BertTagger.from_pretrained(str(tmp_path / "encoder"), num_outputs=3).layers_on_top
+
+
+def test_a_config_that_cannot_be_built_is_refused(tmp_path):
+    with pytest.raises(InputError, match="num_bilstm_layers must be a whole number from 0, got -1"):
+        BertTagger(BertConfig.from_dict(FIELDS | {"num_bilstm_layers": -1}), 3)
+    odd = {"hidden_size": 15, "num_attention_heads": 3}
+    with pytest.raises(InputError, match="num_bilstm_layers needs an even hidden_size"):
+        BertTagger(BertConfig.from_dict(FIELDS | odd), 3)
+    with pytest.raises(
+        InputError,
+        match="has no name for bilstm/layer_0/forward_lstm/lstm_cell/kernel; save the model as tf1",
+    ):
+        BertTagger(BertConfig.from_dict(FIELDS), 3).save_pretrained(str(tmp_path / "hf"), "huggingface")
+
+
+@pytest.mark.parametrize("family", ["choice", "classification", "squad", "tagging"])
+def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_path, family):
+    options = fine_tuning_runs.prepared(tmp_path, family)
+    flags = {"do_train": True, "do_predict": True, "num_bilstm_layers": 1, "learning_rate": 1e-2}
+    flags |= {"freeze_layers": 1}
+    fine_tuning_runs.run(family, options, tmp_path / "out", **flags)
+    first = checkpoint_values(options.init_checkpoint)
+    after = checkpoint_values(latest_checkpoint(str(tmp_path / "out")))
+    frozen = [name for name in first if name.startswith(("bert/embeddings", "bert/encoder"))]
+    assert len(frozen) == 5 + 16
+    for name in frozen:
+        np.testing.assert_array_equal(after[name], first[name], err_msg=name)
+    assert len([name for name in after if name.startswith("bilstm/") and "adam" not in name]) == 6
+    assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
+
+    with pytest.raises(InputError, match=r"has bilstm/.*, which the model of the config lacks"):
+        fine_tuning_runs.run(family, options, tmp_path / "out", do_predict=True)  # with the original's config
+    predictions = fine_tuning_runs.FAMILIES[family].predictions
+    expected = (tmp_path / "out" / predictions).read_text()
+    (tmp_path / "out" / predictions).unlink()
+    again = flags | {
+        "do_train": False,
+        "num_bilstm_layers": None,
+        "bert_config_file": None,
+        "freeze_layers": None,
+    }
+    fine_tuning_runs.run(family, options, tmp_path / "out", **again)
+    assert (tmp_path / "out" / predictions).read_text() == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_export_that_reads_text_answers_as_the_folder(tmp_path, dtype):
+    """With attention to the left only, as in the last row of the paper's table 5."""
+    options = fine_tuning_runs.prepared(tmp_path, "classification")
+    edit_json(tmp_path / "model/bert_config.json", attention_direction="left_to_right")
+    exported = {"export_dir": str(tmp_path / "export"), "export_text": True, "export_dtype": dtype}
+    flags = {"do_train": True, "num_bilstm_layers": 1, "dtype": dtype, **exported}
+    fine_tuning_runs.run("classification", options, tmp_path / "out", **flags)
+    assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
+    sentences = ["the cat sat on the mat", "a dog", "the dog ran to the cat and the mat"]
+    answers = [
+        [each["probabilities"] for each in Predictor(str(tmp_path / name))(sentences)]
+        for name in ("out", "export")
+    ]
+    for mine, exports in zip(*answers, strict=True):
+        assert exports == pytest.approx(mine, abs=1e-5 if dtype == "float32" else 3e-2)
+    assert answers[0][0] != pytest.approx(answers[0][1], abs=1e-3), "the answers depend on the text"
+
 
 CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 6, "initializer_range": 0.3})
 READ = {  # of [embeddings, layers 1 to 6]
@@ -28,7 +180,6 @@ READ = {  # of [embeddings, layers 1 to 6]
     "concat_of_last_four": [3, 4, 5, 6],
     "weighted_sum_of_all": [1, 2, 3, 4, 5, 6],
 }
-MASK = np.array([[1] * 9, [1] * 4 + [0] * 5])
 FEATURES = {"input_ids": np.random.default_rng(1).integers(5, 40, MASK.shape), "input_mask": MASK}
 
 
