@@ -15,7 +15,7 @@ _PUBLIC = {  # the names that users import from this script
         "file_based_convert_examples_to_features",
     ),
     "official_bert.tasks.classification.glue": ("ColaProcessor", "MnliProcessor", "MrpcProcessor"),
-    "official_bert.tasks.classification.input_functions": ("file_based_input_fn_builder", "input_fn_builder"),
+    "official_bert.compat.input_functions": ("file_based_input_fn_builder", "input_fn_builder"),
     "official_bert.tasks.classification.processor": ("DataProcessor",),
     "official_bert.tasks.classification.xnli": ("XnliProcessor",),
 }

@@ -10,7 +10,7 @@ _PUBLIC = {  # the names that users import from this script
     "official_bert.tasks.squad.answers": ("RawResult", "write_predictions"),
     "official_bert.tasks.squad.windows": ("InputFeatures", "convert_examples_to_features"),
     "official_bert.tasks.squad.final_text": ("get_final_text",),
-    "official_bert.tasks.squad.records": ("FeatureWriter", "input_fn_builder"),
+    "official_bert.compat.feature_writer": ("FeatureWriter", "input_fn_builder"),
 }
 
 

@@ -20,9 +20,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.corpus.bulk_masks import MaskingSettings
-from official_bert.data.corpus.dynamic_masks import DynamicMasks
-from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
+from official_bert.data.pretraining.masks import DynamicMasks
+from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary, MaskingSettings
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.pretraining_input import pretraining_limits, training_dataset
 from official_bert.features import pretraining_features, unmasked_features

@@ -18,7 +18,7 @@ def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int)
     """Shortens two token lists in place to `max_length` in all; the longer one (b on a tie) loses its last token.
 
     Fine-tuning and feature extraction truncate this way. The pairs of pre-training lose tokens at random ends instead
-    (`sentence_pairs.truncated`).
+    (`exact.truncated`).
     """
     while len(tokens_a) + len(tokens_b) > max_length:
         (tokens_a if len(tokens_a) > len(tokens_b) else tokens_b).pop()

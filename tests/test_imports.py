@@ -18,7 +18,7 @@ from tests.shared import ROOT
 # From top to bottom. A module may import from any line below its own, and from its own room.
 LINES = (
     {"command_line"},
-    {"flags", "runners"},
+    {"compat", "flags", "runners"},
     {"jobs"},
     {"serving"},
     {"training", "tasks"},
@@ -36,7 +36,7 @@ LINES = (
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
 SINGLE_IMPORTER = {
-    "apache_beam": "data.corpus.beam_pipeline",
+    "apache_beam": "data.pretraining.beam",
     "matplotlib": "jobs.pictures",
     "tensorflow_text": "data.text.graph_tokenizer",
     "safetensors": "checkpoints.huggingface",
@@ -64,8 +64,8 @@ LIGHT_ROOMS = (
     "writing",
 )
 HEAVY_MODULES = (
-    "data.corpus.beam_pipeline",  # whose package has an environment of its own, without TensorFlow
-    "data.corpus.vocabulary",
+    "data.pretraining.beam",  # whose package has an environment of its own, without TensorFlow
+    "data.pretraining.vocabulary",
     "data.records.pretraining_input",
     "data.text.graph_inputs",
     "data.text.graph_tokenizer",
@@ -294,8 +294,8 @@ def has_subject(test_file: pathlib.PurePath, root: pathlib.Path) -> bool:
 
     Args:
         test_file: below tests/, such as "data/test_tables.py", whose subject is official_bert/data/tables.py. Other
-            subjects are folders (official_bert/data/corpus, of test_corpus.py in it or above it), scripts in the folder
-            of the same name (examples/quickstart.py, or a notebook), and pages of docs/.
+            subjects are folders (official_bert/data/records, of test_records.py in it or above it), scripts in the
+            folder of the same name (examples/quickstart.py, or a notebook), and pages of docs/.
         root: of the repository.
     """
     folder, name = test_file.parent, test_file.stem.removeprefix("test_")
@@ -321,7 +321,7 @@ def test_tests_mirror_the_sources():
 
 def test_a_test_file_of_nothing_is_found(tmp_path):
     for name in (
-        "official_bert/data/corpus/masking.py",
+        "official_bert/data/records/framing.py",
         "examples/quickstart.py",
         "run_squad.py",
         "docs/serving.md",
@@ -329,18 +329,18 @@ def test_a_test_file_of_nothing_is_found(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     good = (
-        "data/corpus/test_masking.py",
-        "data/corpus/test_corpus.py",
-        "data/test_corpus.py",
+        "data/records/test_framing.py",
+        "data/records/test_records.py",
+        "data/test_records.py",
         "examples/test_quickstart.py",
         "test_run_squad.py",
         "test_serving.py",
     )
     bad = (
-        "data/test_masking.py",
-        "corpus/test_masking.py",
+        "data/test_framing.py",
+        "records/test_framing.py",
         "examples/test_run_squad.py",
-        "data/corpus/test_data.py",
+        "data/records/test_data.py",
     )
     found = {name: has_subject(pathlib.PurePath(name), tmp_path) for name in (*good, *bad)}
     assert found == dict.fromkeys(good, True) | dict.fromkeys(bad, False)
@@ -372,7 +372,11 @@ def test_a_test_file_of_nothing_is_found(tmp_path):
         ("tasks.pretraining", "import keras", "imports keras with itself, not late"),
         ("data.masking", "import tensorflow as tf", "imports tensorflow with itself, not late"),
         ("modeling.heads", "def f():\n    import tensorflow", "only modeling.dropout does"),
-        ("data.corpus.exact", "def f():\n    import tensorflow_text", "for data.text.graph_tokenizer alone"),
+        (
+            "data.pretraining.exact",
+            "def f():\n    import tensorflow_text",
+            "for data.text.graph_tokenizer alone",
+        ),
         ("checkpoints.tf1", "from safetensors.numpy import load", "for checkpoints.huggingface alone"),
         ("training.loop", "from absl import flags", "flags are for scripts"),
         ("training.loop", "from absl.flags import FLAGS", "flags are for scripts"),

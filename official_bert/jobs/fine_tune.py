@@ -17,7 +17,7 @@ from absl import logging
 from official_bert import model_folder
 from official_bert.checkpoints.folder import with_best
 from official_bert.config import BertConfig
-from official_bert.data.records.encoded_sets import write_encoded_set
+from official_bert.data.records.record_files import write_encoded_set
 from official_bert.errors import InputError
 from official_bert.features import EncodedSet
 from official_bert.jobs.fine_tuning import FineTuning, Score, check_run, check_training_flags

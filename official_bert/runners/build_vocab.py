@@ -9,8 +9,8 @@ import time
 from absl import logging
 
 from official_bert import files, writing
-from official_bert.data.corpus.text_formats import LineReader, line_reader
-from official_bert.data.corpus.vocabulary import learn_vocabulary, select_words
+from official_bert.data.pretraining.text_formats import LineReader, line_reader
+from official_bert.data.pretraining.vocabulary import learn_vocabulary, select_words
 from official_bert.options.build_vocab import VocabularyOptions
 from official_bert.progress import Progress
 from official_bert.tokenization import BasicTokenizer

@@ -10,15 +10,16 @@ import random
 from absl import logging
 
 from official_bert import files, writing
-from official_bert.data.corpus import shard_files
-from official_bert.data.corpus.documents import Documents, read_documents
-from official_bert.data.corpus.exact import create_instances
-from official_bert.data.corpus.instances import InstanceVocabulary
+from official_bert.data.pretraining import shards
+from official_bert.data.pretraining.documents import Documents, read_documents
+from official_bert.data.pretraining.exact import create_instances
+from official_bert.data.pretraining.settings import InstanceVocabulary, instance_settings
+from official_bert.data.pretraining.shards import MASKING, log_manifest, shard_job
+from official_bert.data.pretraining.text_formats import reader_of
 from official_bert.data.records.framing import open_example_files
-from official_bert.data.records.instance_files import log_files, write_features
+from official_bert.data.records.record_files import log_files, write_features
 from official_bert.errors import InputError
 from official_bert.jobs.folder_lock import locked
-from official_bert.jobs.shard_job import MASKING, instance_settings, log_manifest, reader_of, shard_job
 from official_bert.model_files import resolved
 from official_bert.options.pretraining_data import SHARDED, PretrainingDataOptions
 from official_bert.progress import Progress
@@ -72,18 +73,18 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     """Writes the record files of all shards and the manifest."""
     output_file = _only_output(options)
     input_files = files.expand(options.input_file, "input_file")
-    num_shards = options.num_shards or shard_files.default_num_shards(_total_size(input_files))
+    num_shards = options.num_shards or shards.default_num_shards(_total_size(input_files))
     job = shard_job(options, output_file, num_shards, tokenizer)
     _keep_apart(options, job.outputs())
-    shard_files.check_no_others(job)
+    shards.check_no_others(job)
     log_files("Reading from input files", input_files)
     try:
         with locked(job.work_folder):
-            manifest = shard_files.write_shards(
+            manifest = shards.write_shards(
                 job, input_files, options.num_workers, options.resume, reader_of(options)
             )
     finally:
-        shard_files.remove_work_folder(job)
+        shards.remove_work_folder(job)
     log_manifest(manifest, job)
 
 

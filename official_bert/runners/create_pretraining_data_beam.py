@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import pathlib
 
-from official_bert.data.corpus import shard_files
-from official_bert.data.records.instance_files import log_files
+from official_bert.data.pretraining import shards
+from official_bert.data.pretraining.shards import log_manifest, shard_job
+from official_bert.data.pretraining.text_formats import reader_of
+from official_bert.data.records.record_files import log_files
 from official_bert.errors import InputError
-from official_bert.jobs.shard_job import log_manifest, reader_of, shard_job
 from official_bert.model_files import resolved
 from official_bert.options.pretraining_data import BeamDataOptions
 from official_bert.tokenization import FullTokenizer
@@ -25,7 +26,7 @@ def run(options: BeamDataOptions):
         InputError: Beam is missing, no file matches, the files contain no text, or flags contradict each other.
     """
     try:
-        from official_bert.data.corpus import beam_pipeline
+        from official_bert.data.pretraining import beam
     except ModuleNotFoundError as error:
         raise InputError(
             f"{error.name}: is not installed; make a virtual environment with requirements-beam.txt "
@@ -38,14 +39,14 @@ def run(options: BeamDataOptions):
         )
     options = resolved(options)
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
-    sizes = beam_pipeline.sizes_of(options.input_file)
-    num_shards = options.num_shards or shard_files.default_num_shards(sum(sizes.values()))
+    sizes = beam.sizes_of(options.input_file)
+    num_shards = options.num_shards or shards.default_num_shards(sum(sizes.values()))
     job = shard_job(options, options.output_file[0], num_shards, tokenizer)
-    beam_pipeline.check_no_others(job)
+    beam.check_no_others(job)
     log_files("Reading from input files", list(sizes))
     _show_package_to_workers()
-    reader = reader_of(options, beam_pipeline.open_file)
-    log_manifest(beam_pipeline.write_shards(job, list(sizes), reader, options.pipeline_options), job)
+    reader = reader_of(options, beam.open_file)
+    log_manifest(beam.write_shards(job, list(sizes), reader, options.pipeline_options), job)
 
 
 def _show_package_to_workers():

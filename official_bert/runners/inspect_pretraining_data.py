@@ -12,7 +12,7 @@ from absl import logging
 
 from official_bert import writing
 from official_bert.data.records.framing import read_examples
-from official_bert.data.records.manifest import expand_records
+from official_bert.data.records.record_files import expand_records
 from official_bert.data.records.statistics import Example, Statistics, block_of, lines_of, with_masks
 from official_bert.errors import InputError
 from official_bert.jobs.pictures import panels

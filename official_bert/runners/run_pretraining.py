@@ -16,15 +16,14 @@ from absl import logging
 
 from official_bert import model_folder
 from official_bert.config import LEFT_TO_RIGHT, BertConfig, read_config
-from official_bert.data.corpus.dynamic_masks import DynamicMasks
-from official_bert.data.corpus.instances import InstanceSettings, InstanceVocabulary
+from official_bert.data.pretraining.masks import DynamicMasks
+from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary, masking_settings
 from official_bert.data.records import pretraining_input
-from official_bert.data.records.manifest import expand_records
+from official_bert.data.records.record_files import expand_records
 from official_bert.errors import InputError
 from official_bert.features import pretraining_features, unmasked_features
 from official_bert.jobs.model_card import write_model_card
 from official_bert.jobs.own_folder import own_folder
-from official_bert.jobs.shard_job import masking_settings
 from official_bert.jobs.training_job import TrainingJob, log_input_files
 from official_bert.model_files import read_vocabulary, resolved
 from official_bert.modeling import BertPretrainer

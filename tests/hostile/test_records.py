@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.compat.input_functions import record_input_fn
 from official_bert.data.records.datasets import records_of
 from official_bert.data.records.examples import encode_examples
 from official_bert.data.records.framing import frame
-from official_bert.data.records.input_functions import record_input_fn
 from official_bert.data.records.pretraining_input import (
     explaining_input_errors,
     pretraining_limits,

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.data.corpus.dynamic_masks import DTYPES, NAMES, DynamicMasks
+from official_bert.data.pretraining.masks import DTYPES, NAMES, DynamicMasks
 from official_bert.data.records.datasets import names_and_compressions, records_of, untuned
 from official_bert.data.records.framing import read_examples
 from official_bert.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from official_bert.data.example_log import log_example
-from official_bert.data.records.encoded_sets import log_progress, write_encoded_set
+from official_bert.data.records.record_files import log_progress, write_encoded_set
 from official_bert.data.text.model_inputs import model_input, model_input_ids
 from official_bert.data.text.ragged import ModelInputs
 from official_bert.errors import InputError

@@ -1,0 +1,1 @@
+"""The original's Python API, as users import it from the scripts."""

@@ -1,0 +1,219 @@
+"""The functions that users import from create_pretraining_data.py; their instances consist of token strings.
+
+They wrap the generator `exact` and have the original's arguments, draws and results. Where a function of the original
+reads a flag, its counterpart here takes a keyword argument with the flag's name and default.
+"""
+
+import dataclasses
+import random
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain, islice
+
+import numpy as np
+
+from official_bert.data.pretraining.documents import read_documents
+from official_bert.data.pretraining.exact import (
+    create_instances,
+    draw_positions,
+    draw_whole_words,
+    num_predictions,
+    replacements,
+    sentence_pairs,
+    truncated,
+)
+from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary
+from official_bert.data.records.framing import open_example_files
+from official_bert.data.records.record_files import log_files, write_features
+from official_bert.errors import InputError
+from official_bert.features import pretraining_features
+from official_bert.tokenization import FullTokenizer
+
+_BATCH_SIZE = 1024
+
+
+@dataclasses.dataclass
+class TrainingInstance:
+    """One sentence pair with its masks.
+
+    Attributes:
+        tokens: `[CLS] a [SEP] b [SEP]` after masking.
+        segment_ids: 0 for [CLS], a and the first [SEP], 1 for b and the last [SEP].
+        masked_lm_positions: the positions of the predictions, in increasing order.
+        masked_lm_labels: the tokens at these positions before masking.
+        is_random_next: whether b was drawn at random.
+    """
+
+    tokens: list[str]
+    segment_ids: list[int]
+    masked_lm_positions: list[int]
+    masked_lm_labels: list[str]
+    is_random_next: bool
+
+
+def create_training_instances(
+    input_files: Sequence[str],
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
+    dupe_factor: int,
+    short_seq_prob: float,
+    masked_lm_prob: float,
+    max_predictions_per_seq: int,
+    rng: random.Random,
+    do_whole_word_mask: bool = False,
+) -> list[TrainingInstance]:
+    """Makes the instances of raw text files, in the order of the records."""
+    settings = InstanceSettings(
+        max_seq_length=max_seq_length,
+        dupe_factor=dupe_factor,
+        short_seq_prob=short_seq_prob,
+        masked_lm_prob=masked_lm_prob,
+        max_predictions_per_seq=max_predictions_per_seq,
+        do_whole_word_mask=do_whole_word_mask,
+    )
+    documents = read_documents(input_files, tokenizer)
+    instances, order = create_instances(documents, InstanceVocabulary.of(tokenizer.vocab), settings, rng)
+    return [
+        _instance_of(features, row, tokenizer.inv_vocab)
+        for features in instances.batches(order)
+        for row in range(len(features["input_ids"]))
+    ]
+
+
+def create_instances_from_document(
+    all_documents: Sequence[Sequence[Sequence[str]]],
+    document_index: int,
+    max_seq_length: int,
+    short_seq_prob: float,
+    masked_lm_prob: float,
+    max_predictions_per_seq: int,
+    vocab_words: Sequence[str],
+    rng: random.Random,
+    do_whole_word_mask: bool = False,
+) -> list[TrainingInstance]:
+    """Makes the instances of one pass over the document `all_documents[document_index]`.
+
+    A document is a list of segments, and a segment is a list of tokens.
+    """
+
+    def bounds_of(document: int) -> list[int]:
+        return list(accumulate(map(len, all_documents[document]), initial=0))
+
+    def tokens_of(document: int, begin: int, end: int) -> list[str]:
+        return list(islice(chain.from_iterable(all_documents[document]), begin, end))
+
+    instances = []
+    for pair in sentence_pairs(
+        document_index, len(all_documents), bounds_of, max_seq_length, short_seq_prob, rng
+    ):
+        a_tokens = tokens_of(document_index, pair.a_begin, pair.a_end)
+        b_tokens = tokens_of(pair.b_document, pair.b_begin, pair.b_end)
+        tokens, positions, labels = create_masked_lm_predictions(
+            ["[CLS]", *a_tokens, "[SEP]", *b_tokens, "[SEP]"],
+            masked_lm_prob,
+            max_predictions_per_seq,
+            vocab_words,
+            rng,
+            do_whole_word_mask,
+        )
+        segment_ids = [0] * (len(a_tokens) + 2) + [1] * (len(b_tokens) + 1)
+        instances.append(TrainingInstance(tokens, segment_ids, positions, labels, pair.is_random_next))
+    return instances
+
+
+def create_masked_lm_predictions(
+    tokens: Sequence[str],
+    masked_lm_prob: float,
+    max_predictions_per_seq: int,
+    vocab_words: Sequence[str],
+    rng: random.Random,
+    do_whole_word_mask: bool = False,
+) -> tuple[list[str], list[int], list[str]]:
+    """Masks a sequence.
+
+    Returns:
+        The tokens after masking, the predicted positions in increasing order, and the tokens at these positions before
+        masking.
+    """
+    count = num_predictions(len(tokens), masked_lm_prob, max_predictions_per_seq)
+    candidates = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
+    if do_whole_word_mask:
+        continues = [token.startswith("##") for token in tokens]
+        drawn = draw_whole_words(candidates, continues, count, rng)
+    else:
+        drawn = draw_positions(candidates, count, rng)
+    output_tokens = list(tokens)
+    for position, token in zip(drawn, replacements(tokens, drawn, "[MASK]", vocab_words, rng), strict=True):
+        output_tokens[position] = token
+    positions = sorted(drawn)
+    return output_tokens, positions, [tokens[position] for position in positions]
+
+
+def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_num_tokens: int, rng: random.Random):
+    """Shortens two token lists in place to `max_num_tokens` in all.
+
+    The longer list (`tokens_b` on a tie) loses one token at a time, at its front or its end at random.
+    """
+    a_begin, a_end, b_begin, b_end = truncated(0, len(tokens_a), 0, len(tokens_b), max_num_tokens, rng.random)
+    tokens_a[:] = tokens_a[a_begin:a_end]
+    tokens_b[:] = tokens_b[b_begin:b_end]
+
+
+def write_instance_to_example_files(
+    instances: Sequence[TrainingInstance],
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    output_files: Sequence[str],
+):
+    """Writes instances as TFRecords, instance k into file k mod n.
+
+    Raises:
+        InputError: an instance is longer than `max_seq_length` or has more than `max_predictions_per_seq` predictions,
+            or a file cannot be written.
+    """
+    log_files("Writing to output files", output_files)
+    with open_example_files(output_files) as example_files:
+        batches = _feature_batches(instances, tokenizer, max_seq_length, max_predictions_per_seq)
+        write_features(batches, example_files, tokenizer.inv_vocab)
+
+
+def _instance_of(features: dict[str, np.ndarray], row: int, inv_vocab: dict[int, str]) -> TrainingInstance:
+    length = int(features["input_mask"][row].sum())
+    count = int(features["masked_lm_weights"][row].sum())
+    return TrainingInstance(
+        tokens=[inv_vocab[i] for i in features["input_ids"][row, :length].tolist()],
+        segment_ids=features["segment_ids"][row, :length].tolist(),
+        masked_lm_positions=features["masked_lm_positions"][row, :count].tolist(),
+        masked_lm_labels=[inv_vocab[i] for i in features["masked_lm_ids"][row, :count].tolist()],
+        is_random_next=bool(features["next_sentence_labels"][row, 0]),
+    )
+
+
+def _feature_batches(
+    instances: Sequence[TrainingInstance],
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+) -> Iterator[dict[str, np.ndarray]]:
+    table = pretraining_features(max_seq_length, max_predictions_per_seq)
+    for start in range(0, len(instances), _BATCH_SIZE):
+        batch = instances[start : start + _BATCH_SIZE]
+        features = {feature.name: np.zeros((len(batch), feature.length), feature.dtype) for feature in table}
+        for row, instance in enumerate(batch):
+            values = (
+                tokenizer.convert_tokens_to_ids(instance.tokens),
+                [1] * len(instance.tokens),
+                instance.segment_ids,
+                instance.masked_lm_positions,
+                tokenizer.convert_tokens_to_ids(instance.masked_lm_labels),
+                [1.0] * len(instance.masked_lm_positions),
+                [int(instance.is_random_next)],
+            )
+            for feature, content in zip(table, values, strict=True):
+                if len(content) > feature.length:
+                    raise InputError(
+                        f"instance {start + row}: {feature.name} has {len(content)} values, more than the "
+                        f"{feature.length} that the record holds"
+                    )
+                features[feature.name][row, : len(content)] = content
+        yield features

@@ -1,0 +1,116 @@
+"""The original's input functions of run_classifier.py: tf.data pipelines from features in memory or in record files.
+
+Each builder returns a function of `params` that reads "batch_size" from it and returns a Dataset, as an Estimator
+expects. Our own training accesses examples by index instead (training/example_batches.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from official_bert.data.records.datasets import records_of
+from official_bert.data.records.framing import is_compressed
+from official_bert.features import ENCODER_INPUTS, Feature, classifier_features
+from official_bert.tasks.classification.examples import InputFeatures
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+InputFn = Callable[[Mapping[str, int]], "tf.data.Dataset"]
+_BUFFER_SIZE = 100  # the original's
+
+
+def record_input_fn(
+    input_file: str, features: Sequence[Feature], is_training: bool, drop_remainder: bool
+) -> InputFn:
+    """Reads a record file by the table of its features; arguments and order are those of the builders.
+
+    Returns:
+        A function of `params` to a Dataset of {name: [B, length] in the table's type, [B] where the length is 1}.
+    """
+
+    def input_fn(params):
+        import tensorflow as tf
+
+        spec = {
+            name: tf.io.FixedLenFeature(
+                [] if length == 1 else [length], tf.float32 if dtype == "float32" else tf.int64
+            )
+            for name, length, dtype in features
+        }
+
+        def parse(serialized):
+            parsed = tf.io.parse_example(serialized, spec)
+            return {name: tf.cast(parsed[name], dtype) for name, _, dtype in features}
+
+        records = in_original_order(records_of(input_file, is_compressed(input_file)), is_training)
+        # Batched first and parsed together: several times faster than one by one.
+        return records.batch(params["batch_size"], drop_remainder).map(parse)
+
+    return input_fn
+
+
+def in_original_order(dataset: tf.data.Dataset, is_training: bool) -> tf.data.Dataset:
+    """In training repeated and then shuffled through a buffer, so that passes over the set blend at their borders."""
+    return dataset.repeat().shuffle(_BUFFER_SIZE) if is_training else dataset
+
+
+def file_based_input_fn_builder(
+    input_file: str,
+    seq_length: int,
+    is_training: bool,
+    drop_remainder: bool,
+    *,
+    num_targets: int = 1,
+    target_dtype: str = "int32",
+) -> InputFn:
+    """Builds an input function for a file of `file_based_convert_examples_to_features`.
+
+    Args:
+        input_file: the record file; compressed with gzip if its name ends in .gz.
+        seq_length: the padded length of the examples.
+        is_training: whether the examples are shuffled and repeated without end; otherwise they are read once, in order.
+        drop_remainder: whether an incomplete last batch is dropped.
+        num_targets: number of labels in multi-label classification, else 1.
+        target_dtype: "float32" in regression.
+
+    Returns:
+        A function of `params` to a Dataset of `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length],
+        `label_ids` and `is_real_example`, int32[B] (`label_ids` is [B, num_targets] if there are several).
+    """
+    features = classifier_features(seq_length, num_targets, target_dtype)
+    return record_input_fn(input_file, features, is_training, drop_remainder)
+
+
+def input_fn_builder(
+    features: Sequence[InputFeatures], seq_length: int, is_training: bool, drop_remainder: bool
+) -> InputFn:
+    """Builds an input function for the results of `convert_examples_to_features`.
+
+    Args:
+        features: the features of the examples.
+        seq_length: their padded length.
+        is_training: as in `file_based_input_fn_builder`.
+        drop_remainder: as in `file_based_input_fn_builder`.
+
+    Returns:
+        A function of `params` to a Dataset of `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length],
+        and `label_ids`, int32[B] (float32 in regression).
+    """
+    columns = {
+        name: np.array([getattr(feature, name) for feature in features], np.int32).reshape(-1, seq_length)
+        for name in ENCODER_INPUTS
+    }
+    targets = np.array([feature.label_id for feature in features])
+    columns["label_ids"] = targets.astype(np.float32 if targets.dtype.kind == "f" else np.int32)
+
+    def input_fn(params):
+        import tensorflow as tf
+
+        dataset = tf.data.Dataset.from_tensor_slices(columns)
+        return in_original_order(dataset, is_training).batch(params["batch_size"], drop_remainder)
+
+    return input_fn

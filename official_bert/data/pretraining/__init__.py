@@ -1,0 +1,1 @@
+"""Makes pre-training records of raw text."""

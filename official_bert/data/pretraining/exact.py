@@ -1,0 +1,379 @@
+"""The generator `exact`: the original's instances in the original's order.
+
+In: documents and one `random.Random`. Out: the instances that the original makes of them, kept in about a hundred bytes
+each until they are written. Every draw is made in the original's order, so the random generator also ends in the same
+state. The functions that draw work on tokens of any kind: on vocabulary ids here, and on strings in `compat`.
+"""
+
+import random
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from official_bert.data.pretraining.documents import Documents
+from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary
+from official_bert.errors import InputError
+from official_bert.features import pretraining_features
+
+
+def randbelow(n: int, getrandbits: Callable[[int], int]) -> int:
+    """Draws an integer in [0, n) for n >= 1; `randint(a, b)` is `a + randbelow(b - a + 1, ...)`."""
+    bits = n.bit_length()
+    drawn = getrandbits(bits)
+    while drawn >= n:
+        drawn = getrandbits(bits)
+    return drawn
+
+
+def shuffle(items: MutableSequence, getrandbits: Callable[[int], int]):
+    """Shuffles `items` in place, with the draws of `random.Random.shuffle`."""
+    last = len(items) - 1
+    while last > 0:
+        bits = (last + 1).bit_length()
+        next_last = (1 << (bits - 1)) - 2
+        for i in range(last, next_last, -1):  # every i whose i + 1 has this bit length
+            j = getrandbits(bits)
+            while j > i:
+                j = getrandbits(bits)
+            items[i], items[j] = items[j], items[i]
+        last = next_last
+
+
+NUM_SPECIAL_TOKENS = 3  # [CLS] a [SEP] b [SEP]
+
+
+class SentencePair(NamedTuple):
+    """Tokens [a_begin, a_end) of one document and tokens [b_begin, b_end) of document `b_document`.
+
+    The offsets are those of `bounds_of`, an argument of `sentence_pairs`. `is_random_next` is True where segment B was
+    drawn at random, even if the draw gave the document of segment A.
+    """
+
+    a_begin: int
+    a_end: int
+    b_document: int
+    b_begin: int
+    b_end: int
+    is_random_next: bool
+
+
+def sentence_pairs(
+    document: int,
+    num_documents: int,
+    bounds_of: Callable[[int], Sequence[int]],
+    max_seq_length: int,
+    short_seq_prob: float,
+    rng: random.Random,
+) -> Iterator[SentencePair]:
+    """Yields the pairs of one pass over `document`, in order.
+
+    The caller must mask each pair, which draws from `rng`, before it asks for the next pair: the original draws in
+    this order.
+
+    Args:
+        document: the index of the document.
+        num_documents: the number of documents; random second segments are drawn from all of them.
+        bounds_of: index of a document -> int[segments + 1], the token offsets at which its segments begin and end.
+        max_seq_length: the largest number of tokens of a pair, special tokens included.
+        short_seq_prob: the probability that all pairs of this pass aim at a shorter random length.
+        rng: the source of the draws.
+
+    Raises:
+        InputError: max_seq_length leaves no token for one of the two segments.
+    """
+    max_num_tokens = max_seq_length - NUM_SPECIAL_TOKENS
+    if max_num_tokens < 2:
+        raise InputError(f"max_seq_length is {max_seq_length}; it must be at least {NUM_SPECIAL_TOKENS + 2}")
+    getrandbits = rng.getrandbits
+    target = max_num_tokens
+    if rng.random() < short_seq_prob:
+        target = 2 + randbelow(max_num_tokens - 1, getrandbits)
+    bounds = bounds_of(document)
+    num_segments = len(bounds) - 1
+    first = 0
+    while first < num_segments:
+        end = _segments_until(bounds, first, target)
+        size = end - first
+        middle = first + (1 if size == 1 else 1 + randbelow(size - 1, getrandbits))
+        a_begin, a_end = bounds[first], bounds[middle]
+        if size == 1 or rng.random() < 0.5:
+            b_document = _another_document(document, num_documents, getrandbits)
+            b_bounds = bounds_of(b_document)
+            b_first = randbelow(len(b_bounds) - 1, getrandbits)
+            b_begin = b_bounds[b_first]
+            b_end = b_bounds[_segments_until(b_bounds, b_first, target - (a_end - a_begin))]
+            is_random_next = True
+            first = middle  # the segments that A left over start the next pair, as in the original
+        else:
+            b_document, b_begin, b_end, is_random_next = document, a_end, bounds[end], False
+            first = end
+        a_begin, a_end, b_begin, b_end = truncated(a_begin, a_end, b_begin, b_end, max_num_tokens, rng.random)
+        yield SentencePair(a_begin, a_end, b_document, b_begin, b_end, is_random_next)
+
+
+def truncated(
+    a_begin: int, a_end: int, b_begin: int, b_end: int, max_num_tokens: int, draw: Callable[[], float]
+) -> tuple[int, int, int, int]:
+    """Cuts two spans to `max_num_tokens` in all: the longer span (B on a tie) loses a token at a random end."""
+    a_length, b_length = a_end - a_begin, b_end - b_begin
+    while a_length + b_length > max_num_tokens:
+        from_front = draw() < 0.5
+        if a_length > b_length:
+            a_begin += from_front
+            a_length -= 1
+        else:
+            b_begin += from_front
+            b_length -= 1
+    return a_begin, a_begin + a_length, b_begin, b_begin + b_length
+
+
+def _segments_until(bounds: Sequence[int], first: int, num_tokens: int) -> int:
+    """Returns the end of the shortest run of segments from `first` on that has `num_tokens` tokens.
+
+    The run has at least one segment; it ends with the document if the tokens do not suffice.
+    """
+    return min(bisect_left(bounds, bounds[first] + num_tokens, first + 1), len(bounds) - 1)
+
+
+def _another_document(document: int, num_documents: int, getrandbits: Callable[[int], int]) -> int:
+    """Draws a document other than `document`; after ten draws the last one counts, even if it is `document`."""
+    for _ in range(10):
+        drawn = randbelow(num_documents, getrandbits)
+        if drawn != document:
+            break
+    return drawn
+
+
+Token = TypeVar("Token", int, str)
+
+
+def num_predictions(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
+    """Returns the number of predictions in a sequence of `length` tokens, special tokens included.
+
+    A half rounds to the even number, as `round` does in Python 3.
+    """
+    return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
+
+
+def draw_positions(positions: list[int], count: int, rng: random.Random) -> list[int]:
+    """Draws `count` of the positions, or all if there are fewer; shuffles `positions` in place."""
+    shuffle(positions, rng.getrandbits)
+    return positions[:count]
+
+
+def draw_whole_words(
+    positions: list[int], continues: Sequence[bool], count: int, rng: random.Random
+) -> list[int]:
+    """Draws whole words with at most `count` positions in all; a word that would exceed `count` is skipped.
+
+    Args:
+        positions: the positions of the tokens that may be masked, in increasing order.
+        continues: for every position of the sequence, whether its token starts with "##". Such a token joins the
+            word before it, even across the [SEP] between the segments.
+        count: the largest number of positions.
+        rng: the source of the draws.
+    """
+    words: list[list[int]] = []
+    for position in positions:
+        if words and continues[position]:
+            words[-1].append(position)
+        else:
+            words.append([position])
+    shuffle(words, rng.getrandbits)
+    drawn: list[int] = []
+    for word in words:
+        if len(drawn) >= count:
+            break
+        if len(drawn) + len(word) <= count:
+            drawn += word
+    return drawn
+
+
+def replacements(
+    tokens: Sequence[Token], positions: list[int], mask: Token, words: Sequence[Token], rng: random.Random
+) -> list[Token]:
+    """Draws the input token at each predicted position: 80 % [MASK], 10 % the token itself, 10 % a random word.
+
+    Args:
+        tokens: the sequence before masking.
+        positions: the predicted positions in the order in which they were drawn. The WordPieces of one word draw
+            independently.
+        mask: the [MASK] token.
+        words: the tokens that random words are drawn from: the whole vocabulary, special tokens included.
+        rng: the source of the draws.
+    """
+    draw, getrandbits, num_words = rng.random, rng.getrandbits, len(words)
+    replaced = []
+    for position in positions:
+        if draw() < 0.8:
+            replaced.append(mask)
+        elif draw() < 0.5:
+            replaced.append(tokens[position])
+        else:
+            replaced.append(words[randbelow(num_words, getrandbits)])
+    return replaced
+
+
+class Instances:
+    """Instances over `documents`, in the order in which they were added."""
+
+    def __init__(self, documents: Documents, vocabulary: InstanceVocabulary, settings: InstanceSettings):
+        self._ids = documents.ids
+        self._vocabulary = vocabulary
+        self._settings = settings
+        self._spans = array("q")  # a_begin, a_end, b_begin, b_end of each instance
+        self._is_random_next = array("b")
+        self._prediction_starts = array("q", [0])
+        self._positions = array(np.min_scalar_type(settings.max_seq_length).char)
+        self._replacements = array(documents.ids.dtype.char)
+
+    def __len__(self) -> int:
+        return len(self._is_random_next)
+
+    def append(self, pair: SentencePair, positions: list[int], replacements: list[int]):
+        """Adds an instance.
+
+        Args:
+            pair: the two segments, as offsets in `documents.ids`.
+            positions: the masked positions, in any order.
+            replacements: the input id at each of these positions: [MASK], the token itself or a random word.
+        """
+        self._spans.extend((pair.a_begin, pair.a_end, pair.b_begin, pair.b_end))
+        self._is_random_next.append(pair.is_random_next)
+        self._positions.extend(positions)
+        self._replacements.extend(replacements)
+        self._prediction_starts.append(len(self._positions))
+
+    def batches(self, order: np.ndarray, batch_size: int = 1024) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the record features of the instances in `order` (int[instances]), `batch_size` at a time."""
+        for start in range(0, len(order), batch_size):
+            yield self.features(order[start : start + batch_size])
+
+    def features(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the record features of the chosen instances.
+
+        Args:
+            indices: int[batch], the indices of the instances, from 0.
+
+        Returns:
+            name -> int32 or float32[batch, length], as `features.pretraining_features` lists them.
+        """
+        spans = _as_numpy(self._spans).reshape(-1, 4)[indices]
+        a_begin, a_end, b_begin, b_end = (column[:, None] for column in spans.T)  # each [B, 1]
+        b_first = a_end - a_begin + 2
+        length = b_first + b_end - b_begin + 1
+
+        position = np.arange(self._settings.max_seq_length)  # [S]
+        source = np.where(position < b_first, a_begin + position - 1, b_begin + position - b_first)  # [B, S]
+        input_ids = self._ids.take(source, mode="clip").astype(np.int32)
+        input_ids[:, 0] = self._vocabulary.cls_id
+        input_ids[(position == b_first - 1) | (position == length - 1)] = self._vocabulary.sep_id
+        input_ids[position >= length] = 0
+
+        masked, positions, replacements = self._predictions(indices)
+        masked_lm_ids = np.take_along_axis(input_ids, positions, axis=1) * masked
+        rows, _ = masked.nonzero()
+        input_ids[rows, positions[masked]] = replacements
+        columns = (
+            input_ids,
+            position < length,
+            (position >= b_first) & (position < length),
+            positions,
+            masked_lm_ids,
+            masked,
+            _as_numpy(self._is_random_next)[indices][:, None],
+        )
+        table = pretraining_features(self._settings.max_seq_length, self._settings.max_predictions_per_seq)
+        return {
+            feature.name: column.astype(feature.dtype) for feature, column in zip(table, columns, strict=True)
+        }
+
+    def _predictions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the masked positions of the chosen instances in increasing order.
+
+        Returns:
+            bool[batch, max_predictions_per_seq]: true for a masked position, false for padding; int64 of that shape:
+            the positions, 0 for padding; unsigned[masked positions of all]: the input ids at them.
+        """
+        starts = _as_numpy(self._prediction_starts)
+        begin, end = starts[indices][:, None], starts[indices + 1][:, None]
+        prediction = np.arange(self._settings.max_predictions_per_seq)
+        masked = prediction < end - begin
+        kept_at = np.zeros(masked.shape, np.int64)
+        kept_at[masked] = (begin + prediction)[masked]
+        positions = np.full(masked.shape, self._settings.max_seq_length)  # padding sorts last
+        positions[masked] = _as_numpy(self._positions)[kept_at[masked]]
+        by_position = np.argsort(positions, axis=1)
+        kept_at = np.take_along_axis(kept_at, by_position, axis=1)[masked]
+        positions = np.take_along_axis(positions, by_position, axis=1) * masked
+        return masked, positions, _as_numpy(self._replacements)[kept_at]
+
+
+def _as_numpy(values: array) -> np.ndarray:
+    return np.frombuffer(values, values.typecode)
+
+
+def create_instances(
+    documents: Documents,
+    vocabulary: InstanceVocabulary,
+    settings: InstanceSettings,
+    rng: random.Random,
+    on_progress: Callable[[int], None] = lambda documents_done: None,
+) -> tuple[Instances, np.ndarray]:
+    """Makes `settings.dupe_factor` passes over the documents.
+
+    Args:
+        on_progress: called after every document with the number of documents visited so far, over all passes.
+
+    Returns:
+        The instances in the order of their creation, and int64[instances]: their indices in the order of the records.
+
+    Raises:
+        InputError: max_seq_length is below 5.
+    """
+    shuffled = list(range(len(documents)))
+    shuffle(shuffled, rng.getrandbits)
+
+    def bounds_of(document: int):
+        return documents.bounds_of(shuffled[document])
+
+    instances = Instances(documents, vocabulary, settings)
+    for visited in range(settings.dupe_factor * len(documents)):
+        pairs = sentence_pairs(
+            visited % len(documents),
+            len(documents),
+            bounds_of,
+            settings.max_seq_length,
+            settings.short_seq_prob,
+            rng,
+        )
+        for pair in pairs:
+            a_ids = documents.ids[pair.a_begin : pair.a_end].tolist()
+            b_ids = documents.ids[pair.b_begin : pair.b_end].tolist()
+            instances.append(pair, *_mask(a_ids, b_ids, vocabulary, settings, rng))
+        on_progress(visited + 1)
+    order = array("q", range(len(instances)))
+    shuffle(order, rng.getrandbits)
+    return instances, np.frombuffer(order, np.int64)
+
+
+def _mask(
+    a_ids: list[int],
+    b_ids: list[int],
+    vocabulary: InstanceVocabulary,
+    settings: InstanceSettings,
+    rng: random.Random,
+) -> tuple[list[int], list[int]]:
+    """Draws the masked positions and the input ids that replace their tokens, both in the order of the draws."""
+    tokens = [vocabulary.cls_id, *a_ids, vocabulary.sep_id, *b_ids, vocabulary.sep_id]
+    count = num_predictions(len(tokens), settings.masked_lm_prob, settings.max_predictions_per_seq)
+    candidates = [*range(1, len(a_ids) + 1), *range(len(a_ids) + 2, len(tokens) - 1)]
+    if settings.do_whole_word_mask:
+        continues = [vocabulary.continues[token] for token in tokens]
+        positions = draw_whole_words(candidates, continues, count, rng)
+    else:
+        positions = draw_positions(candidates, count, rng)
+    return positions, replacements(tokens, positions, vocabulary.mask_id, vocabulary.word_ids, rng)

@@ -1,0 +1,394 @@
+"""Makes the files of the generator `sharded`: work folder, worker processes, what a killed run left, manifest.
+
+In: text files. Out: a record file for each shard, and a manifest that says what is in them and how they were made. All
+is made in a folder beside the outputs whose name begins with a dot; the files get their names when the last one is
+complete. A finished shard lies there with its report, so that another run can go on after a kill.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import glob
+import hashlib
+import json
+import math
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from absl import logging
+
+from official_bert import files, reading, writing
+from official_bert.data.pretraining.documents import no_text
+from official_bert.data.pretraining.one_shard import ALGORITHM, ShardSettings, make_shard
+from official_bert.data.pretraining.settings import (
+    MaskingSettings,
+    instance_settings,
+    masking_settings_of_records,
+)
+from official_bert.data.pretraining.split import distribute
+from official_bert.data.pretraining.workers import worker_processes
+from official_bert.data.records.record_files import MANIFEST_SUFFIX
+from official_bert.errors import InputError
+from official_bert.options.pretraining_data import SHARDED, RecordsOptions
+from official_bert.progress import Progress
+from official_bert.tokenization import FullTokenizer
+
+SHARD_BYTES = 32 << 20  # of text, the size of the shards of a large corpus
+_MADE = re.compile(r"\.?\d{5}\.")  # the names in the work folder, and their temporary ones
+_SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16  # a smaller corpus has shards, too, for several processes
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardJob:
+    """What is made of what; every worker process has it.
+
+    Attributes:
+        output_file: the beginning of the names of all files.
+        num_shards: the number of record files.
+        tokenizer: encodes the text.
+        settings: of the records.
+        described: the flags that determine the records, and what else does, for the manifest.
+    """
+
+    output_file: str
+    num_shards: int
+    tokenizer: FullTokenizer
+    settings: ShardSettings
+    described: dict
+
+    @property
+    def work_folder(self) -> str:
+        folder, name = os.path.split(self.output_file)
+        return os.path.join(folder, f".{name}.sharded")
+
+    @property
+    def manifest_file(self) -> str:
+        return self.output_file + MANIFEST_SUFFIX
+
+    def record_file(self, number: int) -> str:
+        """Returns the final name of a shard."""
+        return f"{self.output_file}-{number:05}-of-{self.num_shards:05}"
+
+    def text_file(self, number: int) -> str:
+        return os.path.join(self.work_folder, f"{number:05}.txt")
+
+    def finished_file(self, number: int) -> str:
+        """Returns where a finished shard waits for the others."""
+        return os.path.join(self.work_folder, f"{number:05}.records")
+
+    def report_file(self, number: int) -> str:
+        """Returns the report of a finished shard, which is written after it."""
+        return os.path.join(self.work_folder, f"{number:05}.json")
+
+    def outputs(self) -> list[str]:
+        return [*map(self.record_file, range(self.num_shards)), self.manifest_file]
+
+
+def default_num_shards(num_bytes: int) -> int:
+    """Returns the number of shards for a text of this size.
+
+    A shard has 32 MiB of text at most; a smaller corpus has up to 16 shards of at least 1 MiB.
+    """
+    return max(1, math.ceil(num_bytes / SHARD_BYTES), min(_FEWEST_SHARDS, num_bytes // _SMALLEST_SHARD_BYTES))
+
+
+def check_no_others(job: ShardJob):
+    """Refuses a place where shards of another number lie, which the same glob would match.
+
+    Raises:
+        InputError: there are some.
+    """
+    own = set(job.outputs())
+    for path in files.matching(f"{glob.escape(job.output_file)}-?????-of-?????"):
+        if path not in own:
+            raise InputError(
+                f"{path}: is a shard of another run with another number of shards; delete those files, or name another "
+                "--output_file"
+            )
+
+
+def write_shards(
+    job: ShardJob,
+    input_files: Sequence[str],
+    num_workers: int,
+    resume: bool,
+    read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
+) -> dict:
+    """Makes all files and returns the manifest.
+
+    Args:
+        job: what to make. Nobody else may work in its folder, which exists.
+        input_files: the text.
+        num_workers: the number of processes; 1 works in this process. The files do not depend on it.
+        resume: whether to keep the shards that an earlier run has finished and that this one would make again.
+        read_lines: yields the lines of an input.
+
+    Raises:
+        InputError: an input cannot be read, there is no text, or an output cannot be written.
+    """
+    if not resume and any(files.exists(job.report_file(number)) for number in range(job.num_shards)):
+        logging.warning(
+            "%s: the finished shards of a run that was stopped are deleted; --resume keeps them",
+            job.work_folder,
+        )
+    _clear(job, keep_finished=resume)
+    try:
+        text_files = [job.text_file(number) for number in range(job.num_shards)]
+        num_documents = distribute(input_files, text_files, Progress("documents distributed"), read_lines)
+        if not num_documents:
+            raise no_text(input_files)
+        logging.info("%d documents in %d shards", num_documents, job.num_shards)
+        reports = _made(job, num_workers)
+        manifest = manifest_of(job, reports)
+        if not manifest["counts"]["documents"]:
+            _clear(job, keep_finished=False)
+            raise no_text(input_files)
+        warn_of_lone_documents(reports)
+        _give_names(job, manifest)
+    except BaseException:
+        _clear(job, keep_finished=True)
+        raise
+    return manifest
+
+
+def remove_work_folder(job: ShardJob):
+    """Deletes the empty work folder; with finished shards in it, it stays for `--resume`."""
+    with contextlib.suppress(OSError):
+        os.rmdir(job.work_folder)
+
+
+def _clear(job: ShardJob, keep_finished: bool):
+    """Deletes what runs have made in the work folder; finished shards with their reports may stay."""
+    kept = set()
+    if keep_finished:
+        for number in range(job.num_shards):
+            if files.exists(job.report_file(number)):
+                kept |= {job.report_file(number), job.finished_file(number)}
+    for name in files.list_folder(job.work_folder):
+        path = os.path.join(job.work_folder, name)
+        if _MADE.match(name) and path not in kept:
+            files.remove(path)
+
+
+def _made(job: ShardJob, num_workers: int) -> list[dict]:
+    """Makes all shards and returns their reports in order."""
+    reports: dict[int, dict] = {}
+    progress, start_secs = Progress("shards", job.num_shards), time.monotonic()
+    num_made, num_kept = 0, 0
+    for number, report, is_kept in _finished(job, num_workers):
+        reports[number] = report
+        num_made += 0 if is_kept else report["records"]
+        num_kept += is_kept
+        speed = num_made / (time.monotonic() - start_secs)
+        records = sum(report["records"] for report in reports.values())
+        progress(len(reports), f"{records} records, {speed:.0f} a second")
+    if num_kept:
+        logging.info("kept %d finished shards of an earlier run", num_kept)
+    return [reports[number] for number in range(job.num_shards)]
+
+
+def _finished(job: ShardJob, num_workers: int) -> Iterator[tuple[int, dict, bool]]:
+    """Yields the number and report of each shard when it is finished, and whether an earlier run made it."""
+    if num_workers == 1:
+        for number in range(job.num_shards):
+            yield _make_or_keep(job, number)
+        return
+    with worker_processes(num_workers, _start_worker, job) as workers:
+        futures = [workers.submit(_make_in_worker, number) for number in range(job.num_shards)]
+        for future in concurrent.futures.as_completed(futures):
+            yield future.result()
+
+
+def _start_worker(job: ShardJob):
+    global _worker_job
+    _worker_job = job
+
+
+def _make_in_worker(number: int) -> tuple[int, dict, bool]:
+    return _make_or_keep(_worker_job, number)
+
+
+def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
+    """Makes a shard unless an earlier run has made the same one, and deletes its text."""
+    text_file = job.text_file(number)
+    key = _key_of(job, text_file)
+    report = _kept_report(job, number, key)
+    is_kept = report is not None
+    if not is_kept:
+        made = make_shard(number, text_file, job.finished_file(number), job.tokenizer, job.settings)
+        report = {"key": key, **made}
+        with writing.replacing(job.report_file(number)) as file:
+            json.dump(report, file)
+    if files.exists(text_file):
+        files.remove(text_file)
+    return number, report, is_kept
+
+
+def _key_of(job: ShardJob, text_file: str) -> str:
+    """Returns a hash of all that determines a shard."""
+    text = _sha256_of(text_file) if files.exists(text_file) else ""
+    return hashlib.sha256(json.dumps([job.described, text], sort_keys=True).encode()).hexdigest()
+
+
+def _kept_report(job: ShardJob, number: int, key: str) -> dict | None:
+    """Returns the report of a shard that need not be made, because it is complete under one of its two names."""
+    path = job.report_file(number)
+    if not files.exists(path):
+        return None
+    with files.open_file(path) as file:
+        report = json.load(file)
+    for record_file in (job.finished_file(number), job.record_file(number)):
+        if report["key"] == key and files.exists(record_file):
+            if _sha256_of(record_file) == report["sha256"]:
+                return report
+            files.remove(record_file)  # damaged
+    return None
+
+
+def _sha256_of(path: str) -> str:
+    with files.open_file(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
+    """Describes the records: how they were made, counts, shares, and each file. Times and processes leave no trace.
+
+    Args:
+        job: what was made.
+        reports: of all shards, in order, from `write_shard`.
+    """
+    counts = Counter()
+    for report in reports:
+        counts.update({name: value for name, value in report.items() if isinstance(value, int)})
+    counts.pop("bytes")
+    shares: dict[str, Callable[[], float]] = {
+        "unknown_tokens": lambda: counts["unknown_tokens"] / counts["tokens"],
+        "padding": lambda: (
+            1 - counts["positions"] / (counts["records"] * job.settings.instances.max_seq_length)
+        ),
+        "random_next": lambda: counts["random_next"] / counts["records"],
+        "truncated": lambda: counts["truncated"] / counts["records"],
+        "predictions": lambda: counts["predictions"] / counts["positions"],
+        "predictions_masked": lambda: counts["predictions_masked"] / counts["predictions"],
+        "predictions_kept": lambda: counts["predictions_kept"] / counts["predictions"],
+    }
+    return {
+        **job.described,
+        "counts": dict(counts),
+        "shares": {
+            name: round(share(), 6)
+            for name, share in shares.items()
+            if counts["records"] and (counts["predictions"] or not name.startswith("predictions_"))
+        },
+        "shards": [
+            {
+                "file": os.path.basename(job.record_file(number)),
+                **{name: report[name] for name in ("documents", "records", "bytes", "sha256")},
+            }
+            for number, report in enumerate(reports)
+        ],
+    }
+
+
+def warn_of_lone_documents(reports: Sequence[dict]):
+    """Warns of shards with fewer than two documents."""
+    num_lone = sum(report["documents"] == 1 for report in reports)
+    num_empty = sum(report["documents"] == 0 for report in reports)
+    if num_lone:
+        logging.warning(
+            "%d of %d shards have one document, so random next sentences come from that document too; give a smaller "
+            "--num_shards, or put blank lines between documents",
+            num_lone,
+            len(reports),
+        )
+    if num_empty:
+        logging.warning("%d of %d shards are empty; give a smaller --num_shards", num_empty, len(reports))
+
+
+def _give_names(job: ShardJob, manifest: dict):
+    """Gives all files their names; the manifest, which says that they are complete, comes last."""
+    if files.exists(job.manifest_file):
+        files.remove(job.manifest_file)
+    for number in range(job.num_shards):
+        finished = job.finished_file(number)
+        if files.exists(finished):  # an earlier run may have been killed here
+            files.rename(finished, job.record_file(number))
+    with writing.replacing(job.manifest_file) as file:
+        json.dump(manifest, file, indent=1)
+        file.write("\n")
+    for number in range(job.num_shards):
+        files.remove(job.report_file(number))
+
+
+MASKING = tuple(field.name for field in dataclasses.fields(MaskingSettings))
+# The flags that determine the records of the generator `sharded`, beside the text and the vocabulary.
+_DETERMINING = (
+    "do_whole_word_mask",
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "random_seed",
+    "dupe_factor",
+    "masked_lm_prob",
+    "short_seq_prob",
+    "do_lower_case",
+    "strip_accents",
+    "compression",
+    "input_format",
+    "split_sentences",
+    *MASKING,
+)
+
+
+def shard_job(
+    options: RecordsOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer
+) -> ShardJob:
+    """Returns the job.
+
+    Args:
+        options: the options of the script.
+        output_file: the beginning of the names of all files.
+        num_shards: the number of record files.
+        tokenizer: encodes the text.
+
+    Raises:
+        InputError: flags contradict each other.
+    """
+    flags = {name: getattr(options, name) for name in _DETERMINING}
+    return ShardJob(
+        output_file,
+        num_shards,
+        tokenizer,
+        ShardSettings(
+            instances=instance_settings(options),
+            masking=masking_settings_of_records(options),
+            random_seed=options.random_seed,
+            compression=options.compression,
+        ),
+        {
+            "generator": SHARDED,
+            "algorithm": ALGORITHM,
+            "flags": flags | {"num_shards": num_shards},
+            "vocabulary_sha256": _vocabulary_hash(options.vocab_file),
+        },
+    )
+
+
+def log_manifest(manifest: dict, job: ShardJob):
+    """Logs what was made."""
+    counts, shares = manifest["counts"], manifest["shares"]
+    logging.info(
+        "%d documents, %d sentences, %d tokens", counts["documents"], counts["sentences"], counts["tokens"]
+    )
+    logging.info(", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
+    logging.info(
+        "*** Wrote %d files %s-?????-of-?????, and %s ***", job.num_shards, job.output_file, job.manifest_file
+    )
+    logging.info("Wrote %d total instances", counts["records"])
+
+
+def _vocabulary_hash(path: str) -> str:
+    with files.open_file(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()

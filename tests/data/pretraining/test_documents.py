@@ -1,0 +1,196 @@
+import contextlib
+import itertools
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from official_bert.data.pretraining.documents import id_type, read_documents
+from official_bert.errors import InputError
+from official_bert.tokenization import FullTokenizer
+from tests import toy
+from tests.shared import ROOT
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    return FullTokenizer(toy.write_vocabulary(tmp_path))
+
+
+def as_tokens(documents, tokenizer):
+    """Converts documents to lists of segments, each a string."""
+    return [
+        [
+            " ".join(tokenizer.inv_vocab[i] for i in documents.ids[begin:end].tolist())
+            for begin, end in itertools.pairwise(bounds)
+        ]
+        for bounds in (list(documents.bounds_of(d)) for d in range(len(documents)))
+    ]
+
+
+def test_reads_segments_and_documents(tmp_path, tokenizer):
+    documents = read_documents([toy.write_text(tmp_path)], tokenizer)
+    assert as_tokens(documents, tokenizer) == [
+        [
+            "the cat sat on the mat .",
+            "it was a sun ##ny day in the park .",
+            "child ##ren were play ##ing foot ##ball .",
+        ],
+        [
+            "a train left the station at noon .",
+            "no ##body was on board .",
+            "the driver wave ##d his hand .",
+            "rain start ##ed fall ##ing soon after .",
+        ],
+        ["one single line document here ."],
+    ]
+    assert documents.ids.dtype == np.uint8  # 50 pieces
+
+
+def test_what_ends_a_document(tmp_path, tokenizer):
+    first = toy.write_text(
+        tmp_path, "\n \t\nthe cat\r\n\u00ad\nsat", name="a"
+    )  # U+00AD alone: no tokens, no end
+    second = toy.write_text(tmp_path, "\non the\n\u3000\nmat\n\n\n", name="b")
+    third = toy.write_text(tmp_path, "it was", name="c")
+    assert as_tokens(read_documents([first, second, third], tokenizer), tokenizer) == [
+        ["the cat", "sat"],
+        ["on the"],
+        ["mat"],
+        ["it was"],
+    ]
+    # The end of a file ends no document.
+    assert as_tokens(read_documents([first, third], tokenizer), tokenizer) == [["the cat", "sat", "it was"]]
+
+
+def test_worker_processes_read_the_same(tmp_path, tokenizer):
+    path = toy.write_text(tmp_path, toy.TEXT * 3000)  # 0.8 MB: several blocks
+    progress = []
+    alone = read_documents([path], tokenizer)
+    together = read_documents([path], tokenizer, num_workers=2, on_progress=progress.append)
+    assert len(alone) == 3 * 3000 - 2999  # a copy's last document runs into the next one's first
+    for name in ("ids", "segment_starts", "document_starts"):
+        np.testing.assert_array_equal(getattr(together, name), getattr(alone, name))
+    assert len(progress) > 2
+    assert progress[-1] == len(alone.ids)
+
+
+@pytest.mark.parametrize(
+    ("largest", "dtype"),
+    [(49, np.uint8), (255, np.uint8), (256, np.uint16), (65535, np.uint16), (65536, np.uint32)],
+)
+def test_ids_take_the_smallest_type(largest, dtype):
+    assert id_type({"a": 3, "b": largest}) == dtype
+
+
+def test_text_without_a_document_is_refused(tmp_path, tokenizer):
+    path = toy.write_text(tmp_path, "\n \n\u00ad\n")
+    with pytest.raises(InputError, match=r"no text in .*text\.txt; give files with one sentence a line"):
+        read_documents([path], tokenizer)
+
+
+def test_a_missing_file_is_named(tmp_path, tokenizer):
+    with pytest.raises(InputError, match=r"absent\.txt: no such file"):
+        read_documents([str(tmp_path / "absent.txt")], tokenizer)
+
+
+# Reads a corpus without an end with two workers, whose ids it prints.
+ENDLESS = """
+import multiprocessing
+import signal
+import sys
+import threading
+import time
+
+from official_bert.data.pretraining import documents
+from official_bert.tokenization import FullTokenizer
+
+
+def lines(name):
+    while True:
+        yield "the cat sat on the mat " * 100
+        time.sleep(0.001)
+
+
+def show():
+    while not (workers := multiprocessing.active_children()):
+        time.sleep(0.05)
+    print(workers[0].pid, flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    tokenizer = FullTokenizer(sys.argv[1])
+    threading.Thread(target=show, daemon=True).start()
+    try:
+        documents.read_documents(["corpus"], tokenizer, num_workers=2, read_lines=lines)
+    except (KeyboardInterrupt, documents.InputError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def endless(tmp_path):
+    """A process group that reads without an end, and the id of a worker; others start when they are needed."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "endless.py", toy.write_vocabulary(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        readable, _, _ = select.select([process.stdout], [], [], 60)
+        assert readable, "no worker has started within a minute"
+        yield process, int(process.stdout.readline())
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+
+
+def is_running(status: pathlib.Path, group: int) -> bool:
+    try:
+        state, _, of_group = status.read_text().rsplit(")", 1)[1].split()[:3]
+    except OSError:
+        return False
+    return int(of_group) == group and state != "Z"
+
+
+def wait_for_the_end_of(group: int):
+    deadline_secs = time.monotonic() + 60
+    while any(is_running(status, group) for status in pathlib.Path("/proc").glob("[0-9]*/stat")):
+        assert time.monotonic() < deadline_secs, "processes are left"
+        time.sleep(0.05)
+
+
+def test_workers_end_when_their_parent_is_killed(endless):
+    process, worker = endless
+    assert is_running(pathlib.Path(f"/proc/{worker}/stat"), process.pid)
+    process.kill()
+    wait_for_the_end_of(process.pid)
+
+
+def test_an_interrupt_of_all_processes_is_reported_once(endless):
+    process, _ = endless
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert errors == "KeyboardInterrupt: \n"
+    wait_for_the_end_of(process.pid)
+
+
+def test_a_killed_worker_is_a_sentence(endless):
+    process, worker = endless
+    os.kill(worker, signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert errors.startswith("InputError: --num_workers=2: a worker process was killed")
+    wait_for_the_end_of(process.pid)

@@ -1,0 +1,139 @@
+"""The pairs of whole shards: each segment is used, B comes from elsewhere, truncation is that of the slow function."""
+
+import random
+
+import numpy as np
+import pytest
+
+from official_bert.data.pretraining import pairs as shard_pairs
+from official_bert.data.pretraining import random_streams
+from official_bert.data.pretraining.documents import Documents
+from official_bert.data.pretraining.exact import truncated
+
+KEY = random_streams.stream(1)
+
+
+def documents_of(*lengths: list[int]) -> Documents:
+    """Documents whose segments have these lengths; token k of all has the id k."""
+    flat = [length for document in lengths for length in document]
+    return Documents(
+        np.arange(sum(flat)),
+        np.cumsum([0, *flat]),
+        np.cumsum([0, *map(len, lengths)]),
+    )
+
+
+def some_documents(number: int = 40) -> Documents:
+    rng = np.random.default_rng(0)
+    return documents_of(*[rng.integers(1, 20, rng.integers(1, 30)).tolist() for _ in range(number)])
+
+
+def chunks_of(documents, num_passes=3, max_num_tokens=29, with_next=True, short=0.1):
+    chunks = list(shard_pairs.make_chunks(documents, num_passes, max_num_tokens, short, with_next, KEY))
+    return [
+        np.concatenate([getattr(part, name) for part in chunks])
+        for name in ("document", "a_first", "a_end", "b_document", "b_first", "b_end", "is_random_next")
+    ]
+
+
+@pytest.mark.parametrize("with_next", [True, False])
+def test_every_segment_is_used_once_in_each_pass_before_truncation(with_next):
+    documents = some_documents()
+    _, a_first, a_end, _, b_first, b_end, is_random = chunks_of(documents, with_next=with_next)
+    used = np.zeros(len(documents.segment_starts) - 1, int)
+    for a, b, c, d, drawn in zip(a_first, a_end, b_first, b_end, is_random, strict=True):
+        used[a:b] += 1
+        if not drawn:
+            used[c:d] += 1
+    assert (used == 3).all()
+
+
+def test_the_next_segments_follow_and_the_random_ones_come_from_another_document():
+    documents = some_documents()
+    document, a_first, a_end, b_document, b_first, b_end, is_random = chunks_of(documents, num_passes=50)
+    assert 0.4 < is_random.mean() < 0.8
+    assert (b_document[is_random] != document[is_random]).all()
+    assert (b_first[~is_random] == a_end[~is_random]).all()
+    starts = documents.document_starts
+    for owner, first, end in ((document, a_first, a_end), (b_document, b_first, b_end)):
+        assert (starts[owner] <= first).all()
+        assert (first < end).all()
+        assert (end <= starts[owner + 1]).all()
+    counts = np.bincount(b_document[is_random], minlength=len(documents))
+    assert (counts > 0).all()
+
+
+def test_with_two_documents_the_other_one_is_drawn_and_with_one_the_same():
+    document, _, _, b_document, _, _, is_random = chunks_of(documents_of([3, 3], [4]))
+    assert is_random.any()
+    assert (b_document[is_random] == 1 - document[is_random]).all()
+    document, *_, b_document, _, _, is_random = (
+        chunks_of(documents_of([5, 5, 5]))[i] for i in (0, 3, 4, 5, 6)
+    )
+    assert (b_document == 0).all()
+
+
+def test_a_chunk_ends_where_the_target_is_reached():
+    # Ten tokens are wanted: 4 + 2 + 4 reach them, whatever becomes of the chunk.
+    documents = documents_of([4, 2, 4, 9], [7])
+    chunks = next(shard_pairs.make_chunks(documents, 1, 10, 0.0, False, KEY))
+    assert chunks.a_first.tolist() == [0, 4]
+    assert chunks.a_end.tolist() == [3, 5]
+
+
+def test_a_short_pass_aims_at_every_shorter_length():
+    documents = documents_of([1] * 400)
+    a_first, a_end = chunks_of(documents, num_passes=400, max_num_tokens=12, with_next=False, short=1.0)[1:3]
+    sizes = np.bincount((a_end - a_first)[a_first == 0], minlength=13)
+    assert sizes[:2].tolist() == [0, 0]
+    assert (sizes[2:] > 400 / 11 - 4 * np.sqrt(400 / 11)).all()
+
+
+def test_truncation_is_that_of_the_slow_function_but_for_the_draws():
+    rng = random.Random(3)
+    for room in (2, 5, 10, 11):
+        lengths = [(rng.randint(1, 30), rng.randint(1, 30)) for _ in range(300)]
+        documents = documents_of(*[[a, b] for a, b in lengths])
+        first = documents.document_starts[:-1]
+        number = np.arange(len(lengths))
+        chunks = shard_pairs.Chunks(
+            number,
+            first,
+            first + 1,
+            number,
+            first + 1,
+            first + 2,
+            number > -1,
+            random_streams.stream(room, number),
+        )
+        pairs = shard_pairs.truncated(chunks, documents, room)
+        for row, (a, b) in enumerate(lengths):
+            expected = truncated(0, a, 0, b, room, rng.random)
+            found_a, found_b = pairs.a_length[row], pairs.b_length[row]
+            assert (found_a, found_b) == (expected[1] - expected[0], expected[3] - expected[2])
+            assert pairs.is_truncated[row] == (a + b > room)
+            begin = documents.segment_starts[first[row]]
+            assert begin <= pairs.a_begin[row] <= begin + a - found_a
+            assert begin + a <= pairs.b_begin[row] <= begin + a + b - found_b
+
+
+def test_tokens_are_cut_off_either_end_with_equal_probability():
+    documents = documents_of(*[[14, 4]] * 4000)
+    first = documents.document_starts[:-1]
+    number = np.arange(4000)
+    chunks = shard_pairs.Chunks(
+        number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(2, number)
+    )
+    pairs = shard_pairs.truncated(chunks, documents, 14)  # four of A's tokens go
+    cut_off_front = np.bincount(pairs.a_begin - documents.segment_starts[first], minlength=5)
+    expected = 4000 * np.array([1, 4, 6, 4, 1]) / 16
+    assert (abs(cut_off_front - expected) < 4 * np.sqrt(expected)).all()
+
+
+def test_walks_in_blocks_are_the_walks_at_once(monkeypatch):
+    documents = some_documents(20)
+    whole = shard_pairs.make_pairs(documents, 3, 29, 0.1, True, KEY)
+    monkeypatch.setattr(shard_pairs, "_WALKS_AT_ONCE", 7)
+    parts = shard_pairs.make_pairs(documents, 3, 29, 0.1, True, KEY)
+    assert sorted(whole.keys.tolist()) == sorted(parts.keys.tolist())
+    assert len(set(whole.keys.tolist())) == len(whole)

@@ -1,0 +1,84 @@
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from official_bert.data.pretraining.workers import worker_processes
+from official_bert.errors import InputError
+
+
+def _prepare(value):
+    global _prepared
+    _prepared = value
+
+
+def _sum(value):
+    return os.getpid(), _prepared + value
+
+
+def _sleep(*_):
+    time.sleep(600)
+
+
+def _endless(_):
+    """Returns more than a pipe holds, so that its worker is killed while it writes."""
+    time.sleep(1)
+    return bytes(200_000_000)
+
+
+def _fail():
+    raise InputError("no such thing")
+
+
+def _die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_calls_run_in_prepared_processes_that_end():
+    with worker_processes(2, _prepare, 40) as workers:
+        results = [future.result() for future in [workers.submit(_sum, value) for value in (1, 2)]]
+    assert [value for _, value in results] == [41, 42]
+    assert os.getpid() not in [process for process, _ in results]
+    assert not any(_is_running(process) for process, _ in results)
+
+
+def test_a_failure_ends_the_workers_at_once():
+    start_secs = time.monotonic()
+    with pytest.raises(TimeoutError), worker_processes(1, _prepare, 1) as workers:
+        workers.submit(_sleep).result(timeout=2)
+    assert time.monotonic() - start_secs < 60
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("call", [_endless, _sleep])
+def test_workers_that_write_or_have_much_to_read_end_at_once(call):
+    """The kill comes in the middle of results, and of arguments that nobody reads."""
+    start_secs = time.monotonic()
+    with pytest.raises(TimeoutError), worker_processes(2, _prepare, 1) as workers:
+        [workers.submit(call, bytes(1_000_000)) for _ in range(8)][-1].result(timeout=3)
+    assert time.monotonic() - start_secs < 60
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_of_a_call_is_raised_here_and_says_where_it_was():
+    with worker_processes(1, _prepare, 1) as workers:
+        with pytest.raises(InputError, match="no such thing") as raised:
+            workers.submit(_fail).result()
+        assert "in _fail" in raised.value.__notes__[0]
+        assert workers.submit(_sum, 1).result()[1] == 2, "the worker goes on"
+
+
+def test_a_killed_worker_is_said():
+    refused = pytest.raises(InputError, match="--num_workers=2: a worker process was killed")
+    with refused, worker_processes(2, _prepare, 1) as workers:
+        workers.submit(_die).result()
