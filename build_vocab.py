@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Learns a WordPiece vocabulary from raw text."""
 
-from official_bert import command_line
+from official_bert.cli import commands
 
 if __name__ == "__main__":
-    command_line.run_command("build_vocab")
+    commands.run_command("build_vocab")

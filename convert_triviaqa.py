@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Converts TriviaQA-Wiki to training data in SQuAD's format for run_squad, as in the paper."""
 
-from official_bert import command_line
+from official_bert.cli import commands
 
 if __name__ == "__main__":
-    command_line.run_command("convert_triviaqa")
+    commands.run_command("convert_triviaqa")

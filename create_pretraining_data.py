@@ -3,7 +3,7 @@
 
 import importlib
 
-from official_bert import command_line
+from official_bert.cli import commands
 
 _PUBLIC = (  # the names that users import from this script
     "TrainingInstance",
@@ -22,4 +22,4 @@ def __getattr__(name: str):
 
 
 if __name__ == "__main__":
-    command_line.run_command("create_pretraining_data")
+    commands.run_command("create_pretraining_data")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Exports a checkpoint as a SavedModel that TensorFlow Serving loads."""
 
-from official_bert import command_line
+from official_bert.cli import commands
 
 if __name__ == "__main__":
-    command_line.run_command("export_saved_model")
+    commands.run_command("export_saved_model")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shows the records of create_pretraining_data as text, and their statistics."""
 
-from official_bert import command_line
+from official_bert.cli import commands
 
 if __name__ == "__main__":
-    command_line.run_command("inspect_pretraining_data")
+    commands.run_command("inspect_pretraining_data")

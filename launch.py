@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Starts a training script as several workers on this machine, and starts them again after a failure."""
 
-from official_bert import command_line
+from official_bert.cli import commands
 
 if __name__ == "__main__":
-    command_line.run_command("launch")
+    commands.run_command("launch")

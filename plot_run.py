@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the loss, the accuracies and the learning rate of a training into a PNG file."""
 
-from official_bert import command_line
+from official_bert.cli import commands
 
 if __name__ == "__main__":
-    command_line.run_command("plot_run")
+    commands.run_command("plot_run")

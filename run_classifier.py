@@ -3,7 +3,7 @@
 
 import importlib
 
-from official_bert import command_line
+from official_bert.cli import commands
 
 _PUBLIC = {  # the names that users import from this script
     "official_bert.tasks.classification.examples": (
@@ -14,10 +14,14 @@ _PUBLIC = {  # the names that users import from this script
         "convert_single_example",
         "file_based_convert_examples_to_features",
     ),
-    "official_bert.tasks.classification.glue": ("ColaProcessor", "MnliProcessor", "MrpcProcessor"),
+    "official_bert.tasks.classification.glue": (
+        "ColaProcessor",
+        "MnliProcessor",
+        "MrpcProcessor",
+        "XnliProcessor",
+    ),
     "official_bert.compat.input_functions": ("file_based_input_fn_builder", "input_fn_builder"),
     "official_bert.tasks.classification.processor": ("DataProcessor",),
-    "official_bert.tasks.classification.xnli": ("XnliProcessor",),
 }
 
 
@@ -29,4 +33,4 @@ def __getattr__(name: str):
 
 
 if __name__ == "__main__":
-    command_line.run_command("run_classifier")
+    commands.run_command("run_classifier")

@@ -3,13 +3,12 @@
 
 import importlib
 
-from official_bert import command_line
+from official_bert.cli import commands
 
 _PUBLIC = {  # the names that users import from this script
     "official_bert.tasks.squad.examples": ("SquadExample", "read_squad_examples"),
-    "official_bert.tasks.squad.answers": ("RawResult", "write_predictions"),
+    "official_bert.tasks.squad.answers": ("RawResult", "get_final_text", "write_predictions"),
     "official_bert.tasks.squad.windows": ("InputFeatures", "convert_examples_to_features"),
-    "official_bert.tasks.squad.final_text": ("get_final_text",),
     "official_bert.compat.feature_writer": ("FeatureWriter", "input_fn_builder"),
 }
 
@@ -22,4 +21,4 @@ def __getattr__(name: str):
 
 
 if __name__ == "__main__":
-    command_line.run_command("run_squad")
+    commands.run_command("run_squad")

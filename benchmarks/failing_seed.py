@@ -28,7 +28,7 @@ import fine_tuning_stability as stability
 import finetuning_tasks
 import numpy as np
 
-from official_bert.jobs.pictures import panels
+from official_bert.io.pictures import panels
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/failing_seed.jsonl"
@@ -108,8 +108,8 @@ def _spread(vectors: np.ndarray) -> float:
 
 def follow(correction: bool, flags) -> dict:
     """Makes a run and returns its row, in which each figure is a list with a number for each update."""
-    from official_bert.options.classification import ClassificationOptions
-    from official_bert.runners import run_classifier
+    from official_bert.commands import run_classifier
+    from official_bert.options.fine_tuning import ClassificationOptions
     from official_bert.training import loop
 
     data_dir, output_dir = flags.work_dir / "STS-B", flags.work_dir / "followed"

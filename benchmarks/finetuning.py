@@ -43,7 +43,7 @@ def our_run(benchmark: tasks.Benchmark, options) -> dict:
     """Trains and evaluates with our script, and times its training and evaluation loops."""
     import importlib
 
-    from official_bert.jobs.fine_tuning import FineTuning
+    from official_bert.fine_tuning.finetuner import FineTuning
 
     secs = {}
 
@@ -61,7 +61,7 @@ def our_run(benchmark: tasks.Benchmark, options) -> dict:
 
     timed("train", "train")
     timed("outputs", "eval")
-    importlib.import_module(f"official_bert.runners.{benchmark.script}").run(options)
+    importlib.import_module(f"official_bert.commands.{benchmark.script}").run(options)
     lines = (pathlib.Path(options.output_dir) / "eval_results.txt").read_text().splitlines()
     results = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
     return {"results": results} | secs

@@ -73,7 +73,7 @@ class OriginalAdam:
 
 def batches_of(sets: tasks.Sets, batch_size: int, num_steps: int, max_length: int) -> list[dict]:
     """Returns batches of randomly drawn examples, padded to the longest one, or for spans to the maximum length."""
-    from official_bert.training.example_batches import padded_length
+    from official_bert.training.batches import padded_length
 
     draws = np.random.default_rng(0)
     batches = []

@@ -130,13 +130,13 @@ def options_of(
     benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, output_dir: pathlib.Path, **more
 ):
     """Returns the options of our script for the training and evaluation of a benchmark."""
-    from official_bert.options import choice, classification, squad, tagging
+    from official_bert.options import fine_tuning
 
     classes = {
-        "run_classifier": classification.ClassificationOptions,
-        "run_ner": tagging.TaggingOptions,
-        "run_swag": choice.ChoiceOptions,
-        "run_squad": squad.SquadOptions,
+        "run_classifier": fine_tuning.ClassificationOptions,
+        "run_ner": fine_tuning.TaggingOptions,
+        "run_swag": fine_tuning.ChoiceOptions,
+        "run_squad": fine_tuning.SquadOptions,
     }
     flags = benchmark.flags | {
         name: str(data / benchmark.flags[name])
@@ -168,7 +168,7 @@ class Sets(NamedTuple):
 
 def read_sets(options) -> Sets:
     """Reads and encodes the sets with the functions that our script uses."""
-    from official_bert.model_files import read_model_files, resolved
+    from official_bert.model_source import read_model_files, resolved
     from official_bert.tasks import registry
     from official_bert.tasks.base import DataFiles
 

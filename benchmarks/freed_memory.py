@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the time of a pre-training step, and of a forward pass, with and without training/heap.py.
+"""Compares the time of a pre-training step, and of a forward pass, with and without training/memory.py.
 
 In: batches of random ids. Out: a table, and a line of JSON in --output for each finished row. Rows that this file
 already contains are not measured again.
@@ -68,10 +68,10 @@ def measure(what: str, size: str, cpus: list[int], repeats: int) -> dict[str, fl
 
 def measured_apart(flags, what: str, size: str, environment: dict[str, str]) -> dict[str, float]:
     """Measures in a new process, of whose environment only `environment` configures the heap."""
-    from official_bert.training import heap
+    from official_bert.training import memory
 
     command = [sys.executable, __file__, f"--measure={what}", f"--sizes={size}", f"--cpus={flags.cpus}"]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(heap.SETTINGS)}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(memory.SETTINGS)}
     done = subprocess.run(
         [*command, f"--repeats={flags.repeats}"], stdout=subprocess.PIPE, check=True, env=clean | environment
     )

@@ -28,7 +28,7 @@ from official_bert.modeling.flops import forward_flops
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles
 from official_bert.tokenization import FullTokenizer
-from official_bert.training.example_batches import padded_length
+from official_bert.training.batches import padded_length
 
 BATCH_SIZE = 32
 SIZES = {"4/256": (4, 256), "12/768": (12, 768)}

@@ -31,7 +31,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "example
 from pretraining_variants import script
 from quickstart import SETTINGS, baselines, results, write_config
 
-from official_bert.training.train_log import read_train_log
+from official_bert.training.run_log import read_train_log
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/pretraining_data.jsonl"

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from official_bert.jobs.pictures import panels
-from official_bert.training.train_log import read_train_log
+from official_bert.io.pictures import panels
+from official_bert.training.run_log import read_train_log
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/pretraining_variants.jsonl"

@@ -74,8 +74,8 @@ def our_runtime(kind: str, folder: pathlib.Path, dtype: str = "float32") -> Runt
     """Exports a model, and returns its signature as a function of arrays."""
     import tensorflow as tf
 
-    from official_bert.options.export import ExportOptions
-    from official_bert.runners import export_saved_model
+    from official_bert.commands import export_saved_model
+    from official_bert.options.serving import ExportOptions
 
     task, _, outputs = KINDS[kind]
     options = ExportOptions(
@@ -271,14 +271,14 @@ def prepare_threads(cpus: list[int], keeps_freed_memory: bool) -> int:
     import torch
     import transformers
 
-    from official_bert.training import heap
+    from official_bert.training import memory
 
     warnings.simplefilter("ignore")  # hides the warnings of torch.onnx
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     tf.config.threading.set_intra_op_parallelism_threads(len(cpus))
     if keeps_freed_memory:
-        heap.keep_freed_memory()
+        memory.keep_freed_memory()
     torch.set_num_threads(len(cpus))
     return len(cpus)
 

@@ -316,10 +316,10 @@ def prepare_threads(cpus: list[int], want_peer: bool) -> bool:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
-    from official_bert.training import heap
+    from official_bert.training import memory
 
     tf.config.threading.set_intra_op_parallelism_threads(len(cpus))
-    heap.keep_freed_memory()  # as the commands do; the peer gains, too
+    memory.keep_freed_memory()  # as the commands do; the peer gains, too
     if not want_peer:
         return False
     try:

@@ -119,7 +119,7 @@ def measure(size: str, kind: str, count: int):
     from official_bert.checkpoints import named_variables
     from official_bert.modeling import BertPretrainer
     from official_bert.optimization import AdamWeightDecayOptimizer
-    from official_bert.options.distribution import DistributionOptions
+    from official_bert.options.shared import DistributionOptions
     from official_bert.tasks.pretraining.objective import PretrainingObjective
     from official_bert.training import workers
     from official_bert.training.distribution import make_strategy, split_over_replicas

@@ -61,13 +61,13 @@ def main():
 
 def fine_tune(arguments: argparse.Namespace):
     """Trains, evaluates and saves a classifier."""
-    from official_bert.flags import quiet_imports
+    from official_bert.cli.flags import quiet_imports
 
     with quiet_imports():
         import keras
         import numpy as np
 
-        from official_bert import BertClassifier, FullTokenizer, keras_optimizer, model_folder
+        from official_bert import BertClassifier, FullTokenizer, keras_optimizer, model_dir
 
     texts, labels = read_examples(arguments.train_file)
     names = sorted(set(labels))
@@ -103,8 +103,8 @@ def fine_tune(arguments: argparse.Namespace):
         "multi_label": False,
         "regression": False,
     }
-    record = model_folder.TaskRecord("tsv", "classification", settings)
-    model_folder.write_beside(arguments.output_dir, None, None, record, names)
+    record = model_dir.TaskRecord("tsv", "classification", settings)
+    model_dir.write_beside(arguments.output_dir, None, None, record, names)
     path = os.path.join(arguments.output_dir, "model.keras")
     model.save(path)  # keras.models.load_model reads it after `from official_bert import BertClassifier`
     print(
@@ -115,7 +115,8 @@ def fine_tune(arguments: argparse.Namespace):
 
 def read_examples(path: str | None) -> tuple[list[str], list[str]]:
     """Returns texts and labels of a file, or of the built-in sentences, which are repeated."""
-    from official_bert import InputError, reading
+    from official_bert import InputError
+    from official_bert.io import reading
 
     lines = reading.read_lines(path) if path else TINY.splitlines() * 5
     texts, labels = [], []

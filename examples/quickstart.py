@@ -306,7 +306,7 @@ def check_learning(setting: Setting, end: dict[str, float], baseline: Baselines)
 
 def predict_masked_words(model: pathlib.Path):
     """Prints the model's five best WordPieces for the masked word of each sentence."""
-    from official_bert import flags
+    from official_bert.cli import flags
 
     with flags.quiet_imports():
         from official_bert import Predictor

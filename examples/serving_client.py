@@ -104,7 +104,7 @@ def grpc_predict(
     Raises:
         RefusedError: the server refused the request.
     """
-    from official_bert.flags import quiet_imports
+    from official_bert.cli.flags import quiet_imports
 
     with quiet_imports():
         import grpc
@@ -161,8 +161,8 @@ def inputs_of(
             values[last:] = [np.array([[text.encode() for text in texts[last:]]], object)]
         return dict(zip(text_names, values, strict=False))
 
+    from official_bert.data.model_inputs import model_input, padded_features
     from official_bert.data.records.examples import encode_examples
-    from official_bert.data.text.model_inputs import model_input, padded_features
 
     is_choice = len(texts) > 2
     pairs = [(texts[0], ending) for ending in texts[1:]] if is_choice else [(*texts, None)[:2]]
@@ -216,8 +216,8 @@ def main():
         if not arguments.vocab_file:
             parser.error("--vocab_file must be given: this signature takes ids")
         from official_bert import FullTokenizer
-        from official_bert.data.text.model_inputs import check_vocabulary
-        from official_bert.errors import InputError
+        from official_bert.data.model_inputs import check_vocabulary
+        from official_bert.io.errors import InputError
 
         try:
             tokenizer = FullTokenizer(arguments.vocab_file, do_lower_case=not arguments.cased)

@@ -17,7 +17,7 @@ _PUBLIC = {
     "FullTokenizer": "official_bert.tokenization",
     "AdamWeightDecayOptimizer": "official_bert.optimization",
     "keras_optimizer": "official_bert.optimization",
-    "InputError": "official_bert.errors",
+    "InputError": "official_bert.io.errors",
     "load_checkpoint": "official_bert.checkpoints",
     "Predictor": "official_bert.serving.predictor",
     "SentenceEncoder": "official_bert.serving.sentence_encoder",

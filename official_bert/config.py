@@ -7,8 +7,8 @@ import copy
 import json
 import math
 
-from official_bert import reading
-from official_bert.errors import InputError
+from official_bert.io import reading
+from official_bert.io.errors import InputError
 
 # Turc et al. (2019), table 1, and Devlin et al. (2019), section 3: layers, hidden size, heads.
 SIZES = {

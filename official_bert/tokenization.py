@@ -14,8 +14,8 @@ from typing import Self
 
 import numpy as np
 
-from official_bert import files, reading, writing
-from official_bert.errors import InputError
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
 from official_bert.pairs import joined
 from official_bert.tokenizer_config import TokenizerConfig
 

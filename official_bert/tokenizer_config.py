@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterable
 from typing import Self
 
-from official_bert import errors, files, reading
-from official_bert.errors import InputError
+from official_bert.io import errors, files, reading
+from official_bert.io.errors import InputError
 
 TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 _LARGEST_LENGTH = 1 << 31  # above it Hugging Face means "no limit"

@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from official_bert.checkpoints import named_variables, tf1
+from official_bert.commands import run_classifier, run_ner, run_squad, run_swag
 from official_bert.config import BertConfig
 from official_bert.modeling import BertModel
-from official_bert.options.choice import ChoiceOptions
-from official_bert.options.classification import ClassificationOptions
-from official_bert.options.squad import SquadOptions
-from official_bert.options.tagging import TaggingOptions
-from official_bert.runners import run_classifier, run_ner, run_squad, run_swag
-from official_bert.training.example_batches import ExampleBatches
+from official_bert.options.fine_tuning import (
+    ChoiceOptions,
+    ClassificationOptions,
+    SquadOptions,
+    TaggingOptions,
+)
+from official_bert.training.batches import ExampleBatches
 from tests import toy
 
 WORDS = ("the", "cat", "sat", "on", "mat", "was", "sunny", "day", "park", "train", "driver", "rain", "noon")

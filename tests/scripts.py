@@ -17,8 +17,9 @@ from collections.abc import Callable
 from absl import logging
 from absl.flags import FLAGS
 
-from official_bert import flags, signals
-from official_bert.command_line import COMMANDS, run_runner
+from official_bert.cli import flags
+from official_bert.cli.commands import COMMANDS, run_runner
+from official_bert.io import signals
 from tests.shared import GOLDEN, ROOT, recording
 
 

@@ -225,7 +225,7 @@ def test_a_line_in_the_registry_gives_a_name(tmp_path):
     registry = (tasks / "registry.py").read_text()
     last_line, last_import = (
         '    "tsv": _Entry(CLASSIFICATION, TsvProcessor),\n',
-        "from official_bert.tasks.classification.xnli import XnliProcessor\n",
+        "from official_bert.tasks.classification.glue import XnliProcessor\n",
     )
     for place, added in (
         (last_line, REGISTRY_LINE),

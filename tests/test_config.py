@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
 HUGGING_FACE = {
     "architectures": ["BertModel"],

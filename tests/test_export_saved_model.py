@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from tests.scripts import flag_list, run_here, run_script
 from tests.serving.exported import batch, make_checkpoint, make_task
 

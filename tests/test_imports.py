@@ -5,7 +5,6 @@ Modules are dotted names below `official_bert`, such as "data.masking"; a room i
 
 import ast
 import graphlib
-import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,83 +16,56 @@ from tests.shared import ROOT
 
 # From top to bottom. A module may import from any line below its own, and from its own room.
 LINES = (
-    {"command_line"},
-    {"compat", "flags", "runners"},
-    {"jobs"},
+    {"cli"},
+    {"commands", "compat"},
+    {"fine_tuning", "experiments", "jobs"},
     {"serving"},
     {"training", "tasks"},
     {"optimization", "modeling"},
     {"checkpoints"},
-    {"model_files"},
-    {"model_folder"},
-    {"data", "metrics"},
-    {"features", "config", "tokenization"},
+    {"model_source"},
+    {"data"},
+    {"graph_text", "model_dir"},
+    {"features", "config", "tokenization", "metrics"},
     {"tokenizer_config"},
-    {"reading", "writing", "pairs", "signals"},
-    {"options", "files", "errors", "__version__"},
-    {"progress"},
+    {"options", "io", "pairs", "__version__"},
 )
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
 SINGLE_IMPORTER = {
     "apache_beam": "data.pretraining.beam",
-    "matplotlib": "jobs.pictures",
-    "tensorflow_text": "data.text.graph_tokenizer",
+    "matplotlib": "io.pictures",
+    "tensorflow_text": "graph_text.tokenizer",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.warmup",
 }
 LIGHT_ROOMS = (
-    "command_line",
+    "cli",
     "config",
     "data",
-    "errors",
     "features",
-    "files",
-    "flags",
+    "io",
     "metrics",
-    "model_files",
-    "model_folder",
+    "model_dir",
+    "model_source",
     "options",
     "pairs",
-    "progress",
-    "reading",
-    "signals",
     "tasks",
     "tokenization",
     "tokenizer_config",
-    "writing",
 )
 HEAVY_MODULES = (
-    "data.pretraining.beam",  # whose package has an environment of its own, without TensorFlow
+    "data.pretraining.beam",
     "data.pretraining.vocabulary",
     "data.records.pretraining_input",
-    "data.text.graph_inputs",
-    "data.text.graph_tokenizer",
 )  # of the light rooms; what makes instances loads none
 HEAVY_IN_A_FAMILY = (
     "task",
     "in_graph",
     "objective",
-    "left_to_right",
 )  # files that the registry, or an export, imports late
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 600
-
-# Test files at the top of tests/ that are of no file in particular.
-OF_THE_WHOLE_REPOSITORY = (
-    "test_first_hour.py",
-    "test_golden.py",
-    "test_imports.py",
-    "test_makefile.py",
-    "test_original_commands.py",
-    "test_original_flags.py",
-    "test_package.py",
-    "test_replicas.py",
-    "test_scripts.py",
-    "test_skipping.py",
-    "test_workers.py",
-)
-
 
 WITH_IMPORTER, LATE, NEVER = "with its importer", "late", "never"
 
@@ -211,7 +183,7 @@ def breaches_of_lines(module: str, imported: list[Import]) -> Iterator[str]:
         other = room_of(one.module)
         if other not in LEVEL:
             yield f"{module}: imports the package itself or an unknown room ({one.module!r})"
-        elif other in (room, "errors"):
+        elif other == room:
             continue
         elif LEVEL[other] >= LEVEL[room]:
             yield f"{module}: imports {one.module}, which is not on a lower line"
@@ -231,11 +203,7 @@ def breaches_of_outside_packages(module: str, imported: list[Import]) -> Iterato
             yield f"{module}: imports {package} with itself, not late"
         if room == "modeling" and package == "tensorflow" and module != "modeling.dropout":
             yield f"{module}: names TensorFlow, which only modeling.dropout does"
-        if (
-            room not in ("command_line", "flags")
-            and package == "absl"
-            and not one.module.startswith("absl.logging")
-        ):
+        if room not in ("cli",) and package == "absl" and not one.module.startswith("absl.logging"):
             yield f"{module}: imports {one.module}; flags are for scripts, absl.logging is for all"
         if package in ("torch", "transformers"):
             yield f"{module}: imports {package}, which is for benchmarks"
@@ -279,7 +247,7 @@ def test_scripts_import_only_the_commands_and_what_runs_late():
     for name, source in scripts().items():
         for one in imports_of(source, modules):
             if one.ours and one.at_module_level:
-                assert room_of(one.module) == "command_line", f"{name}: imports {one.module} too early"
+                assert room_of(one.module) == "cli", f"{name}: imports {one.module} too early"
             assert one.module.split(".")[0] not in HEAVY, f"{name}: imports {one.module}"
 
 
@@ -289,61 +257,12 @@ def test_scripts_are_thin():
         assert ast.get_docstring(ast.parse(source)), f"{name} has no docstring"
 
 
-def has_subject(test_file: pathlib.PurePath, root: pathlib.Path) -> bool:
-    """Whether what a test file is named after is there.
-
-    Args:
-        test_file: below tests/, such as "data/test_tables.py", whose subject is official_bert/data/tables.py. Other
-            subjects are folders (official_bert/data/records, of test_records.py in it or above it), scripts in the
-            folder of the same name (examples/quickstart.py, or a notebook), and pages of docs/.
-        root: of the repository.
-    """
-    folder, name = test_file.parent, test_file.stem.removeprefix("test_")
-    package = root / "official_bert" / folder
-    places = [
-        package / f"{name}.py",
-        package / name,
-        root / folder / f"{name}.py",
-        root / folder / f"{name}.ipynb",
-        root / "docs" / f"{name}.md",
-    ]
-    return any(place.exists() for place in places) or (package.is_dir() and folder.name == name)
-
-
-def test_tests_mirror_the_sources():
+def test_every_folder_of_tests_is_a_room():
     tests = ROOT / "tests"
-    files = [path.relative_to(tests) for path in sorted(tests.rglob("test_*.py"))]
-    assert set(OF_THE_WHOLE_REPOSITORY) <= set(map(str, files))
-    files = [path for path in files if path.parts[0] != "hostile"]  # tables of runs of all scripts
-    strangers = [str(path) for path in files if not has_subject(path, ROOT)]
-    assert [path for path in strangers if path not in OF_THE_WHOLE_REPOSITORY] == []
-
-
-def test_a_test_file_of_nothing_is_found(tmp_path):
-    for name in (
-        "official_bert/data/records/framing.py",
-        "examples/quickstart.py",
-        "run_squad.py",
-        "docs/serving.md",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    good = (
-        "data/records/test_framing.py",
-        "data/records/test_records.py",
-        "data/test_records.py",
-        "examples/test_quickstart.py",
-        "test_run_squad.py",
-        "test_serving.py",
-    )
-    bad = (
-        "data/test_framing.py",
-        "records/test_framing.py",
-        "examples/test_run_squad.py",
-        "data/records/test_data.py",
-    )
-    found = {name: has_subject(pathlib.PurePath(name), tmp_path) for name in (*good, *bad)}
-    assert found == dict.fromkeys(good, True) | dict.fromkeys(bad, False)
+    rooms = {"", "examples", "golden", "hostile", "oracles"}
+    for path in sorted(tests.rglob("test_*.py")):
+        folder = path.parent.relative_to(tests)
+        assert (ROOT / "official_bert" / folder).is_dir() or str(folder) in rooms, path
 
 
 @pytest.mark.parametrize(
@@ -361,13 +280,13 @@ def test_a_test_file_of_nothing_is_found(tmp_path):
             "modeling.bert, which is not on a lo",
         ),
         ("config", "from official_bert import tokenization", "tokenization, which is not on a lower line"),
-        ("files", "import official_bert.options", "options, which is not on a lower line"),
+        ("io.files", "import official_bert.options", "options, which is not on a lower line"),
         ("modeling.bert", "from official_bert import BertConfig", "imports the package itself"),
         ("metrics.squad", "import official_bert.checkpoints", "checkpoints, which is not on a lower line"),
         ("optimization.x", "import official_bert.modeling", "modeling, which is not on a lower line"),
         ("training.loop", "from official_bert.data import masking", "training is handed functions"),
         ("training.step", "def f():\n    from official_bert.tasks import x", "not on a lower line"),
-        ("runners.pretrain", "from official_bert import flags", "flags, which is not on a lower line"),
+        ("commands.train", "from official_bert.cli import flags", "cli.flags, which is not on a lower line"),
         ("cellar.wine", "x = 1", "is in no room"),
         ("tasks.pretraining", "import keras", "imports keras with itself, not late"),
         ("data.masking", "import tensorflow as tf", "imports tensorflow with itself, not late"),
@@ -375,7 +294,7 @@ def test_a_test_file_of_nothing_is_found(tmp_path):
         (
             "data.pretraining.exact",
             "def f():\n    import tensorflow_text",
-            "for data.text.graph_tokenizer alone",
+            "for graph_text.tokenizer alone",
         ),
         ("checkpoints.tf1", "from safetensors.numpy import load", "for checkpoints.huggingface alone"),
         ("training.loop", "from absl import flags", "flags are for scripts"),
@@ -423,8 +342,8 @@ def test_harmless_imports_pass():
     '''A legend.'''
     from typing import TYPE_CHECKING
     from absl import logging
-    from official_bert import files
-    from official_bert.errors import InputError
+    from official_bert.io import files
+    from official_bert.io.errors import InputError
     if TYPE_CHECKING:
         from official_bert.modeling import BertModel
     def late():

@@ -12,12 +12,11 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from official_bert.options.classification import ClassificationOptions
-from official_bert.options.extraction import ExtractionOptions
+from official_bert.options.data_tools import PretrainingDataOptions
 from official_bert.options.fields import without_flag
-from official_bert.options.pretraining import PretrainingOptions
-from official_bert.options.pretraining_data import PretrainingDataOptions
-from official_bert.options.squad import SquadOptions
+from official_bert.options.fine_tuning import ClassificationOptions, SquadOptions
+from official_bert.options.serving import ExtractionOptions
+from official_bert.options.training import PretrainingOptions
 from tests.scripts import run_script
 
 REQUIRED = "no default: the flag has to be given"

@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 
-from official_bert.command_line import COMMANDS
+from official_bert.cli.commands import COMMANDS
 from tests.shared import ROOT
 
 LIGHT_USE = """

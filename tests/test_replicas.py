@@ -17,8 +17,8 @@ import pytest
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.modeling import feature_based, task_models
 from tests import fine_tuning_runs
+from tests.commands.pretraining_run import checkpoint_values
 from tests.hostile.rows import edit_json
-from tests.runners.pretraining_run import checkpoint_values
 from tests.shared import ROOT, in_test_long
 from tests.training_state import assert_close
 

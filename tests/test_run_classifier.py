@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from tests import toy
 from tests.scripts import flag_list, run_here, run_recorded, run_script
 from tests.serving.answers import answers_to_records

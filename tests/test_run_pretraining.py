@@ -13,10 +13,10 @@ import pytest
 
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.features import pretraining_features
-from official_bert.training.train_log import read_train_log
+from official_bert.training.run_log import read_train_log
 from tests import toy, training_state
 from tests.checkpoints.sample import pretraining_shapes
-from tests.runners.pretraining_run import (
+from tests.commands.pretraining_run import (
     PREDICTIONS,
     SEQ,
     checkpoint_values,
@@ -160,9 +160,9 @@ def test_replicas_equal_one_device(base, tmp_path, count, flags):
 MASKS_OF_TWO_REPLICAS = """
 import tensorflow as tf
 from official_bert.modeling.dropout import dropout
-from official_bert.options.pretraining import PretrainingOptions
+from official_bert.options.training import PretrainingOptions
 from official_bert.training.distribution import make_strategy
-from official_bert.training.rng import step_seed
+from official_bert.training.seeds import step_seed
 
 options = PretrainingOptions(
     bert_config_file="", input_file=[], output_dir="", distribution_strategy="mirrored", num_logical_cpus=2

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.metrics.squad import evaluate_v2
 from official_bert.tasks.squad.examples import read_gold_answers
 from tests import toy

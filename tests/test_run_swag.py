@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from tests import toy
 from tests.scripts import flag_list, run_here, run_script
 

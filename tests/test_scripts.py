@@ -10,9 +10,9 @@ from dataclasses import MISSING
 
 import pytest
 
-from official_bert.command_line import COMMANDS
+from official_bert.cli.commands import COMMANDS
+from official_bert.cli.flags import ORDER, heading_of
 from official_bert.options.fields import flag_fields
-from official_bert.options.headings import ORDER, heading_of
 from tests.scripts import run_script
 from tests.shared import ROOT
 
@@ -73,7 +73,7 @@ def test_every_command_is_a_script_of_its_name():
     for script in SCRIPTS:
         tree = ast.parse((ROOT / script).read_text(encoding="utf-8"))
         name = script.removesuffix(".py")
-        assert ast.unparse(tree.body[-1].body[-1]) == f"command_line.run_command('{name}')"
+        assert ast.unparse(tree.body[-1].body[-1]) == f"commands.run_command('{name}')"
         assert ast.get_docstring(tree) == COMMANDS[name].summary
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from official_bert import tokenization
-from official_bert.data.text.model_inputs import model_input
-from official_bert.errors import InputError
+from official_bert.data.model_inputs import model_input
+from official_bert.io.errors import InputError
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer
 from tests import toy
 from tests.oracles.plain_tokenizer import PlainTokenizer

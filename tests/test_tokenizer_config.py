@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tokenizer_config import TokenizerConfig
 
 

@@ -16,9 +16,9 @@ import pytest
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.features import pretraining_features
 from official_bert.modeling import task_models
-from official_bert.training.train_log import read_train_log
+from official_bert.training.run_log import read_train_log
 from tests import fine_tuning_runs, toy, training_state
-from tests.runners.pretraining_run import (
+from tests.commands.pretraining_run import (
     PREDICTIONS,
     SEQ,
     checkpoint_values,

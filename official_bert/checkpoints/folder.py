@@ -11,9 +11,9 @@ import re
 import tensorflow as tf
 from absl import logging
 
-from official_bert import writing
-from official_bert.errors import InputError
-from official_bert.model_folder import BEST_FOLDER, STATE_NAME
+from official_bert.io import writing
+from official_bert.io.errors import InputError
+from official_bert.model_dir import BEST_FOLDER, STATE_NAME
 
 INPUT_PREFIX = "input.ckpt-"
 # What belongs to no whole checkpoint: an unfinished one, an unfinished list, or files of a step without a checkpoint.

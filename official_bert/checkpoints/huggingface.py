@@ -12,11 +12,11 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from official_bert import files, reading, writing
 from official_bert.checkpoints import names
 from official_bert.config import BertConfig
-from official_bert.data.json import field
-from official_bert.errors import InputError
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.io.reading import field
 
 WEIGHTS_FILE = "model.safetensors"
 SHARDS_FILE = "model.safetensors.index.json"

@@ -1,19 +1,23 @@
-"""Loads the weights of a model from a checkpoint of any supported format.
+"""Opens checkpoints of TF1 and of Hugging Face, and loads them into models.
 
-In: a Keras model, and the path of a TF1 prefix or folder, of an output_dir of this project, of a Hugging Face folder
-or of its model.safetensors. Out: the model with these weights, and a report of the matching names.
+In: a checkpoint, or a folder as the original's models were released. Out: loaded models, the configuration beside a
+checkpoint, or bert_model.ckpt with bert_config.json.
 """
 
 import dataclasses
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import folder, huggingface, names, soundness, tf1
-from official_bert.errors import InputError
+from official_bert.checkpoints import folder, huggingface, names, tf1
+from official_bert.config import LEFT_TO_RIGHT, BertConfig
+from official_bert.io import files, writing
+from official_bert.io.errors import InputError
+from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder
 
 # What a model must not leave out; a name of Hugging Face that is in no table keeps its dots.
 _ENCODER = ("bert/", "bert.", "bilstm/")
@@ -174,9 +178,9 @@ def assign(checkpoint: Checkpoint, variables: dict):
                 f"{checkpoint.path}: {name} has shape {stored} in the checkpoint and {built} in the model; "
                 "check that the config file and the labels are those of the checkpoint"
             )
-        soundness.check_type(checkpoint, name, are_floats[name])
+        tf1.check_type(checkpoint, name, are_floats[name])
     for name, variable in variables.items():
-        read = soundness.read_weight if are_floats[name] else type(checkpoint).read
+        read = tf1.read_weight if are_floats[name] else type(checkpoint).read
         variable.assign(read(checkpoint, name))
 
 
@@ -222,3 +226,65 @@ def _nothing_matches(checkpoint: Checkpoint) -> str:
         f"{checkpoint.path}: no variable of the model is in this checkpoint ({kind}); give a name-based "
         "checkpoint of a BERT model"
     )
+
+
+TF1_NAME = "bert_model.ckpt"
+
+
+def read_config_beside(checkpoint: Checkpoint) -> BertConfig:
+    """Reads the configuration beside a checkpoint; that of a best checkpoint may lie one folder higher.
+
+    Raises:
+        InputError: there is none, or no model can be built from it.
+    """
+    path = ModelFolder(checkpoint.path).config_file
+    if path:
+        config = BertConfig.from_json_file(path)
+        config.validate(path)
+        return config
+    raise InputError(
+        f"{checkpoint.path}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} of a model lies beside it; copy the "
+        "model's configuration there"
+    )
+
+
+def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
+    """Writes bert_config.json and bert_model.ckpt.
+
+    Args:
+        folder: an existing folder.
+        tensors: arrays by TF1 name.
+        config: the configuration of the model.
+    """
+    if config.hidden_act == "gelu_erf":
+        logging.warning(
+            "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "
+            "convert_checkpoint.py --hidden_act=gelu writes that into the config instead"
+        )
+    if config.direction == LEFT_TO_RIGHT:
+        logging.warning(
+            "The config says attention_direction left_to_right: the original BERT does not know it, and its tokens "
+            "would attend to both sides"
+        )
+    with writing.replacing(os.path.join(folder, CONFIG_NAME)) as file:
+        file.write(config.to_json_string())
+    tf1.write(os.path.join(folder, TF1_NAME), tensors)
+
+
+def check_free(folder: str, ours: str):
+    """Refuses a folder whose readers would take another checkpoint than the one that is to be written there.
+
+    Args:
+        folder: need not exist.
+        ours: the name of the file of our own that may be there and is replaced.
+
+    Raises:
+        InputError: the folder holds another checkpoint.
+    """
+    there = sorted(name.rstrip("/") for name in files.list_folder(folder)) if files.is_folder(folder) else []
+    for name in there:
+        is_checkpoint = name.endswith(".index") or huggingface.is_weights_file(name)
+        if name != ours and (is_checkpoint or name in ("checkpoint", BEST_FOLDER, huggingface.SHARDS_FILE)):
+            raise InputError(
+                f"{folder}: holds another checkpoint ({name}), which would be read instead; name another folder"
+            )

@@ -11,8 +11,8 @@ from typing import TypeVar
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import damage, folder, loading, names, soundness, tf1
-from official_bert.errors import Diverged, InputError
+from official_bert.checkpoints import folder, loading, names, tf1
+from official_bert.io.errors import Diverged, InputError
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class CheckpointManager:
             try:
                 found = read()
                 break
-            except damage.Damaged as error:
+            except tf1.Damaged as error:
                 damages.append(error)
                 if len(self._undamaged()) < 2:
                     raise damages[0] from None
@@ -112,13 +112,13 @@ class CheckpointManager:
             InputError: the folder cannot be written to.
             Diverged: a variable is not finite or absurdly large; nothing is written.
         """
-        if unsound := soundness.find_unsound(self.variables):
+        if unsound := tf1.find_unsound(self.variables):
             raise Diverged(f"the weights of step {step} are not saved, since {unsound}")
         tf.io.gfile.makedirs(self.output_dir)
         if input_state is not None and (self.worker == 0 or self._wait_for_all):
             with tf1.replacing(self._input_prefix(step)) as temporary:
                 input_state.write(temporary)
-                damage.seal(temporary)
+                tf1.seal(temporary)
         if self._wait_for_all:
             self._wait_for_all()  # a checkpoint is complete with the inputs of all workers
         if self.worker:
@@ -223,9 +223,9 @@ class CheckpointManager:
         for prefix in self._input_prefixes(step):
             try:
                 tf1.check_objects(prefix)
-            except damage.Damaged as error:
+            except tf1.Damaged as error:
                 message = f"{error}; without {prefix}.index the input starts anew"
-                raise damage.Damaged(message, error.file, error.reason) from None
+                raise tf1.Damaged(message, error.file, error.reason) from None
 
     def restore_input(self, input_state: tf.train.Checkpoint):
         """Restores the input state beside the newest checkpoint; without one the input starts anew, with a warning.

@@ -1,20 +1,141 @@
-"""Reads and writes TF1 name-based checkpoints: three files with a common prefix that hold tensors by name.
+"""Checkpoints of TF1: reads, validates and writes files of named weights.
 
-In: a prefix. Out: a Tf1Checkpoint, which gives the tensors. `write` takes tensors by name and writes files that a TF1
-program can restore. An incomplete file never has a final name.
+A checkpoint that we write ends with a checksum of its bytes, because TensorFlow has none for the lengths in the state
+of an input.
 """
 
 import contextlib
 import os
 import re
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints import damage
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
+_MARK = b"checksum"
+_SEAL = struct.Struct("<8sI")
 _gfile = tf.io.gfile
+
+
+class Damaged(InputError):
+    """A file of a checkpoint is missing, cut off, or holds other bytes than were written.
+
+    Attributes:
+        file: the path of the file.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, message: str, file: str, reason: str):
+        super().__init__(message)
+        self.file, self.reason = file, reason
+
+
+def data_file(prefix: str) -> str:
+    """Returns the path of a checkpoint's data; with a pattern for the number where there are several files."""
+    found = _gfile.glob(f"{prefix}.data-*")
+    return f"{prefix}.data-*" if len(found) > 1 else (found or [f"{prefix}.data-00000-of-00001"])[0]
+
+
+def is_damage(file: str) -> bool:
+    """Tells whether a file that could not be read is damaged or missing, and not only out of reach or forbidden."""
+    try:
+        with _gfile.GFile(file, "rb") as opened:
+            opened.read(1)
+    except tf.errors.NotFoundError:
+        return True
+    except tf.errors.OpError:
+        return False
+    return True
+
+
+def seal(prefix: str):
+    """Appends the checksum to the data file of a checkpoint that has one data file."""
+    path = data_file(prefix)
+    with _gfile.GFile(path, "rb") as file:
+        content = file.read()
+    with _gfile.GFile(path, "wb") as file:  # as a whole, because some remote file systems cannot append
+        file.write(content + _SEAL.pack(_MARK, zlib.crc32(content)))
+
+
+def fault_of_seal(prefix: str) -> str | None:
+    """Compares the data file of a checkpoint with its seal.
+
+    Returns:
+        What is wrong with the file; None if nothing is, or if it has no seal because an earlier version wrote it.
+    """
+    with _gfile.GFile(data_file(prefix), "rb") as file:
+        content = file.read()
+    end = content[-_SEAL.size :]
+    if not any(end):
+        return "its end is empty"
+    if len(end) == _SEAL.size and end.startswith(_MARK):
+        _, checksum = _SEAL.unpack(end)
+        if checksum != zlib.crc32(content[: -_SEAL.size]):
+            return "its bytes do not fit their checksum"
+    return None
+
+
+# Neighbouring float32 values lie 0.06 apart here: no learning rate moves such a weight, and no valid model has one.
+LARGEST_WEIGHT = 1e6
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = ("int32", "int64")
+
+
+class Readable(Protocol):
+    """A checkpoint of any format: its path, the names of its types by TF1 name, and its tensors."""
+
+    path: str
+    dtypes: Mapping[str, str]
+
+    def read(self, name: str) -> np.ndarray: ...
+
+
+def check_type(checkpoint: Readable, name: str, is_float: bool = True):
+    """Raises InputError if the type of a tensor is not that of a weight, or of a step."""
+    known, stored = _FLOATS if is_float else _INTEGERS, checkpoint.dtypes[name]
+    if stored not in known:
+        raise InputError(
+            f"{checkpoint.path}: {name} has the type {stored}, which is none of {', '.join(known)}; convert the "
+            "checkpoint to float32 with the program that wrote it"
+        )
+
+
+def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
+    """Reads a weight as float32, and raises InputError if a value is unsound."""
+    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is refused
+        weight = np.asarray(checkpoint.read(name), np.float32)
+    if not _is_sound(weight):
+        raise InputError(
+            f"{checkpoint.path}: {name} holds {_unsound_value(weight)}, so the checkpoint is damaged or of a run that "
+            "diverged; give an earlier checkpoint"
+        )
+    return weight
+
+
+def find_unsound(variables: Mapping[str, tf.Variable]) -> str | None:
+    """Returns the name and a value of the first unsound floating variable; None if all are sound."""
+    for name, variable in variables.items():
+        if tf.as_dtype(variable.dtype).is_floating:
+            value = tf.convert_to_tensor(variable).numpy()
+            if not _is_sound(value):
+                return f"{name} holds {_unsound_value(value)}"
+    return None
+
+
+def _is_sound(weight: np.ndarray) -> bool:
+    """Tells whether all values are sound; NaN, which is the maximum of what it is in, fails the comparison."""
+    return not weight.size or bool(weight.max() <= LARGEST_WEIGHT and weight.min() >= -LARGEST_WEIGHT)
+
+
+def _unsound_value(weight: np.ndarray) -> str:
+    return f"{weight[~(np.abs(weight) <= LARGEST_WEIGHT)].flat[0]:g}"
+
+
 _REMEDY = "copy its files anew or name another checkpoint"
 _READING_FAILS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
@@ -54,7 +175,7 @@ class Tf1Checkpoint:
         try:
             return np.asarray(self._reader.get_tensor(name))
         except _READING_FAILS as error:
-            file = damage.data_file(self.path)
+            file = data_file(self.path)
             raise _failure(self.path, f"{name} cannot be read", file, error) from None
 
 
@@ -67,9 +188,9 @@ def check_objects(prefix: str):
     Raises:
         InputError: the checkpoint cannot be read; damage.Damaged if a file is missing or damaged.
     """
-    dtypes, file = Tf1Checkpoint(prefix).dtypes, damage.data_file(prefix)
+    dtypes, file = Tf1Checkpoint(prefix).dtypes, data_file(prefix)
     try:
-        if fault := damage.fault_of_seal(prefix):
+        if fault := fault_of_seal(prefix):
             raise tf.errors.DataLossError(None, None, fault)
         with tf.device("CPU:0"):
             types = [tf.as_dtype(name) for name in dtypes.values()]
@@ -83,7 +204,7 @@ def check_objects(prefix: str):
 def _failure(prefix: str, what: str, file: str, error: Exception) -> InputError:
     reason = _brief(error)
     message = f"{prefix}: {what} ({reason}); {_REMEDY}"
-    return damage.Damaged(message, file, reason) if damage.is_damage(file) else InputError(message)
+    return Damaged(message, file, reason) if is_damage(file) else InputError(message)
 
 
 def write(prefix: str, tensors: dict):

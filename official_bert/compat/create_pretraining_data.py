@@ -24,8 +24,8 @@ from official_bert.data.pretraining.exact import (
 from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.record_files import log_files, write_features
-from official_bert.errors import InputError
 from official_bert.features import pretraining_features
+from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
 _BATCH_SIZE = 1024

@@ -1,7 +1,7 @@
 """The original's input functions of run_classifier.py: tf.data pipelines from features in memory or in record files.
 
 Each builder returns a function of `params` that reads "batch_size" from it and returns a Dataset, as an Estimator
-expects. Our own training accesses examples by index instead (training/example_batches.py).
+expects. Our own training accesses examples by index instead (training/batches.py).
 """
 
 from __future__ import annotations

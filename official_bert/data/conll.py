@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from absl import logging
 
-from official_bert import writing
 from official_bert.data.tables import not_empty, numbered_lines
-from official_bert.errors import InputError
+from official_bert.io import writing
+from official_bert.io.errors import InputError
 
 IOB1, IOB2 = "IOB1", "IOB2"
 _DOCUMENT_START = "-DOCSTART-"

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 from absl import logging
 
-from official_bert import reading
-from official_bert.errors import InputError
+from official_bert.io import reading
+from official_bert.io.errors import InputError
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.modeling.bilstm import BiLstm
 from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.heads import HeadedModel

@@ -7,8 +7,8 @@ import keras
 from keras import ops
 
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
+from official_bert.io.errors import InputError
 from official_bert.modeling.attention import direction_of
 from official_bert.modeling.bert import BertModel
 from official_bert.modeling.bilstm import BiLstm

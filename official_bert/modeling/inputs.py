@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 from keras import SymbolicScope, backend, ops
 
-from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
+from official_bert.io.errors import InputError
 
 
 def checked_ids(name: str, ids, size: int, table: str):

@@ -14,7 +14,7 @@ import math
 import keras
 from keras import ops
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.modeling.dropout import dropout
 
 LAYER_NORM_EPSILON = 1e-12

@@ -11,24 +11,25 @@ from typing import Literal, Self
 
 import keras
 
-from official_bert import model_folder, writing
+from official_bert import model_dir
 from official_bert.checkpoints import (
     huggingface,
     load_checkpoint,
+    loading,
     named_variables,
     names,
     open_checkpoint,
-    released,
 )
 from official_bert.checkpoints.loading import Checkpoint
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
-from official_bert.model_folder import LABELS_NAME, VOCAB_NAME, ModelFolder
+from official_bert.io import writing
+from official_bert.io.errors import InputError
+from official_bert.model_dir import LABELS_NAME, VOCAB_NAME, ModelFolder
 from official_bert.tokenization import FullTokenizer, write_vocabulary
 from official_bert.tokenizer_config import TokenizerConfig
 
 PACKAGE = "official_bert"  # Keras' name for the models of this project in a file
-FORMATS = {"tf1": f"{released.TF1_NAME}.index", "huggingface": huggingface.WEIGHTS_FILE}
+FORMATS = {"tf1": f"{loading.TF1_NAME}.index", "huggingface": huggingface.WEIGHTS_FILE}
 # What may be missing, because fine-tuning learns it.
 _DRAWN = ("bert/pooler/", "cls/", "output_", *names.NEW_SCOPES)
 
@@ -146,7 +147,7 @@ def _load(model_class, folder: str, arguments: dict) -> keras.Model:
     """
     _check_arguments(model_class, arguments)
     checkpoint = open_checkpoint(folder)
-    config = released.read_config_beside(checkpoint)
+    config = loading.read_config_beside(checkpoint)
     if model_class.has_open_outputs and arguments.get("num_outputs") is None:
         arguments = arguments | {"num_outputs": _num_outputs(checkpoint)}
     model = model_class(config, **arguments)
@@ -159,7 +160,7 @@ def _save(model, folder: str, form: str, tokenizer: FullTokenizer | None):
     """Writes a folder that `_load` reads, as `save_pretrained` says."""
     if form not in FORMATS:
         raise InputError(f"format={form!r}: must be one of {', '.join(FORMATS)}")
-    released.check_free(folder, FORMATS[form])
+    loading.check_free(folder, FORMATS[form])
     variables = named_variables(model)
     if form == "huggingface":
         unknown = [name for name in variables if names.to_huggingface(name) is None]
@@ -171,9 +172,9 @@ def _save(model, folder: str, form: str, tokenizer: FullTokenizer | None):
     with writing.replacing_folder(folder) as temporary:
         if tokenizer is not None:
             write_vocabulary(tokenizer.vocab, os.path.join(temporary, VOCAB_NAME))
-            model_folder.write_beside(temporary, None, _tokenizer_config(tokenizer, model.config))
+            model_dir.write_beside(temporary, None, _tokenizer_config(tokenizer, model.config))
         if form == "tf1":
-            released.write(temporary, tensors, model.config)
+            loading.write(temporary, tensors, model.config)
         else:
             huggingface.write(temporary, tensors, model.config, model.huggingface_class)
 

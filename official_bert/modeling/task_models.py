@@ -10,8 +10,8 @@ import numpy as np
 from keras import ops
 
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
+from official_bert.io.errors import InputError
 from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.heads import HeadedModel, LinearHead
 from official_bert.modeling.layers import create_initializer, float32_weight

@@ -1,14 +1,55 @@
-"""The options that all fine-tuning scripts share, beside those of every trainer."""
+"""The options of the fine-tuning scripts: what they share, and what each of them adds."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, SIZE, option
-from official_bert.options.model_files import TokenizerOptions
-from official_bert.options.precision import EXPORT_DTYPE, EXPORT_DTYPES, FLOAT32
-from official_bert.options.search import SearchOptions
+from official_bert.options.fields import (
+    LENGTH,
+    LENGTH_OR_NONE,
+    MIN_SEQ_LENGTH,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    PROCESSES,
+    SIZE,
+    option,
+)
+from official_bert.options.shared import EXPORT_DTYPE, EXPORT_DTYPES, FLOAT32, TokenizerOptions
 from official_bert.options.training import TrainingOptions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Flags of --search."""
+
+    search: bool = option(
+        False,
+        help="Train a model for each combination of the values of the --search_... flags, each in a folder of its "
+        "own in --output_dir. search_results.tsv lists the results, and the best run keeps its checkpoints.",
+    )
+    search_batch_sizes: list[str] | None = option(
+        None,
+        help="The values of --train_batch_size that a search tries, separated by commas. Without this flag it tries "
+        "those of the paper: 16,32.",
+    )
+    search_learning_rates: list[str] | None = option(
+        None,
+        help="The values of --learning_rate that a search tries, separated by commas. Without this flag it tries "
+        "those of the paper: 5e-5,3e-5,2e-5.",
+    )
+    search_epochs: list[str] | None = option(
+        None,
+        help="The values of --num_train_epochs that a search tries, separated by commas. Without this flag it tries "
+        "those of the paper: 2,3,4.",
+    )
+    search_restarts: int = option(
+        1,
+        check=PROCESSES,
+        help="The number of runs of each combination. Their seeds count upwards from --random_seed, or from 0.",
+    )
+
 
 EXPORT_TEXT = (
     "Export a model that reads raw text (signature serving_text) instead of token ids and tf.Examples. A server that "
@@ -104,3 +145,217 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions, SearchOptions):
     def evaluates_during_training(self) -> bool:
         """Whether the flags ask for evaluations during training."""
         return self.do_train and bool(self.eval_every_steps or self.eval_every_epochs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataFilesOptions(FineTuningOptions):
+    data_dir: str | None = option(
+        None, help="The folder that holds the task's data files under their usual names."
+    )
+    train_file: str | None = option(None, help="The training file to read instead of the one in --data_dir.")
+    dev_file: str | None = option(None, help="The development file to read instead of the one in --data_dir.")
+    test_file: str | None = option(None, help="The test file to read instead of the one in --data_dir.")
+    max_seq_length: int | None = option(
+        otherwise=128,
+        check=MIN_SEQ_LENGTH,
+        help="The number of tokens, special ones included, of the longest input that the model is given. run_swag.py "
+        "truncates longer examples, run_ner.py splits them.",
+    )
+    do_eval: bool = option(False, help="Evaluate the model on the development set.")
+    eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
+
+    def file(self, set_name: str) -> str | None:
+        """The file that was given for the set train, dev or test; None for that in --data_dir."""
+        return {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}[set_name]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TsvOptions:
+    """Flags that only go with --task_name=tsv."""
+
+    text_a_column: str = option(
+        "0", help="With tsv, the column of the text: its name, or its number counted from 0."
+    )
+    text_b_column: str | None = option(
+        None, help="With tsv, the column of the second text if the examples are pairs: its name or number."
+    )
+    label_column: str = option(
+        "-1", help="With tsv, the column of the label: its name or number; -1 is the last column."
+    )
+    labels: list[str] | None = option(
+        None,
+        help="With tsv, all labels, separated by commas. Without this flag the script takes them from the training "
+        "file.",
+    )
+    has_header: bool = option(True, help="With tsv, read the first line as the names of the columns.")
+    multi_label: bool | None = option(otherwise=False, help="With tsv, let an example have several labels.")
+    label_separator: str = option(
+        ",", help="With tsv and --multi_label, the text that separates the labels of an example."
+    )
+    regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score to predict.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassificationOptions(FineTuningOptions, TsvOptions):
+    prediction_flags: ClassVar[tuple[str, ...]] = (*FineTuningOptions.prediction_flags, "glue_submission_dir")
+
+    data_dir: str = option(help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv.")
+    task_name: str = option(
+        help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX or XNLI, in any case and without "
+        "hyphens if you like; tsv for files of your own; or module:Class for a DataProcessor or a Task of your own."
+    )
+    max_seq_length: int | None = option(
+        otherwise=128,
+        check=MIN_SEQ_LENGTH,
+        help="The number of tokens, special ones included, that an example may have. Longer examples are truncated.",
+    )
+    do_eval: bool = option(False, help="Evaluate the model on the development set.")
+    eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
+    class_weights: list[str] | None = option(
+        None,
+        help="The weights of the labels in the training loss, separated by commas, in the order of the labels.",
+    )
+    glue_submission_dir: str | None = option(
+        None, help="A folder for the predictions in the file format of the GLUE website."
+    )
+    xnli_language: str = option(
+        "zh", help="The language of XNLI's files, such as zh, en or de. Other tasks ignore it."
+    )
+    bert_hub_module_handle: str | None = option(
+        None,
+        refused="TensorFlow Hub modules are not supported; leave this flag out and give the model's files with "
+        "--vocab_file, --bert_config_file and --init_checkpoint",
+        help="A flag of the original's run_classifier_with_tfhub.py that this script refuses.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoiceOptions(DataFilesOptions):
+    task_name: str = option(
+        "swag",
+        choices=("swag", "codah"),
+        help="The data set: swag reads train.csv, val.csv and test.csv of --data_dir; codah reads train.tsv, dev.tsv "
+        "and test.tsv.",
+    )
+
+
+FEATURE_LAYERS = (
+    "embeddings",
+    "second_to_last",
+    "last",
+    "weighted_sum_of_last_four",
+    "concat_of_last_four",
+    "weighted_sum_of_all",
+)
+DEFAULT_BILSTM_SIZE = 768  # of the paper
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingOptions(DataFilesOptions):
+    data_dir: str | None = option(
+        None, help="The folder that holds the files train, dev and test, each with the suffix .conll or .txt."
+    )
+    do_lower_case: bool | None = option(
+        otherwise=True,
+        help="Lower-case the text. Uncased models need this; cased models, which the paper uses for names, need "
+        "--nodo_lower_case.",
+    )
+    document_context: bool = option(
+        False,
+        help="Fill each window with the text around the sentence in its document, as in the paper. The files need a "
+        "-DOCSTART- line before each document.",
+    )
+    feature_layers: str | None = option(
+        otherwise=None,
+        choices=FEATURE_LAYERS,
+        help="Train no variable of the encoder: a BiLSTM of two layers (--num_bilstm_layers) reads the output of "
+        "these layers, which is computed once for each sentence. Without this flag the whole model is fine-tuned.",
+    )
+    bilstm_size: int | None = option(
+        otherwise=DEFAULT_BILSTM_SIZE,
+        check=SIZE,
+        help="With --feature_layers, the width of the BiLSTM's output, half of it for each direction.",
+    )
+
+
+AUTO = "auto"
+
+
+def _is_threshold(text: str) -> bool:
+    try:
+        return text == AUTO or not math.isnan(float(text))
+    except ValueError:
+        return False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadOptions(FineTuningOptions):
+    # The script has no evaluation of its own: the answers to --predict_file are scored if it has the true ones.
+    scoring_flags: ClassVar[Mapping[str, bool]] = {"do_predict": True}
+    development_set: ClassVar[str] = "test"
+    large_files: ClassVar[tuple[str, ...]] = (*FineTuningOptions.large_files, "*logits.npz")
+    data_dir: ClassVar[None] = None
+    do_eval: ClassVar[bool] = False
+
+    train_file: str | None = option(
+        None, help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json."
+    )
+    predict_file: str | None = option(
+        None, help="The questions to answer: a JSON file in SQuAD's format, such as dev-v2.0.json."
+    )
+    max_seq_length: int | None = option(
+        otherwise=384,
+        check=LENGTH,
+        help="The number of tokens of a window together with its question and the special tokens.",
+    )
+    doc_stride: int = option(
+        128,
+        check=LENGTH,
+        help="The number of tokens from the start of a window of a long document to the start of the next.",
+    )
+    max_query_length: int = option(
+        64,
+        check=LENGTH_OR_NONE,
+        help="The number of tokens of a question that are kept. Longer questions are truncated.",
+    )
+    n_best_size: int = option(
+        20,
+        check=LENGTH,
+        help="The number of answers in nbest_predictions.json for each question, and of start positions and of end "
+        "positions that are considered in each window.",
+    )
+    max_answer_length: int = option(30, check=LENGTH, help="The number of tokens of the longest answer.")
+    verbose_logging: bool = option(
+        False, help="Log every answer whose text could not be located in the words of the document."
+    )
+    version_2_with_negative: bool = option(False, help="Let a question have no answer, as in SQuAD 2.0.")
+    null_score_diff_threshold: str = option(
+        "0.0",
+        check=(_is_threshold, f"must be a number or {AUTO}"),
+        help="The null odds above which a question of SQuAD 2.0 is left unanswered. auto takes the threshold with "
+        "the best F1 on --threshold_file.",
+    )
+    threshold_file: str | None = option(
+        None,
+        help="The questions with answers on which --null_score_diff_threshold=auto tunes the threshold, in SQuAD's "
+        "format. Without this flag it is tuned on --predict_file itself.",
+    )
+    ensemble_dirs: list[str] | None = option(
+        None,
+        help="The --output_dir folders of several runs that predicted the same files, separated by commas. The "
+        "script averages their logits instead of running a model.",
+    )
+    length_aware_batches: bool = option(
+        False,
+        help="Pad a prediction batch to its longest window instead of --max_seq_length, except on a TPU. That is "
+        "faster, but since the original ranks padding positions too, the last n-best entries may differ.",
+    )
+
+    @property
+    def eval_batch_size(self) -> int:
+        """Of evaluations during training."""
+        return self.predict_batch_size
+
+    def file(self, set_name: str) -> str | None:
+        """The file that was given for the set train or test."""
+        return self.train_file if set_name == "train" else self.predict_file

@@ -1,13 +1,66 @@
-"""The options that all trainers share: configuration, checkpoints, learning rate, seed."""
+"""The options of every training script, and those of run_pretraining.py."""
 
 import dataclasses
+from typing import ClassVar
 
-from official_bert.options.distribution import DistributionOptions
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, SEED, SIZE, option
-from official_bert.options.model_files import ALLOW_MISSING_WEIGHTS, ConfigOptions
-from official_bert.options.optimization import OptimizationOptions
-from official_bert.options.precision import PrecisionOptions
-from official_bert.options.reporting import ReportingOptions
+from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, between, option
+from official_bert.options.shared import (
+    ALLOW_MISSING_WEIGHTS,
+    ConfigOptions,
+    DistributionOptions,
+    MaskingOptions,
+    PrecisionOptions,
+)
+
+ADAMW, LAMB = "adamw", "lamb"
+GLOBAL, PER_REPLICA = "global", "per_replica"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizationOptions:
+    """Flags that the trainers share."""
+
+    optimizer_type: str = option(
+        ADAMW,
+        choices=(ADAMW, LAMB),
+        help="The optimizer: adamw is the original's; lamb (You et al., 2020) scales the update of each weight matrix "
+        "to its norm, which large batches need.",
+    )
+    adam_bias_correction: bool = option(
+        False,
+        help="Correct the bias of Adam's moments, as Adam's authors do and the original does not. It makes fine-tuning "
+        "on few examples fail less often. lamb always corrects it.",
+    )
+    num_accumulation_steps: int = option(
+        1,
+        check=SIZE,
+        help="The number of parts in which each replica computes its share of --train_batch_size, one after the other, "
+        "before the update. More parts need less memory; the numbers stay those of the whole batch.",
+    )
+    gradient_clipping: str = option(
+        GLOBAL,
+        choices=(GLOBAL, PER_REPLICA),
+        help="The gradient whose norm is clipped to 1: global is that of the whole batch; per_replica is that of each "
+        "replica before their mean, as on the original's TPU.",
+    )
+    recompute_layers: bool = option(
+        False,
+        help="Compute each encoder layer again in the backward pass instead of keeping what is inside it, which takes "
+        "about a third more time and much less memory for long sequences.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportingOptions:
+    """Flags that the trainers share."""
+
+    peak_flops: float | None = option(
+        None,
+        check=between(1.0, 1e21),
+        help="The floating-point operations a second that all replicas together can make in --dtype, by their data "
+        "sheet: 989e12 for an H100 in bfloat16. With this flag the progress line shows the model FLOPs utilization "
+        "(MFU).",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,3 +108,83 @@ class TrainingOptions(
     def after_a_stop(self) -> str:
         """What a user is told whose run was interrupted."""
         return "the same command resumes the training" if self.do_train else ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingOptions(MaskingOptions, TrainingOptions):
+    optional_files: ClassVar[tuple[str, ...]] = ("vocab_file",)
+
+    input_file: list[str] = option(
+        help="The TFRecords of create_pretraining_data.py: files or glob patterns, separated by commas."
+    )
+    eval_input_file: list[str] | None = option(
+        None,
+        help="The TFRecords to evaluate on: files or glob patterns, separated by commas. Without this flag the "
+        "script evaluates on --input_file.",
+    )
+    vocab_file: str | None = option(
+        None,
+        help="The vocabulary that the records were made with, which is copied into --output_dir for the users of the "
+        "model. Without this flag it is vocab.txt in the folder of the checkpoint or of --bert_config_file.",
+    )
+    do_lower_case: bool | None = option(
+        otherwise=None,
+        help="Whether the text of the records was lower-cased, for the tokenizer_config.json in --output_dir. Without "
+        "this flag the tokenizer_config.json beside the vocabulary tells, or else whether the vocabulary has capitals.",
+    )
+    strip_accents: bool | None = option(
+        otherwise=None,
+        help="Whether accents were removed from the text of the records. Without this flag it is as --do_lower_case.",
+    )
+    max_seq_length: int = option(
+        128, check=LENGTH, help="The length of the sequences in the TFRecords, in tokens."
+    )
+    max_predictions_per_seq: int = option(
+        20,
+        check=LENGTH,
+        help="The number of masked LM positions that each sequence in the TFRecords has room for.",
+    )
+    dynamic_masking: bool = option(
+        False,
+        help="Draw masks while reading, new ones in each pass over the records, which create_pretraining_data.py has "
+        "made with --nomask_tokens. It needs the vocabulary. The flags of the masks are those of that script.",
+    )
+    use_next_sentence_loss: bool = option(
+        True,
+        help="Learn next sentences, too. --nouse_next_sentence_loss learns masked words alone, for records of "
+        "create_pretraining_data.py --nouse_next_sentence for instance.",
+    )
+    packed_sequences: bool = option(
+        False,
+        help="Compute nothing for padding: the tokens of a batch stand in one matrix, and attention works on groups of "
+        "sequences of similar length. The numbers are the same without dropout, whose masks differ. It saves about as "
+        "much time as the records have padding. Neither a TPU nor --jit_compile can do it.",
+    )
+    shuffle_files_each_pass: bool = option(
+        False,
+        help="Shuffle the input files anew for each pass over them, so that a pass reads each record once. Without "
+        "this flag the files are repeated first and shuffled then, as in the original: of a few files, one may be read "
+        "twice at the same time, which fills batches with the same records, and another only later.",
+    )
+    shard_input_files: bool = option(
+        False,
+        help="Let each process of --distribution_strategy=multi_worker_mirrored read files of --input_file of its own, "
+        "which spares it the others' records. Without this flag each reads all records, and the batches are those of "
+        "one process.",
+    )
+    do_eval: bool = option(False, help="Evaluate the model, after the training if there is one.")
+    eval_batch_size: int = option(8, check=SIZE, help="The number of sequences in an evaluation batch.")
+    num_train_steps: int = option(
+        100000,
+        check=POSITIVE,
+        help="The number of updates in total, those of earlier runs in --output_dir included.",
+    )
+    num_warmup_steps: int = option(
+        10000, check=NOT_NEGATIVE, help="The number of updates during which the learning rate warms up."
+    )
+    max_eval_steps: int = option(
+        100,
+        check=NOT_NEGATIVE,
+        help="The number of batches of an evaluation, which starts the files anew at their end. 0 evaluates every "
+        "record once.",
+    )

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from official_bert import files, writing
-from official_bert.errors import InputError
+from official_bert.io import files, writing
+from official_bert.io.errors import InputError
 
 _gfile = tf.io.gfile
 _LARGEST_VERSION = 2**63 - 1  # that TensorFlow Serving reads

@@ -16,13 +16,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files, reading
-from official_bert.data.json import field, is_of_kind
-from official_bert.data.text.model_inputs import check_vocabulary
-from official_bert.errors import InputError
-from official_bert.model_folder import LABELS_NAME
-from official_bert.options.predict import PredictorOptions
-from official_bert.options.squad import AUTO
+from official_bert.data.model_inputs import check_vocabulary
+from official_bert.io import files, reading
+from official_bert.io.errors import InputError
+from official_bert.io.reading import field, is_of_kind
+from official_bert.model_dir import LABELS_NAME
+from official_bert.options.fine_tuning import AUTO
+from official_bert.options.serving import PredictorOptions
 from official_bert.serving.export import versions
 from official_bert.tokenization import FullTokenizer
 
@@ -194,7 +194,7 @@ def _version_folder(model_dir: str) -> str:
 
 def _register_text_ops(path: str):
     try:
-        importlib.import_module("official_bert.data.text.graph_tokenizer")
+        importlib.import_module("official_bert.graph_text.tokenizer")
     except ImportError as error:
         raise InputError(
             f"{path}: reads raw text, which needs tensorflow-text, and that cannot be imported ({error}); install "

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from official_bert.errors import InputError
 from official_bert.features import EncodedSet
-from official_bert.model_folder import ModelFolder
-from official_bert.options.predict import PredictorOptions
-from official_bert.serving.live import LiveModel
+from official_bert.io.errors import InputError
+from official_bert.model_dir import ModelFolder
+from official_bert.options.serving import PredictorOptions
 from official_bert.serving.loaded import LoadedModel, is_export
+from official_bert.serving.model import LiveModel
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Row, Texts
 from official_bert.training.prediction import predict

@@ -19,23 +19,27 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files, reading
 from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
-from official_bert.data.text.graph_inputs import TextReader
-from official_bert.errors import InputError
-from official_bert.model_folder import LABELS_NAME
-from official_bert.options.export import ExportOptions
+from official_bert.graph_text.inputs import TextReader
+from official_bert.io import files, reading
+from official_bert.io.errors import InputError
+from official_bert.model_dir import LABELS_NAME
 from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.options.serving import ExportOptions
 from official_bert.serving import warmup
 from official_bert.serving.export import ExportedModel, export_version, versions
 from official_bert.serving.loaded import RECORD_FILE, Record
-from official_bert.serving.signatures import position_signature, tensor_signatures
-from official_bert.serving.text_signatures import text_request, text_signature
+from official_bert.serving.signatures import (
+    position_signature,
+    tensor_signatures,
+    text_request,
+    text_signature,
+)
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import FullTokenizer
-from official_bert.training.run_records import package_versions
+from official_bert.training.run_log import package_versions
 
 
 def export_model(
@@ -114,7 +118,7 @@ def check_text_export(task: ServedTask):
             "serving_text of tasks/base.py, or leave the flag off"
         )
     try:
-        importlib.import_module("official_bert.data.text.graph_tokenizer")
+        importlib.import_module("official_bert.graph_text.tokenizer")
     except ImportError as error:
         raise InputError(
             f"--export_text: needs tensorflow-text, which cannot be imported ({error}); install requirements.txt"
@@ -167,7 +171,7 @@ def _text_content(
     """Makes the signatures of strings; their vocabulary is an asset, which is written into `folder`."""
     check_text_export(task)
     # Imported here because exports of tensors do not need tensorflow_text.
-    from official_bert.data.text.graph_tokenizer import TextTokenizer
+    from official_bert.graph_text.tokenizer import TextTokenizer
 
     full = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     tokenizer = TextTokenizer(full, folder)

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from official_bert import errors, files
-from official_bert.errors import InputError
 from official_bert.features import EncodedSet
+from official_bert.io import errors, files
+from official_bert.io.errors import InputError
 from official_bert.tasks.clients import Client, ServedModel, TextClient
 from official_bert.tokenization import FullTokenizer
 

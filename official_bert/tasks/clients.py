@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from official_bert.data.text.model_inputs import model_input_ids
-from official_bert.data.text.ragged import ModelInputs
-from official_bert.errors import InputError
+from official_bert.data.model_inputs import ModelInputs, model_input_ids
 from official_bert.features import EncodedSet
+from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
 Texts = Sequence[str]  # the texts of one request

@@ -8,13 +8,13 @@ import importlib
 import traceback
 from typing import Any, NamedTuple
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.base import ServedTask, Settings
 from official_bert.tasks.choice import examples as choice
 from official_bert.tasks.classification import glue
+from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
-from official_bert.tasks.classification.xnli import XnliProcessor
 
 CLASSIFICATION = "classification"
 

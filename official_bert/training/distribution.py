@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import signals
-from official_bert.errors import InputError, WorkerLost, brief
-from official_bert.options.distribution import MULTI_WORKER, DistributionOptions
-from official_bert.training import heap, waiting, workers
+from official_bert.io import signals
+from official_bert.io.errors import InputError, WorkerLost, brief
+from official_bert.options.shared import MULTI_WORKER, DistributionOptions
+from official_bert.training import memory, waiting, workers
 from official_bert.training.devices import log_devices
 
 _TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to answer
@@ -62,7 +62,7 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
             "them out"
         )
     if name != "tpu":
-        heap.keep_freed_memory()
+        memory.keep_freed_memory()
     strategy = _STRATEGIES[name](options)
     log_devices(strategy, name)
     return strategy

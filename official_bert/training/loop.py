@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import signals
-from official_bert.errors import Diverged, Terminated
-from official_bert.progress import Progress
+from official_bert.io import signals
+from official_bert.io.errors import Diverged, Terminated
+from official_bert.io.progress import Progress
 from official_bert.training.distribution import is_tpu
 from official_bert.training.precision import UPDATES
 from official_bert.training.step import Objective, TrainingStep, evaluation_step

@@ -9,9 +9,9 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.features import EncodedSet
-from official_bert.progress import Progress
+from official_bert.io.progress import Progress
+from official_bert.training.batches import padded_length
 from official_bert.training.distribution import is_tpu, split_over_replicas
-from official_bert.training.example_batches import padded_length
 from official_bert.training.loop import traced_once
 
 

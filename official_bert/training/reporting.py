@@ -1,10 +1,12 @@
-"""Reports of a run: progress lines, TensorBoard scalars and eval_results.txt.
+"""What a training tells of itself: progress lines, TensorBoard, the log of figures, and the summary at its end.
 
-In: the metrics of any task as {name: number}. Out: log lines, and files in `output_dir`.
+In: the sums of the steps since the last report. Out: the files of reporting.py, train_log.py and summary.py.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import numbers
 import os
 import time
@@ -16,13 +18,19 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import writing
-from official_bert.errors import brief
-from official_bert.progress import clock_time, updated_line
+from official_bert.config import BertConfig
+from official_bert.io import writing
+from official_bert.io.errors import InputError, brief
+from official_bert.io.progress import clock_time, updated_line
+from official_bert.modeling.flops import training_flops
+from official_bert.optimization import AdamWeightDecayOptimizer
+from official_bert.options.training import TrainingOptions
+from official_bert.training import loop, precision, run_log, throughput
 from official_bert.training.memory import peak_memory
 from official_bert.training.precision import UPDATES
+from official_bert.training.run_log import TrainLog
+from official_bert.training.step import GRADIENT_NORM
 from official_bert.training.throughput import WorkCounter
-from official_bert.training.train_log import TrainLog
 
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
@@ -220,3 +228,150 @@ def _format_number(name: str, value) -> str:
     if isinstance(value, numbers.Integral):
         return str(int(value))
     return repr(float(value)) if name.endswith(_THRESHOLD_SUFFIXES) else str(np.float32(value))
+
+
+FILE = "run_summaries.jsonl"
+FINISHED, STOPPED_EARLY = "finished", "stopped early"
+
+
+def write_summary(output_dir: str, figures: Mapping[str, float | str | None]):
+    """Logs the table and appends the line; a full disk costs the line and not the run.
+
+    Args:
+        output_dir: the output folder of the run.
+        figures: of this process: `ended` (FINISHED, STOPPED_EARLY or the name of what stopped it), `last_step`,
+            `updates`, `wall_secs`, and others by name; None for an unknown one, which is left out.
+    """
+    path = os.path.join(output_dir, FILE)
+    earlier_secs = sum(row.get("wall_secs", 0.0) for row in run_log.rows(path))
+    starts = run_log.trainings(output_dir)
+    known = {name: value for name, value in figures.items() if value is not None}
+    known |= {"restarts": max(0, len(starts) - 1), "total_wall_secs": earlier_secs + known["wall_secs"]}
+    log_table("Training summary", {name: _text(name, value) for name, value in known.items()})
+    finite = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in known.items()
+    }
+    try:
+        writing.append_line(path, json.dumps(finite))
+    except (InputError, OSError) as error:
+        logging.warning("%s: the summary is only in the log (%s)", path, error)
+
+
+def _text(name: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    if name.endswith("_secs"):
+        return clock_time(value)
+    if name == "mfu":
+        return f"{value:.1%}"
+    return str(value) if isinstance(value, int) else f"{value:.5g}"
+
+
+class TrainingReports:
+    """The reports of one process of a training."""
+
+    def __init__(
+        self,
+        options: TrainingOptions,
+        strategy: tf.distribute.Strategy,
+        config: BertConfig,
+        optimizer: AdamWeightDecayOptimizer,
+        loss_scale: precision.LossScale | None,
+        num_train_steps: int,
+        num_frozen_layers: int,
+        peak_flops: float | None,
+    ):
+        """Starts the clock.
+
+        Args:
+            options: the options of the script.
+            strategy: the strategy whose replicas share each batch.
+            config: the configuration of the model.
+            optimizer: the optimizer, which knows the step and the learning rate.
+            loss_scale: that of float16, or None.
+            num_train_steps: updates in total, including earlier runs.
+            num_frozen_layers: the number of layers without gradients.
+            peak_flops: the operations a second that all replicas can make; None if unknown.
+        """
+        self._output_dir, self._num_train_steps, self._peak_flops = (
+            options.output_dir,
+            num_train_steps,
+            peak_flops,
+        )
+        self._optimizer, self._loss_scale = optimizer, loss_scale
+        self._losses: list[tuple[int, float]] = []  # of each progress line: its updates and their mean loss
+        self._first_step, self._start_secs = self._step, time.monotonic()
+        work = throughput.WorkCounter(
+            strategy, lambda *shape: training_flops(config, *shape, num_frozen_layers)
+        )
+        self._reporter = ProgressReporter(
+            options.output_dir, num_train_steps, options.train_batch_size, self._first_step, work, peak_flops
+        )
+
+    @property
+    def _step(self) -> int:
+        return int(self._optimizer.global_step.numpy())
+
+    def watching(self, run_steps: Callable) -> Callable:
+        """Wraps `run_steps(batches, num_steps)`, to count its work and the skipped updates."""
+        if self._loss_scale:
+            run_steps = self._loss_scale.watching(run_steps)
+        return self._reporter.watching(run_steps)
+
+    def report(
+        self, step: int, num_steps: int, sums: loop.Sums, metrics: dict[str, float], unshown: Collection[str]
+    ):
+        """Reports the steps since the last report.
+
+        Args:
+            step: the number of updates made so far.
+            num_steps: the number of those since the last report.
+            sums: their sums.
+            metrics: what the objective makes of the sums, with the mean `loss`.
+            unshown: metrics that the line has no room for.
+        """
+        self._losses.append((num_steps, metrics["loss"]))
+        found = metrics | {
+            "learning_rate": float(self._optimizer.current_rate()),
+            GRADIENT_NORM: sums[GRADIENT_NORM] / num_steps,
+        }
+        if self._loss_scale:
+            found |= self._loss_scale.metrics()
+        self._reporter.report(step, found, {*unshown, GRADIENT_NORM, *precision.UNSHOWN})
+
+    def final_loss(self) -> tuple[float, int] | None:
+        """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
+
+        It is counted in whole progress lines; the second value is the number of their updates. None if the run made no
+        update.
+        """
+        steps, total = 0, 0.0
+        for num_steps, loss in reversed(self._losses):
+            if 10 * steps >= self._num_train_steps:
+                break
+            steps, total = steps + num_steps, total + num_steps * loss
+        return (total / steps, steps) if steps else None
+
+    def summarise(self, last_checkpoint: str | None, error: BaseException | None = None):
+        """Writes the summary.
+
+        Args:
+            last_checkpoint: the newest checkpoint of the run.
+            error: what ended the training before its time.
+        """
+        final = self.final_loss()
+        ended = FINISHED if self._step >= self._num_train_steps else STOPPED_EARLY
+        figures = {
+            "ended": type(error).__name__ if error else ended,
+            "updates": self._step - self._first_step,
+            "last_step": self._step,
+            "wall_secs": time.monotonic() - self._start_secs,
+            **self._reporter.speeds(),
+            "peak_flops": self._peak_flops,
+            **peak_memory(),
+            "skipped_updates": self._loss_scale.num_skipped if self._loss_scale else 0,
+            "final_loss": final and final[0],
+            "last_checkpoint": last_checkpoint,
+        }
+        write_summary(self._output_dir, figures)

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from official_bert.optimization import AdamWeightDecayOptimizer, clip_by_global_norm, dense_gradients
 from official_bert.training.precision import UPDATES, LossScale
-from official_bert.training.rng import part_seed, step_seed
+from official_bert.training.seeds import part_seed, step_seed
 
 GRADIENT_NORM = "gradient_norm"
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_bert.errors import InputError, WorkerLost
-from official_bert.options.distribution import DistributionOptions
+from official_bert.io.errors import InputError, WorkerLost
+from official_bert.options.shared import DistributionOptions
 
 _ROLES = ("chief", "worker")  # in the order in which TensorFlow numbers the workers
 # What TensorFlow raises in a collective operation when another worker is gone.

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints import CheckpointManager, folder, tf1
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
 
 def test_a_checkpoint_is_found_by_prefix_folder_and_state_file(tmp_path):

@@ -10,7 +10,7 @@ import safetensors.numpy
 
 from official_bert.checkpoints import huggingface, tf1
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from tests.checkpoints.sample import CONFIG, encoder_shapes, pretraining_shapes, random_weights
 
 

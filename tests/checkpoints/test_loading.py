@@ -18,7 +18,7 @@ from official_bert.checkpoints import (
     tf1,
 )
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.modeling import BertModel, BertPretrainer
 from tests.checkpoints.sample import (
     CONFIG,

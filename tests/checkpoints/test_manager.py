@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints import CheckpointManager, tf1
 from official_bert.checkpoints import folder as checkpoint_folder
-from official_bert.errors import Diverged, InputError
+from official_bert.io.errors import Diverged, InputError
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
 from tests.shared import GOLDEN
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints import soundness, tf1
-from official_bert.errors import InputError
+from official_bert.checkpoints import tf1
+from official_bert.io.errors import InputError
 
 VALUES = [[1.5, -2.0], [0.25, 1e6]]
 
@@ -16,8 +16,8 @@ def test_floats_become_float32(tmp_path, dtype):
     prefix = str(tmp_path / "a")
     tf1.write(prefix, {"w": np.array(VALUES, dtype)})
     checkpoint = tf1.Tf1Checkpoint(prefix)
-    soundness.check_type(checkpoint, "w")
-    weight = soundness.read_weight(checkpoint, "w")
+    tf1.check_type(checkpoint, "w")
+    weight = tf1.read_weight(checkpoint, "w")
     assert weight.dtype == np.float32
     np.testing.assert_array_equal(weight, np.array(VALUES, dtype).astype(np.float32))
 
@@ -30,7 +30,7 @@ def test_values_of_no_sound_model_are_named(tmp_path, value, said):
     prefix = str(tmp_path / "a")
     tf1.write(prefix, {"w": np.array([0.0, value])})
     with pytest.raises(InputError) as refusal:
-        soundness.read_weight(tf1.Tf1Checkpoint(prefix), "w")
+        tf1.read_weight(tf1.Tf1Checkpoint(prefix), "w")
     assert f"a: w holds {said}, so the checkpoint is damaged or of a run that diverged" in str(refusal.value)
 
 
@@ -38,9 +38,9 @@ def test_a_step_is_an_integer(tmp_path):
     prefix = str(tmp_path / "a")
     tf1.write(prefix, {"global_step": np.float32(3), "w": np.int64(3)})
     checkpoint = tf1.Tf1Checkpoint(prefix)
-    soundness.check_type(checkpoint, "w", is_float=False)
+    tf1.check_type(checkpoint, "w", is_float=False)
     with pytest.raises(InputError, match="global_step has the type float32, which is none of int32, int64;"):
-        soundness.check_type(checkpoint, "global_step", is_float=False)
+        tf1.check_type(checkpoint, "global_step", is_float=False)
 
 
 def test_variables_are_looked_through_as_they_are_now():
@@ -50,9 +50,9 @@ def test_variables_are_looked_through_as_they_are_now():
         "step": tf.Variable(2**40, dtype=tf.int64),
         "empty": tf.zeros([0, 3]),
     }
-    assert soundness.find_unsound(variables) is None
+    assert tf1.find_unsound(variables) is None
     for value, said in ((np.nan, "nan"), (np.inf, "inf"), (-2e6, "-2e+06")):
         variables["b"].assign([[value]])
-        assert soundness.find_unsound(variables) == f"b holds {said}"
+        assert tf1.find_unsound(variables) == f"b holds {said}"
     variables["b"].assign([[2.0]])
-    assert soundness.find_unsound(variables) is None
+    assert tf1.find_unsound(variables) is None

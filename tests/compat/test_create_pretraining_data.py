@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import create_pretraining_data
 from official_bert.data.records.framing import read_examples
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.oracles.plain_instances import plain_instances

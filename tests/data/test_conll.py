@@ -4,7 +4,7 @@ import pytest
 from absl import logging
 
 from official_bert.data.conll import IOB1, IOB2, read_conll, to_iob1, to_iob2, write_predictions
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from tests.shared import shared
 
 # Four columns in IOB1: the B- sets the second of two neighbours apart. \u00a0 and \u2028 are parts of tokens.

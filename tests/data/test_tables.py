@@ -2,7 +2,7 @@ import pytest
 from absl import logging
 
 from official_bert.data.tables import read_csv, read_tsv
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
 
 @pytest.fixture

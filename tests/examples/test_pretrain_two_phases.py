@@ -10,7 +10,7 @@ import pytest
 
 from official_bert.checkpoints.folder import newest
 from tests import toy
-from tests.runners.pretraining_run import checkpoint_values
+from tests.commands.pretraining_run import checkpoint_values
 from tests.scripts import run_here, run_script
 from tests.shared import ROOT
 

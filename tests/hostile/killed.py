@@ -18,8 +18,10 @@ from typing import NamedTuple
 import tensorflow  # noqa: F401
 
 import official_bert
-from official_bert.jobs import fine_tune  # noqa: F401
-from official_bert.runners import create_pretraining_data, export_saved_model, run_pretraining  # noqa: F401
+import official_bert.commands.create_pretraining_data
+import official_bert.commands.export_saved_model
+import official_bert.commands.run_pretraining
+import official_bert.fine_tuning.finetuner
 from tests.scripts import end_of
 
 START, RUN, SAVE, RENAME = "start-up", "run", "save", "rename"

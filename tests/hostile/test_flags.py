@@ -9,7 +9,7 @@ import typing
 import pytest
 import tensorflow as tf
 
-from official_bert.command_line import COMMANDS
+from official_bert.cli.commands import COMMANDS
 from official_bert.options.fields import flag_fields
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.training import distribution
@@ -374,7 +374,7 @@ def test_errors_from_outside_are_one_sentence(folder, monkeypatch, error, parts)
     def fail(options):
         raise error
 
-    monkeypatch.setattr("official_bert.runners.create_pretraining_data.run", fail)
+    monkeypatch.setattr("official_bert.commands.create_pretraining_data.run", fail)
     ended = end_of("create_pretraining_data.py", *corpus(folder))
     assert ended.status == 1
     assert "\n" not in ended.sentence
@@ -386,7 +386,7 @@ def test_a_defect_is_no_fault_of_the_user(folder, monkeypatch):
     def fail(options):
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("official_bert.runners.create_pretraining_data.run", fail)
+    monkeypatch.setattr("official_bert.commands.create_pretraining_data.run", fail)
     with pytest.raises(ZeroDivisionError):
         end_of("create_pretraining_data.py", *corpus(folder))
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert import reading
+from official_bert.commands import predict
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
-from official_bert.jobs import search
-from official_bert.jobs.periodic_evaluation import PeriodicEvaluation
-from official_bert.options.predict import PredictOptions
-from official_bert.runners import predict
+from official_bert.fine_tuning import search
+from official_bert.io import reading
+from official_bert.io.errors import InputError
+from official_bert.options.serving import PredictOptions
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.squad.answers import RawResult
 from official_bert.tasks.squad.logits import read_logits, write_logits
+from official_bert.training.evaluation import PeriodicEvaluation
 from tests import toy
 from tests.hostile.rows import Row, check, edit_json, model_flags, table
 from tests.serving import exported
@@ -199,7 +199,7 @@ def test_results_of_a_search(state, tmp_path):
     ],
 )
 def test_flags_of_a_search(content, says, tmp_path):
-    from official_bert.options.classification import ClassificationOptions
+    from official_bert.options.fine_tuning import ClassificationOptions
 
     (tmp_path / search.FLAGS_FILE).write_text(content)
     options = ClassificationOptions(

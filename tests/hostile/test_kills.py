@@ -20,10 +20,10 @@ import pytest
 import tensorflow as tf
 
 from official_bert.data.records.framing import read_examples
+from tests.commands.pretraining_run import checkpoint_values
 from tests.hostile.killed import RENAME, RUN, SAVE, START, Ended, Point, run
 from tests.hostile.rows import model_flags
 from tests.hostile.test_runs import pretraining
-from tests.runners.pretraining_run import checkpoint_values
 from tests.scripts import run_script
 from tests.shared import ROOT
 

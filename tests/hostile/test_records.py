@@ -17,8 +17,8 @@ from official_bert.data.records.pretraining_input import (
     pretraining_limits,
     training_dataset,
 )
-from official_bert.errors import InputError
 from official_bert.features import Feature, pretraining_features
+from official_bert.io.errors import InputError
 from tests.hostile.rows import Row, check, model_flags, table
 
 LENGTH, PREDICTIONS = 8, 2

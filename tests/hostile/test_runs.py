@@ -17,9 +17,9 @@ import tensorflow as tf
 from official_bert.checkpoints import tf1
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.data.records.framing import open_example_files, read_examples
+from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, write_records
 from tests.hostile.checkpoints import tensors_of, with_head, with_value, write_output_dir
 from tests.hostile.rows import Row, check, edit_json, model_flags, table
-from tests.runners.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, write_records
 from tests.scripts import end_of
 from tests.shared import ROOT
 

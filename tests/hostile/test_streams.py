@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from official_bert import writing
-from official_bert.errors import InputError
+from official_bert.io import writing
+from official_bert.io.errors import InputError
 from tests.hostile.commands import ROOM, conversion, corpus, features, predictions, vocabulary
 from tests.hostile.rows import Row, check, contents, table
 from tests.scripts import end_of
@@ -111,8 +111,8 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
     (folder / "corpus.txt").chmod(mode_of_text)
     folder.chmod(mode)
     program = (  # what is imported belongs to root, so it comes before the change of the user
-        "import os, sys; sys.path.insert(0, os.getcwd()); from official_bert import command_line; "
-        "from official_bert.runners import create_pretraining_data; "
+        "import os, sys; sys.path.insert(0, os.getcwd()); from official_bert.cli import commands as command_line; "
+        "from official_bert.commands import create_pretraining_data; "
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv[0] = 'create_pretraining_data.py'; "
         "command_line.run_command('create_pretraining_data')"
     )

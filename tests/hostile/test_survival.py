@@ -13,10 +13,10 @@ import pytest
 from official_bert.checkpoints import CheckpointManager
 from official_bert.data.records.framing import frame, read_records
 from official_bert.features import pretraining_features
-from official_bert.training.train_log import read_train_log
+from official_bert.training.run_log import read_train_log
 from tests import training_state
+from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, write_records
 from tests.hostile.test_runs import classification, pretraining
-from tests.runners.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, write_records
 from tests.scripts import end_of, run_script
 from tests.shared import in_test_long
 

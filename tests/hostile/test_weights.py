@@ -10,6 +10,7 @@ import numpy as np
 
 from official_bert.checkpoints import huggingface, tf1
 from official_bert.config import BertConfig
+from tests.commands.pretraining_run import PREDICTIONS, SEQ, write_records
 from tests.hostile.checkpoints import (
     KERNEL,
     Tensors,
@@ -21,7 +22,6 @@ from tests.hostile.checkpoints import (
     without,
 )
 from tests.hostile.rows import Row, check, edit_json, model_flags, table
-from tests.runners.pretraining_run import PREDICTIONS, SEQ, write_records
 
 
 class Use(NamedTuple):

@@ -10,16 +10,16 @@ import tensorflow as tf
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError, Predictor
 from official_bert.checkpoints import named_variables
 from official_bert.checkpoints.folder import latest_checkpoint
-from official_bert.jobs import frozen_features
+from official_bert.fine_tuning import finetuner
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.bilstm import BiLstm
 from official_bert.modeling.feature_based import BertFeatureTagger
-from official_bert.options.tagging import FEATURE_LAYERS
+from official_bert.options.fine_tuning import FEATURE_LAYERS
 from official_bert.training.precision import computing_in
-from official_bert.training.rng import seed_initial_weights
+from official_bert.training.seeds import seed_initial_weights
 from tests import fine_tuning_runs, toy
+from tests.commands.pretraining_run import checkpoint_values
 from tests.hostile.rows import edit_json
-from tests.runners.pretraining_run import checkpoint_values
 from tests.scripts import flag_list, run_here
 
 FIELDS = toy.BERT_CONFIG | {"num_bilstm_layers": 2}
@@ -256,11 +256,11 @@ def test_a_full_disk_is_said(monkeypatch):
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(frozen_features.os, "posix_fallocate", full)
+    monkeypatch.setattr(finetuner.os, "posix_fallocate", full)
     with pytest.raises(
         InputError, match=r"has no room for the outputs of the frozen layers, 4\.0 MB \(No space left"
     ):
-        frozen_features._temporary_array((1000, 1000), np.dtype("float32"))
+        finetuner._temporary_array((1000, 1000), np.dtype("float32"))
 
 
 def test_other_layers_and_odd_sizes_are_refused():
@@ -274,9 +274,9 @@ def test_other_layers_and_odd_sizes_are_refused():
 def test_a_run_trains_all_but_the_encoder_and_computes_it_once(tmp_path, monkeypatch, name):
     options = fine_tuning_runs.prepared(tmp_path, "tagging")
     made = []
-    real = frozen_features.WithFrozenFeatures.__init__
+    real = finetuner.WithFrozenFeatures.__init__
     monkeypatch.setattr(
-        frozen_features.WithFrozenFeatures, "__init__", lambda self, *given: made.append(real(self, *given))
+        finetuner.WithFrozenFeatures, "__init__", lambda self, *given: made.append(real(self, *given))
     )
     flags = {"do_train": True, "do_eval": True, "do_predict": True, "feature_layers": name, "bilstm_size": 12}
     flags |= {"learning_rate": 1e-2, "num_train_epochs": 3.0}

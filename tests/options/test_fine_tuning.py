@@ -14,8 +14,8 @@ import pytest
 from official_bert.data.records.framing import read_examples
 from official_bert.modeling import task_models
 from tests import fine_tuning_runs, training_state
+from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.fine_tuning_runs import FAMILIES, figures, mark_of, noted_batches, prepared, run
-from tests.runners.pretraining_run import checkpoint_values, scalars
 from tests.shared import in_test_long
 
 NO_POSITION = -1e4  # the logit of what a batch has no position for

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from official_bert.checkpoints import load_checkpoint, named_variables, tf1
+from official_bert.commands import export_saved_model
 from official_bert.config import BertConfig
-from official_bert.options.export import ExportOptions
-from official_bert.runners import export_saved_model
+from official_bert.options.serving import ExportOptions
 from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tasks.classification.glue import MrpcProcessor, StsbProcessor

@@ -12,7 +12,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.serving import export
 from tests.shared import ROOT
 

@@ -8,13 +8,15 @@ import shutil
 import numpy as np
 import pytest
 
+from official_bert.commands import run_classifier, run_ner, run_squad, run_swag
 from official_bert.data.conll import read_conll
-from official_bert.errors import InputError
-from official_bert.options.choice import ChoiceOptions
-from official_bert.options.classification import ClassificationOptions
-from official_bert.options.squad import SquadOptions
-from official_bert.options.tagging import TaggingOptions
-from official_bert.runners import run_classifier, run_ner, run_squad, run_swag
+from official_bert.io.errors import InputError
+from official_bert.options.fine_tuning import (
+    ChoiceOptions,
+    ClassificationOptions,
+    SquadOptions,
+    TaggingOptions,
+)
 from official_bert.serving import predictor
 from official_bert.serving.loaded import LoadedModel
 from official_bert.serving.predictor import Predictor

@@ -11,20 +11,20 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from official_bert.commands import export_saved_model
 from official_bert.data.conll import IOB2, ConllFile, Sentence
-from official_bert.data.text.model_inputs import model_input, padded_features
-from official_bert.errors import InputError
-from official_bert.options.export import ExportOptions
-from official_bert.runners import export_saved_model
+from official_bert.data.model_inputs import model_input, padded_features
+from official_bert.io.errors import InputError
+from official_bert.options.serving import ExportOptions
 from official_bert.serving import saved_model
 from official_bert.serving.loaded import LoadedModel
 from official_bert.serving.saved_model import check_text_export
 from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.squad.answers import choose_answers, extract_candidates, raw_results
-from official_bert.tasks.squad.encoded import encode_questions
 from official_bert.tasks.squad.examples import SquadExample, find_words
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import SquadTask
+from official_bert.tasks.squad.windows import encode_questions
 from official_bert.tasks.tagging.windows import encoded_words
 from official_bert.tokenization import FullTokenizer
 from tests import toy

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.clients import TextClient, plain, rows_of
 from official_bert.tokenization import FullTokenizer
 from tests import toy

@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
+from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
-from official_bert.tasks.classification.xnli import XnliProcessor
 from official_bert.tasks.embedding.task import EmbeddingTask
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.registry import family_of, load, make_task

@@ -6,11 +6,10 @@ SQuAD's files are JSON; tests/tasks/squad/test_examples.py tests them.
 import pytest
 
 from official_bert.data.conll import read_conll
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.choice.examples import read_codah, read_swag
-from official_bert.tasks.classification.glue import ColaProcessor, MrpcProcessor
+from official_bert.tasks.classification.glue import ColaProcessor, MrpcProcessor, XnliProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
-from official_bert.tasks.classification.xnli import XnliProcessor
 
 
 def of_classifier(processor, set_name):

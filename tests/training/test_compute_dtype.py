@@ -5,8 +5,8 @@ import logging
 import pytest
 import tensorflow as tf
 
-from official_bert.training import compute_dtype
-from official_bert.training.compute_dtype import choose
+from official_bert.training import precision
+from official_bert.training.precision import choose
 
 ONE = tf.distribute.get_strategy()
 
@@ -16,10 +16,10 @@ def device(monkeypatch):
     """Sets the kind of device, the flags of its processor, and the GPUs' compute capabilities."""
 
     def pretend(kind="CPU", flags=None, capabilities=(), folder=None):
-        monkeypatch.setattr(compute_dtype, "kind_of_device", lambda strategy: kind)
+        monkeypatch.setattr(precision, "kind_of_device", lambda strategy: kind)
         if folder:
             info = folder / "cpuinfo"
-            monkeypatch.setattr(compute_dtype, "_CPU_INFO", info)
+            monkeypatch.setattr(precision, "_CPU_INFO", info)
             if flags is not None:
                 info.write_text(
                     f"processor\t: 0\nmodel name\t: amx_bf16 inside\nflags\t\t: {flags}\n\nprocessor\t: 1\n"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.errors import InputError
-from official_bert.options.choice import ChoiceOptions
-from official_bert.options.distribution import DistributionOptions
+from official_bert.io.errors import InputError
+from official_bert.options.fine_tuning import ChoiceOptions
+from official_bert.options.shared import DistributionOptions
 from official_bert.training import distribution
 from official_bert.training.distribution import (
     check_divides,
@@ -28,7 +28,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from official_bert.options.distribution import DistributionOptions
+from official_bert.options.shared import DistributionOptions
 from official_bert.training.distribution import make_strategy, split_over_replicas
 
 logging.set_verbosity(logging.INFO)

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from official_bert.training.example_batches import ExampleBatches, example_order, padded_length
+from official_bert.training.batches import ExampleBatches, example_order, padded_length
 
 
 def first(count, *arguments):

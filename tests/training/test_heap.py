@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from official_bert.training import heap
+from official_bert.training import memory
 from tests import toy, training_state
-from tests.runners.pretraining_run import checkpoint_values, flags_of, write_records
+from tests.commands.pretraining_run import checkpoint_values, flags_of, write_records
 from tests.scripts import flag_list
 from tests.shared import ROOT
 
@@ -20,8 +20,8 @@ LARGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 FAULTS_OF_STEPS = """
 import ctypes, json, resource, sys
 import tensorflow as tf
-from official_bert.options.distribution import DistributionOptions
-from official_bert.training import distribution, heap
+from official_bert.options.shared import DistributionOptions
+from official_bert.training import distribution; from official_bert.training import memory as heap
 
 if sys.argv[1] == "strategy":
     distribution.make_strategy(DistributionOptions())
@@ -48,7 +48,7 @@ print(json.dumps({"faults": faults, "advised_kb": sum(advised), "kept": heap.kee
 
 
 def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(heap.SETTINGS)}
+    return {name: value for name, value in os.environ.items() if not name.startswith(memory.SETTINGS)}
 
 
 def measured(what: str, **environment) -> dict:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.errors import Diverged
-from official_bert.options.distribution import DistributionOptions
+from official_bert.io.errors import Diverged
+from official_bert.options.shared import DistributionOptions
 from official_bert.training import loop
 from official_bert.training.distribution import make_strategy, split_over_replicas
 from official_bert.training.loop import compiled_steps, traced_once, train

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer, InputError
-from official_bert.errors import Diverged
+from official_bert.io.errors import Diverged
 from official_bert.optimization import AdamWeightDecayOptimizer
-from official_bert.options.distribution import DistributionOptions
+from official_bert.options.shared import DistributionOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training import distribution, precision
 from official_bert.training.distribution import make_strategy, split_over_replicas

@@ -2,7 +2,7 @@
 
 import json
 
-from official_bert.training.summary import write_summary
+from official_bert.training.reporting import write_summary
 
 FIGURES = {
     "ended": "finished",

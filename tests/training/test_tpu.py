@@ -8,13 +8,12 @@ import pathlib
 import pytest
 import tensorflow as tf
 
-from official_bert.jobs import training_job
-from official_bert.options.pretraining import PretrainingOptions
-from official_bert.runners import run_pretraining
-from official_bert.training import distribution
+from official_bert.commands import run_pretraining
+from official_bert.options.training import PretrainingOptions
+from official_bert.training import distribution, trainer
 from official_bert.training.step import TrainingStep
 from tests import fine_tuning_runs, toy
-from tests.runners.pretraining_run import flags_of, write_records
+from tests.commands.pretraining_run import flags_of, write_records
 
 ON_TPU = {"jit_compile": True, "iterations_per_loop": 3}  # device loops of one, three and one updates
 BOUNDED_DYNAMIC = (
@@ -53,7 +52,7 @@ def test_a_step_is_traced_once_and_has_fixed_shapes(tmp_path, monkeypatch, train
             return super().__call__(features)
 
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: True)
-    monkeypatch.setattr(training_job, "TrainingStep", NotedStep)
+    monkeypatch.setattr(trainer, "TrainingStep", NotedStep)
     train(tmp_path)
     ((step, specs),) = traced
     assert int(step.optimizer.global_step) == 5

@@ -7,8 +7,8 @@ import sys
 import pytest
 import tensorflow as tf
 
-from official_bert.errors import InputError
-from official_bert.options.distribution import DistributionOptions
+from official_bert.io.errors import InputError
+from official_bert.options.shared import DistributionOptions
 from official_bert.training import workers
 from tests.scripts import run_script
 from tests.shared import ROOT
@@ -95,7 +95,7 @@ task = {"type": ("chief", "worker")[index], "index": 0}
 os.environ["TF_CONFIG"] = json.dumps({"cluster": {"chief": hosts[:1], "worker": hosts[1:]}, "task": task})
 import numpy as np
 import tensorflow as tf
-from official_bert.options.distribution import DistributionOptions
+from official_bert.options.shared import DistributionOptions
 from official_bert.training import workers
 from official_bert.training.distribution import make_strategy, split_over_replicas
 
@@ -134,8 +134,8 @@ def test_a_port_that_is_taken_ends_in_one_sentence():
     program = """
 import socket, sys
 taken = socket.create_server(("localhost", 0))
-from official_bert.errors import WorkerLost
-from official_bert.options.distribution import DistributionOptions
+from official_bert.io.errors import WorkerLost
+from official_bert.options.shared import DistributionOptions
 from official_bert.training.distribution import make_strategy
 hosts = [f"localhost:{taken.getsockname()[1]}", "localhost:1"]
 try:

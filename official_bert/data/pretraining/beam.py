@@ -23,7 +23,7 @@ from official_bert.data.pretraining.documents import no_text
 from official_bert.data.pretraining.one_shard import write_shard
 from official_bert.data.pretraining.shards import ShardJob, manifest_of
 from official_bert.data.pretraining.split import documents_of, first_numbers, look_through
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
 LineReader = Callable[[str], Iterable[str]]
 

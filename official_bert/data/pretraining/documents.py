@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from official_bert import reading
 from official_bert.data.pretraining.workers import worker_processes
-from official_bert.errors import InputError
+from official_bert.io import reading
+from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
 _BLOCK_CHARACTERS = 1 << 18

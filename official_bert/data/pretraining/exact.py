@@ -15,8 +15,8 @@ import numpy as np
 
 from official_bert.data.pretraining.documents import Documents
 from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary
-from official_bert.errors import InputError
 from official_bert.features import pretraining_features
+from official_bert.io.errors import InputError
 
 
 def randbelow(n: int, getrandbits: Callable[[int], int]) -> int:

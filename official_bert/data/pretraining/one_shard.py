@@ -16,7 +16,6 @@ from typing import BinaryIO
 
 import numpy as np
 
-from official_bert import files, writing
 from official_bert.data.pretraining import random_streams
 from official_bert.data.pretraining.documents import Documents, id_type
 from official_bert.data.pretraining.masks import BulkMasks
@@ -24,7 +23,8 @@ from official_bert.data.pretraining.pairs import Pairs, make_pairs
 from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary, MaskingSettings
 from official_bert.data.records.framing import frame_examples
 from official_bert.features import pretraining_features
-from official_bert.options.pretraining_data import GZIP
+from official_bert.io import files, writing
+from official_bert.options.data_tools import GZIP
 from official_bert.tokenization import FullTokenizer
 
 ALGORITHM = 1  # number of the algorithm, which the manifest names: another one makes other records

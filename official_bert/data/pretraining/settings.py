@@ -6,9 +6,9 @@ In: options and a vocabulary. Out: what the generators, and masks that are drawn
 import dataclasses
 from collections.abc import Mapping
 
-from official_bert.errors import InputError
-from official_bert.options.masking import MaskingOptions
-from official_bert.options.pretraining_data import RecordsOptions
+from official_bert.io.errors import InputError
+from official_bert.options.data_tools import RecordsOptions
+from official_bert.options.shared import MaskingOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

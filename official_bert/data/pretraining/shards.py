@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import logging
 
-from official_bert import files, reading, writing
 from official_bert.data.pretraining.documents import no_text
 from official_bert.data.pretraining.one_shard import ALGORITHM, ShardSettings, make_shard
 from official_bert.data.pretraining.settings import (
@@ -31,9 +30,10 @@ from official_bert.data.pretraining.settings import (
 from official_bert.data.pretraining.split import distribute
 from official_bert.data.pretraining.workers import worker_processes
 from official_bert.data.records.record_files import MANIFEST_SUFFIX
-from official_bert.errors import InputError
-from official_bert.options.pretraining_data import SHARDED, RecordsOptions
-from official_bert.progress import Progress
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.io.progress import Progress
+from official_bert.options.data_tools import SHARDED, RecordsOptions
 from official_bert.tokenization import FullTokenizer
 
 SHARD_BYTES = 32 << 20  # of text, the size of the shards of a large corpus

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from official_bert import files, reading, writing
+from official_bert.io import files, reading, writing
 
 _CHARACTERS_HELD = 1 << 24
 

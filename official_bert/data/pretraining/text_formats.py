@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from official_bert import errors, files, reading
 from official_bert.data.pretraining.sentence_splitter import split_sentences
-from official_bert.errors import InputError
-from official_bert.options.corpus import JSON_LINES, TEXT, WIKIEXTRACTOR
-from official_bert.options.pretraining_data import RecordsOptions
+from official_bert.io import errors, files, reading
+from official_bert.io.errors import InputError
+from official_bert.options.data_tools import RecordsOptions
+from official_bert.options.shared import JSON_LINES, TEXT, WIKIEXTRACTOR
 
 _BEGIN = re.compile(r'<doc\b(?P<attributes>(?:[^>"]|"[^"]*")*)>\s*')
 _TITLE = re.compile(r'\btitle="([^"]*)"')

@@ -7,11 +7,11 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tokenization import BasicTokenizer
 
 try:
-    from official_bert.data.text.graph_tokenizer import learn_pieces
+    from official_bert.graph_text.tokenizer import learn_pieces
 except ImportError as error:
     raise InputError(
         f"a vocabulary is learnt by tensorflow-text, which cannot be imported ({error}); install requirements.txt"

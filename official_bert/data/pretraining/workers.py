@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
 # A forked child would inherit the locks of other threads.
 _PROCESSES = multiprocessing.get_context("spawn")

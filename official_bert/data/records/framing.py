@@ -17,9 +17,9 @@ from typing import BinaryIO
 import google_crc32c
 import numpy as np
 
-from official_bert import files, writing
 from official_bert.data.records.examples import MalformedExample, decode_example, encode_examples
-from official_bert.errors import InputError
+from official_bert.io import files, writing
+from official_bert.io.errors import InputError
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")

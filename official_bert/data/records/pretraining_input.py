@@ -20,9 +20,9 @@ from absl import logging
 from official_bert.data.pretraining.masks import DTYPES, NAMES, DynamicMasks
 from official_bert.data.records.datasets import names_and_compressions, records_of, untuned
 from official_bert.data.records.framing import read_examples
-from official_bert.errors import InputError
 from official_bert.features import MASKED_LM_POSITIONS, Feature
-from official_bert.files import is_remote
+from official_bert.io.errors import InputError
+from official_bert.io.files import is_remote
 
 FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100

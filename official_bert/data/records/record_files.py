@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from absl import logging
 
-from official_bert import files
-from official_bert.data.example_log import log_example
 from official_bert.data.records.framing import ExampleFiles, open_example_files
-from official_bert.errors import InputError
-from official_bert.progress import Progress
+from official_bert.data.text_lines import log_example
+from official_bert.io import files
+from official_bert.io.errors import InputError
+from official_bert.io.progress import Progress
 
 _EXAMPLES_AT_ONCE = 1_000
 _EXAMPLES_BETWEEN_LINES = 10_000

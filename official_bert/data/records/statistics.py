@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from official_bert.errors import InputError
 from official_bert.features import pretraining_features
+from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
 Example = Mapping[str, np.ndarray]  # feature name -> [length]

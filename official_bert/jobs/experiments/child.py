@@ -16,8 +16,8 @@ from collections.abc import Iterable
 
 from absl import logging
 
-from official_bert import files, signals, writing
-from official_bert.errors import InputError
+from official_bert.io import files, signals, writing
+from official_bert.io.errors import InputError
 
 LOG_FILE, RUNNING_FILE = "log.txt", ".running"
 _GRACE_SECS = 60.0  # from SIGTERM to SIGKILL, for the last checkpoint

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.jobs.experiments.definitions import Catalogue, Column, Experiment, Scale, Task
 
 # Words in the names of metrics between -1 and 1.

@@ -14,8 +14,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from official_bert import files
-from official_bert.errors import InputError
+from official_bert.io import files
+from official_bert.io.errors import InputError
 
 SCALES_FILE, TASKS_FILE = "scales.toml", "tasks.toml"
 SUFFIX = ".toml"

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from absl import logging
 
-from official_bert import files, writing
+from official_bert.io import files, writing
 from official_bert.jobs.experiments import results
 from official_bert.jobs.experiments.child import Child, end_all, last_lines, own_cpus, shares
 from official_bert.jobs.experiments.steps import Layout, Step, config_text

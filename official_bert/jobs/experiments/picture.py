@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from official_bert.io.pictures import axis_at_the_right, panels
 from official_bert.jobs.experiments.columns import ShownColumn
 from official_bert.jobs.experiments.plan import Plan
 from official_bert.jobs.experiments.results import Value
 from official_bert.jobs.experiments.table import Summary, is_smaller, summaries
-from official_bert.jobs.pictures import axis_at_the_right, panels
 
 _PAPER_COLOR = "tab:orange"
 _OFFSET = 0.12  # between our points and the paper's

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.jobs.experiments.columns import ShownColumn, shown_columns
 from official_bert.jobs.experiments.definitions import (
     Catalogue,

@@ -14,9 +14,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from official_bert import files, reading, writing
-from official_bert.data.json import is_of_kind
-from official_bert.errors import InputError
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.io.reading import is_of_kind
 from official_bert.jobs.experiments.plan import Cell, Plan
 from official_bert.jobs.experiments.steps import Layout, Step
 

@@ -14,9 +14,9 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 
-from official_bert import files
 from official_bert.config import FURTHER_FIELDS, BertConfig
-from official_bert.errors import InputError
+from official_bert.io import files
+from official_bert.io.errors import InputError
 from official_bert.jobs.experiments.steps import DATA, Layout, Step
 from official_bert.options.fields import flag_fields, kind_of
 from official_bert.options.training import TrainingOptions

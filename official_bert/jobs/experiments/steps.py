@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from official_bert import files
+from official_bert.io import files
 
 OUTPUT, CONFIG_FILE = "output", "bert_config.json"
 DATA = ""  # the place of `Given` that is --data_dir

@@ -11,10 +11,10 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
+from official_bert.io.progress import clock_time
 from official_bert.jobs.experiments.columns import ShownColumn
 from official_bert.jobs.experiments.plan import Plan
 from official_bert.jobs.experiments.results import Time, Value
-from official_bert.progress import clock_time
 
 NOISE_ERRORS = 2.0  # standard errors below which a difference says nothing
 _EMPTY = "–"

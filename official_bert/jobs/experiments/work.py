@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.jobs.experiments.definitions import Flags, Task
 from official_bert.jobs.experiments.scripts import is_true
 from official_bert.jobs.experiments.steps import Work

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from official_bert.data.model_inputs import ModelInputs, model_input_ids
 from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
-from official_bert.data.text.model_inputs import model_input_ids
-from official_bert.data.text.ragged import ModelInputs
-from official_bert.errors import InputError
-from official_bert.progress import counted
+from official_bert.io.errors import InputError
+from official_bert.io.progress import counted
 from official_bert.tokenization import FullTokenizer
 
 NUM_CHOICES = 4

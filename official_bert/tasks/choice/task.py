@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
-from official_bert import writing
+from official_bert.io import writing
 from official_bert.metrics import classification
 from official_bert.modeling import BertChoice
 from official_bert.modeling.losses import cross_entropy

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from official_bert.data.example_log import log_example
+from official_bert.data.model_inputs import ModelInputs, model_input, model_input_ids
 from official_bert.data.records.record_files import log_progress, write_encoded_set
-from official_bert.data.text.model_inputs import model_input, model_input_ids
-from official_bert.data.text.ragged import ModelInputs
-from official_bert.errors import InputError
+from official_bert.data.text_lines import log_example
 from official_bert.features import ENCODER_INPUTS
-from official_bert.progress import counted
+from official_bert.io.errors import InputError
+from official_bert.io.progress import counted
 from official_bert.tokenization import FullTokenizer
 
 LARGEST_SCORE = 1e15  # squares of differences, summed over a batch, fit float32

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from absl import logging
 
 from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import LARGEST_SCORE, InputExample
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from absl import logging
 
 from official_bert.data.tables import Row, not_empty, read_tsv
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, checked_label, warn_of_lost_row
 

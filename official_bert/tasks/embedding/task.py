@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 
 import tensorflow as tf
 
-from official_bert.errors import InputError
 from official_bert.features import ENCODER_INPUTS
+from official_bert.io.errors import InputError
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, normalized, pooled
 from official_bert.tasks.base import ServedTask, Settings

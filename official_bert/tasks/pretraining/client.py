@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from official_bert.data.text.ragged import ModelInputs, RaggedRows
-from official_bert.errors import InputError
+from official_bert.data.model_inputs import ModelInputs, RaggedRows
 from official_bert.features import MASKED_LM_POSITIONS
-from official_bert.options.predict import POOLED, SEQUENCE
+from official_bert.io.errors import InputError
+from official_bert.options.serving import POOLED, SEQUENCE
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers, pair_encoder, rows_of
 from official_bert.tokenization import FullTokenizer
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.config import LEFT_TO_RIGHT
-from official_bert.data.text.graph_inputs import model_inputs
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
+from official_bert.graph_text.inputs import model_inputs
 from official_bert.modeling import BertPretrainer
 from official_bert.tasks.base import ServedTask, Settings
 from official_bert.tasks.clients import ServedModel

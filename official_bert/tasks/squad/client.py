@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
 from official_bert.tasks.squad.answers import Ranking, choose_answers, rank_answers, raw_results
-from official_bert.tasks.squad.encoded import encode_questions
 from official_bert.tasks.squad.examples import SquadExample, find_words
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
+from official_bert.tasks.squad.windows import encode_questions
 
 
 class SquadClient(TextClient):

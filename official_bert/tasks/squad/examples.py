@@ -11,9 +11,9 @@ from typing import Any
 
 from absl import logging
 
-from official_bert import reading
-from official_bert.data.json import field, is_of_kind
-from official_bert.errors import InputError
+from official_bert.io import reading
+from official_bert.io.errors import InputError
+from official_bert.io.reading import field, is_of_kind
 from official_bert.metrics.squad import Question
 
 # The separators of a document's words; other white space, such as the no-break space, is part of a word.

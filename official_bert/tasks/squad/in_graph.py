@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_bert.data.text.graph_inputs import TextReader, Windows, document_windows, in_batches
-from official_bert.data.text.graph_tokenizer import Pieces, readable
+from official_bert.graph_text.inputs import TextReader, Windows, document_windows, in_batches
+from official_bert.graph_text.tokenizer import Pieces, readable
 from official_bert.tasks.squad.answers import CERTAINLY_NO_ANSWER
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 

@@ -1,8 +1,4 @@
-"""Files of logits, for ensembles: the logits of a run for every window, with the file and settings they belong to.
-
-A file is an .npz with `unique_ids`, int64[n], `start_logits` and `end_logits`, float32[n, max_seq_length], and
-`made_from`.
-"""
+"""The logits of a prediction as a file, and ensembles, which average those of several runs for the same windows."""
 
 import hashlib
 import io
@@ -13,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from official_bert import files, reading, writing
-from official_bert.data.json import as_object
-from official_bert.errors import InputError
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.io.reading import as_object
 from official_bert.tasks.squad.answers import RawResult
 
 # What numpy and zipfile raise for a file that is no archive of arrays, or a damaged one. MemoryError: a header with
@@ -112,3 +108,35 @@ def _check_columns(unique_ids: np.ndarray, start_logits: np.ndarray, end_logits:
 
 def _reason(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
+    """Averages the logits of several runs for each window, in the order of the first run.
+
+    Args:
+        runs: the results of each run for the same windows, in any order.
+
+    Raises:
+        InputError: there is no run, or the runs have results for different windows.
+    """
+    if not runs:
+        raise InputError("an ensemble needs the results of at least one run")
+    first, *others = ({result.unique_id: result for result in run} for run in runs)
+    for number, other in enumerate(others, 2):
+        if other.keys() != first.keys():
+            raise InputError(
+                f"run {number} of the ensemble has results for other windows than run 1; predict the same file "
+                "with the same vocabulary, lengths and stride in all runs"
+            )
+    averaged = []
+    for unique_id in first:
+        members = [run[unique_id] for run in (first, *others)]
+        lengths = {len(logits) for member in members for logits in member[1:]}
+        if len(lengths) > 1:
+            raise InputError(
+                f"the ensemble's results for window {unique_id} are of lengths {sorted(lengths)}; predict with "
+                "the same --max_seq_length in all runs"
+            )
+        start, end = (np.mean([member[kind] for member in members], axis=0, dtype=float) for kind in (1, 2))
+        averaged.append(RawResult(unique_id, start, end))
+    return averaged

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from official_bert.errors import InputError
-from official_bert.options.squad import AUTO
+from official_bert.io.errors import InputError
+from official_bert.options.fine_tuning import AUTO
 
 NO_POSITION = -1e4  # the logit of a position outside a window: finite, and below every logit of a model
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.metrics.squad import Question, best_null_odds_threshold, evaluate_v1, evaluate_v2
 from official_bert.modeling import BertSpans
 from official_bert.modeling.losses import cross_entropy
@@ -32,14 +32,14 @@ from official_bert.tasks.squad.answers import (
     write_json,
 )
 from official_bert.tasks.squad.client import SquadClient
-from official_bert.tasks.squad.encoded import (
+from official_bert.tasks.squad.examples import SquadExample, read_gold_answers, read_squad_examples
+from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
+from official_bert.tasks.squad.windows import (
     EncodedQuestions,
     EncodedWindows,
     encode_questions,
     encode_training,
 )
-from official_bert.tasks.squad.examples import SquadExample, read_gold_answers, read_squad_examples
-from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 
 SHUFFLE_SEED = 12345  # shuffles the training questions before they are cut into windows
 

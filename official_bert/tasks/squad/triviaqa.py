@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from official_bert import files, reading, writing
-from official_bert.data.json import field
-from official_bert.errors import InputError
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.io.reading import field
 
 MAX_DOCUMENT_WORDS = 400
 

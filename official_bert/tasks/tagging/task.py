@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,12 +17,14 @@ from absl import logging
 from keras import ops
 
 from official_bert.data.conll import ConllFile, in_scheme, is_tag, read_conll, write_predictions
-from official_bert.errors import InputError
+from official_bert.graph_text.inputs import TextReader, in_batches, word_windows
+from official_bert.graph_text.tokenizer import readable
+from official_bert.io.errors import InputError
 from official_bert.metrics.entities import entity_scores
 from official_bert.modeling import BertTagger
 from official_bert.modeling.feature_based import LAYER_VECTORS, BertFeatureTagger
 from official_bert.modeling.losses import cross_entropy
-from official_bert.options.tagging import DEFAULT_BILSTM_SIZE
+from official_bert.options.fine_tuning import DEFAULT_BILSTM_SIZE
 from official_bert.tasks.base import DataFiles, Settings, Task
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.tagging.client import TaggingClient
@@ -33,6 +35,42 @@ from official_bert.tasks.tagging.windows import (
     labels_of,
     predicted_tags,
 )
+
+
+def tag_words(
+    model: Callable[[dict], tf.Tensor], texts: tf.Tensor, reader: TextReader, labels: Sequence[str]
+) -> dict[str, tf.Tensor]:
+    """Tags the words of texts, which are split at white space.
+
+    Args:
+        model: a function from encoder features to logits, float[windows, S, labels].
+        texts: string[B].
+        reader: the reader of the export.
+        labels: the labels in the order of the logits.
+
+    Returns:
+        `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word; `starts` and `ends`,
+        int32[B, words], their offsets in the text, in characters (code points), 0 after the last word.
+    """
+
+    def best(features):
+        return tf.argmax(model(features), axis=-1, output_type=tf.int32)
+
+    pieces = reader.tokenizer.pieces(texts, unknown_words=True)
+    windows = word_windows(pieces.ids, pieces.words, reader.max_seq_length, reader.vocab)
+    # Each first piece of a word belongs to exactly one window; windows and words are in the order of the texts.
+    numbers = tf.boolean_mask(in_batches(best, windows.features, tf.int32), windows.is_own)
+    starts, ends = pieces.word_starts, pieces.word_ends
+    context = tf.gather(readable(texts), starts.value_rowids())
+    words = tf.strings.substr(context, starts.values, ends.values - starts.values, unit="UTF8_CHAR")
+    return {
+        "num_words": tf.cast(starts.row_lengths(), tf.int32),
+        "words": starts.with_values(words).to_tensor(""),
+        "tags": starts.with_values(tf.gather(tf.constant(labels), numbers)).to_tensor(""),
+        "starts": starts.to_tensor(),
+        "ends": ends.to_tensor(),
+    }
+
 
 _FILE_ENDINGS = (".conll", ".txt")
 
@@ -193,9 +231,9 @@ class TaggingTask(Task):
         }
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """Returns the words of each text with their tags and offsets; see tasks/tagging/in_graph.py."""
+        """Returns the words of each text with their tags and offsets; see tasks/tagging/task.py."""
         # Imported here because it needs tensorflow_text, which only exports of text need.
-        from official_bert.tasks.tagging.in_graph import tag_words
+        pass
 
         return tag_words(model, texts["text"], reader, self.labels)
 

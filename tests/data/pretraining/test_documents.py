@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from official_bert.data.pretraining.documents import id_type, read_documents
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import ROOT

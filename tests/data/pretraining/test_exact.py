@@ -22,7 +22,7 @@ from official_bert.data.pretraining.exact import (
 )
 from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary
 from official_bert.data.records.examples import encode_examples
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 

@@ -14,11 +14,11 @@ import pytest
 
 from examples.quickstart_corpus import documents as documents_of
 from examples.quickstart_corpus import help_texts
+from official_bert.commands import create_pretraining_data
 from official_bert.data.pretraining import one_shard, shards
 from official_bert.data.records.framing import read_examples
-from official_bert.errors import InputError
-from official_bert.options.pretraining_data import PretrainingDataOptions
-from official_bert.runners import create_pretraining_data
+from official_bert.io.errors import InputError
+from official_bert.options.data_tools import PretrainingDataOptions
 from tests import toy
 from tests.scripts import end_of, flag_list, run_script
 from tests.shared import ROOT, in_test_long, recording

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from official_bert.data.pretraining import split
 from official_bert.data.pretraining.split import distribute, documents_of, first_numbers, look_through
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
 
 @pytest.fixture

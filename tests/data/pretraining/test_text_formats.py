@@ -6,7 +6,7 @@ import json
 import pytest
 
 from official_bert.data.pretraining.text_formats import line_reader
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
 PAGES = {
     "Cats & dogs": ["Cats sleep. Dogs run.", "Both eat < much >."],

@@ -3,7 +3,7 @@
 import pytest
 
 from official_bert.data.pretraining.vocabulary import SPECIAL_TOKENS, learn_vocabulary, select_words
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tokenization import BasicTokenizer
 
 

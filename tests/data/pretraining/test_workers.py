@@ -6,7 +6,7 @@ import time
 import pytest
 
 from official_bert.data.pretraining.workers import worker_processes
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
 
 def _prepare(value):

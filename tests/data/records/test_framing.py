@@ -11,7 +11,7 @@ from official_bert.data.records.framing import (
     read_examples,
     read_records,
 )
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from official_bert.data.records.pretraining_input import (
     reading_key,
     training_dataset,
 )
-from official_bert.errors import InputError
 from official_bert.features import pretraining_features, unmasked_features
+from official_bert.io.errors import InputError
 from tests.shared import ROOT
 
 SEQ, PREDICTIONS, VOCAB = 8, 2, 1000

@@ -7,7 +7,7 @@ import tensorflow as tf
 from official_bert.data.records import record_files
 from official_bert.data.records.framing import read_examples
 from official_bert.data.records.record_files import expand_records
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 
 
 def test_every_example_comes_back_in_order(tmp_path, monkeypatch, caplog):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from official_bert.data.records.statistics import Statistics, block_of, lines_of
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from official_bert.errors import Terminated
+from official_bert.io.errors import Terminated
 from official_bert.jobs.experiments.child import Child, end_all, last_lines, own_cpus, shares
 from tests.shared import ROOT
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.jobs.experiments.columns import shown_columns
 from official_bert.jobs.experiments.definitions import read_catalogue, read_experiment
 from tests.shared import ROOT

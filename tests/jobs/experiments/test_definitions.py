@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.jobs.experiments.definitions import names_of, read_catalogue, read_experiment
 from tests.shared import ROOT
 

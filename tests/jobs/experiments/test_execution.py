@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from official_bert.errors import Terminated
+from official_bert.io.errors import Terminated
 from official_bert.jobs.experiments import execution, results
 from official_bert.jobs.experiments.child import RUNNING_FILE
 from official_bert.jobs.experiments.steps import Layout, Output, Own, Step

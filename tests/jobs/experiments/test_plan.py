@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from official_bert.config import BertConfig
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.jobs.experiments.definitions import names_of, read_catalogue, read_experiment
 from official_bert.jobs.experiments.plan import Plan, Settings, config_of, make_plan
 from official_bert.jobs.experiments.steps import Layout, Output, Step

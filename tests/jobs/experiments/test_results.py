@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.jobs.experiments import results
 from official_bert.jobs.experiments.definitions import read_catalogue, read_experiment
 from official_bert.jobs.experiments.plan import Settings, make_plan

@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.jobs.experiments.scripts import (
     check_given,
     check_step,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.choice.examples import (
     CODAH,
     SWAG,

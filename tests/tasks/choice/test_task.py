@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from official_bert.data.text.ragged import ModelInputs
+from official_bert.data.model_inputs import ModelInputs
 from official_bert.tasks.choice.examples import EncodedChoices
 from official_bert.tasks.choice.task import ChoiceTask
 from tests.tasks.classification.test_task import Answering

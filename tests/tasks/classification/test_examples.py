@@ -4,8 +4,8 @@ from absl import logging
 
 from official_bert.data.records.framing import read_examples
 from official_bert.data.tables import read_tsv
-from official_bert.errors import InputError
 from official_bert.features import classifier_features
+from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import (
     InputExample,
     InputFeatures,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from absl import logging
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
 from tests.shared import GOLDEN, shared

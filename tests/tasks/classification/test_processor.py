@@ -1,7 +1,7 @@
 import pytest
 from absl import logging
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, Layout, read_layout
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from official_bert.tasks.classification.report import report_labels
+from official_bert.tasks.classification.task import report_labels
 
 # true: a a a a b b c; predicted: a a b c b a c
 TARGETS, PREDICTIONS = np.array([0, 0, 0, 0, 1, 1, 2]), np.array([0, 0, 1, 2, 1, 0, 2])

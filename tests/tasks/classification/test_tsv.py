@@ -1,6 +1,6 @@
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.tsv import TsvProcessor
 

@@ -1,8 +1,8 @@
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import InputExample
-from official_bert.tasks.classification.xnli import XnliProcessor
+from official_bert.tasks.classification.glue import XnliProcessor
 
 HEADER = "language\tgold_label\ts1\ts2\ts3\ts4\tsentence1\tsentence2\tpromptID"
 

@@ -6,12 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
-from official_bert.tasks.pretraining.left_to_right import LeftToRightObjective, unmasked_ids
-from official_bert.training.rng import seed_initial_weights
+from official_bert.tasks.pretraining.objective import LeftToRightObjective, unmasked_ids
+from official_bert.training.seeds import seed_initial_weights
 from tests import toy
+from tests.commands.pretraining_run import PREDICTIONS, flags_of, scalars, write_records
+from tests.commands.test_run_pretraining import first_batches
 from tests.golden_model import named_weights
-from tests.runners.pretraining_run import PREDICTIONS, flags_of, scalars, write_records
-from tests.runners.test_run_pretraining import first_batches
 from tests.scripts import end_of, flag_list, run_here
 from tests.tasks.pretraining.test_objective import OF_NEXT_SENTENCES
 

@@ -17,14 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from official_bert.checkpoints import load_checkpoint
+from official_bert.commands import export_saved_model
 from official_bert.config import BertConfig
-from official_bert.options.export import ExportOptions
-from official_bert.runners import export_saved_model
+from official_bert.options.serving import ExportOptions
 from official_bert.tasks.squad.answers import extract_candidates, raw_results
-from official_bert.tasks.squad.encoded import encode_questions
 from official_bert.tasks.squad.examples import SquadExample, find_words, read_squad_json
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import SquadTask
+from official_bert.tasks.squad.windows import encode_questions
 from official_bert.tokenization import FullTokenizer
 from tests.oracles import plain_squad
 

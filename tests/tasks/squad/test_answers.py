@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.squad.answers import (
     CERTAINLY_NO_ANSWER,
     RawResult,

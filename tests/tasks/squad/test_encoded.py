@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from official_bert.compat.feature_writer import record_arrays
-from official_bert.tasks.squad.encoded import encode_questions, encode_training
 from official_bert.tasks.squad.rules import SquadRules
+from official_bert.tasks.squad.windows import encode_questions, encode_training
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.tasks.squad.sample import LENGTHS, toy_windows

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.squad.answers import RawResult
-from official_bert.tasks.squad.ensembles import average_results
+from official_bert.tasks.squad.logits import average_results
 
 
 def test_logits_are_averaged_window_by_window():

@@ -3,7 +3,7 @@ import pathlib
 
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.squad.examples import read_gold_answers, read_squad_examples
 from tests.tasks.squad.sample import CONTEXT, QUESTIONS, write_json, write_squad
 

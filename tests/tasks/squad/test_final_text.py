@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_bert.tasks.squad.final_text import get_final_text
+from official_bert.tasks.squad.answers import get_final_text
 from official_bert.tokenization import BasicTokenizer
 from tests.oracles import plain_squad
 

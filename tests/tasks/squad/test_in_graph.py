@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.text.graph_inputs import TextReader
-from official_bert.data.text.graph_tokenizer import TextTokenizer
-from official_bert.options.squad import SquadOptions
-from official_bert.runners import run_squad
+from official_bert.commands import run_squad
+from official_bert.graph_text.inputs import TextReader
+from official_bert.graph_text.tokenizer import TextTokenizer
+from official_bert.options.fine_tuning import SquadOptions
 from official_bert.tasks.squad.answers import RawResult, choose_answers, extract_candidates
 from official_bert.tasks.squad.examples import SquadExample, find_words
 from official_bert.tasks.squad.in_graph import answer_questions

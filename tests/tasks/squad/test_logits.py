@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.squad.answers import RawResult
 from official_bert.tasks.squad.logits import file_digest, read_logits, write_logits
 

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from official_bert.errors import InputError
-from official_bert.model_files import resolved
-from official_bert.options.export import ExportOptions
-from official_bert.options.squad import SquadOptions
+from official_bert.io.errors import InputError
+from official_bert.model_source import resolved
+from official_bert.options.fine_tuning import SquadOptions
+from official_bert.options.serving import ExportOptions
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import SquadTask
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from official_bert.metrics.squad import Question
-from official_bert.tasks.squad.encoded import encode_questions
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import SquadTask
+from official_bert.tasks.squad.windows import encode_questions
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.tasks.squad.sample import LENGTHS, toy_windows

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.squad.examples import read_squad_examples
 from official_bert.tasks.squad.triviaqa import find_answer, triviaqa_to_squad
 

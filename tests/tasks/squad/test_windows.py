@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from official_bert.errors import InputError
+from official_bert.io.errors import InputError
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.windows import (
     PositionMap,

@@ -1,0 +1,162 @@
+"""The commands: one table for the scripts of the repository and for the console command `official-bert`.
+
+In: the name of a command and its flags. Out: one call of the runner of that name in official_bert/commands. What a
+command needs is imported when it runs: `official-bert --help` loads no runner, and no --help loads TensorFlow.
+"""
+
+import difflib
+import functools
+import importlib
+import sys
+from typing import NamedTuple
+
+from absl import flags as absl_flags
+
+from official_bert.cli import flags
+
+absl_flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
+
+PROGRAM = "official-bert"
+
+
+class Command(NamedTuple):
+    """A command.
+
+    Attributes:
+        options: module and class of its options below official_bert.options.
+        summary: what it does, in one sentence: the docstring of its script.
+    """
+
+    options: str
+    summary: str
+
+    def options_class(self) -> type:
+        """Imports the class of the options."""
+        module, name = self.options.split(".")
+        return getattr(importlib.import_module(f"official_bert.options.{module}"), name)
+
+
+COMMANDS = {
+    "build_vocab": Command(
+        "data_tools.VocabularyOptions",
+        "Learns a WordPiece vocabulary from raw text.",
+    ),
+    "create_pretraining_data": Command(
+        "data_tools.PretrainingDataOptions",
+        "Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.",
+    ),
+    "create_pretraining_data_beam": Command(
+        "data_tools.BeamDataOptions",
+        "Makes the records of create_pretraining_data --generator=sharded on a cluster, with Apache Beam.",
+    ),
+    "inspect_pretraining_data": Command(
+        "data_tools.InspectionOptions",
+        "Shows the records of create_pretraining_data as text, and their statistics.",
+    ),
+    "run_pretraining": Command(
+        "training.PretrainingOptions",
+        "Pre-trains BERT on TFRecords made by create_pretraining_data.",
+    ),
+    "launch": Command(
+        "running.LaunchOptions",
+        "Starts a training script as several workers on this machine, and starts them again after a failure.",
+    ),
+    "run_classifier": Command(
+        "fine_tuning.ClassificationOptions",
+        "Fine-tunes BERT for text classification or regression, evaluates it, and predicts with it.",
+    ),
+    "run_squad": Command(
+        "fine_tuning.SquadOptions",
+        "Fine-tunes BERT on SQuAD 1.1 or 2.0, predicts answers with it, and scores them.",
+    ),
+    "run_swag": Command(
+        "fine_tuning.ChoiceOptions",
+        "Fine-tunes BERT for multiple choice on SWAG or CODAH, evaluates it, and predicts with it.",
+    ),
+    "run_ner": Command(
+        "fine_tuning.TaggingOptions",
+        "Fine-tunes BERT for named entity recognition on files in CoNLL's format, evaluates it, and predicts with it.",
+    ),
+    "convert_triviaqa": Command(
+        "data_tools.TriviaqaOptions",
+        "Converts TriviaQA-Wiki to training data in SQuAD's format for run_squad, as in the paper.",
+    ),
+    "extract_features": Command(
+        "serving.ExtractionOptions",
+        "Writes the vectors that a BERT model computes for the tokens of a text, as JSON lines.",
+    ),
+    "export_saved_model": Command(
+        "serving.ExportOptions",
+        "Exports a checkpoint as a SavedModel that TensorFlow Serving loads.",
+    ),
+    "predict": Command(
+        "serving.PredictOptions",
+        "Runs an exported model on lines of text and writes its predictions as JSON lines.",
+    ),
+    "convert_checkpoint": Command(
+        "serving.ConversionOptions",
+        "Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the optimizer slots.",
+    ),
+    "plot_run": Command(
+        "running.PlotOptions",
+        "Draws the loss, the accuracies and the learning rate of a training into a PNG file.",
+    ),
+    "run_experiment": Command(
+        "running.ExperimentOptions",
+        "Reproduces a table or a figure of the paper: trains and evaluates its models, writes table and plot.",
+    ),
+}  # in the order in which a model is made and used
+
+
+def main():
+    """Runs the subcommand that the command line names; the entry point of `official-bert`."""
+    name, *words = sys.argv[1:] or ["--help"]
+    if name in ("-h", "-help", "--help", "help"):
+        with flags.quiet_reader():
+            print(overview())
+        return
+    command = name.replace("-", "_")
+    if command not in COMMANDS:
+        sys.exit(f"{PROGRAM}: {unknown(name)}")
+    sys.argv = [f"{PROGRAM} {name}", *words]  # the name of the program in --help and in messages
+    sys.modules["__main__"].__doc__ = COMMANDS[command].summary  # absl shows it in --help
+    run_command(command)
+
+
+def run_command(name: str):
+    """Parses the command line into the command's options and hands them to its runner.
+
+    Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
+    """
+    flags.run(functools.partial(run_runner, name), COMMANDS[name].options_class())
+
+
+def run_runner(name: str, options):
+    """Calls the runner of a command."""
+    with flags.quiet_imports():  # most runners import TensorFlow, which --help does not need
+        runner = importlib.import_module(f"official_bert.commands.{name}")
+    runner.run(options)
+
+
+def overview() -> str:
+    """Returns the list of commands that `official-bert --help` prints."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            f"usage: {PROGRAM} COMMAND [--flag=value ...]",
+            "",
+            *lines,
+            "",
+            f"{PROGRAM} COMMAND --help lists the flags of a command. A hyphen in its name stands for an underscore.",
+        ]
+    )
+
+
+def unknown(name: str) -> str:
+    """Returns the sentence that refuses a command which is not there, and names the nearest one."""
+    name_of_script = name.replace("-", "_")
+    nearest = [command for command in COMMANDS if command.startswith(name_of_script)]
+    nearest = nearest or difflib.get_close_matches(name_of_script, COMMANDS, n=1, cutoff=0.5)
+    remedy = f"did you mean {nearest[0]}?" if nearest else f"{PROGRAM} --help lists the commands"
+    return f"there is no command {name!r}; {remedy}"

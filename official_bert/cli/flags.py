@@ -1,0 +1,406 @@
+"""Defines absl flags from options classes; only scripts import this module."""
+
+import contextlib
+import dataclasses
+import difflib
+import logging as std_logging
+import math
+import os
+import re
+import signal
+import sys
+import tempfile
+
+from absl import app, flags, logging
+
+from official_bert.io import files, signals, writing
+from official_bert.io.errors import InputError, Terminated, WorkerLost, brief
+from official_bert.io.progress import updated_line
+from official_bert.options.fields import command_field, first_word_field, flag_fields, kind_of, without_flag
+from official_bert.options.fine_tuning import DataFilesOptions, FineTuningOptions, SearchOptions, TsvOptions
+from official_bert.options.shared import (
+    ConfigOptions,
+    DistributionOptions,
+    ModelOptions,
+    PrecisionOptions,
+    TokenizerOptions,
+)
+from official_bert.options.training import OptimizationOptions, ReportingOptions, TrainingOptions
+
+NEEDED, MODEL, THIS_SCRIPT, COMMON = "Needed", "The model", "This script", "Common to the training scripts"
+TSV, SEARCH, DEVICES, OTHERS = "With --task_name=tsv", "Search", "Devices", "The original's others"
+ORDER = (NEEDED, MODEL, THIS_SCRIPT, TSV, COMMON, SEARCH, DEVICES, OTHERS)
+
+_OF_CLASSES = {
+    ModelOptions: MODEL,
+    ConfigOptions: MODEL,
+    TokenizerOptions: MODEL,
+    TrainingOptions: COMMON,
+    FineTuningOptions: COMMON,
+    DataFilesOptions: COMMON,
+    SearchOptions: SEARCH,
+    DistributionOptions: DEVICES,
+    OptimizationOptions: COMMON,
+    PrecisionOptions: COMMON,
+    ReportingOptions: COMMON,
+    TsvOptions: TSV,
+}
+
+
+def is_required(field: dataclasses.Field) -> bool:
+    """Tells whether a flag must be given."""
+    return field.default is dataclasses.MISSING
+
+
+def heading_of(options_class: type, field: dataclasses.Field) -> str:
+    """Returns the heading of a flag, one of ORDER.
+
+    Args:
+        options_class: the options class of a script.
+        field: one of its fields, or of those that it inherits.
+    """
+    if is_required(field):
+        return NEEDED
+    if field.metadata["refused"]:
+        return OTHERS
+    if field.name == "init_checkpoint":
+        return MODEL
+    defined_in = next(
+        cls for cls in options_class.__mro__ if field.name in vars(cls).get("__annotations__", ())
+    )
+    return _OF_CLASSES.get(defined_in, THIS_SCRIPT)
+
+
+flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
+
+_HELP_FLAGS = {"--help", "-help", "-?", "--helpshort", "-helpshort"}
+_MISSING = "must be given"
+REMOVED = {  # flags of earlier versions: what replaces them
+    "skip_corrupt_records": "a corrupt record ends the run with its file; make that file anew with "
+    "create_pretraining_data.py, or leave it out of --input_file",
+    "measure_peak_flops": "give the devices' peak by their data sheet with --peak_flops",
+}
+_SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+_DEFINE = {
+    bool: flags.DEFINE_boolean,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+    list[str]: flags.DEFINE_list,
+}
+
+
+class _Refuses(flags.ArgumentParser):
+    """Ends the reading of the command line, before absl looks for required flags, when the flag is given."""
+
+    def __init__(self, sentence: str):
+        self._sentence = sentence
+
+    def parse(self, argument):
+        raise ValueError(self._sentence)
+
+
+def run(main, options_class):
+    """Parses the command line into an instance of `options_class` and calls `main` with it.
+
+    Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
+    """
+    read = define(options_class)
+    command: list[str] = []
+    first_word: list[str] = []
+
+    def parser(argv):
+        if first_word_field(options_class) and argv[1:] and not argv[1].startswith("-"):
+            first_word[:], argv = argv[1:2], [argv[0], *argv[2:]]
+        if command_field(options_class) and "--" in argv:
+            end = argv.index("--")
+            argv, command[:] = argv[:end], argv[end + 1 :]
+        _answer_help(argv, options_class)
+        return parse(argv)
+
+    app.run(lambda _: answer_for_input(main, lambda: read(command, *first_word)), flags_parser=parser)
+
+
+def define(options_class):
+    """Defines a flag for each field of a frozen dataclass, and returns a function that builds it from parsed flags.
+
+    The function takes the words behind `--`, and the word before all flags, for an options class that has a field for
+    them.
+    """
+    fields, of_command = flag_fields(options_class), command_field(options_class)
+    of_first_word = first_word_field(options_class)
+    for field in fields:
+        required = is_required(field)
+        default = None if required else without_flag(field)
+        kind = kind_of(field)
+        if field.metadata["refused"]:
+            flags.DEFINE(_Refuses(field.metadata["refused"]), field.name, default, field.metadata["help"])
+        elif field.metadata["choices"]:
+            flags.DEFINE_enum(field.name, default, list(field.metadata["choices"]), field.metadata["help"])
+        else:
+            _DEFINE[kind](field.name, default, field.metadata["help"])
+        if field.metadata["alias"]:
+            flags.DEFINE_alias(field.metadata["alias"], field.name)
+        if required:
+            flags.register_validator(field.name, lambda value: value is not None, _MISSING)
+        if field.name.startswith("output_"):  # the name of a file or a folder, or a list of names
+            flags.register_validator(field.name, _is_named, "a name is empty; give one")
+        if field.metadata["check"]:
+            holds, sentence = field.metadata["check"]
+            if kind is float and not holds(math.inf):
+                flags.register_validator(
+                    field.name, lambda value: value is None or math.isfinite(value), "must be a finite number"
+                )
+            flags.register_validator(
+                field.name, lambda value, holds=holds: value is None or holds(value), sentence
+            )
+
+    def read(command=(), first_word=""):
+        values = {field.name: _value(field) for field in fields}
+        if of_command:
+            values[of_command.name] = tuple(command)
+        if of_first_word:
+            values[of_first_word.name] = first_word
+        return options_class(**values)
+
+    return read
+
+
+def _is_named(value: str | list[str] | None) -> bool:
+    return value is None or (all(value) if isinstance(value, list) and value else bool(value))
+
+
+def _value(field: dataclasses.Field):
+    """Returns the value of a parsed flag; None without the flag if the model's folder may say it."""
+    flag = flags.FLAGS[field.name]
+    if field.metadata["otherwise"] is not dataclasses.MISSING and not flag.present:
+        return None
+    return flag.value
+
+
+def parse(argv):
+    """Parses a command line; a warning names an unknown flag, which is ignored, as the original's parser does.
+
+    A word that belongs to no flag ends the script: it is the value of a boolean flag, which needs `=`, or of a list
+    that the shell took apart.
+    """
+    try:
+        words = _with_flagfiles(argv[1:])
+        for word in words:
+            files.check_name(word)
+            _refuse_removed(word)
+        # Said before the flags that are missing, for it may be the value of one of them.
+        if words and not words[0].startswith("-"):
+            raise _stray(words[0])
+        rest = flags.FLAGS([argv[0], *words], known_only=True)
+        _refuse_strays([argv[0], *words], rest[1:])
+    except (flags.Error, InputError) as error:
+        sys.exit(f"{argv[0]}: {_in_our_words(str(error))}")
+    for word in rest[1:]:
+        if word.startswith("-"):
+            logging.warning("unknown flag, ignored: %s%s", word, _suggestion(word))
+    return rest
+
+
+def _in_our_words(message: str) -> str:
+    """Returns absl's message of validators that failed, a line each, in the form `--flag=value: sentence`."""
+    message = re.sub(r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", message)
+    message = re.sub(f"(?m)^flag (--\\w+)=None: {_MISSING}$", rf"\1: {_MISSING}", message)
+    return re.sub(r"(?m)^flag (--\w+=)", r"\1", message)
+
+
+def _suggestion(word: str) -> str:
+    """Returns the question for the known flag that an unknown one resembles most; "" if it resembles none."""
+    name = word.lstrip("-").partition("=")[0]
+    known = [*flags.FLAGS, *(f"no{flag}" for flag in flags.FLAGS if flags.FLAGS[flag].boolean)]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=_SIMILARITY)
+    return f"; did you mean --{close[0]}?" if close else ""
+
+
+def _answer_help(argv, options_class):
+    """Prints the flags under their headings and ends the script with status 1, as absl does, if --help is given."""
+    if not _HELP_FLAGS.intersection(argv[1:]):
+        return
+    with quiet_reader():
+        _print_help(argv, options_class)
+    sys.exit(1)
+
+
+@contextlib.contextmanager
+def quiet_reader():
+    """Ends a print quietly when its reader closes the pipe, as after `| head`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Redirects what is not yet flushed, so that Python reports no error at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_help(argv, options_class):
+    of_command = command_field(options_class)
+    of_first_word = first_word_field(options_class)
+    command = " -- command ..." if of_command else ""
+    first_word = f" {of_first_word.name.upper()}" if of_first_word else ""
+    print(
+        f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]}{first_word} --flag=value ...{command}\n"
+    )
+    if of_first_word:
+        print(f"{of_first_word.name.upper()}: {of_first_word.metadata['help']}\n")
+    if of_command:
+        print(f"command: {of_command.metadata['help']}\n")
+    fields = flag_fields(options_class)
+    for heading in ORDER:
+        found = [field for field in fields if heading_of(options_class, field) == heading]
+        if found:
+            print(f"{heading}:")
+        for field in found:
+            print(_help_of(field.name, "(required)" if is_required(field) else ""))
+            if field.metadata["alias"]:
+                print(_help_of(field.metadata["alias"]))
+        if found:
+            print()
+    print(
+        "Every script knows --verbosity (-1 logs warnings only, 1 the original's details) and --flagfile=FILE, a file "
+        "with a\nflag on each line; --helpfull lists all flags."
+    )
+
+
+def _help_of(name: str, mark: str = "") -> str:
+    """Returns the lines of a flag in --help."""
+    flag = flags.FLAGS[name]
+    text = f"--{'[no]' if flag.boolean else ''}{name}: {flag.help}"
+    wrapped = flags.text_wrap(text, indent="    ", firstline_indent="  ")
+    default = f"(default: {flag.default_as_str})" if flag.default_as_str else ""
+    choices = f"({flag.parser.syntactic_help})" if flag.parser.syntactic_help else ""
+    return "\n".join((wrapped, *(f"    {more}" for more in (mark, default, choices) if more)))
+
+
+def _with_flagfiles(words: list[str]) -> list[str]:
+    """Puts the lines of each --flagfile in its place."""
+    try:
+        return flags.FLAGS.read_flags_from_files(words, force_gnu=False)
+    except UnicodeDecodeError as error:
+        raise InputError(f"--flagfile: is no UTF-8 text ({error}); write one flag a line") from error
+
+
+def _refuse_strays(argv, rest):
+    """Refuses the words that neither are flags nor follow an unknown flag, whose value they may be."""
+    left, before, before_is_unknown = list(rest), "", False
+    for word in argv[1:]:
+        is_left = bool(left) and left[0] == word
+        if is_left:
+            del left[0]
+            if not word.startswith("-") and not before_is_unknown:
+                raise _stray(word, before)
+        before, before_is_unknown = word, is_left and bool(re.fullmatch("--?[^-=][^=]*", word))
+
+
+def _refuse_removed(word: str):
+    """Ends the script at a flag of an earlier version, which would be ignored as an unknown one."""
+    name = word.lstrip("-").partition("=")[0]
+    found = name if name in REMOVED else name.removeprefix("no")
+    if word.startswith("-") and found in REMOVED:
+        raise InputError(f"--{found} is removed: {REMOVED[found]}")
+
+
+def _stray(word: str, before: str = "") -> InputError:
+    """Returns the error of a word that belongs to no flag, behind the word `before`."""
+    example = f"{before}={word}" if re.fullmatch("--[^-=]+", before) else "--flag=value"
+    return InputError(f"the word {word!r} belongs to no flag; write {example}, and lists with commas")
+
+
+@contextlib.contextmanager
+def quiet_imports():
+    """Hides the start-up messages of TensorFlow during its import, unless the import fails.
+
+    TensorFlow writes some of them before it reads any log level. The messages are shown if TF_CPP_MIN_LOG_LEVEL is
+    below 3.
+    """
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
+        yield
+        return
+    sys.stderr.flush()
+    shown = os.dup(2)
+    with tempfile.TemporaryFile() as kept_back:
+        os.dup2(kept_back.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            kept_back.seek(0)
+            os.write(shown, kept_back.read())
+            raise
+        finally:
+            os.dup2(shown, 2)
+            os.close(shown)
+
+
+class _OwnLines(std_logging.Filter):
+    """Accepts the log lines of this package and all warnings; TensorFlow logs its savers at INFO."""
+
+    def filter(self, record):
+        return record.levelno >= std_logging.WARNING or _PACKAGE in record.pathname
+
+
+def answer_for_input(main, read):
+    """Calls `main`; an error that the user can fix ends in one sentence and status 1, defects keep their traceback.
+
+    Errors of TensorFlow are errors of files, memory or networks unless the log says otherwise: their traceback is
+    logged with --verbosity=1. SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that unfinished files are deleted.
+    After a signal the process exits with the status that shells use for it.
+    """
+    signals.end_in_order()
+    logging.get_absl_handler().addFilter(_OwnLines())
+    options = None
+    try:
+        try:
+            options = read()
+            main(options)
+        finally:
+            updated_line.wipe()  # before a sentence that is no log line
+    except KeyboardInterrupt:
+        print(f"{sys.argv[0]}: interrupted{_remedy_of_a_stop(options)}", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except Terminated as end:
+        with contextlib.suppress(OSError):  # a terminal that is closed
+            sentence = f"terminated; files that were not complete are deleted{_remedy_of_a_stop(options)}"
+            print(f"{sys.argv[0]}: {sentence}", file=sys.stderr)
+        sys.exit(128 + end.number)
+    except WorkerLost as error:
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
+        sys.exit(WorkerLost.STATUS)
+    except Exception as error:
+        sentence = _sentence_of(error)
+        if sentence is None:
+            raise
+        logging.debug("where it happened:", exc_info=error)
+        sys.exit(f"{sys.argv[0]}: {sentence}")
+
+
+def _remedy_of_a_stop(options) -> str:
+    remedy = getattr(options, "after_a_stop", "")
+    return remedy and f"; {remedy}"
+
+
+def _sentence_of(error: Exception) -> str | None:
+    """Returns the sentence for an error that the user can fix; None for a defect."""
+    tensorflow = sys.modules.get("tensorflow")  # loaded by whoever raised one of its errors
+    match error:
+        case InputError():
+            return str(error)
+        case OSError() if error.filename is not None or error.strerror is not None:
+            sentence = f"{error.filename or 'input or output'}: {error.strerror}"
+            return "; ".join(filter(None, (sentence, writing.remedy_of(error))))
+        case MemoryError():
+            return f"the memory is full ({brief(error)}); give smaller batches or shorter sequences"
+        case _ if tensorflow and isinstance(error, tensorflow.errors.OpError):
+            remedies = {
+                tensorflow.errors.UnimplementedError: "give a path of this machine or of gs://",
+                tensorflow.errors.ResourceExhaustedError: "make room on the disk, or give smaller batches",
+                tensorflow.errors.UnavailableError: "check the network and run it again",
+            }
+            remedy = remedies.get(type(error), "check the files that the flags name, and their permissions")
+            return f"{type(error).__name__}: {brief(error)}; {remedy}"
+    return None

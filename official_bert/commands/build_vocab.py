@@ -1,0 +1,65 @@
+"""Learns a vocabulary from raw text: the runner of build_vocab.py.
+
+In: text files. Out: a vocabulary file, which gets its name when it is complete.
+"""
+
+import collections
+import time
+
+from absl import logging
+
+from official_bert.data.pretraining.text_formats import LineReader, line_reader
+from official_bert.data.pretraining.vocabulary import learn_vocabulary, select_words
+from official_bert.io import files, writing
+from official_bert.io.progress import Progress
+from official_bert.options.data_tools import VocabularyOptions
+from official_bert.tokenization import BasicTokenizer
+
+
+def run(options: VocabularyOptions):
+    """Counts the words of all files, learns the pieces and writes the vocabulary.
+
+    Raises:
+        InputError: no file matches, the files contain no word, the size is too small for the characters, or the output
+            cannot be written.
+    """
+    start_secs = time.monotonic()
+    tokenizer = BasicTokenizer(options.do_lower_case, options.strip_accents)
+    writing.keep_apart([options.output_file], {"input_file": options.input_file})
+    input_files = files.expand(options.input_file, "input_file")
+    # The output is opened first, so that a path that cannot be written does not waste minutes.
+    with writing.replacing(options.output_file) as file:
+        counts = _count_words(
+            input_files, tokenizer, line_reader(options.input_format, is_strict=options.strict)
+        )
+        words = select_words(counts, options.character_coverage, options.max_words)
+        logging.info(
+            "learning from %d distinct words with %d characters: %.3f %% of all words",
+            len(words.counts),
+            len(words.characters),
+            100 * words.share,
+        )
+        vocabulary = learn_vocabulary(words, options.vocab_size, options.min_frequency, tokenizer)
+        file.writelines(f"{line}\n" for line in vocabulary.lines)
+    if vocabulary.num_cut:
+        logging.info("%d rare pieces more than there are lines for were left out", vocabulary.num_cut)
+    logging.info(
+        "%s: %d lines, %d of them learnt, in %.0f s",
+        options.output_file,
+        options.vocab_size,
+        vocabulary.num_learnt,
+        time.monotonic() - start_secs,
+    )
+
+
+def _count_words(
+    input_files: list[str], tokenizer: BasicTokenizer, read_lines: LineReader
+) -> collections.Counter:
+    counts, progress, num_lines = collections.Counter(), Progress("lines read"), 0
+    for name in input_files:
+        for line in read_lines(name):
+            counts.update(tokenizer.tokenize(line))
+            num_lines += 1
+            progress(num_lines)
+        logging.info("%s read: %d words so far, %d distinct", name, counts.total(), len(counts))
+    return counts

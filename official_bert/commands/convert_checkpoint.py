@@ -1,0 +1,206 @@
+"""Converts a checkpoint between its formats without building a model: the runner of convert_checkpoint.py.
+
+In: a checkpoint of any format with its config and vocabulary. Out: the folder of a model in the other format, with
+bit-identical weights.
+"""
+
+import dataclasses
+import os
+
+from absl import logging
+
+from official_bert import model_dir
+from official_bert.checkpoints import huggingface, loading, names, open_checkpoint, tf1
+from official_bert.checkpoints.loading import TF1_NAME, Checkpoint
+from official_bert.config import BertConfig
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.model_dir import CONFIG_NAME, LABELS_NAME, TASK_NAME, VOCAB_NAME, ModelFolder
+from official_bert.options.serving import MODEL_CLASSES, ConversionOptions
+from official_bert.tokenization import load_vocab
+from official_bert.tokenizer_config import TokenizerConfig
+
+_CLASSES = {  # by family of tasks
+    "classification": huggingface.SEQUENCE_CLASSIFICATION,
+    "tagging": huggingface.TOKEN_CLASSIFICATION,
+    "choice": huggingface.MULTIPLE_CHOICE,
+}
+
+
+def run(options: ConversionOptions):
+    """Converts one checkpoint.
+
+    Raises:
+        InputError: the checkpoint, config or vocabulary is missing or does not fit the others.
+    """
+    checkpoint = open_checkpoint(options.input_checkpoint)
+    source = ModelFolder(checkpoint.path)
+    _check_outputs(options, checkpoint, source)
+    config = _config(options, source)
+    _check_weights(checkpoint, config)
+    vocab_file = _vocab_file(options, source, config)
+    chosen = _chosen_names(options, checkpoint)
+    linear_class, labels, record = _linear_class(options, source, chosen), source.labels(), source.task()
+    tokenizer_config = _tokenizer_config(options, source, vocab_file, config)
+    for name in filter(names.to_huggingface, chosen):
+        tf1.check_type(checkpoint, name)
+
+    tensors = {name: checkpoint.read(name) for name in chosen}
+    with writing.replacing_folder(options.output_dir) as folder:
+        if options.output_format == "huggingface":
+            huggingface.write(folder, tensors, config, linear_class, labels)
+        else:
+            loading.write(folder, tensors, config)
+        model_dir.write_beside(folder, vocab_file, tokenizer_config, record, labels)
+    logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
+
+
+def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, source: ModelFolder):
+    """Refuses an output folder in which the files of the input would be replaced."""
+    if options.output_format == "huggingface":
+        names_of_outputs = (huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE)
+    else:
+        names_of_outputs = (CONFIG_NAME, f"{TF1_NAME}.index")
+    writing.keep_apart(
+        [os.path.join(options.output_dir, name) for name in names_of_outputs],
+        {
+            "input_checkpoint": [checkpoint.path, f"{checkpoint.path}.index", *_files_in(checkpoint.path)],
+            "bert_config_file": [_config_file(options, source)],
+        },
+    )
+
+
+def _files_in(folder: str) -> list[str]:
+    return files.matching(os.path.join(folder, "*.safetensors"))
+
+
+def _tokenizer_config(
+    options: ConversionOptions, source: ModelFolder, vocab_file: str | None, config: BertConfig
+) -> TokenizerConfig | None:
+    """Returns how text is tokenized: by the flag, by the folder of the checkpoint, or else by the vocabulary."""
+    if vocab_file is None:
+        return None
+    known = source.tokenizer_config() or TokenizerConfig.guessed(load_vocab(vocab_file))
+    given = options.do_lower_case
+    return dataclasses.replace(
+        known,
+        do_lower_case=known.do_lower_case if given is None else given,
+        model_max_length=config.max_position_embeddings,
+    )
+
+
+def _config_file(options: ConversionOptions, source: ModelFolder) -> str:
+    path = options.bert_config_file or source.config_file
+    if path is None:
+        raise InputError(
+            f"{source.checkpoint}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside it; "
+            "name the model's config with --bert_config_file"
+        )
+    return path
+
+
+def _config(options: ConversionOptions, source: ModelFolder) -> BertConfig:
+    path = _config_file(options, source)
+    config = BertConfig.from_json_file(path)
+    if options.hidden_act:
+        config.hidden_act = options.hidden_act
+    config.validate(path)
+    return config
+
+
+def _check_weights(checkpoint: Checkpoint, config: BertConfig):
+    """Checks that the config belongs to this checkpoint: its tables and its number of layers."""
+    tables = {
+        "word_embeddings": config.vocab_size,
+        "token_type_embeddings": config.type_vocab_size,
+        "position_embeddings": config.max_position_embeddings,
+    }
+    for table, rows in tables.items():
+        name = f"bert/embeddings/{table}"
+        if name not in checkpoint.shapes:
+            raise InputError(f"{checkpoint.path}: has no {name}, so it is no checkpoint of a BERT model")
+        stored, expected = list(checkpoint.shapes[name]), [rows, config.hidden_size]
+        if stored != expected:
+            raise InputError(
+                f"{checkpoint.path}: {name} has shape {stored}, and {expected} by the config; give the config of "
+                "this checkpoint with --bert_config_file"
+            )
+    layers = names.num_layers(checkpoint.shapes)
+    if layers != config.num_hidden_layers:
+        raise InputError(
+            f"{checkpoint.path}: has {layers} layers, and {config.num_hidden_layers} by the config; give the "
+            "config of this checkpoint with --bert_config_file"
+        )
+
+
+def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertConfig) -> str | None:
+    path = options.vocab_file or source.vocab_file
+    for name, own in ((VOCAB_NAME, path), (LABELS_NAME, source.labels_file), (TASK_NAME, source.task_file)):
+        there = os.path.join(options.output_dir, name)
+        if own is None and files.exists(there):
+            remedy = "name its own with --vocab_file, or" if name == VOCAB_NAME else "give"
+            raise InputError(
+                f"{there}: is of another conversion, and {source.checkpoint} has none; {remedy} another --output_dir"
+            )
+    if path is None:
+        logging.warning(
+            "No %s beside %s: none is written; --vocab_file names one", VOCAB_NAME, source.checkpoint
+        )
+        return None
+    pieces = sum(1 for _ in reading.read_lines(path))
+    if pieces > config.vocab_size:
+        raise InputError(
+            f"{path}: has {pieces} lines, more than the model's vocab_size ({config.vocab_size}); give the "
+            "vocabulary of this checkpoint with --vocab_file"
+        )
+    return path
+
+
+def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[str]:
+    """Returns the TF1 names of the tensors to write; the log names those that the new format cannot hold."""
+    converted = options.output_format == "huggingface" or isinstance(
+        checkpoint, huggingface.HuggingFaceCheckpoint
+    )
+    weights = [name for name in checkpoint.shapes if not names.is_training_state(name)]
+    if converted:
+        unknown = [name for name in weights if names.to_huggingface(name) is None]
+        if unknown:
+            logging.warning("Left out, since no other name is known for them: %s", ", ".join(unknown))
+        return [name for name in weights if name not in unknown]
+    return weights if options.strip_optimizer else list(checkpoint.shapes)
+
+
+def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[str]) -> str:
+    """Returns the class of transformers for a head of one linear layer, by the flag or the record of the training.
+
+    Raises:
+        InputError: the checkpoint is of a task that the user wrote.
+    """
+    if options.output_format != "huggingface" or huggingface.LINEAR_HEAD not in chosen:
+        return huggingface.SEQUENCE_CLASSIFICATION
+    record = folder.task()
+    recorded = _CLASSES.get(record.family) if record else None
+    if options.model_class:
+        if recorded not in (None, options.model_class):
+            logging.warning(
+                "--model_class=%s: %s says that the model is a %s",
+                options.model_class,
+                folder.task_file,
+                recorded,
+            )
+        return options.model_class
+    if recorded:
+        return recorded
+    flag = f"--model_class={'|'.join(MODEL_CLASSES)}"
+    if record:
+        raise InputError(
+            f"{folder.path}: was trained on the task {record.task_name}, whose kind is not known; give {flag}"
+        )
+    logging.warning(
+        "No %s in %s says what the model was trained on: it is taken for a %s; %s names another class",
+        TASK_NAME,
+        folder.path,
+        huggingface.SEQUENCE_CLASSIFICATION,
+        flag,
+    )
+    return huggingface.SEQUENCE_CLASSIFICATION

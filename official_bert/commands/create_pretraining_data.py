@@ -1,0 +1,140 @@
+"""Makes pre-training records of raw text: the runner of create_pretraining_data.py.
+
+In: text files and a vocabulary. Out: TFRecord files, which get their names only when all of them are complete.
+"""
+
+import dataclasses
+import os
+import random
+
+from absl import logging
+
+from official_bert.data.pretraining import shards
+from official_bert.data.pretraining.documents import Documents, read_documents
+from official_bert.data.pretraining.exact import create_instances
+from official_bert.data.pretraining.settings import InstanceVocabulary, instance_settings
+from official_bert.data.pretraining.shards import MASKING, log_manifest, shard_job
+from official_bert.data.pretraining.text_formats import reader_of
+from official_bert.data.records.framing import open_example_files
+from official_bert.data.records.record_files import log_files, write_features
+from official_bert.io import files, writing
+from official_bert.io.errors import InputError
+from official_bert.io.folder_lock import locked
+from official_bert.io.progress import Progress
+from official_bert.model_source import resolved
+from official_bert.options.data_tools import SHARDED, PretrainingDataOptions
+from official_bert.tokenization import FullTokenizer
+
+_OF_SHARDED_ALONE = (*MASKING, "num_shards", "compression", "resume")
+
+
+def run(options: PretrainingDataOptions) -> random.Random | None:
+    """Writes the records; returns the random generator as the generator `exact` left it.
+
+    Raises:
+        InputError: no file matches, the files contain no text, the vocabulary lacks a special token, a flag does not
+            fit the generator, or an output cannot be written.
+    """
+    options = resolved(options)
+    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
+    vocabulary = InstanceVocabulary.of(tokenizer.vocab)
+    if options.generator == SHARDED:
+        _run_sharded(options, tokenizer)
+        return None
+    return _run_exact(options, tokenizer, vocabulary, instance_settings(options))
+
+
+def _run_exact(options, tokenizer, vocabulary, settings) -> random.Random:
+    for field in dataclasses.fields(options):
+        if field.name in _OF_SHARDED_ALONE and getattr(options, field.name) != field.default:
+            raise InputError(
+                f"--{field.name}: --generator=exact makes the original's files and has no such choice; give "
+                "--generator=sharded, or leave the flag out"
+            )
+    _keep_apart(options, options.output_file)
+    input_files = files.expand(options.input_file, "input_file")
+    # The outputs are opened first, so that a path that cannot be written does not waste hours.
+    with open_example_files(options.output_file) as example_files:
+        log_files("Reading from input files", input_files)
+        documents = read_documents(
+            input_files, tokenizer, options.num_workers, Progress("tokens read"), reader_of(options)
+        )
+        _log_corpus(documents)
+        rng = random.Random(options.random_seed)
+        visits = options.dupe_factor * len(documents)
+        progress = Progress("documents visited", visits)
+        instances, order = create_instances(documents, vocabulary, settings, rng, progress)
+        log_files("Writing to output files", options.output_file)
+        write_features(instances.batches(order), example_files, tokenizer.inv_vocab)
+    return rng
+
+
+def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
+    """Writes the record files of all shards and the manifest."""
+    output_file = _only_output(options)
+    input_files = files.expand(options.input_file, "input_file")
+    num_shards = options.num_shards or shards.default_num_shards(_total_size(input_files))
+    job = shard_job(options, output_file, num_shards, tokenizer)
+    _keep_apart(options, job.outputs())
+    shards.check_no_others(job)
+    log_files("Reading from input files", input_files)
+    try:
+        with locked(job.work_folder):
+            manifest = shards.write_shards(
+                job, input_files, options.num_workers, options.resume, reader_of(options)
+            )
+    finally:
+        shards.remove_work_folder(job)
+    log_manifest(manifest, job)
+
+
+def _only_output(options: PretrainingDataOptions) -> str:
+    """Returns the beginning of the names of all files.
+
+    Raises:
+        InputError: there is not one, or no files can be made beside it.
+    """
+    if len(options.output_file) != 1:
+        raise InputError(
+            f"--output_file={','.join(options.output_file)}: --generator=sharded names its files itself; give the "
+            "beginning of their names"
+        )
+    (output_file,) = options.output_file
+    folder, name = os.path.split(output_file)
+    if not name or (not files.is_remote(output_file) and files.is_folder(output_file)):
+        raise InputError(f"{output_file}: is a folder; give the beginning of the names of files in it")
+    if files.is_remote(output_file) or files.is_special(output_file):
+        raise InputError(
+            f"--output_file={output_file}: --generator=sharded needs a folder of this machine; name a local path, and "
+            "copy the files"
+        )
+    if not files.is_folder(folder or "."):
+        raise InputError(
+            f"{output_file}: cannot be written (No such file or directory); make the folder {folder}"
+        )
+    return output_file
+
+
+def _total_size(input_files: list[str]) -> int:
+    for path in input_files:
+        if files.is_special(path):
+            raise InputError(f"{path}: has no size to choose the number of shards by; give --num_shards")
+    return sum(map(files.size, input_files))
+
+
+def _keep_apart(options: PretrainingDataOptions, outputs: list[str]):
+    writing.keep_apart(outputs, {"input_file": options.input_file, "vocab_file": [options.vocab_file]})
+
+
+def _log_corpus(documents: Documents):
+    logging.info(
+        "%d documents, %d sentences, %d tokens",
+        len(documents),
+        len(documents.segment_starts) - 1,
+        len(documents.ids),
+    )
+    if len(documents) == 1:
+        logging.warning(
+            "the text is one document, so random next sentences come from that document too; put a blank line "
+            "between documents"
+        )

@@ -1,0 +1,20 @@
+"""Exports checkpoints for servers: the runner of export_saved_model.py.
+
+In: a checkpoint with its configuration, vocabulary and labels. Out: the next version in export_dir.
+"""
+
+from official_bert.options.serving import ExportOptions
+from official_bert.serving import model
+from official_bert.serving.saved_model import export_model
+from official_bert.training.devices import log_devices
+
+
+def run(options: ExportOptions):
+    """Exports a checkpoint.
+
+    Raises:
+        InputError: an option or a file cannot be used, or the checkpoint lacks weights of the task.
+    """
+    log_devices()
+    built = model.build(options)
+    export_model(built.options, built.options.task_name, built.task, built.model, built.config)

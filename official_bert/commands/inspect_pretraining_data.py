@@ -1,0 +1,72 @@
+"""Shows pre-training records: the runner of inspect_pretraining_data.py.
+
+In: TFRecords and the vocabulary that they were made with. Out: the first records and statistics on standard output, and
+optionally a picture.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+
+from absl import logging
+
+from official_bert.data.records.framing import read_examples
+from official_bert.data.records.record_files import expand_records
+from official_bert.data.records.statistics import Example, Statistics, block_of, lines_of, with_masks
+from official_bert.io import writing
+from official_bert.io.errors import InputError
+from official_bert.io.pictures import panels
+from official_bert.io.progress import Progress
+from official_bert.model_source import resolved
+from official_bert.options.data_tools import InspectionOptions
+from official_bert.tokenization import FullTokenizer
+
+_RECORDS_AT_ONCE = 500
+
+
+def run(options: InspectionOptions):
+    """Prints records and statistics.
+
+    Raises:
+        InputError: a file has no records, or they do not fit the vocabulary, or the picture cannot be written.
+    """
+    options = resolved(options)
+    tokenizer = FullTokenizer(options.vocab_file)
+    input_files = expand_records(options.input_file, "input_file")
+    if options.histogram_file:
+        inputs = {"input_file": options.input_file, "vocab_file": [options.vocab_file]}
+        writing.keep_apart([options.histogram_file], inputs)
+    statistics, progress = Statistics(tokenizer), Progress("records read")
+    records = itertools.islice(_examples(input_files), options.max_records or None)
+    num_read = 0
+    while taken := list(itertools.islice(records, _RECORDS_AT_ONCE)):
+        places, examples = zip(*taken, strict=True)
+        statistics.add(block_of(examples, places, 1 + max(tokenizer.vocab.values())))
+        for place, example in taken[: max(options.num_records - num_read, 0)]:
+            print(place, *lines_of(example, tokenizer.inv_vocab), sep="\n", end="\n\n")
+        num_read += len(taken)
+        progress(num_read)
+    if not num_read:
+        raise InputError(
+            f"{', '.join(input_files)}: no record in any file; make them with create_pretraining_data.py"
+        )
+    print(*statistics.lines(), sep="\n")
+    if options.histogram_file:
+        _draw(options.histogram_file, os.path.basename(input_files[0]), statistics)
+        logging.info("Wrote %s", options.histogram_file)
+
+
+def _examples(input_files: Sequence[str]) -> Iterator[tuple[str, Example]]:
+    """Yields the file and number of each record, as text, and its features."""
+    for path in input_files:
+        for number, example in read_examples(path):
+            yield f"{path}: record {number} (from 0)", with_masks(example)
+
+
+def _draw(path: str, title: str, statistics: Statistics):
+    drawn = (("tokens of a record", statistics.lengths), ("predictions of a record", statistics.predictions))
+    with panels(path, title, len(drawn), share_x=False) as axes:
+        for axis, (name, counts) in zip(axes, drawn, strict=True):
+            axis.bar(counts.keys(), counts.values(), width=1.0)
+            axis.set_xlabel(name)
+            axis.set_ylabel("records")

@@ -1,0 +1,185 @@
+"""Starts the workers of one machine and starts them again after a failure: the runner of launch.py.
+
+In: a command, the number of workers. Out: the log lines of the workers, each behind the worker's name, and the end of
+all workers when one of them fails; TF_CONFIG tells the workers of each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from absl import logging
+
+from official_bert.io.errors import InputError
+from official_bert.options.running import LaunchOptions
+
+_STRATEGY = "distribution_strategy"
+_PATIENCE_SECS = 90.0  # in which the peers of a failed worker find out and end by themselves
+_GRACE_SECS = 60.0  # from SIGTERM to SIGKILL, for the last checkpoint
+
+
+def run(options: LaunchOptions):
+    """Runs the command as several workers to its end.
+
+    The script ends with the status of the first worker that failed, if all restarts were in vain.
+
+    Raises:
+        InputError: there is no command, or no such file.
+    """
+    command = _command(options)
+    for attempt in range(options.max_restarts + 1):
+        if attempt:
+            logging.warning("Starting all workers again (restart %d of %d)", attempt, options.max_restarts)
+        statuses = _run_workers(command, options)
+        if not any(statuses):
+            return
+        ends = ", ".join(f"worker {index} with {_described(status)}" for index, status in enumerate(statuses))
+        logging.warning("The workers ended: %s", ends)
+        if all(status == 1 for status in statuses):
+            logging.error("Every worker refused its input or its flags, which another start would not change")
+            break
+    sys.exit(next(128 - status if status < 0 else status for status in statuses if status))
+
+
+def _command(options: LaunchOptions) -> list[str]:
+    """Returns the command of a worker."""
+    if not options.command:
+        raise InputError(
+            "no command: write it behind --, as in launch.py --num_processes=2 -- run_pretraining.py --flag=value"
+        )
+    script, *words = options.command
+    if script.endswith(".py"):
+        if not os.path.exists(script):
+            raise InputError(f"{script}: no such file; name a training script, such as run_pretraining.py")
+        command = [sys.executable, "-u", script, *words]
+    else:
+        command = [script, *words]
+    if not any(word.lstrip("-").partition("=")[0] == _STRATEGY for word in words):
+        command.append(f"--{_STRATEGY}=multi_worker_mirrored")
+    return command
+
+
+def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
+    """Runs all workers until all have ended, and returns their statuses; negative ones are signals.
+
+    When one has failed, the others end, by themselves or by SIGTERM. When this process is ended, they are, too.
+    """
+    count = options.num_processes
+    hosts = [f"localhost:{port}" for port in _free_ports(count)]
+    cpus, gpus = _shares(_cpus() if options.pin_cpus else [], count), _shares(_gpus(), count)
+    workers: list[_Worker] = []
+    try:
+        for index in range(count):
+            config = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
+            workers.append(_Worker(index, command, config, cpus[index], gpus[index]))
+        failed_secs = None
+        while any(worker.status is None for worker in workers):
+            time.sleep(0.1)
+            if failed_secs is None and any(worker.status for worker in workers):
+                failed_secs = time.monotonic()
+            if failed_secs and time.monotonic() - failed_secs > _PATIENCE_SECS:
+                logging.warning("The other workers did not notice the failure; they are ended")
+                break
+    finally:
+        _end(workers)
+    return [worker.status for worker in workers]
+
+
+class _Worker:
+    """A process of the command, whose lines are printed behind its name."""
+
+    def __init__(self, index: int, command: list[str], config: dict, cpus: list[int], gpus: list[str]):
+        environment = os.environ | {"TF_CONFIG": json.dumps(config)}
+        if gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        self._name = f"[worker {index}]"
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C reaches this process alone, which ends the workers
+        )
+        if cpus:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(self._process.pid, cpus)
+        self._printer = threading.Thread(target=self._print, daemon=True)
+        self._printer.start()
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, or the negative number of the signal that ended it; None while it runs."""
+        return self._process.poll()
+
+    def send(self, number: int):
+        if self.status is None:
+            self._process.send_signal(number)
+
+    def wait(self, secs: float | None = None):
+        self._process.wait(secs)
+        self._printer.join(timeout=5.0)  # a grandchild may hold the pipe open
+
+    def _print(self):
+        for line in self._process.stdout:
+            sys.stdout.write(
+                f"{self._name} {line.rstrip()}\n"
+            )  # one call, so that lines of two workers do not mix
+            sys.stdout.flush()
+
+
+def _end(workers: list[_Worker]):
+    """Ends the workers that still run: SIGTERM, time for a checkpoint, SIGKILL; a second Ctrl-C takes no time."""
+    try:
+        for worker in workers:
+            worker.send(signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_SECS
+        for worker in workers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                worker.wait(max(0.1, deadline - time.monotonic()))
+    finally:
+        for worker in workers:
+            worker.send(signal.SIGKILL)
+            worker.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Returns ports that nobody listens on at the moment."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _cpus() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def _gpus() -> list[str]:
+    """Returns the names of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES takes them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name not in ("", "-1")]
+    return [str(number) for number in range(len(glob.glob("/dev/nvidia[0-9]*")))]
+
+
+def _shares(things: list, count: int) -> list[list]:
+    """Splits a list into equal shares; empty ones if there are fewer things than shares."""
+    size = len(things) // count
+    return [things[index * size : (index + 1) * size] for index in range(count)]
+
+
+def _described(status: int) -> str:
+    return f"signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"status {status}"

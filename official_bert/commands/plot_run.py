@@ -1,0 +1,122 @@
+"""Draws the curves of a run: the runner of plot_run.py.
+
+In: an output folder of a training script. Out: a PNG file with a panel each for losses, accuracies and learning rate.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from absl import logging
+
+from official_bert.io import files
+from official_bert.io.errors import InputError
+from official_bert.io.pictures import panels
+from official_bert.options.running import PlotOptions
+from official_bert.training.evaluation import HISTORY_FILE
+from official_bert.training.run_log import TRAIN_LOG_FILE as TRAIN_LOG
+from official_bert.training.run_log import read_train_log
+
+Curves = dict[str, dict[int, float]]
+
+
+def training_figures(output_dir: str) -> Curves:
+    """Returns the figures of the training's progress lines.
+
+    Raises:
+        InputError: the folder has none.
+    """
+    path = os.path.join(output_dir, TRAIN_LOG)
+    curves = _curves(read_train_log(path)) if files.exists(path) else _of_event_files(output_dir)
+    if not curves:
+        raise InputError(
+            f"{output_dir}: has neither {TRAIN_LOG} nor TensorBoard's event files of a training; give the --output_dir "
+            "of a run with --do_train"
+        )
+    return curves
+
+
+def evaluation_figures(output_dir: str) -> Curves:
+    """Returns the figures of the evaluations during training or, without any, of those after it."""
+    path = os.path.join(output_dir, HISTORY_FILE)
+    if files.exists(path):
+        return _curves(read_train_log(path))
+    return _of_event_files(os.path.join(output_dir, "eval"))
+
+
+def _curves(rows: Iterable[Mapping]) -> Curves:
+    curves: Curves = {}
+    for row in rows:
+        for name, value in row.items():
+            if name != "step" and isinstance(value, int | float) and math.isfinite(value):
+                curves.setdefault(name, {})[row["step"]] = value
+    return curves
+
+
+def _of_event_files(folder: str) -> Curves:
+    """Returns the scalars of all event files; of a step that two of them have, those of the later file."""
+    return _curves(
+        row for path in files.matching(os.path.join(folder, "events.out.tfevents.*")) for row in _events(path)
+    )
+
+
+def _events(path: str) -> Iterator[dict]:
+    import tensorflow as tf
+
+    try:
+        for event in tf.compat.v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                yield {"step": event.step, value.tag: tf.make_ndarray(value.tensor).item()}
+    except (tf.errors.DataLossError, ValueError) as error:
+        raise InputError(f"{path}: is no event file of TensorBoard ({error}); remove it") from None
+
+
+_NOT_DRAWN = ("examples_per_second", "global_step", "masked_lm_perplexity")
+_SAME_AS_LOSS = ("eval_loss",)  # the original's second key of the same quantity
+
+
+def run(options: PlotOptions):
+    """Draws a run.
+
+    Raises:
+        InputError: the folder has no figures, matplotlib is missing, or the picture cannot be written.
+    """
+    training, evaluation = training_figures(options.output_dir), evaluation_figures(options.output_dir)
+    path = options.plot_file or os.path.join(options.output_dir, "plot.png")
+    _draw(path, os.path.basename(os.path.abspath(options.output_dir)), panels_of(training, evaluation))
+    logging.info("Wrote %s", path)
+
+
+def panels_of(training: Curves, evaluation: Curves) -> dict[str, Curves]:
+    """Sorts the curves into panels: title of a panel -> label of a curve -> its points.
+
+    Args:
+        training: the figures of the training.
+        evaluation: those of the evaluations, whose labels say so.
+    """
+    panels: dict[str, Curves] = {"loss": {}, "accuracy and other scores": {}, "learning rate": {}}
+    places: dict[str, Callable[[str], bool]] = {
+        "loss": lambda name: name.endswith("loss"),
+        "learning rate": lambda name: name == "learning_rate",
+        "accuracy and other scores": lambda name: True,
+    }
+    for curves, form in ((training, "{}"), (evaluation, "{} (evaluation)")):
+        for name, points in curves.items():
+            if name not in (*_NOT_DRAWN, *_SAME_AS_LOSS):
+                title = next(title for title, is_here in places.items() if is_here(name))
+                panels[title][form.format(name.removeprefix("eval_"))] = points
+    return {title: curves for title, curves in panels.items() if curves}
+
+
+def _draw(path: str, title: str, contents: dict[str, Curves]):
+    with panels(path, title, len(contents)) as axes:
+        for axis, (name, curves) in zip(axes, contents.items(), strict=True):
+            for label, points in curves.items():
+                marker = "o" if label.endswith("(evaluation)") else ""
+                axis.plot(*zip(*sorted(points.items()), strict=True), label=label, marker=marker)
+            axis.set_ylabel(name)
+            axis.grid(alpha=0.3)
+            axis.legend()
+        axes[-1].set_xlabel("step")

@@ -1,0 +1,247 @@
+"""Answers lines of text: the runner of predict.py.
+
+In: an exported model, and lines from a file or a pipe. Out: a JSON object for each line, in order. Available lines are
+answered at once: a line typed at a terminal gets its answer, a long file is answered in batches of similar length.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+from absl import logging
+
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.io.progress import Progress
+from official_bert.options.serving import JSON, STOP, PredictOptions, PredictorOptions
+from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
+from official_bert.training import memory
+from official_bert.training.devices import log_devices
+
+STANDARD = "-"
+_BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe
+
+
+def run(options: PredictOptions):
+    """Answers every line of the input.
+
+    Raises:
+        InputError: the options, the model or the input cannot be used; with --on_error=stop, a line is no request,
+            which is reported after the lines before it are answered.
+    """
+    settings = {field.name: getattr(options, field.name) for field in dataclasses.fields(PredictorOptions)}
+    _check_files(options)
+    with contextlib.ExitStack() as stack:
+        if options.input_file == STANDARD:
+            lines_in = sys.stdin.buffer
+        else:
+            lines_in = stack.enter_context(files.open_file(options.input_file, "rb"))
+        memory.keep_freed_memory()
+        predictor = Predictor(**settings)
+        log_devices()
+        if options.output_file == STANDARD:
+            lines_out = stack.enter_context(_standard_output())
+        else:
+            lines_out = stack.enter_context(writing.replacing(options.output_file, "wb"))
+        _answer_lines(lines_in, lines_out, predictor, options)
+    if options.output_file != STANDARD:
+        logging.info("Wrote %s", options.output_file)
+
+
+def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
+    """Yields the lines of a file without their ends, as many at a time as are available without waiting.
+
+    Args:
+        file: a binary file; a pipe or a terminal must not have been read before.
+        most: the maximum number of lines at a time.
+    """
+    lines, unfinished = [], []
+    for data in _reads(file):
+        first, *others = data.split(b"\n")
+        unfinished.append(first)
+        if others:
+            lines.append(b"".join(unfinished))
+            *complete, last = others
+            lines += complete
+            unfinished = [last]
+        while len(lines) >= most:
+            yield lines[:most]
+            del lines[:most]
+        if lines and not _has_more(file):
+            yield lines
+            lines = []
+    rest = b"".join(unfinished)
+    if lines or rest:
+        yield lines + ([rest] if rest else [])
+
+
+def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor, options: PredictOptions):
+    is_conversation = STANDARD in (options.input_file, options.output_file)
+    progress, done, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
+    to_texts = _json_reader(predictor) if options.input_format == JSON else _tsv_texts
+    for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
+        requests, errors = [], {}
+        for row, line in enumerate(lines):
+            try:
+                texts = to_texts(_decoded(line, is_first=not done and not row))
+                predictor.check(texts)
+                requests.append(texts)
+            except InputError as error:
+                errors[row] = error
+                if options.on_error == STOP:
+                    break
+        answer_all = predictor.answers if options.on_error == STOP else functools.partial(_answers, predictor)
+        answers = answer_all(requests)
+        for row in range(len(requests) + len(errors)):
+            if row in errors and options.on_error == STOP:
+                lines_out.flush()
+                raise InputError(
+                    f"{_name(options.input_file)}: line {done + row + 1}: {errors[row]}; correct it, or give "
+                    "--on_error=report to go on"
+                )
+            answer = errors[row] if row in errors else next(answers)
+            try:
+                line = _json_line(answer)
+            except InputError as error:
+                if options.on_error == STOP:
+                    raise
+                errors[row], line = error, _json_line(error)
+            lines_out.write(line)
+        lines_out.flush()
+        done += len(lines)
+        num_bad += len(errors)
+        progress(done)
+    if num_bad:
+        logging.warning("%s: %d of %d lines are no requests", _name(options.input_file), num_bad, done)
+
+
+def _decoded(line: bytes, is_first: bool) -> str:
+    try:
+        text = line.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"byte {error.start + 1} is no UTF-8") from None
+    return text.removeprefix("\ufeff") if is_first else text
+
+
+def _tsv_texts(line: str) -> list[str]:
+    return line.split("\t")
+
+
+def _json_reader(predictor: Predictor) -> Callable[[str], Sequence[str]]:
+    required = predictor.columns[: predictor.num_required]
+
+    def texts(line: str) -> list[str]:
+        found = reading.parse_json(line, has_lines=False)
+        if not isinstance(found, dict):
+            raise InputError(f"no JSON object; give one with the fields {', '.join(predictor.columns)}")
+        missing = [name for name in required if found.get(name) is None]
+        if missing:
+            raise InputError(f"the fields {', '.join(missing)} are missing")
+        given = [(name, found[name]) for name in predictor.columns if found.get(name) is not None]
+        for name, text in given:
+            if not isinstance(text, str):
+                raise InputError(f"the field {name} is no text")
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise InputError(f"the field {name} has half of a surrogate pair")
+        return [text for _, text in given]
+
+    return texts
+
+
+def _answers(predictor: Predictor, requests: Sequence[Sequence[str]]) -> Iterator[dict | InputError]:
+    """Yields an answer or an error for each request: where the model refuses some, each is asked for alone."""
+    try:
+        yield from list(predictor.answers(requests))
+        return
+    except InputError as error:
+        if len(requests) == 1:
+            yield error
+            return
+    for request in requests:
+        yield from _answers(predictor, [request])
+
+
+def _json_line(answer: dict | InputError) -> bytes:
+    if isinstance(answer, InputError):
+        answer = {"error": str(answer)}
+    try:
+        return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except ValueError:
+        raise InputError(
+            "the model gives numbers that are not finite; its checkpoint is damaged, or its training diverged"
+        ) from None
+
+
+def _reads(file: BinaryIO) -> Iterator[bytes]:
+    """Yields the data of `file` in chunks; a chunk of a pipe or a terminal is the data that is available."""
+    read = getattr(file, "read1", file.read)  # a remote file lacks read1, and never waits for input
+    while True:
+        try:
+            data = read(_BYTES_AT_ONCE)
+        except OSError as error:  # a folder as standard input, for instance
+            raise InputError(
+                f"the input cannot be read ({error.strerror}); give another --input_file"
+            ) from error
+        if not data:
+            return
+        yield data
+
+
+def _has_more(file: BinaryIO) -> bool:
+    """Tells whether the next read returns without waiting."""
+    if not hasattr(file, "fileno"):
+        return True
+    return bool(select.select([file.fileno()], [], [], 0)[0])
+
+
+def _check_files(options: PredictOptions):
+    """Checks that the standard streams in use are open, and that the output is no input and no file of the model."""
+    for path, flag, stream in (
+        (options.input_file, "input_file", sys.__stdin__),
+        (options.output_file, "output_file", sys.__stdout__),
+    ):
+        if path == STANDARD and stream is None:
+            raise InputError(f"--{flag}=-: {_name(path, flag)} is closed; name a file")
+    if options.output_file == STANDARD:
+        return
+    model = options.model_dir
+    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(os.path.join(model, depth))]
+    writing.keep_apart(
+        [options.output_file],
+        {
+            "input_file": ["/dev/stdin" if options.input_file == STANDARD else options.input_file],
+            "model_dir": [path for path in found if not files.is_folder(path)],
+        },
+    )
+
+
+@contextlib.contextmanager
+def _standard_output() -> Iterator[BinaryIO]:
+    """Yields standard output; the job ends quietly when its reader closes the pipe, as after `| head`.
+
+    Raises:
+        InputError: it cannot be written to, because the disk is full, for instance.
+    """
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # Redirects data that is not yet flushed, so that Python reports no error at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            remedy = writing.remedy_of(error) or "name a file with --output_file"
+            raise InputError(f"standard output: cannot be written ({error.strerror}); {remedy}") from error
+
+
+def _name(path: str, flag: str = "input_file") -> str:
+    return f"standard {flag.removesuffix('_file')}" if path == STANDARD else path

@@ -1,0 +1,182 @@
+"""Makes model inputs from one text or two: truncation, special tokens, segments, padding.
+
+In: texts and a tokenizer. Out: tokens with their segment ids, and batches of the three encoder features.
+"""
+
+import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.features import encoder_features
+from official_bert.io.errors import InputError, warn
+from official_bert.pairs import joined, truncate_seq_pair
+from official_bert.tokenization import NEEDED_PIECES, FullTokenizer
+
+
+class RaggedRows:
+    """Rows of different lengths, concatenated in one array.
+
+    Args:
+        rows: the rows, each of integers.
+
+    Attributes:
+        values: int32[sum of lengths], the values of all rows.
+        starts: int64[rows + 1], the offset in `values` at which each row begins, then the end of the last row.
+        lengths: int64[rows], the number of values in each row.
+    """
+
+    def __init__(self, rows: Iterable[Iterable[int]]):
+        values, starts = array.array("i"), array.array("q", [0])
+        for row in rows:
+            values.extend(row)
+            starts.append(len(values))
+        self.values, self.starts = np.array(values), np.array(starts)
+        self.lengths = np.diff(self.starts)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.values[self.starts[row] : self.starts[row + 1]]
+
+    def padded(self, rows: np.ndarray, length: int) -> np.ndarray:
+        """Returns the chosen rows padded with zeros, int32[len(rows), length]; no row may be longer."""
+        batch = np.zeros((len(rows), length), self.values.dtype)
+        if len(rows):
+            batch[_length_mask(self.lengths[rows], length)] = np.concatenate([self[row] for row in rows])
+        return batch
+
+
+class ModelInputs:
+    """The inputs of a data set.
+
+    Args:
+        inputs: the ids of each input, special tokens included, and the number of its tokens in segment 0.
+
+    Attributes:
+        ids: the ids, one row for each input.
+        num_first: int32[inputs], the number of tokens in segment 0.
+    """
+
+    def __init__(self, inputs: Iterable[tuple[Sequence[int], int]]):
+        num_first = []
+
+        def rows():
+            for ids, count in inputs:
+                num_first.append(count)
+                yield ids
+
+        self.ids = RaggedRows(rows())
+        self.num_first = np.asarray(num_first, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of each input, special tokens included: int64[inputs]."""
+        return self.ids.lengths
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Returns `input_ids`, `input_mask` and `segment_ids` of the chosen inputs, each int32[len(rows), length].
+
+        Args:
+            rows: int[n], the indices of the inputs.
+            length: the length to pad to; no input may be longer.
+        """
+        mask = _length_mask(self.lengths[rows], length)
+        values = (self.ids.padded(rows, length), mask, mask & ~_length_mask(self.num_first[rows], length))
+        table = encoder_features(length)
+        return {
+            feature.name: value.astype(feature.dtype) for feature, value in zip(table, values, strict=True)
+        }
+
+
+def _length_mask(lengths: np.ndarray, width: int) -> np.ndarray:
+    """Returns bool[rows, width], true in the first `lengths[row]` columns of a row."""
+    return np.arange(width) < lengths[:, None]
+
+
+__all__ = [
+    "ModelInput",
+    "check_vocabulary",
+    "model_input",
+    "model_input_ids",
+    "padded_features",
+    "truncate_seq_pair",
+]
+
+
+class ModelInput(NamedTuple):
+    """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, without padding.
+
+    Attributes:
+        tokens: the WordPieces, special tokens included.
+        segment_ids: 0 for the tokens up to and including the first [SEP], 1 for the tokens after it.
+    """
+
+    tokens: list[str]
+    segment_ids: list[int]
+
+
+def model_input(tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int) -> ModelInput:
+    """Tokenizes a text or a pair and truncates it to `max_seq_length` tokens, special tokens included.
+
+    A second text without tokens counts as absent.
+    """
+    tokens_b = tokenizer.tokenize(text_b) if text_b else []
+    tokens, num_first = joined(tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]")
+    return ModelInput(tokens, [0] * num_first + [1] * (len(tokens) - num_first))
+
+
+def model_input_ids(
+    tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
+) -> tuple[list[int], int]:
+    """Returns the ids of `model_input`'s tokens and the number of tokens in segment 0, without making token strings."""
+    ids_b = tokenizer.encode(text_b) if text_b else []
+    cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
+    return joined(tokenizer.encode(text_a), ids_b, max_seq_length, cls, sep)
+
+
+def padded_features(
+    inputs: Sequence[ModelInput], tokenizer: FullTokenizer, max_seq_length: int
+) -> dict[str, np.ndarray]:
+    """Returns `input_ids`, `input_mask` and `segment_ids`, each int32[batch, max_seq_length], padded with 0."""
+    table = encoder_features(max_seq_length)
+    batch = {feature.name: np.zeros((len(inputs), feature.length), feature.dtype) for feature in table}
+    for row, (tokens, segment_ids) in enumerate(inputs):
+        batch["input_ids"][row, : len(tokens)] = tokenizer.convert_tokens_to_ids(tokens)
+        batch["input_mask"][row, : len(tokens)] = 1
+        batch["segment_ids"][row, : len(tokens)] = segment_ids
+    return batch
+
+
+def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str):
+    """Refuses a vocabulary that does not fit the model, and warns of one that is shorter than the embedding table.
+
+    Args:
+        tokenizer: a tokenizer with the vocabulary.
+        vocab_size: the number of rows of the model's embedding table.
+        vocab_file: the path of the vocabulary, for the error message.
+
+    Raises:
+        InputError: a special token is missing, or an id lies outside the embedding table.
+    """
+    missing = [piece for piece in NEEDED_PIECES if piece not in tokenizer.vocab]
+    if missing:
+        raise InputError(f"{vocab_file}: lacks {', '.join(missing)}; add a line for each of them")
+    num_ids = 1 + max(tokenizer.vocab.values())
+    if num_ids > vocab_size:
+        raise InputError(
+            f"{vocab_file}: has {num_ids} lines, but the model was made for vocab_size {vocab_size}; use the "
+            "vocabulary and the configuration that belong together"
+        )
+    if num_ids < vocab_size:
+        warn(
+            "%s: has %d lines, fewer than the model's vocab_size %d: is it whole?",
+            vocab_file,
+            num_ids,
+            vocab_size,
+        )

@@ -1,1 +1,0 @@
-"""Makes model inputs from text, in Python and in a TensorFlow graph."""

@@ -1,0 +1,1 @@
+"""The skeleton of all fine-tuning scripts: a run, its fine-tuner, and searches over runs."""

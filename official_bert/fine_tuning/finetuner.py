@@ -1,0 +1,444 @@
+"""A task and its model for training, evaluation and prediction, the parts that fine_tune.py combines.
+
+In: options, a task, encoded sets. Out, in output_dir: the files of a training job, and eval_results.txt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints import BEST_FOLDER, named_variables, open_checkpoint
+from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.config import BertConfig
+from official_bert.features import EncodedSet
+from official_bert.io import files
+from official_bert.io.errors import InputError
+from official_bert.io.progress import Progress
+from official_bert.options.fine_tuning import FineTuningOptions, SearchOptions
+from official_bert.options.shared import FLOAT32
+from official_bert.serving.saved_model import check_text_export, export_model
+from official_bert.tasks.base import Task, TaskObjective
+from official_bert.training import distribution, precision, reporting, run_log, workers
+from official_bert.training.batches import ExampleBatches, padded_length
+from official_bert.training.distribution import split_over_replicas
+from official_bert.training.evaluation import HISTORY_FILE, PeriodicEvaluation
+from official_bert.training.prediction import compiled_outputs, predict
+from official_bert.training.trainer import TrainingJob
+
+
+class WithFrozenFeatures:
+    """An encoded set whose batches have further features, float32[B, S, ...], 0 at padding."""
+
+    def __init__(
+        self,
+        encoded: EncodedSet,
+        run: Callable[[dict], dict],
+        strategy: tf.distribute.Strategy,
+        batch_size: int,
+        max_length: int,
+    ):
+        """Computes the features of all examples.
+
+        Args:
+            encoded: the set.
+            run: a function from a batch, split over the replicas, to the features by name, as of `compiled_outputs`.
+            strategy: the strategy whose replicas share each batch.
+            batch_size: examples of a batch, over all replicas.
+            max_length: the maximum padded length of a batch, in tokens.
+        """
+        self._encoded, self.lengths = encoded, encoded.lengths
+        self._starts = np.concatenate([[0], np.cumsum(encoded.lengths)])
+        self._files: dict[str, np.memmap] = {}
+        logging.info("Computing the outputs of the frozen layers for %d examples ...", len(self.lengths))
+        order = np.argsort(-self.lengths, kind="stable")  # batches of similar length
+        progress = Progress("examples", len(order))
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            length = padded_length(int(self.lengths[rows].max()), max_length)
+            filled = np.concatenate([rows, np.repeat(rows[-1:], -len(rows) % strategy.num_replicas_in_sync)])
+            features = encoded.features(filled, length)
+            batch = {name: tf.convert_to_tensor(values) for name, values in features.items()}
+            for name, values in run(split_over_replicas(strategy, batch, axis=0)).items():
+                self._keep(name, np.asarray(values), rows)
+            progress(start + len(rows))
+
+    def _keep(self, name: str, values: np.ndarray, rows: np.ndarray):
+        """Writes the vectors of some examples, [B, S, ...], into the file of a feature."""
+        if name not in self._files:
+            shape = (int(self._starts[-1]), *values.shape[2:])
+            self._files[name] = _temporary_array(shape, values.dtype)
+        for row, value in zip(rows, values, strict=False):
+            self._files[name][self._starts[row] : self._starts[row + 1]] = value[: self.lengths[row]]
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Returns a batch padded to `length`, with the further features."""
+        found = self._encoded.features(rows, length)
+        for name, file in self._files.items():
+            found[name] = np.zeros((len(rows), length, *file.shape[1:]), file.dtype)
+            for target, row in zip(found[name], rows, strict=True):
+                target[: self.lengths[row]] = file[self._starts[row] : self._starts[row + 1]]
+        return found
+
+
+def _temporary_array(shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
+    """Returns an array in a file without a name, whose space is free again when the last reference is gone.
+
+    Raises:
+        InputError: the disk has not enough room.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    folder = tempfile.gettempdir()
+    logging.info("The outputs take %.1f MB in %s", size / 1e6, folder)
+    try:
+        with tempfile.TemporaryFile() as file:
+            os.posix_fallocate(
+                file.fileno(), 0, size
+            )  # without room, a write into the mapped file ends the process
+            return np.memmap(file, dtype, "r+", shape=shape)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: has no room for the outputs of the frozen layers, {size / 1e6:.1f} MB ({error.strerror}); name "
+            "a folder with more room in the variable TMPDIR"
+        ) from error
+
+
+# Gains on a constant prediction that say nothing: they may be chance, or too small to matter.
+_CHANCE_STANDARD_ERRORS, _SMALL_SHARE = 2.0, 0.01
+
+
+class Score(NamedTuple):
+    """The value of the metric by which models are compared; higher is better.
+
+    Attributes:
+        metric: the name of the metric.
+        value: its value.
+        has_learnt: False if the training of this run ended no better than a constant prediction.
+    """
+
+    metric: str
+    value: float
+    has_learnt: bool = True
+
+
+def check_training_flags(options: FineTuningOptions):
+    """Refuses flags of searches and of evaluations during training that contradict each other."""
+    for field in dataclasses.fields(SearchOptions):
+        if not options.search and getattr(options, field.name) != field.default:
+            raise InputError(f"--{field.name}: only goes with --search")
+    if options.eval_every_steps and options.eval_every_epochs:
+        raise InputError("--eval_every_steps and --eval_every_epochs: give one of them")
+    if options.early_stopping_patience and not (options.eval_every_steps or options.eval_every_epochs):
+        raise InputError(
+            "--early_stopping_patience: only goes with --eval_every_steps or --eval_every_epochs"
+        )
+
+
+def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
+    """Returns the name prefixes of the weights that --freeze_layers freezes.
+
+    Raises:
+        InputError: the flag exceeds the number of layers.
+    """
+    if options.freeze_layers is None:
+        return ()
+    if options.freeze_layers > config.num_hidden_layers:
+        raise InputError(
+            f"--freeze_layers={options.freeze_layers}: is more than the number of layers, "
+            f"{config.num_hidden_layers}; give at most that"
+        )
+    layers = (f"bert/encoder/layer_{layer}/" for layer in range(options.freeze_layers))
+    return ("bert/embeddings/", *layers)
+
+
+class FineTuning:
+    """A task and its model for training, evaluation and prediction.
+
+    Attributes:
+        job: the model, its optimizer and its checkpoints.
+        score: the task's main metric on the first evaluated set; None before an evaluation.
+    """
+
+    def __init__(
+        self,
+        options: FineTuningOptions,
+        run_dir: str,
+        config: BertConfig,
+        strategy: tf.distribute.Strategy,
+        task: Task,
+        counts: Mapping[str, int],
+        script: str,
+    ):
+        """Builds the model and loads its weights.
+
+        Args:
+            options: the options of the script; `output_dir` is the folder that this worker writes to.
+            run_dir: the output folder of the run, which all workers read and the chief writes.
+            config: the configuration of the encoder.
+            strategy: the strategy whose replicas share each batch.
+            task: the task of the model.
+            counts: sizes of the training set by kind of example, of which the first defines an epoch; empty without
+                training.
+            script: the name of the script, for the run record.
+
+        Raises:
+            InputError: the examples are too few for a single step, or a checkpoint does not fit.
+        """
+        self.options, self.config, self.strategy, self.task = options, config, strategy, task
+        self._run_dir = run_dir
+        self._counts, num_train_examples = counts, next(iter(counts.values()), 0)
+        on_tpu = distribution.is_tpu(strategy)
+        self._pads_to_longest = options.length_aware_batches and not on_tpu
+        # True division, rounded down once at the end: MRPC's 3,668 examples are 343 steps of 32 in three epochs.
+        self._num_train_steps = int(num_train_examples / options.train_batch_size * options.num_train_epochs)
+        if options.do_train and not self._num_train_steps:
+            raise InputError(
+                f"{num_train_examples} training examples are no whole batch of --train_batch_size="
+                f"{options.train_batch_size} in {options.num_train_epochs:g} epochs; lower it"
+            )
+        self._num_train_examples = num_train_examples
+        self.job = TrainingJob(
+            options,
+            run_dir,
+            strategy,
+            config,
+            lambda: task.build_model(config, use_one_hot_embeddings=on_tpu),
+            max(self._num_train_steps, 1),
+            int(self._num_train_steps * options.warmup_proportion),
+            frozen=(*frozen_weights(options, config), *task.frozen_weights),
+            unused=task.unused_weights,
+        )
+        self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
+        self._frozen_part = compiled_outputs(
+            strategy, lambda features: task.frozen_features(self.job.model, features)
+        )
+        self._with_frozen: dict[int, EncodedSet] = {}  # by the id of a set, which its value keeps alive
+        self.score: Score | None = None
+        self._has_learnt = True
+        self._best = self.job.weights_in(os.path.join(run_dir, BEST_FOLDER))
+        if not options.do_train and not self._best.restore():
+            self._check_no_best_is_lost()
+        run_log.write_run_record(
+            options.output_dir,
+            script,
+            options,
+            self.job.seed,
+            strategy,
+            self.job.num_updates,
+            self.job.facts,
+        )
+
+    def _check_no_best_is_lost(self):
+        """Refuses to evaluate the newest weights in place of the best ones, of which the history tells."""
+        history = os.path.join(self._run_dir, HISTORY_FILE)
+        if files.exists(history):
+            raise InputError(
+                f"{self._best.output_dir}: the best checkpoint of {history} is gone; put it back, or give another "
+                "checkpoint as --init_checkpoint with another --output_dir"
+            )
+
+    def train(self, encoded: EncodedSet, dev_set: Callable[[], EncodedSet]):
+        """Trains on a set; after a run with evaluations during training the model has its best weights.
+
+        Args:
+            encoded: the set.
+            dev_set: returns the set for evaluations during training; called only if there are any.
+        """
+        options, job, task = self.options, self.job, self.task
+        distribution.check_divides(
+            options.train_batch_size,
+            self.strategy.num_replicas_in_sync,
+            "train_batch_size",
+            options.num_accumulation_steps,
+        )
+        logging.info("***** Running training *****")
+        for kind, count in self._counts.items():
+            logging.info("  Num %sexamples = %d", kind, count)
+        logging.info("  Batch size = %d", options.train_batch_size)
+        logging.info("  Num steps = %d", self._num_train_steps)
+        objective = TaskObjective(task, job.model)
+        given = options.shuffle_buffer_size
+        batches = ExampleBatches(
+            self._with_frozen_features(encoded),
+            self.strategy,
+            options.train_batch_size,
+            job.seed,
+            buffer_size=task.shuffle_buffer_size if given is None else given,
+            max_length=options.max_seq_length,
+            most_steps=job.steps_per_loop,
+            pad_to_longest=self._pads_to_longest and not task.loss_reads_padding,
+        )
+        evaluation = self._periodic_evaluation(dev_set)
+        self._best.remove_leftovers()
+        job.train(objective, batches, objective.progress, evaluation)
+        self._with_frozen.pop(id(encoded), None)
+        self._warn_of_nothing_learnt(encoded)
+        if evaluation:
+            workers.wait_for_all(self.strategy)  # for the chief, which may still write the best checkpoint
+            self._best.restore()
+
+    def _warn_of_nothing_learnt(self, encoded: EncodedSet):
+        """Warns if the training ends no better than a model that gives every example the same output.
+
+        The loss of such a model, too, differs between samples of the examples, so a gain must exceed two standard
+        errors of the mean over as many examples as the final loss is of.
+        """
+        losses, final = self.task.constant_losses(encoded), self.job.final_loss()
+        if losses is None or final is None:
+            return
+        (loss, num_steps), constant = final, losses.mean()
+        error = losses.std() / math.sqrt(num_steps * self.options.train_batch_size)
+        if loss < constant - max(_CHANCE_STANDARD_ERRORS * error, _SMALL_SHARE * constant):
+            return
+        self._has_learnt = False
+        logging.warning(
+            "The training loss is %.4g at the end, no better than the %.4g of a constant prediction: the model has "
+            "learnt nothing. Fine-tuning fails so by chance; give --adam_bias_correction, a longer warm-up "
+            "(--warmup_proportion), a lower --learning_rate or another --random_seed",
+            loss,
+            constant,
+        )
+
+    def _periodic_evaluation(self, dev_set: Callable[[], EncodedSet]) -> PeriodicEvaluation | None:
+        options, best, batch_size = self.options, self._best, self.options.eval_batch_size
+        if not options.evaluates_during_training:
+            if best.latest:
+                raise InputError(
+                    f"{best.output_dir}: holds the best checkpoint of a run with evaluations during training; give "
+                    "its --eval_every_steps or --eval_every_epochs again, or another --output_dir"
+                )
+            return None
+        encoded = dev_set()
+        # Rounded up: after rounding down, a last evaluation would follow the one of the last pass by a few updates.
+        epoch_steps = self._num_train_examples / options.train_batch_size
+        pass_steps = max(1, math.ceil(round(options.eval_every_epochs * epoch_steps, 6)))
+        return PeriodicEvaluation(
+            options.output_dir,
+            self._run_dir,
+            options.eval_every_steps or pass_steps,
+            options.early_stopping_patience,
+            self.task.main_metric,
+            lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),
+            best,
+            self.job.global_step,
+        )
+
+    def outputs(self, encoded: EncodedSet, batch_size: int) -> dict[str, np.ndarray]:
+        """Computes the task's outputs of every example of a set, in its order."""
+        return predict(
+            self._compiled,
+            self.strategy,
+            self._with_frozen_features(encoded),
+            batch_size,
+            self.options.max_seq_length,
+            self._pads_to_longest,
+        )
+
+    def _with_frozen_features(self, encoded: EncodedSet) -> EncodedSet:
+        """Returns the set with what the task's frozen weights make of its examples, computed at its first use."""
+        if not self.task.frozen_weights:
+            return encoded
+        if id(encoded) not in self._with_frozen:
+            self._with_frozen[id(encoded)] = WithFrozenFeatures(
+                encoded,
+                self._frozen_part,
+                self.strategy,
+                self.options.predict_batch_size,
+                self.options.max_seq_length,
+            )
+        return self._with_frozen[id(encoded)]
+
+    def evaluate(self, encoded: EncodedSet, batch_size: int, suffix: str = ""):
+        """Evaluates a set and writes eval_results.txt: the task's metrics, and both of the original's losses.
+
+        Args:
+            encoded: the set, with labels. The task's outputs contain a `loss` for each example and, if examples have
+                different weights, a `loss_weight`.
+            batch_size: the batch size of the evaluation.
+            suffix: the suffix of the set, for the names of the files.
+        """
+        num_examples = len(encoded.lengths)
+        logging.info("***** Running evaluation *****")
+        logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
+        logging.info("  Batch size = %d", batch_size)
+        outputs = self.outputs(encoded, batch_size)
+        self.write_results(self._metrics(encoded, outputs, batch_size), suffix)
+        self.task.report(self.options.output_dir, encoded, outputs, suffix)
+
+    def write_results(self, results: Mapping[str, float], suffix: str = ""):
+        """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes the run's score."""
+        reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
+        metric = self.task.main_metric
+        if metric in results:
+            self.score = self.score or Score(metric, float(results[metric]), self._has_learnt)
+
+    def export(self, task_name: str):
+        """Exports the model, if --export_dir is given.
+
+        Args:
+            task_name: the name of the task, as for export_saved_model.py.
+        """
+        if not (self.options.export_dir and workers.is_chief(self.strategy)):
+            return
+        # The export needs a copy on one device, because the model may have been trained on several devices.
+        with precision.stored_in(self.options.export_dtype):
+            model = self.task.build_model(self.config, use_one_hot_embeddings=False)
+        trained = named_variables(self.job.model)
+        for name, variable in named_variables(model).items():
+            variable.assign(trained[name].numpy())
+        export_model(self.options, task_name, self.task, model, self.config)
+
+    def _metrics(
+        self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int
+    ) -> dict[str, float]:
+        """Returns the task's metrics and, if the outputs contain losses, both of the original's mean losses."""
+        results = dict(self.task.metrics(encoded, outputs))
+        if "loss" not in outputs:
+            return results
+        losses = outputs["loss"].astype(np.float64)
+        weights = outputs.get("loss_weight", np.ones_like(losses))
+        batches = [slice(start, start + batch_size) for start in range(0, len(losses), batch_size)]
+        return results | {
+            "eval_loss": np.average(losses, weights=weights),
+            # The original's second value: the mean over batches, in which a shorter last batch has the same weight.
+            "loss": np.mean([np.average(losses[batch], weights=weights[batch]) for batch in batches]),
+        }
+
+
+def check_run(options: FineTuningOptions, task: Task, config: BertConfig):
+    """Refuses, before any set is read, what would fail later: the export, the frozen layers, the checkpoint's path.
+
+    Raises:
+        InputError: a flag cannot be used.
+    """
+    frozen_weights(options, config)
+    if options.init_checkpoint and not latest_checkpoint(options.output_dir):
+        open_checkpoint(options.init_checkpoint)
+    _check_export(options, task)
+
+
+def _check_export(options: FineTuningOptions, task: Task):
+    """Refuses an export that would fail after training, and makes its folder."""
+    if not options.export_dir:
+        for flag, is_given in (
+            ("export_text", options.export_text),
+            ("export_dtype", options.export_dtype != FLOAT32),
+        ):
+            if is_given:
+                raise InputError(f"--{flag}: only goes with --export_dir, the folder of the export")
+        return
+    if not options.do_train:
+        raise InputError(
+            "--export_dir: exports what was trained; give --do_train, or the checkpoint to export_saved_model.py"
+        )
+    if options.export_text:
+        check_text_export(task)
+    files.make_folder(options.export_dir)

@@ -1,0 +1,251 @@
+"""A grid search with one command: batch sizes, learning rates, epochs and seeds. Devlin et al. (2019), appendix A.3.
+
+In: the options of a fine-tuning script and its runner. Out, in output_dir: a folder for each run, search_results.tsv,
+which marks the best run and those that have learnt nothing, and search.json with the flags that all runs share.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import itertools
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+
+from absl import logging
+
+from official_bert.checkpoints.folder import remove_all, with_best
+from official_bert.fine_tuning.finetuner import Score
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import Diverged, InputError
+from official_bert.io.folder_lock import locked
+from official_bert.io.reading import as_object
+from official_bert.options.fields import POSITIVE, SIZE, Check
+from official_bert.options.fine_tuning import FineTuningOptions, SearchOptions
+from official_bert.training.distribution import check_divides
+from official_bert.training.memory import forget_models
+
+RESULTS_FILE = "search_results.tsv"
+FLAGS_FILE = "search.json"
+_BEST_MARK, _LEARNT_NOTHING_MARK = "*", "yes"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """The flags in which one run of a search differs from the others."""
+
+    train_batch_size: int
+    learning_rate: float
+    num_train_epochs: float
+    random_seed: int
+
+    @property
+    def folder(self) -> str:
+        """The name of the run's folder."""
+        return (
+            f"batch{self.train_batch_size}_lr{self.learning_rate:g}_epochs{self.num_train_epochs:g}"
+            f"_seed{self.random_seed}"
+        )
+
+
+def trials_of(options: FineTuningOptions) -> list[Trial]:
+    """Returns all combinations of the searched flags; runs that differ only in the seed are adjacent.
+
+    Raises:
+        InputError: a value is no number.
+    """
+    first_seed = options.random_seed or 0
+    combinations = itertools.product(
+        _numbers("search_batch_sizes", options.search_batch_sizes or ["16", "32"], int, SIZE),
+        _numbers(
+            "search_learning_rates",
+            options.search_learning_rates or ["5e-5", "3e-5", "2e-5"],
+            float,
+            POSITIVE,
+        ),
+        _numbers("search_epochs", options.search_epochs or ["2", "3", "4"], float, POSITIVE),
+        range(first_seed, first_seed + options.search_restarts),
+    )
+    return [Trial(*values) for values in combinations]
+
+
+def search(
+    options: FineTuningOptions,
+    run: Callable[[FineTuningOptions], Score | None],
+    evaluation: Mapping[str, bool],
+    num_replicas: int = 1,
+):
+    """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
+
+    Only the best finished run keeps its checkpoints; the others keep their results. A run whose loss diverges scores
+    nan, and the search continues. The log ends with the number of runs that have learnt nothing.
+
+    Args:
+        options: the options of the script.
+        run: the runner of the script, which returns the score on the dev set.
+        evaluation: the flags, with values, that make the runner evaluate after training and do nothing else.
+        num_replicas: the number of replicas that share each batch.
+
+    Raises:
+        InputError: flags contradict each other, the replicas cannot share a batch, output_dir contains a search with
+            other flags, or the loss of every run diverged.
+    """
+    if not options.do_train:
+        raise InputError("--search: trains models; give --do_train, too")
+    if options.export_dir:
+        raise InputError(
+            "--export_dir: a search exports nothing; give the best run's folder to export_saved_model.py"
+        )
+    trials = trials_of(options)
+    for trial in trials:  # before the first run, which may take hours
+        check_divides(
+            trial.train_batch_size, num_replicas, "search_batch_sizes", options.num_accumulation_steps
+        )
+    with locked(options.output_dir):
+        _run_trials(options, run, evaluation, trials)
+
+
+def _run_trials(
+    options: FineTuningOptions,
+    run: Callable[[FineTuningOptions], Score | None],
+    evaluation: Mapping[str, bool],
+    trials: list[Trial],
+):
+    _check_same_flags(options)
+    scores = _read_results(options.output_dir)
+    _drop_large_files(options, scores)  # those that a kill left
+    for number, trial in enumerate(trials, start=1):
+        if trial in scores:
+            continue
+        logging.info("***** Run %d of %d: %s *****", number, len(trials), trial.folder)
+        try:
+            score = run(_options_of(options, trial, {"do_train": True, **evaluation}))
+        except Diverged as error:
+            logging.warning("%s: %s", trial.folder, error)
+            score = Score("", math.nan)
+        if score is None:
+            raise InputError("--search: the dev set has no labels to compare runs by; give one that has")
+        scores[trial] = score
+        _write_results(options.output_dir, scores)
+        _drop_large_files(options, scores)
+        forget_models()
+    logging.info("Wrote %s", os.path.join(options.output_dir, RESULTS_FILE))
+    best = _best(scores)
+    if not scores[best].metric:
+        raise InputError("--search: the loss of every run diverged; give lower --search_learning_rates")
+    folder = os.path.join(options.output_dir, best.folder)
+    logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best][:2], folder)
+    _warn_of_nothing_learnt(scores)
+    predicts_already = evaluation.get("do_predict")
+    if options.do_predict and not predicts_already:
+        steps = dict.fromkeys(evaluation, False) | {"do_train": False, "do_predict": True}
+        run(_options_of(options, best, steps))
+
+
+def _warn_of_nothing_learnt(scores: Mapping[Trial, Score]):
+    """Warns of the runs whose training ended no better than a constant prediction, and counts them."""
+    failed = [trial.folder for trial, score in scores.items() if not score.has_learnt]
+    if failed:
+        logging.warning(
+            "%d of %d runs have learnt nothing (%s); give --adam_bias_correction, a longer warm-up "
+            "(--warmup_proportion), lower --search_learning_rates or more --search_restarts",
+            len(failed),
+            len(scores),
+            ", ".join(failed),
+        )
+
+
+def _options_of(options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]) -> FineTuningOptions:
+    folder = os.path.join(options.output_dir, trial.folder)
+    own = dataclasses.asdict(SearchOptions()) | dataclasses.asdict(trial)
+    return dataclasses.replace(options, output_dir=folder, **own, **steps)
+
+
+def _numbers(flag: str, texts: list[str], kind: type, check: Check) -> list:
+    holds, sentence = check
+    try:
+        numbers = [kind(text) for text in texts]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(map(holds, numbers)):
+        raise InputError(
+            f"--{flag}={','.join(texts)}: give positive numbers separated by commas; each {sentence}"
+        )
+    return numbers
+
+
+def _check_same_flags(options: FineTuningOptions):
+    """Checks that all runs of a table share the flags that are not searched."""
+    own = {field.name for cls in (SearchOptions, Trial) for field in dataclasses.fields(cls)}
+    shared = {
+        name: value
+        for name, value in dataclasses.asdict(options).items()
+        if name not in own and name not in ("output_dir", "do_train", "do_eval", *options.prediction_flags)
+    }
+    path = os.path.join(options.output_dir, FLAGS_FILE)
+    if files.exists(path):
+        earlier = as_object(reading.read_json(path), path)
+        other = [f"--{name} was {earlier.get(name)}" for name in shared if shared[name] != earlier.get(name)]
+        if other:
+            raise InputError(
+                f"{path}: is of a search with other flags ({', '.join(other)}); give another --output_dir"
+            )
+    with writing.replacing(path) as file:
+        file.write(json.dumps(shared, indent=2) + "\n")
+
+
+def _read_results(output_dir: str) -> dict[Trial, Score]:
+    path = os.path.join(output_dir, RESULTS_FILE)
+    if not files.exists(path):
+        return {}
+    scores, metric = {}, None
+    for number, line in enumerate(reading.read_lines(path), 1):
+        row = line.split("\t")
+        try:
+            if metric is None:
+                metric = row[5]
+            else:
+                trial = Trial(int(row[1]), float(row[2]), float(row[3]), int(row[4]))
+                # The table of a version before this mark ends with the mark of the best run.
+                scores[trial] = Score(metric, float(row[5]), row[7:] != [_LEARNT_NOTHING_MARK])
+        except (ValueError, IndexError):
+            raise InputError(
+                f"{path}: line {number}: is no row of a search's results; remove it, or delete the file to run every "
+                "trial anew"
+            ) from None
+    return scores
+
+
+def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
+    best, metric = _best(scores), max(score.metric for score in scores.values())  # "" of what diverged
+    with writing.replacing(os.path.join(output_dir, RESULTS_FILE)) as file:
+        table = csv.writer(file, delimiter="\t", lineterminator="\n")
+        flags = (field.name for field in dataclasses.fields(Trial))
+        table.writerow(["run", *flags, metric, "best", "learnt_nothing"])
+        for trial, score in scores.items():
+            marks = _BEST_MARK if trial == best else "", "" if score.has_learnt else _LEARNT_NOTHING_MARK
+            table.writerow([trial.folder, *dataclasses.astuple(trial), score.value, *marks])
+
+
+def _best(scores: Mapping[Trial, Score]) -> Trial:
+    """Returns the first of the best trials; nan is worse than any number, and a diverged loss is the worst."""
+
+    def rank(trial: Trial) -> tuple[bool, float]:
+        metric, value, _ = scores[trial]
+        return bool(metric), -math.inf if math.isnan(value) else value
+
+    return max(scores, key=rank)
+
+
+def _drop_large_files(options: FineTuningOptions, scores: Mapping[Trial, Score]):
+    """Deletes the checkpoints and other large files of all finished runs but the best."""
+    best = _best(scores) if scores else None
+    for trial in scores.keys() - {best}:
+        folder = os.path.join(options.output_dir, trial.folder)
+        for pattern in options.large_files:
+            for path in files.matching(os.path.join(folder, pattern)):
+                files.remove(path)
+        for checkpoint_folder in with_best(folder):
+            remove_all(checkpoint_folder)

@@ -1,0 +1,319 @@
+"""Makes model inputs from tokenized text inside a graph: the same arrays that the scripts make in Python.
+
+In: ragged WordPiece ids from graph_text/tokenizer.py, and a vocabulary for the special tokens. Out: the encoder
+features, padded to the longest row. The functions use only core ops of TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import tensorflow as tf
+
+from official_bert.io.errors import InputError
+
+if TYPE_CHECKING:
+    from official_bert.graph_text.tokenizer import TextTokenizer
+
+_WINDOWS_AT_ONCE = 32
+
+
+class Windows(NamedTuple):
+    """The windows of texts that may be longer than the model's input.
+
+    Attributes:
+        features: `input_ids`, `input_mask` and `segment_ids`, each int32[windows, length].
+        texts: int32[windows], the index of each window's text in the batch.
+        pieces: int32[windows, length], the index in its text of the WordPiece at each position; -1 at positions of
+            other tokens.
+        is_own: bool[windows, length], true where this window, and no other, gives the prediction for the WordPiece.
+    """
+
+    features: dict[str, tf.Tensor]
+    texts: tf.Tensor
+    pieces: tf.Tensor
+    is_own: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class TextReader:
+    """Makes the inputs of an exported model from text; a task receives it for its text signatures.
+
+    Attributes:
+        tokenizer: the in-graph tokenizer.
+        vocab: WordPiece -> id.
+        max_seq_length: the largest number of tokens of an input or a window, special tokens included.
+    """
+
+    tokenizer: TextTokenizer
+    vocab: Mapping[str, int]
+    max_seq_length: int
+
+    def inputs(self, first: tf.Tensor, second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """Returns the `model_inputs` of string[batch] or of pairs; a second text without tokens counts as absent."""
+        encode = self.tokenizer.encode
+        pair = encode(first), None if second is None else encode(second)
+        return model_inputs(*pair, self.max_seq_length, self.vocab)
+
+
+def model_inputs(
+    first: tf.RaggedTensor, second: tf.RaggedTensor | None, max_seq_length: int, vocab: Mapping[str, int]
+) -> dict[str, tf.Tensor]:
+    """Makes `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, truncated as in data/model_inputs.py.
+
+    Args:
+        first: int32[batch, (pieces)], the ids of the first texts.
+        second: int32[batch, (pieces)], the ids of the second texts, or None if there are none. A second text without
+            tokens counts as absent.
+        max_seq_length: the largest number of tokens, special tokens included.
+        vocab: a vocabulary with [CLS] and [SEP].
+
+    Returns:
+        `input_ids`, `input_mask` and `segment_ids`, each int32[batch, length].
+    """
+    if second is None:
+        return _packed([first[:, : max_seq_length - 2]], vocab)
+    room, a, b = max_seq_length - 3, first.row_lengths(), second.row_lengths()
+    is_pair = b > 0
+    # The longer text, or the second one on a tie, loses its last token until both fit.
+    num_first = tf.where(is_pair, tf.maximum(room - b, room - room // 2), max_seq_length - 2)
+    num_second = tf.maximum(room - a, room // 2)
+    return _packed([_first(first, num_first), _first(second, num_second)], vocab, is_pair)
+
+
+def document_windows(
+    questions: tf.RaggedTensor,
+    documents: tf.RaggedTensor,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    vocab: Mapping[str, int],
+) -> Windows:
+    """Makes the windows of tasks/squad/windows.py, `[CLS] question [SEP] window [SEP]`.
+
+    A WordPiece belongs to the window that shows most of the text around it ("max context"). An empty document has no
+    window.
+
+    Args:
+        questions: int32[batch, (pieces)], the ids of the questions.
+        documents: int32[batch, (pieces)], the ids of the documents.
+        max_seq_length: the largest number of tokens of a window, question and special tokens included.
+        doc_stride: the number of tokens from the start of a window to the start of the next one.
+        max_query_length: the number of tokens that a question is truncated to.
+        vocab: a vocabulary with [CLS] and [SEP].
+
+    Raises:
+        InputError: the lengths leave no room for a document beside the longest question, or doc_stride is below 1.
+    """
+    if doc_stride < 1:
+        raise InputError(f"--doc_stride={doc_stride}: windows must move on; give a number of at least 1")
+    if max_seq_length - max_query_length < 4:
+        raise InputError(
+            f"--max_seq_length={max_seq_length}: a question of --max_query_length={max_query_length} tokens leaves "
+            "no room for its document; give a larger one, or a smaller --max_query_length"
+        )
+    questions = questions[:, :max_query_length]
+    num_pieces = tf.cast(documents.row_lengths(), tf.int32)  # [batch]
+    room = max_seq_length - 3 - tf.cast(questions.row_lengths(), tf.int32)
+    stride = tf.minimum(room, doc_stride)
+    num_more = tf.maximum(-((room - num_pieces) // stride), 0)  # rounded up
+    numbers = tf.ragged.range(tf.where(num_pieces > 0, 1 + num_more, 0))  # [batch, (windows)]
+    texts = tf.cast(numbers.value_rowids(), tf.int32)  # [windows]
+    starts = numbers.values * tf.gather(stride, texts)
+    ends = tf.minimum(starts + tf.gather(room, texts), tf.gather(num_pieces, texts))
+    pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
+    flat = _flat_indices(documents, texts, pieces)
+    questions = tf.gather(questions, texts)
+    segments = [questions, pieces.with_values(tf.gather(documents.values, flat))]
+    is_own = _has_most_context(starts, ends, pieces, flat, tf.size(documents.values))
+    return _windows(segments, texts, pieces, pieces.with_values(is_own), questions.row_lengths() + 2, vocab)
+
+
+def word_windows(
+    ids: tf.RaggedTensor, words: tf.RaggedTensor, max_seq_length: int, vocab: Mapping[str, int]
+) -> Windows:
+    """Makes the windows of tasks/tagging/windows.py, `[CLS] window [SEP]`, over texts of one sentence each.
+
+    A window tags a run of words, and the first WordPieces of these words belong to it. An empty text has no window.
+
+    Args:
+        ids: int32[batch, (pieces)], the ids of at least one WordPiece of every word.
+        words: int32[batch, (pieces)], the index (from 0) of each WordPiece's word in its text.
+        max_seq_length: the largest number of tokens of a window, special tokens included; at least 3.
+        vocab: a vocabulary with [CLS] and [SEP].
+    """
+    room = max_seq_length - 2
+    positions = _range_rows(ids)  # [batch, (pieces)]
+    is_first = tf.concat([[-1], words.values], axis=0)[:-1] != words.values
+    is_first |= positions.values == 0
+    word_starts = tf.boolean_mask(positions.values, is_first)
+    # A word that is longer than a window loses its last WordPieces.
+    in_word = positions.values - tf.gather(word_starts, tf.cumsum(tf.cast(is_first, tf.int32)) - 1)
+    is_first = tf.boolean_mask(is_first, in_word < room)
+    pieces = tf.ragged.boolean_mask(positions, positions.with_values(in_word < room))
+
+    positions = _range_rows(pieces)
+    is_last = tf.concat([is_first, [True]], axis=0)[1:]
+    starts = tf.ragged.boolean_mask(positions, positions.with_values(is_first))  # [batch, (words)]
+    num_words = tf.cast(starts.row_lengths(), tf.int32)  # [batch]
+    starts = starts.to_tensor()  # [batch, words]
+    ends = 1 + tf.ragged.boolean_mask(positions, positions.with_values(is_last)).to_tensor(tf.int32.max - 1)
+    # If a window begins with word w, the next window begins with the first word that does not fit whole in it.
+    following = tf.searchsorted(ends, starts + room, side="right")  # [batch, words]
+    rows = _chains(following, num_words)  # [windows, 2]: text, first word
+    texts = rows[:, 0]
+    first, last = tf.gather_nd(starts, rows), tf.gather_nd(following, rows) - 1
+    end = tf.gather_nd(ends, tf.stack([texts, last], axis=1))
+    length = tf.gather(tf.cast(pieces.row_lengths(), tf.int32), texts)
+    # The window is filled up with the text around its words, if possible equally on the left and on the right.
+    spare = room - (end - first)
+    left = tf.minimum(first, tf.maximum(spare // 2, spare - (length - end)))
+    right = tf.minimum(length - end, spare - left)
+    spans = tf.ragged.range(first - left, end + right)  # [windows, (pieces)]
+
+    window = spans.value_rowids()
+    flat = _flat_indices(pieces, texts, spans)
+    is_own = tf.gather(is_first, flat)
+    is_own &= (spans.values >= tf.gather(first, window)) & (spans.values < tf.gather(end, window))
+    numbers = spans.with_values(tf.gather(pieces.values, flat))
+    segments = [spans.with_values(tf.gather(ids.values, _flat_indices(ids, texts, numbers)))]
+    return _windows(segments, texts, numbers, spans.with_values(is_own), tf.ones_like(texts, tf.int64), vocab)
+
+
+def in_batches(
+    outputs: Callable[[dict[str, tf.Tensor]], tf.Tensor], features: dict[str, tf.Tensor], dtype: tf.DType
+) -> tf.Tensor:
+    """Runs a model on windows in batches, because a long text may have any number of windows.
+
+    Args:
+        outputs: a function from the features of some windows to a tensor[windows, ...].
+        features: the features of all windows; there may be none.
+        dtype: the type of the tensor.
+
+    Returns:
+        `dtype`[windows, ...], the outputs of all windows.
+    """
+    num_windows = tf.shape(features["input_ids"])[0]
+    num_batches = tf.maximum(1, (num_windows + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE)
+
+    def run(batch, found):
+        rows = slice(batch * _WINDOWS_AT_ONCE, (batch + 1) * _WINDOWS_AT_ONCE)
+        return batch + 1, found.write(
+            batch, outputs({name: values[rows] for name, values in features.items()})
+        )
+
+    found = tf.TensorArray(dtype, num_batches, infer_shape=False)
+    _, found = tf.while_loop(lambda batch, _: batch < num_batches, run, (0, found), parallel_iterations=1)
+    return found.concat()
+
+
+def _has_most_context(
+    starts: tf.Tensor, ends: tf.Tensor, pieces: tf.RaggedTensor, flat: tf.Tensor, num_pieces: tf.Tensor
+) -> tf.Tensor:
+    """Tells which window shows most of the text around a WordPiece.
+
+    Args:
+        starts, ends: int32[windows], the bounds of each window in its document.
+        pieces: int32[windows, (pieces)], the indices of the WordPieces in the document.
+        flat: int[all pieces of all windows], their indices in all documents, one document after the other.
+        num_pieces: the number of WordPieces of all documents.
+
+    Returns:
+        bool[all pieces of all windows], true for the window with the most context, the first one on a tie.
+    """
+    window = tf.cast(pieces.value_rowids(), tf.int32)
+    starts, ends = tf.gather(starts, window), tf.gather(ends, window)
+    context = tf.minimum(pieces.values - starts, ends - 1 - pieces.values)
+    score = tf.cast(context, tf.float64) + 0.01 * tf.cast(ends - starts, tf.float64)
+    is_best = score == tf.gather(tf.math.unsorted_segment_max(score, flat, num_pieces), flat)
+    best_windows = tf.where(is_best, window, tf.int32.max)
+    return window == tf.gather(tf.math.unsorted_segment_min(best_windows, flat, num_pieces), flat)
+
+
+def _chains(following: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+    """Follows a chain of columns in each row: from column 0, and from column c to column following[row, c].
+
+    Args:
+        following: int32[batch, columns], each value larger than its column c.
+        lengths: int32[batch], the number of columns of each row; the chain ends there.
+
+    Returns:
+        int32[visits, 2], row and column of every visited column.
+    """
+    num_columns = tf.shape(following)[1]
+
+    def visit(column, is_visited):
+        is_inside = column < lengths
+        is_visited |= tf.one_hot(tf.where(is_inside, column, -1), num_columns, True, False)
+        leads_to = tf.gather(following, tf.minimum(column, num_columns - 1), batch_dims=1)
+        return tf.where(is_inside, leads_to, column), is_visited
+
+    _, is_visited = tf.while_loop(
+        lambda column, _: tf.reduce_any(column < lengths),
+        visit,
+        (tf.zeros_like(lengths), tf.zeros_like(following, tf.bool)),
+    )
+    return tf.cast(tf.where(is_visited), tf.int32)
+
+
+def _windows(
+    segments: list[tf.RaggedTensor],
+    texts: tf.Tensor,
+    pieces: tf.RaggedTensor,
+    is_own: tf.RaggedTensor,
+    offsets: tf.Tensor,
+    vocab: Mapping[str, int],
+) -> Windows:
+    """Makes windows; their WordPieces, the last of `segments`, begin at the positions `offsets`, int64[windows]."""
+
+    def at_offsets(values, filler):
+        before = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(offsets)], filler), offsets)
+        return tf.concat([before, values, tf.fill([values.nrows(), 1], filler)], axis=1).to_tensor(filler)
+
+    return Windows(_packed(segments, vocab), texts, at_offsets(pieces, -1), at_offsets(is_own, False))
+
+
+def _packed(
+    segments: list[tf.RaggedTensor], vocab: Mapping[str, int], is_pair: tf.Tensor | None = None
+) -> dict[str, tf.Tensor]:
+    """Joins one or two segments with [CLS] and [SEP] into a padded batch of encoder features.
+
+    Args:
+        segments: one or two segments, int32[batch, (pieces)].
+        vocab: a vocabulary with [CLS] and [SEP].
+        is_pair: bool[batch], whether the row has a second segment; None if every row has one.
+    """
+    sep = tf.fill([segments[0].nrows(), 1], vocab["[SEP]"])
+    parts = [tf.fill(tf.shape(sep), vocab["[CLS]"]), segments[0], sep]
+    if len(segments) == 2:
+        parts.append(segments[1])
+        parts.append(sep if is_pair is None else tf.ragged.boolean_mask(sep, is_pair[:, None]))
+    ids = tf.concat(parts, axis=1)
+    dense = ids.to_tensor()
+    is_token = tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1])
+    is_first = tf.sequence_mask(segments[0].row_lengths() + 2, tf.shape(dense)[1])
+    return {
+        "input_ids": dense,
+        "input_mask": tf.cast(is_token, tf.int32),
+        "segment_ids": tf.cast(is_token & ~is_first, tf.int32),
+    }
+
+
+def _first(rows: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the first counts[row] values of each row."""
+    columns = tf.ragged.range(rows.row_lengths())
+    return tf.ragged.boolean_mask(rows, columns < counts[:, None])
+
+
+def _range_rows(rows: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Returns rows of the same lengths with the values 0, 1, ..."""
+    return tf.cast(tf.ragged.range(rows.row_lengths()), tf.int32)
+
+
+def _flat_indices(rows: tf.RaggedTensor, texts: tf.Tensor, numbers: tf.RaggedTensor) -> tf.Tensor:
+    """Returns the index in `rows.values` of the values `numbers[window]` of row `texts[window]`: int64[all numbers]."""
+    return tf.gather(rows.row_starts(), tf.gather(texts, numbers.value_rowids())) + tf.cast(
+        numbers.values, tf.int64
+    )

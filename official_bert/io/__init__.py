@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, files, readers and writers, progress, processes."""

@@ -1,0 +1,168 @@
+"""Names, opens, lists and removes local and remote files; `reading` and `writing` build on it.
+
+Local paths need only plain Python. For paths with a scheme (gs://, hdfs://, ...) the functions import and use
+tf.io.gfile.
+"""
+
+import glob as local_glob
+import os
+import shutil
+from collections.abc import Iterable
+
+from official_bert.io.errors import InputError
+
+
+def is_remote(path: str) -> bool:
+    """Tells whether `path` has a scheme, which names a remote file system."""
+    return "://" in os.fspath(path)
+
+
+def check_name(path: str):
+    """Checks that TensorFlow, logs and JSON can hold a name.
+
+    Raises:
+        InputError: the name is not UTF-8, or it contains a zero byte.
+    """
+    name = os.fspath(path)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name!a}: the name is not UTF-8; rename the file or folder") from None
+    if "\0" in name:
+        raise InputError(f"{name!a}: the name contains a zero byte; correct it")
+
+
+def open_file(path: str, mode: str = "r"):
+    """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale is.
+
+    Raises:
+        InputError: a file to read does not exist or cannot be read, the path is a folder, or its name is not UTF-8.
+    """
+    check_name(path)
+    if is_remote(path):
+        return _open_remote(path, mode)
+    try:
+        return open(path, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}))
+    except FileNotFoundError:
+        if "r" in mode:
+            raise InputError(f"{path}: no such file; check the path") from None
+        raise
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; name a file") from None
+    except OSError as error:
+        if "r" in mode:
+            raise InputError(
+                f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
+            ) from None
+        raise
+
+
+def exists(path: str) -> bool:
+    check_name(path)
+    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def is_folder(path: str) -> bool:
+    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def size(path: str) -> int:
+    """Returns the number of bytes of a file.
+
+    Raises:
+        InputError: the file does not exist.
+    """
+    check_name(path)
+    if is_remote(path):
+        return _gfile().stat(path).length
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+
+
+def make_folder(path: str):
+    """Creates a folder and its parents if they do not exist.
+
+    Raises:
+        InputError: the path is a file, or the folder cannot be created.
+    """
+    if is_remote(path):
+        _gfile().makedirs(path)
+        return
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{path}: no folder can be made there ({error.strerror}); name another path"
+        ) from None
+
+
+def real_path(path: str) -> str:
+    """Returns the absolute path of a local file, with all symbolic links followed, and a remote path as it is."""
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+def is_special(path: str) -> bool:
+    """Tells whether a path is a device, a FIFO or a socket, which is written directly."""
+    return not is_remote(path) and os.path.exists(path) and not os.path.isfile(path)
+
+
+def rename(source: str, target: str):
+    _gfile().rename(source, target, overwrite=True) if is_remote(source) else os.replace(source, target)
+
+
+def remove(path: str):
+    """Deletes a file, or a folder with all that is in it."""
+    if is_remote(path):
+        _gfile().rmtree(path) if is_folder(path) else _gfile().remove(path)
+    elif os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.remove(path)
+
+
+def list_folder(path: str) -> list[str]:
+    return _gfile().listdir(path) if is_remote(path) else os.listdir(path)
+
+
+def matching(pattern: str) -> list[str]:
+    """Returns the files that a glob matches, sorted by name (the original takes the file system's order)."""
+    return sorted(_gfile().glob(pattern) if is_remote(pattern) else local_glob.glob(pattern))
+
+
+def expand(patterns: Iterable[str], flag: str) -> list[str]:
+    """Returns the files that a list of names and globs matches, in the order of the list, sorted within each glob.
+
+    Args:
+        patterns: names or globs.
+        flag: the flag with the list, for the error message.
+
+    Raises:
+        InputError: a pattern matches no file or one whose name is not UTF-8, or there is no pattern.
+    """
+    found = []
+    for pattern in patterns:
+        names = matching(pattern)
+        if not names and exists(pattern):  # brackets may be part of a name
+            names = [pattern]
+        if not names:
+            raise InputError(f"--{flag}: no file matches {pattern!r}; check the path or the glob")
+        for name in names:
+            check_name(name)
+        found += names
+    if not found:
+        raise InputError(f"--{flag}: names no file")
+    return found
+
+
+def _open_remote(path: str, mode: str):
+    file = _gfile().GFile(path, mode)
+    file.writelines = lambda lines: [file.write(line) for line in lines]  # which it lacks
+    return file
+
+
+def _gfile():
+    import tensorflow as tf
+
+    return tf.io.gfile

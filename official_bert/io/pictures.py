@@ -1,0 +1,59 @@
+"""Draws panels into a PNG file; the one module that imports matplotlib, and only when it draws."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from official_bert.io import writing
+from official_bert.io.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@contextlib.contextmanager
+def panels(path: str, title: str, num_panels: int, share_x: bool = True) -> Iterator[list[Axes]]:
+    """Yields the panels of a new picture, one above the other; the file is there when the block ends.
+
+    Args:
+        path: the PNG file.
+        title: of the picture.
+        num_panels: their number.
+        share_x: whether they have one scale of x.
+
+    Raises:
+        InputError: matplotlib is missing, or the file cannot be written.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise InputError(
+            f"the picture needs matplotlib, which cannot be imported ({error}); pip install -r requirements-plots.txt"
+        ) from None
+    matplotlib.use("Agg")  # needs no display
+    import matplotlib.pyplot as plt
+
+    with writing.replacing(path, "wb") as file:
+        figure, axes = plt.subplots(
+            num_panels, 1, sharex=share_x, squeeze=False, figsize=(9, 3 * num_panels), layout="constrained"
+        )
+        figure.suptitle(title)
+        yield list(axes[:, 0])
+        figure.savefig(file, format="png", dpi=110)
+        plt.close(figure)
+
+
+def axis_at_the_right(axis: Axes, label: str, color: str) -> Axes:
+    """A second y axis of a panel, at its right, for values that do not compare with those on the first.
+
+    Args:
+        axis: the panel.
+        label: of the new axis.
+        color: of its label and its numbers.
+    """
+    right = axis.twinx()
+    right.set_ylabel(label, color=color)
+    right.tick_params(axis="y", colors=color)
+    return right

@@ -1,0 +1,211 @@
+"""Reads text and JSON files of users, and checks the types of the values in JSON.
+
+In: paths, local or of TensorFlow's file systems. Out: lines, objects and their fields, or an error that names the file,
+the line or the field.
+"""
+
+import gzip
+import io
+import itertools
+import json
+import math
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from official_bert.io import errors, files
+from official_bert.io.errors import InputError
+
+_SAMPLE_BYTES = 1 << 16
+_GZIP = b"\x1f\x8b"
+_COMPRESSED = {
+    _GZIP: "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+}
+_NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")  # U+FFFD stands for bytes that are not UTF-8
+
+
+def read_lines(
+    path: str,
+    undecodable: Literal["ignore", "replace", "refuse"] = "ignore",
+    decompresses: bool = False,
+    open_file: Callable = files.open_file,
+) -> Iterator[str]:
+    """Yields the lines of a text file without "\\n".
+
+    Args:
+        path: the file.
+        undecodable: the treatment of bytes that are not UTF-8: "ignore" leaves them out, as the original does, and
+            "replace" makes them U+FFFD. A warning counts the lines with such bytes. "refuse" refuses the file.
+        decompresses: whether a file that is compressed with gzip is read, too.
+        open_file: opens a file by its name and mode.
+
+    Raises:
+        InputError: the file cannot be read, is UTF-16, compressed or binary, or ends its lines with "\\r" alone.
+    """
+    num_damaged = 0
+    with open_file(path, "rb") as opened:
+        is_gzip = decompresses and _begins_as_gzip(path, open_file)
+        file = _Decompressed(path, opened) if is_gzip else opened
+        for number, line in enumerate(_checked_lines(path, file), start=1):
+            line = line.removesuffix(b"\n")
+            try:
+                yield line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                if undecodable == "refuse":
+                    raise InputError(
+                        f"{path}: line {number}: byte {error.start} is not UTF-8; save the file as UTF-8, or leave "
+                        "out --strict"
+                    ) from None
+                num_damaged += 1
+                yield line.decode("utf-8", undecodable)
+    if num_damaged:
+        done = "left out" if undecodable == "ignore" else "replaced"
+        errors.warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_damaged)
+
+
+def _begins_as_gzip(path: str, open_file: Callable) -> bool:
+    if files.is_special(path):  # what is read of a pipe cannot be read again
+        return False
+    with open_file(path, "rb") as file:
+        return file.read(len(_GZIP)) == _GZIP
+
+
+class _Decompressed:
+    """The content of a gzip file, with errors that name the file."""
+
+    def __init__(self, path: str, file):
+        self._path, self._file = path, gzip.GzipFile(fileobj=file)
+
+    def read(self, size: int) -> bytes:
+        return self._checked(self._file.read, size)
+
+    def readline(self) -> bytes:
+        return self._checked(self._file.readline)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while line := self.readline():
+            yield line
+
+    def _checked(self, read, *arguments) -> bytes:
+        try:
+            return read(*arguments)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(
+                f"{self._path}: is a damaged gzip file ({error}); compress or download it again"
+            ) from error
+
+
+def _checked_lines(path: str, file) -> Iterator[bytes]:
+    """Yields the lines of a binary file, once its first 64 KiB look like lines of UTF-8 text."""
+    start = file.read(_SAMPLE_BYTES)
+    for beginning, name in _COMPRESSED.items():
+        if start.startswith(beginning):
+            raise InputError(f"{path}: is compressed with {name}; decompress it")
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start[:2].count(0) == 1:
+        raise InputError(f"{path}: is UTF-16; save it as UTF-8")
+    num_strange = len(_NO_TEXT.findall(start.decode("utf-8", "replace")))
+    if num_strange > 16 and num_strange > 0.3 * len(start):
+        raise InputError(f"{path}: is binary, or text in another encoding than UTF-8; save it as UTF-8 text")
+    start += file.readline()
+    if b"\r" in start[:-1] and b"\n" not in start:
+        raise InputError(f'{path}: ends its lines with "\\r" alone; save it with "\\n" or "\\r\\n"')
+    yield from itertools.chain(io.BytesIO(start), file)
+
+
+def read_json(path: str) -> Any:
+    """Returns the content of a JSON file; a byte order mark is ignored.
+
+    Raises:
+        InputError: the file does not exist or is not JSON. The message names the line and column of invalid JSON, and
+            the first byte that is not UTF-8.
+    """
+    with files.open_file(path, "rb") as file:
+        data = file.read()
+    try:
+        return parse_json(data)
+    except InputError as error:
+        is_text = not isinstance(error.__cause__, UnicodeDecodeError)
+        remedy = "download or make the file anew" if is_text else "save the file as UTF-8"
+        raise InputError(f"{path}: {error}; {remedy}") from error
+
+
+def parse_json(text: str | bytes, has_lines: bool = True) -> Any:
+    """Returns the value of a JSON text; every reader of JSON calls this function.
+
+    Args:
+        text: the text; a byte order mark at the start of bytes is ignored.
+        has_lines: whether the error message begins with the line and column; False for a text that is itself a line.
+
+    Raises:
+        InputError: the text is not JSON, not UTF-8, nested too deep, or has a number of thousands of digits. The caller
+            names the file and the remedy.
+    """
+    try:
+        return json.loads(text)
+    except UnicodeDecodeError as error:
+        raise InputError(f"byte {error.start} is no {error.encoding}") from error
+    except (ValueError, RecursionError) as error:  # also thousands of digits, or thousands of brackets
+        if has_lines and isinstance(error, json.JSONDecodeError):
+            raise InputError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg})") from error
+        raise InputError(f"no JSON ({error})") from error
+
+
+_NAMES_OF_TYPES = {
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
+
+
+def as_object(value: Any, where: str) -> dict[str, Any]:
+    """Returns a JSON value that must be an object.
+
+    Args:
+        value: the value.
+        where: the file and the place in it, with which the error message begins.
+
+    Raises:
+        InputError: `value` is not an object.
+    """
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: is no object; it should be one, in braces")
+    return value
+
+
+def field(holder: Any, name: str, kind: type, where: str) -> Any:
+    """Returns holder[name].
+
+    Args:
+        holder: a JSON value that should be an object.
+        name: the name of the field.
+        kind: the type of its value: str, list, dict, int, float (which accepts whole numbers) or bool. A number must be
+            finite and in the range of int64 or float64.
+        where: the file and the object in it, with which the error message begins.
+
+    Raises:
+        InputError: `holder` is not an object, or its field is missing or has another type.
+    """
+    if not isinstance(holder, dict):
+        raise InputError(f'{where}: is no object; it should be one with the field "{name}"')
+    value = holder.get(name)
+    if not is_of_kind(value, kind):
+        fault = "is missing" if name not in holder else f"is not {_NAMES_OF_TYPES[kind]}"
+        raise InputError(f'{where}: "{name}" {fault}; give it {_NAMES_OF_TYPES[kind]}')
+    return value
+
+
+def is_of_kind(value: Any, kind: type) -> bool:
+    """Tells whether a JSON value has a type of `field`; true and false are no numbers."""
+    if kind in (int, float):
+        if isinstance(value, bool) or not isinstance(value, (int, kind)):
+            return False
+        return abs(value) < 1 << 63 if isinstance(value, int) else math.isfinite(value)
+    return isinstance(value, kind)

@@ -1,0 +1,220 @@
+"""Writes files and folders that appear under their names when they are complete, and never over an input.
+
+Until then an output is a file or folder beside its name, which begins with a dot, so that no glob of inputs matches it,
+and ends with the id of the process. Outputs that are no regular files (devices, FIFOs) are written directly, and a
+symbolic link stays: the file that it names is replaced.
+"""
+
+import contextlib
+import errno
+import fnmatch
+import glob as local_glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from official_bert.io import errors, files
+from official_bert.io.errors import InputError
+
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room or name another path"),
+    errno.EPIPE: "keep the process that reads it running",
+}
+_TEMPORARY = re.compile(r"\..+\.tmp-(\d+)")
+
+
+def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]]):
+    """Refuses outputs that would replace an input, another output, or become an input of the next run.
+
+    Scripts call it before they read anything. Links are followed. Devices and FIFOs are no regular files, and may be
+    named twice.
+
+    Args:
+        outputs: the files to be written.
+        inputs: the names and globs of the files to be read, by the flag that names them; None for a flag that was not
+            given.
+
+    Raises:
+        InputError: an output is an input or matches the glob of one, or two outputs are the same file.
+    """
+    places = [files.real_path(output) for output in outputs]
+    for output, place in zip(outputs, places, strict=True):
+        if places.count(place) > 1 and not files.is_special(output):
+            raise InputError(f"{output}: is an output twice; give each output a file of its own")
+        for flag, patterns in inputs.items():
+            for pattern in filter(None, patterns):
+                if any(is_same_file(name, output) for name in (pattern, *files.matching(pattern))):
+                    if not files.is_special(output):
+                        raise InputError(
+                            f"{output}: is an input of this run, too (--{flag}), and would be overwritten; name "
+                            "another output"
+                        )
+                elif _would_match(pattern, output) or _would_match(pattern, place):
+                    raise InputError(
+                        f"{output}: --{flag}={pattern} matches it, so that the next run would read it; name "
+                        "another output, or a narrower glob"
+                    )
+
+
+def is_same_file(path: str, other: str) -> bool:
+    """Tells whether two paths name the same existing file."""
+    if files.is_remote(path) or files.is_remote(other):
+        return path == other
+    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
+
+
+def _would_match(pattern: str, path: str) -> bool:
+    """Tells whether a glob would match a file that need not exist."""
+    folder, last = os.path.split(pattern)
+    if not local_glob.has_magic(pattern) or not fnmatch.fnmatchcase(os.path.basename(path), last):
+        return False
+    if os.path.basename(path).startswith(".") and not last.startswith("."):
+        return False
+    own = files.real_path(os.path.dirname(path))
+    return any(
+        files.real_path(found) == own for found in ([folder] if folder == "" else files.matching(folder))
+    )
+
+
+@contextlib.contextmanager
+def replacing(path: str, mode: str = "w"):
+    """Opens a temporary file beside `path`; on success it is renamed to `path`, on any failure it is deleted.
+
+    A file that a killed run left is deleted, too. A symbolic link stays: the file that it names is replaced. What is no
+    regular file is written directly.
+
+    Raises:
+        InputError: the path is empty or a folder, it cannot be written to, or the disk is full.
+    """
+    if not path:
+        raise InputError("the name of a file to be written is empty; give one")
+    if files.exists(path) and files.is_folder(path):  # exists() refuses unknown schemes
+        raise InputError(f"{path}: cannot be written, it is a folder; name a file")
+    target = files.real_path(path)
+    temporary = None if files.is_special(path) else _temporary(target)
+    try:
+        if temporary and os.path.islink(target):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        file = files.open_file(temporary or path, mode)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    try:
+        with file:
+            yield file
+        if temporary:
+            files.rename(temporary, target)
+    except BaseException as error:
+        if temporary:
+            with contextlib.suppress(Exception):
+                files.remove(temporary)
+        if isinstance(error, OSError) and remedy_of(error):
+            raise _cannot_write(path, error) from error
+        raise
+
+
+@contextlib.contextmanager
+def saying_why(path: str):
+    """Replaces the error of a file that cannot be written by a sentence, as a context manager round its writing.
+
+    Raises:
+        InputError: the file cannot be written, or the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+@contextlib.contextmanager
+def replacing_folder(path: str) -> Iterator[str]:
+    """Yields a temporary folder; on success its files are moved to the folder `path`, on any failure it is deleted.
+
+    A folder that does not exist yet is created with all its files at once.
+
+    Raises:
+        InputError: the folder cannot be created, or the disk is full.
+    """
+    target = files.real_path(path.rstrip("/") or path)
+    files.make_folder(os.path.dirname(target))
+    if not files.is_remote(path) and os.path.exists(path) and not os.path.isdir(path):
+        raise InputError(f"{path}: no folder can be made there (File exists); name another path")
+    temporary = _temporary(target)
+    try:
+        files.make_folder(temporary)
+        yield temporary
+        if files.exists(target):
+            # A checkpoint exists if its index does, so that comes last.
+            for name in sorted(files.list_folder(temporary), key=lambda name: name.endswith(".index")):
+                files.rename(os.path.join(temporary, name), os.path.join(target, name))
+        else:
+            files.rename(temporary, target)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    finally:
+        with contextlib.suppress(Exception):
+            files.remove(temporary)
+
+
+def append_line(path: str, line: str):
+    """Appends a line to a file, which never has half of it: the file is replaced by a longer one.
+
+    Raises:
+        InputError: the file cannot be written, or the disk is full.
+    """
+    before = b""
+    if files.exists(path):
+        with files.open_file(path, "rb") as file:
+            before = file.read()
+    if before and not before.endswith(b"\n"):  # an older version may have been killed here
+        before += b"\n"
+    with replacing(path, "wb") as file:
+        file.write(before + line.encode() + b"\n")
+
+
+def remedy_of(error: OSError) -> str | None:
+    """Returns what helps when a file that was opened cannot be written: room on a full disk, for instance."""
+    return _REMEDIES.get(error.errno)
+
+
+def _cannot_write(path: str, error: OSError) -> InputError:
+    remedy = remedy_of(error) or "check that its folder exists and is writable"
+    return InputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}")
+
+
+def temporary_name(folder: str, name: str) -> str:
+    """Returns the path in `folder` under which this process writes what becomes `name`."""
+    return os.path.join(folder, f".{name}.tmp-{os.getpid()}")
+
+
+def remove_left(folder: str, pattern: str):
+    """Deletes the temporary files and folders that killed processes left.
+
+    Args:
+        folder: where they are; nothing is deleted in a remote one, whose processes may run on other machines.
+        pattern: a glob of the names that they would have become.
+    """
+    if files.is_remote(folder):
+        return
+    for left in local_glob.glob(os.path.join(local_glob.escape(folder), f".{pattern}.tmp-*")):
+        found = _TEMPORARY.fullmatch(os.path.basename(left))
+        if found and not _is_running(int(found[1])):
+            errors.warn("%s: deleted, since a run that was killed left it", left)
+            with contextlib.suppress(OSError):
+                files.remove(left)
+
+
+def _temporary(target: str) -> str:
+    """Returns a temporary name beside `target`, without what killed processes left for the same one."""
+    folder, name = os.path.split(target)
+    remove_left(folder, local_glob.escape(name))
+    return temporary_name(folder, name)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return process != os.getpid()

@@ -1,0 +1,180 @@
+"""The folder of a model, which holds beside its weights all that is needed to use it.
+
+    vocab.txt, tokenizer_config.json    how text becomes ids
+    bert_config.json or config.json     the configuration
+    labels.txt                          the labels of a task, in the order of the outputs
+    task.json                           what the model was trained on: the task, its lengths and rules
+
+In: a folder, or the checkpoint in it. Out: a ModelFolder. `write` writes these files.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from official_bert.config import BertConfig
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.io.reading import field
+from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig
+
+BEST_FOLDER = "best"  # the subfolder of an output_dir with the checkpoint that had the best metric
+STATE_NAME = "checkpoint"  # TensorFlow's list of a folder's checkpoints
+VOCAB_NAME = "vocab.txt"
+CONFIG_NAME, HUGGINGFACE_CONFIG_NAME = "bert_config.json", "config.json"
+LABELS_NAME = "labels.txt"
+TASK_NAME = "task.json"
+
+
+def holds_checkpoints(folder: str) -> bool:
+    """Tells whether a run has listed checkpoints in its output_dir, or its best one there."""
+    return any(files.exists(os.path.join(folder, *below, STATE_NAME)) for below in ((), (BEST_FOLDER,)))
+
+
+class TaskRecord(NamedTuple):
+    """What a model was trained on.
+
+    Attributes:
+        task_name: the name of the task, as for export_saved_model.py.
+        family: the family of the task, as in tasks/registry.py.
+        settings: by flag name, what decides how the model is used: lengths, rules, the tuned threshold.
+    """
+
+    task_name: str
+    family: str
+    settings: dict[str, Any]
+
+
+class ModelFolder:
+    """The files beside a checkpoint; each is None if there is none.
+
+    The files of a best checkpoint may lie one folder higher.
+
+    Attributes:
+        checkpoint: the checkpoint, as it was given.
+        path: the folder.
+        vocab_file: the path of the vocabulary.
+        config_file: the path of the configuration.
+        labels_file: the path of the labels.
+        task_file: the path of the record of the training.
+    """
+
+    def __init__(self, checkpoint: str):
+        """Args: checkpoint: the prefix or file of a checkpoint, or its folder."""
+        self.checkpoint = checkpoint
+        self.path = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint) or os.curdir
+        above, name = os.path.split(self.path.rstrip("/"))
+        self._folders = [self.path, above or os.curdir] if name == BEST_FOLDER else [self.path]
+        self.vocab_file = self._find(VOCAB_NAME)
+        self.labels_file = self._find(LABELS_NAME)
+        self.task_file = self._find(TASK_NAME)
+        self.config_file = next(
+            filter(_is_config, map(self._find, (CONFIG_NAME, HUGGINGFACE_CONFIG_NAME))), None
+        )
+
+    def _find(self, name: str) -> str | None:
+        paths = (os.path.join(folder, name) for folder in self._folders)
+        return next(filter(files.exists, paths), None)
+
+    def tokenizer_config(self) -> TokenizerConfig | None:
+        """Reads how text is tokenized.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        found = self._find(TOKENIZER_CONFIG_NAME)
+        return TokenizerConfig.read(os.path.dirname(found)) if found else None
+
+    def task(self) -> TaskRecord | None:
+        """Reads what the model was trained on.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        if self.task_file is None:
+            return None
+        content = reading.read_json(self.task_file)
+        kinds = {"task_name": str, "family": str, "settings": dict}
+        return TaskRecord(**{name: field(content, name, kinds[name], self.task_file) for name in kinds})
+
+    def labels(self) -> list[str] | None:
+        """Reads the labels.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        if self.labels_file is None:
+            return None
+        labels = list(reading.read_lines(self.labels_file))
+        if not labels or "" in labels or len(set(labels)) < len(labels):
+            raise InputError(
+                f"{self.labels_file}: must name each label once, on a line of its own; restore what the training wrote"
+            )
+        return labels
+
+
+def write(
+    folder: str,
+    config: BertConfig,
+    vocab_file: str | None,
+    tokenizer_config: TokenizerConfig | None,
+    record: TaskRecord | None = None,
+    labels: Iterable[str] | None = None,
+):
+    """Writes the files of a model into its folder, which is created; absent ones are left out.
+
+    Args:
+        folder: the folder.
+        config: the configuration, written as bert_config.json.
+        vocab_file: the vocabulary, which is copied.
+        tokenizer_config: how text is tokenized.
+        record: what the model is trained on.
+        labels: the labels in the order of the outputs.
+
+    Raises:
+        InputError: a file cannot be read or written.
+    """
+    files.make_folder(folder)
+    _write_text(folder, CONFIG_NAME, config.to_json_string())
+    write_beside(folder, vocab_file, tokenizer_config, record, labels)
+
+
+def write_beside(
+    folder: str,
+    vocab_file: str | None,
+    tokenizer_config: TokenizerConfig | None,
+    record: TaskRecord | None = None,
+    labels: Iterable[str] | None = None,
+):
+    """Writes the files of a model except its configuration; the arguments are those of `write`."""
+    target = os.path.join(folder, VOCAB_NAME)
+    if vocab_file and not writing.is_same_file(vocab_file, target):
+        with files.open_file(vocab_file, "rb") as source, writing.replacing(target, "wb") as copy:
+            copy.write(source.read())
+    if tokenizer_config:
+        _write_text(folder, TOKENIZER_CONFIG_NAME, tokenizer_config.to_json_string())
+    if labels is not None:
+        _write_text(folder, LABELS_NAME, "".join(f"{label}\n" for label in labels))
+    if record is not None:
+        write_record(folder, record)
+
+
+def write_record(folder: str, record: TaskRecord):
+    """Writes task.json."""
+    _write_text(folder, TASK_NAME, json.dumps(record._asdict(), indent=2) + "\n")
+
+
+def _write_text(folder: str, name: str, content: str):
+    with writing.replacing(os.path.join(folder, name)) as file:
+        file.write(content)
+
+
+def _is_config(path: str | None) -> bool:
+    """Tells whether a file is the configuration of a model; another program's config.json says nothing about it."""
+    if path is None:
+        return False
+    if os.path.basename(path) == CONFIG_NAME:
+        return True
+    content = reading.read_json(path)
+    return isinstance(content, dict) and "num_attention_heads" in content

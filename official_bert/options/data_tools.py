@@ -1,0 +1,205 @@
+"""The options of the scripts that make and inspect data: vocabularies, pre-training records, TriviaQA."""
+
+import dataclasses
+from typing import ClassVar
+
+from official_bert.options.fields import (
+    LENGTH,
+    MAX_LENGTH,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    PROCESSES,
+    SEED,
+    SIZE,
+    between,
+    option,
+)
+from official_bert.options.shared import CorpusOptions, MaskingOptions, ModelOptions, TokenizerOptions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyOptions(CorpusOptions):
+    input_file: list[str] = option(
+        help="The raw text to learn from: files or glob patterns, separated by commas."
+    )
+    output_file: str = option(help="The vocabulary file to write, with one piece a line.")
+    vocab_size: int = option(
+        30522,
+        check=SIZE,
+        help="The number of lines of the vocabulary. If the text gives fewer pieces, [unusedN] fill the lines that "
+        "are left.",
+    )
+    do_lower_case: bool = option(
+        True,
+        help="Lower-case the text before learning. Every script that uses the vocabulary needs the same value.",
+    )
+    strip_accents: bool | None = option(
+        None,
+        help="Remove accents from the text, which also takes the syllables of Korean apart. Without this flag the "
+        "script removes accents when it lower-cases. Every script that uses the vocabulary needs the same value.",
+    )
+    character_coverage: float = option(
+        0.9999,
+        check=PROBABILITY,
+        help="The proportion of the text's characters that the vocabulary covers, the most frequent ones first. A "
+        "word with another character becomes [UNK]. 1 covers every character.",
+    )
+    min_frequency: int = option(
+        2,
+        check=POSITIVE,
+        help="The lowest frequency of a piece of several characters. The script learns no rarer piece, even if lines "
+        "are left.",
+    )
+    max_words: int = option(
+        500000,
+        check=POSITIVE,
+        help="The number of distinct words to learn from, the most frequent ones first. Time and memory grow with it.",
+    )
+
+
+EXACT, SHARDED = "exact", "sharded"
+NO_COMPRESSION, GZIP = "none", "gzip"
+MAX_SHARDS = 99_999  # five digits in the names
+MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
+    """Flags that create_pretraining_data.py shares with create_pretraining_data_beam.py."""
+
+    input_file: list[str] = option(
+        help="The raw text: files or glob patterns, separated by commas. The text has one sentence a line and a "
+        "blank line between documents; --input_format and --split_sentences read others."
+    )
+    split_sentences: bool = option(
+        False,
+        help="Split each line, which may then be a paragraph, into sentences, by simple rules.",
+    )
+    output_file: list[str] = option(
+        help="The TFRecord files to write, separated by commas. The instances go into the files in turn. With "
+        "--generator=sharded it is the beginning of the names of all files, such as NAME-00000-of-00064."
+    )
+    max_seq_length: int = option(
+        128,
+        check=between(MIN_SEQ_LENGTH, MAX_LENGTH, ", three special tokens and one on each side"),
+        help="The length of a sequence in tokens, special ones included. Shorter sequences are padded to it.",
+    )
+    max_predictions_per_seq: int = option(
+        20, check=LENGTH, help="The script masks at most this many tokens of a sequence."
+    )
+    random_seed: int = option(
+        12345,
+        check=SEED,
+        help="The seed of all random draws. The same seed, text and flags give the same records.",
+    )
+    dupe_factor: int = option(
+        10,
+        check=POSITIVE,
+        help="The number of passes over the text. Every pass draws new pairs and new masks.",
+    )
+    short_seq_prob: float = option(
+        0.1,
+        check=PROBABILITY,
+        help="The probability, for each document in each pass, that its sequences have a random, shorter length.",
+    )
+    use_next_sentence: bool = option(
+        True,
+        help="Make pairs of segments for next-sentence prediction. --nouse_next_sentence, with --generator=sharded, "
+        "makes single segments of up to --max_seq_length tokens; next_sentence_labels is then always 0.",
+    )
+    mask_tokens: bool = option(
+        True,
+        help="Mask tokens. --nomask_tokens, with --generator=sharded, makes records of whole texts, whose masks "
+        "run_pretraining.py --dynamic_masking draws anew in each pass.",
+    )
+    num_shards: int | None = option(
+        None,
+        check=between(1, MAX_SHARDS),
+        help="With --generator=sharded: the number of files. The records depend on it. Without this flag a file is "
+        "made of 32 MiB of text, or of less, to have 16 files of 1 MiB at least.",
+    )
+    compression: str = option(
+        NO_COMPRESSION,
+        choices=(NO_COMPRESSION, GZIP),
+        help="With --generator=sharded: how the files are compressed. The training scripts find it out themselves.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingDataOptions(RecordsOptions):
+    generator: str = option(
+        EXACT,
+        choices=(EXACT, SHARDED),
+        help="exact makes the original's records in the original's order, and holds the whole text in memory. sharded "
+        "makes other records with the same distribution, several times faster, in memory that does not grow with the "
+        "text, and by several processes.",
+    )
+    num_workers: int = option(
+        1,
+        check=PROCESSES,
+        help="The number of processes that tokenize the text, and that make the records with --generator=sharded. The "
+        "records do not depend on it.",
+    )
+    resume: bool = option(
+        False,
+        help="With --generator=sharded: keep the shards that a killed run with the same text and flags has finished.",
+    )
+
+    @property
+    def after_a_stop(self) -> str:
+        """What a user is told whose run was interrupted."""
+        is_kept = self.generator == SHARDED
+        return "the same command with --resume keeps the shards that are finished" if is_kept else ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamDataOptions(RecordsOptions):
+    pipeline_options: tuple[str, ...] = option(
+        (),
+        after_dashes=True,
+        help="The options of Apache Beam, such as --runner=DataflowRunner and those of that runner. Without them the "
+        "pipeline runs in this process.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InspectionOptions(ModelOptions):
+    optional_files: ClassVar[tuple[str, ...]] = ()
+
+    input_file: list[str] = option(
+        help="The TFRecords of create_pretraining_data.py: files or glob patterns, separated by commas."
+    )
+    vocab_file: str | None = option(
+        None, help="The vocabulary that the records were made with. It must be given unless --model is."
+    )
+    num_records: int = option(
+        5, check=NOT_NEGATIVE, help="The number of records that the script prints as text."
+    )
+    max_records: int = option(
+        100000,
+        check=NOT_NEGATIVE,
+        help="The number of records that the statistics are made of, the first ones. 0 means all.",
+    )
+    histogram_file: str | None = option(
+        None,
+        help="The PNG file to write, with the histograms of the lengths. Without this flag none is written.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TriviaqaOptions:
+    triviaqa_file: str = option(
+        help="The JSON file of TriviaQA's questions, such as qa/wikipedia-train.json."
+    )
+    evidence_dir: str = option(help="The folder of the documents, such as evidence/wikipedia.")
+    output_file: str = option(
+        help="The file to write, JSON in the format of SQuAD 1.1. A question with two documents becomes two "
+        "questions, each with the id <question id>--<document>."
+    )
+    max_document_words: int = option(
+        400,
+        check=POSITIVE,
+        help="The number of words to which a document is truncated. The script leaves out a document whose beginning "
+        "has no answer.",
+    )

@@ -1,0 +1,94 @@
+"""The options of the scripts that run other scripts or show what a run did."""
+
+import dataclasses
+
+from official_bert.options.fields import NOT_NEGATIVE, PROCESSES, Check, option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    num_processes: int = option(check=PROCESSES, help="The number of workers.")
+    max_restarts: int = option(
+        3,
+        check=NOT_NEGATIVE,
+        help="The number of times that all workers are started again after one of them has failed. The training then "
+        "goes on from its last checkpoint.",
+    )
+    pin_cpus: bool = option(
+        True,
+        help="Give each worker an equal share of the CPUs for itself, if there are as many CPUs as workers.",
+    )
+    command: tuple[str, ...] = option(
+        (), after_dashes=True, help="The script that every worker runs, and its flags."
+    )
+
+
+UTILISATION: Check = (lambda share: 0.0 < share <= 1.0, "must be above 0 and at most 1")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentOptions:
+    name: str = option(
+        "",
+        is_first_word=True,
+        help="The experiment, before all flags: a table or a figure of the paper, such as table5, or a .toml file of "
+        "your own.",
+    )
+    scale: str = option(
+        "tiny",
+        help="The sizes of models and data, a name in scales.toml: smoke, tiny, small or paper.",
+    )
+    data_dir: str = option("data", help="The folder of the corpus and of the tasks' data.")
+    output_dir: str = option(
+        "experiments_output",
+        help="The folder for tables, pictures and all runs. Experiments share the runs that they have in common.",
+    )
+    encoder: list[str] | None = option(
+        None,
+        help="The folder of the pre-trained model for experiments that only fine-tune, or several, by name: "
+        "base=FOLDER,large=FOLDER. A folder without a name is base.",
+    )
+    seeds: int | None = option(
+        None,
+        check=PROCESSES,
+        help="The number of fine-tunings of each cell. Without this flag it is that of the scale.",
+    )
+    num_parallel: int = option(
+        1,
+        check=PROCESSES,
+        help="The number of runs at the same time, among which the CPUs are divided.",
+    )
+    training_flags: list[str] | None = option(
+        None,
+        help="Further flags of all training scripts, for the devices for instance, without dashes: "
+        "distribution_strategy=mirrored,dtype=bfloat16. With other flags all runs are made anew.",
+    )
+    dry_run: bool = option(False, help="Print the commands that are still to run, and run none.")
+    report: bool = option(False, help="Make the table and the picture of the finished runs, and run nothing.")
+    estimate: bool = option(
+        False, help="Print what the experiment costs on a TPU v4-32 and on eight H100, by calculation."
+    )
+    utilisation: float = option(
+        0.4,
+        check=UTILISATION,
+        help="With --estimate: the share of the peak that the machines reach.",
+    )
+    experiments_dir: str | None = option(
+        None,
+        help="The folder of the declarations. Without this flag it is `experiments` in the checkout.",
+    )
+
+    @property
+    def after_a_stop(self) -> str:
+        """What a user is told whose run was interrupted."""
+        return "the same command goes on where it was"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlotOptions:
+    output_dir: str = option(
+        help="The --output_dir of a training script, with the figures of its run. A search has a folder for each run."
+    )
+    plot_file: str | None = option(
+        None, help="The PNG file to write. Without this flag it is plot.png in --output_dir."
+    )

@@ -1,0 +1,294 @@
+"""The options of the scripts that use or convert a trained model: features, exports, predictions, checkpoints."""
+
+import dataclasses
+import math
+
+from official_bert.options.fields import LENGTH, LENGTH_OR_NONE, MIN_SEQ_LENGTH, POSITIVE, SIZE, option
+from official_bert.options.fine_tuning import DEFAULT_BILSTM_SIZE, EXPORT_TEXT, FEATURE_LAYERS
+from official_bert.options.shared import (
+    ALLOW_MISSING_WEIGHTS,
+    CHECKPOINT_FORMS,
+    EXPORT_DTYPE,
+    EXPORT_DTYPES,
+    FLOAT32,
+    ConfigOptions,
+    PrecisionOptions,
+    TokenizerOptions,
+)
+
+POOLINGS = ("mean", "cls", "max")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
+    input_file: str = option(
+        help="The text to read, with one example a line. The two texts of a pair are separated by ' ||| '."
+    )
+    output_file: str = option(help="The file to write, with a JSON object for each line of the text.")
+    init_checkpoint: str | None = option(
+        None,
+        help=f"The checkpoint with the model's weights: {CHECKPOINT_FORMS}. It must be given unless --model is.",
+    )
+    allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
+    layers: str = option(
+        "-1,-2,-3,-4",
+        help="The encoder layers whose output is written, in this order, separated by commas: 0 is the first layer, "
+        "-1 the last.",
+    )
+    pooling: str | None = option(
+        None,
+        choices=POOLINGS,
+        help="Write one vector for each line, from the first layer in --layers: the mean of the tokens' vectors, the "
+        "vector of [CLS], or the largest value of each coordinate. Without it, the vectors of all tokens are written.",
+    )
+    attentions: bool = option(
+        False,
+        help="Write the attention probabilities of the layers in --layers, too: for each head a row for each token, "
+        "with the probabilities with which it attends to all tokens.",
+    )
+    max_seq_length: int | None = option(
+        otherwise=128,
+        check=MIN_SEQ_LENGTH,
+        help="The number of tokens, special ones included, that an example may have. Longer examples are truncated, "
+        "and the model sees shorter ones padded.",
+    )
+    batch_size: int = option(
+        32, check=SIZE, help="The number of examples in a batch. The output does not depend on it."
+    )
+    use_tpu: bool = option(
+        False,
+        help="Run on the TPU that --master names. Without it the script runs on the first GPU or the CPU.",
+    )
+    master: str | None = option(
+        None, help="The TPU that --use_tpu runs on: its name, its grpc:// address, or local on a TPU VM."
+    )
+    num_tpu_cores: int = option(
+        8,
+        check=POSITIVE,
+        help="The number of cores of the TPU. The script refuses a TPU that has another number.",
+    )
+    use_one_hot_embeddings: bool = option(
+        False,
+        help="Look up word embeddings with a product of one-hot vectors and the table, which is often faster on a TPU.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions(ConfigOptions, TokenizerOptions):
+    task_name: str | None = option(
+        None,
+        help="The task that the checkpoint was trained on: a task of run_classifier.py (CoLA, SST-2, MRPC, STS-B, "
+        "QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, tsv), squad, swag, codah or ner; pretraining for the vectors and the "
+        "masked words of a pre-trained model; embedding for one vector of a text; or module:Class for a task of your "
+        "own. Without this flag the folder of the checkpoint says what it was trained on.",
+    )
+    export_dir: str = option(
+        help="The folder that the model server watches. The export becomes a folder in it, named with the next "
+        "version number."
+    )
+    init_checkpoint: str | None = option(
+        None, help=f"The checkpoint to export: {CHECKPOINT_FORMS}. It must be given unless --model is."
+    )
+    max_seq_length: int | None = option(
+        otherwise=128,
+        check=MIN_SEQ_LENGTH,
+        help="The number of tokens, special ones included, to which the export truncates text. Without this flag "
+        "it is the length of the training. Requests that hold token ids may be as long as the model has positions.",
+    )
+    labels: list[str] | None = option(
+        None,
+        help="The labels of tsv or ner, separated by commas. Without this flag the script reads those that training "
+        "wrote beside the checkpoint.",
+    )
+    multi_label: bool | None = option(otherwise=False, help="With tsv, let an example have several labels.")
+    regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score.")
+    export_text: bool = option(False, help=EXPORT_TEXT)
+    export_dtype: str = option(FLOAT32, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
+    feature_layers: str | None = option(
+        otherwise=None,
+        choices=FEATURE_LAYERS,
+        help="With ner, the --feature_layers of the training.",
+    )
+    bilstm_size: int | None = option(
+        otherwise=DEFAULT_BILSTM_SIZE,
+        check=SIZE,
+        help="With ner and --feature_layers, the --bilstm_size of the training.",
+    )
+    pooling: str | None = option(
+        otherwise="mean",
+        choices=POOLINGS,
+        help="With embedding, how the vectors of the tokens become one: their mean, the vector of [CLS], or the "
+        "largest value of each coordinate.",
+    )
+    normalize: bool | None = option(
+        otherwise=True,
+        help="With embedding, divide a vector by its norm, so that a product of two is their cosine.",
+    )
+    doc_stride: int | None = option(
+        otherwise=128,
+        check=LENGTH,
+        help="With squad, the number of tokens from the start of a window of a long context to the start of the next.",
+    )
+    max_query_length: int | None = option(
+        otherwise=64,
+        check=LENGTH_OR_NONE,
+        help="With squad, the number of tokens of a question that are kept. Longer questions are truncated.",
+    )
+    n_best_size: int | None = option(
+        otherwise=20,
+        check=LENGTH,
+        help="With squad, the number of start positions and of end positions that are considered in each window.",
+    )
+    max_answer_length: int | None = option(
+        otherwise=30, check=LENGTH, help="With squad, the number of tokens of the longest answer."
+    )
+    version_2_with_negative: bool | None = option(
+        otherwise=False, help="With squad, let a question have no answer, as in SQuAD 2.0."
+    )
+    null_score_diff_threshold: float | None = option(
+        otherwise=0.0,
+        check=(lambda odds: not math.isnan(odds), "must be a number"),
+        help="With squad, the null odds above which a question is left unanswered. A run with "
+        "--null_score_diff_threshold=auto writes the best value into eval_results.txt.",
+    )
+    length_aware_batches: bool | None = option(
+        otherwise=False,
+        help="With squad and --export_text, pad a request to its longest window instead of --max_seq_length. That is "
+        "faster, but since the script ranks padding positions too, a few answers may differ.",
+    )
+
+
+TSV, JSON = "tsv", "json"
+STOP, REPORT = "stop", "report"
+POOLED, SEQUENCE = "pooled_output", "sequence_output"
+_AS_EXPORTED = "Without this flag the value of the export holds."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictorOptions:
+    """How a model answers."""
+
+    model_dir: str = option(
+        alias="model",
+        help="The exported model: the folder of a version, or an --export_dir, whose newest version is taken. The "
+        "--output_dir of a training script, or another folder of a model, needs no export.",
+    )
+    batch_size: int = option(
+        32,
+        check=SIZE,
+        help="The number of examples that the model is given at once. The answers do not depend on it.",
+    )
+    vectors: str = option(
+        POOLED,
+        choices=(POOLED, SEQUENCE),
+        help="The answer of a pre-trained model to a text without [MASK]: pooled_output is one vector, "
+        "sequence_output a vector for each token.",
+    )
+    doc_stride: int | None = option(
+        None,
+        check=LENGTH,
+        help="With SQuAD, the number of tokens from the start of a window of a long context to the start of the "
+        f"next. {_AS_EXPORTED}",
+    )
+    max_query_length: int | None = option(
+        None,
+        check=LENGTH_OR_NONE,
+        help=f"With SQuAD, the number of tokens of a question that are kept. {_AS_EXPORTED}",
+    )
+    n_best_size: int | None = option(
+        None,
+        check=LENGTH,
+        help="With SQuAD, the number of start positions and of end positions that are considered in each window. "
+        f"{_AS_EXPORTED}",
+    )
+    max_answer_length: int | None = option(
+        None,
+        check=LENGTH,
+        help=f"With SQuAD, the number of tokens of the longest answer. {_AS_EXPORTED}",
+    )
+    version_2_with_negative: bool | None = option(
+        None, help=f"With SQuAD, let a question have no answer. {_AS_EXPORTED}"
+    )
+    null_score_diff_threshold: float | None = option(
+        None,
+        check=(lambda odds: not math.isnan(odds), "must be a number"),
+        help=f"With SQuAD 2.0, the null odds above which a question is left unanswered. {_AS_EXPORTED}",
+    )
+    length_aware_batches: bool | None = option(
+        None,
+        help="With SQuAD, pad a batch to its longest window instead of the export's --max_seq_length. That is "
+        f"faster, but since the script ranks padding positions too, a few answers may differ. {_AS_EXPORTED}",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictOptions(PredictorOptions):
+    """Flags of predict.py."""
+
+    input_file: str = option("-", help="The file to read, with one request a line; - is standard input.")
+    output_file: str = option(
+        "-",
+        help="The file to write, with a JSON object for each line of the input; - is standard output.",
+    )
+    input_format: str = option(
+        TSV,
+        choices=(TSV, JSON),
+        help="The form of a line. tsv: texts, separated by tabs. json: an object that names its texts: text_a and "
+        "text_b; text (ner); question and context; or context and ending0 to ending3. Its other fields are ignored.",
+    )
+    on_error: str = option(
+        STOP,
+        choices=(STOP, REPORT),
+        help="The reaction to a line that is no valid request: stop ends the script with exit status 1; report "
+        "writes an object with the field error for that line and continues.",
+    )
+
+
+FORMATS = ("tf1", "huggingface")
+MODEL_CLASSES = ("BertForSequenceClassification", "BertForTokenClassification", "BertForMultipleChoice")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionOptions:
+    input_checkpoint: str = option(
+        alias="model",
+        help="The checkpoint to convert: a TF1 checkpoint prefix or folder, the --output_dir of a training script, "
+        "or a Hugging Face folder or its model.safetensors file.",
+    )
+    output_dir: str = option(help="The folder where the script writes the converted checkpoint.")
+    output_format: str = option(
+        choices=FORMATS,
+        help="The format to convert to: tf1 writes bert_model.ckpt, bert_config.json and vocab.txt; huggingface "
+        "writes model.safetensors, config.json and vocab.txt.",
+    )
+    strip_optimizer: bool = option(
+        False,
+        help="Leave out the Adam slots and global_step, which are two thirds of a training checkpoint. The "
+        "huggingface format never has them.",
+    )
+    hidden_act: str | None = option(
+        None,
+        help="The activation to write into the configuration instead of the checkpoint's own: gelu (the original's "
+        "tanh form), gelu_erf (the exact form), relu, tanh or linear.",
+    )
+    model_class: str | None = option(
+        None,
+        choices=MODEL_CLASSES,
+        help="With huggingface, the class of a model whose head is one linear layer, since its weights do not show "
+        "whether it reads texts, tokens or choices. Without this flag the script takes the class from the record that "
+        "training wrote beside the checkpoint.",
+    )
+    bert_config_file: str | None = option(
+        None,
+        help="The model's configuration. Without this flag the script reads bert_config.json or config.json beside "
+        "the checkpoint.",
+    )
+    do_lower_case: bool | None = option(
+        None,
+        help="Whether the model reads lower-cased text, for the tokenizer_config.json in --output_dir. Without this "
+        "flag the tokenizer_config.json beside the checkpoint tells, or else whether the vocabulary has capitals.",
+    )
+    vocab_file: str | None = option(
+        None,
+        help="The model's vocabulary. Without this flag the script reads vocab.txt beside the checkpoint.",
+    )

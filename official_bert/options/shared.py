@@ -1,0 +1,224 @@
+"""The options that scripts of several kinds share: the model's files, devices, number types, masking, text formats."""
+
+import dataclasses
+from typing import ClassVar
+
+from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, PROCESSES, SIZE, between, option
+
+ALLOW_MISSING_WEIGHTS = (
+    "Use the model although its checkpoint lacks weights, which are then random, or has layers that the model leaves "
+    "out. Without this flag that is an error, except at the start of training."
+)
+CHECKPOINT_FORMS = (
+    "a TF1 checkpoint prefix or folder, the --output_dir of a training script, or a Hugging Face folder"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The folder of a model, which stands for the flags of its files.
+
+    Attributes:
+        optional_files: flags of files that a run can do without.
+    """
+
+    optional_files: ClassVar[tuple[str, ...]] = ()
+
+    model: str | None = option(
+        None,
+        help="The folder of a model: the --output_dir of a training script, the folder of a released model, or a "
+        "Hugging Face folder. It stands for --vocab_file, --bert_config_file and --init_checkpoint, as far as the "
+        "script has them, and for how the model reads text.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConfigOptions(ModelOptions):
+    """Where the model's configuration is."""
+
+    bert_config_file: str | None = option(
+        None,
+        help="The model's configuration: bert_config.json of the original, or config.json of Hugging Face. It must be "
+        "given unless --model is, or the checkpoint's folder has it.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerOptions(ModelOptions):
+    """How text becomes WordPiece tokens."""
+
+    vocab_file: str | None = option(
+        None,
+        help="The WordPiece vocabulary of the model, a text file with one piece a line. It must be given unless "
+        "--model is, or the checkpoint's folder has it.",
+    )
+    do_lower_case: bool | None = option(
+        otherwise=True,
+        help="Lower-case the text. Uncased models need this; cased models need --nodo_lower_case. Without this flag "
+        "the tokenizer_config.json of the model's folder decides, if there is one.",
+    )
+    strip_accents: bool | None = option(
+        otherwise=None,
+        help="Remove accents from the text, which also takes the syllables of Korean apart. Without this flag the "
+        "tokenizer removes accents when it lower-cases, as the original does, unless the tokenizer_config.json of the "
+        "model's folder says otherwise.",
+    )
+
+
+FLOAT32, BFLOAT16, FLOAT16, AUTO = "float32", "bfloat16", "float16", "auto"
+
+EXPORT_DTYPES = FLOAT32, BFLOAT16
+EXPORT_DTYPE = (
+    "The type of the export's kernels and tables of embeddings, and of its matrix products. bfloat16 halves its size, "
+    "and is faster on devices that multiply it: newer GPUs and CPUs with AMX or AVX512_BF16. Inputs and outputs stay "
+    "the same."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrecisionOptions:
+    """A flag that all scripts share which run a model from a checkpoint."""
+
+    dtype: str = option(
+        FLOAT32,
+        choices=(FLOAT32, BFLOAT16, FLOAT16, AUTO),
+        help="The type of the matrix products in training, evaluation and prediction, and of the activations between "
+        "them; the rest is float32, the weights and the checkpoints included. bfloat16 is for TPUs, newer GPUs and "
+        "CPUs with AMX or AVX512_BF16, float16, which scales the loss, for GPUs. auto takes bfloat16 on such devices "
+        "and float32 on others.",
+    )
+
+
+MULTI_WORKER = "multi_worker_mirrored"
+STRATEGIES = ("one_device", "mirrored", MULTI_WORKER, "tpu")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistributionOptions:
+    """Flags that every trainer shares."""
+
+    use_tpu: bool = option(
+        False, help="Run on the TPU that --tpu_name names. It means the same as --distribution_strategy=tpu."
+    )
+    tpu_name: str | None = option(
+        None,
+        alias="tpu",
+        help="The TPU that --use_tpu runs on: its name in Google Cloud, its address such as grpc://10.0.0.2:8470, or "
+        "local on a TPU VM.",
+    )
+    tpu_zone: str | None = option(
+        None,
+        help="The Google Cloud zone of the TPU. Without this flag TensorFlow asks the metadata server of the machine.",
+    )
+    gcp_project: str | None = option(
+        None,
+        help="The Google Cloud project of the TPU. Without this flag TensorFlow asks the metadata server of the "
+        "machine.",
+    )
+    master: str | None = option(
+        None, help="The address of the TPU. The script uses it when --tpu_name is not given."
+    )
+    num_tpu_cores: int = option(
+        8,
+        check=POSITIVE,
+        help="The number of cores of the TPU. The script refuses a TPU that has another number.",
+    )
+    iterations_per_loop: int = option(
+        1000,
+        check=SIZE,
+        help="The number of training steps that a TPU runs before it returns to the host. Other devices follow "
+        "--steps_per_loop.",
+    )
+    distribution_strategy: str | None = option(
+        None,
+        choices=STRATEGIES,
+        help="The devices that share a batch: one_device (the default) is the first GPU or the CPU; mirrored is all "
+        "GPUs of this machine, or the logical CPUs if there is none; multi_worker_mirrored is all GPUs, or the CPU, of "
+        "each of several processes, which run this script with equal flags; tpu (the default with --use_tpu) is all "
+        "cores of a TPU.",
+    )
+    worker_hosts: list[str] | None = option(
+        None,
+        help="The addresses host:port of all processes of --distribution_strategy=multi_worker_mirrored, separated by "
+        "commas. Without this flag the environment variable TF_CONFIG has them.",
+    )
+    task_index: int | None = option(
+        None,
+        check=NOT_NEGATIVE,
+        help="The number of this process in --worker_hosts, counted from 0. Process 0 writes the results.",
+    )
+    num_gpus: int | None = option(
+        None,
+        check=PROCESSES,
+        help="The number of GPUs that --distribution_strategy=mirrored uses, the first ones. Without this flag it uses "
+        "all of them.",
+    )
+    steps_per_loop: int = option(
+        10,
+        check=SIZE,
+        help="The number of training steps in one call into TensorFlow. A TPU follows --iterations_per_loop.",
+    )
+    num_logical_cpus: int = option(
+        1,
+        check=PROCESSES,
+        help="The number of logical devices that --distribution_strategy=mirrored splits the CPU into, for tests.",
+    )
+    jit_compile: bool = option(
+        False, help="Compile the training step with XLA. On a TPU it is always compiled."
+    )
+
+
+MAX_SPAN = 1000  # words
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskingOptions:
+    """Flags that the making of records shares with a pre-training that draws masks itself.
+
+    The generator `exact` has the first two only.
+    """
+
+    do_whole_word_mask: bool = option(
+        False, help="Choose whole words for masking, with all their pieces, instead of single pieces."
+    )
+    masked_lm_prob: float = option(
+        0.15, check=PROBABILITY, help="The proportion of the tokens of a sequence that are masked."
+    )
+    mask_token_rate: float = option(
+        0.8,
+        check=PROBABILITY,
+        help="The share of the predicted tokens that [MASK] replaces.",
+    )
+    random_token_rate: float = option(
+        0.1,
+        check=PROBABILITY,
+        help="The share of the predicted tokens that a random word of the vocabulary "
+        "replaces. The others stay as they are.",
+    )
+    ngram_masking: int = option(
+        1,
+        check=between(1, MAX_SPAN),
+        help="With --do_whole_word_mask: mask spans of 1 to this many whole words, a span of n "
+        "words with a probability in proportion to 1/n.",
+    )
+
+
+TEXT, WIKIEXTRACTOR, JSON_LINES = "text", "wikiextractor", "json_lines"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """Flags that the scripts share which read a corpus."""
+
+    input_format: str = option(
+        TEXT,
+        choices=(TEXT, WIKIEXTRACTOR, JSON_LINES),
+        help="The form of --input_file, plain or compressed with gzip: text is lines of text with a blank line between "
+        "documents; wikiextractor is what WikiExtractor writes, a page between <doc ...> and </doc>; json_lines has a "
+        'JSON object on each line, whose field "text" is a document.',
+    )
+    strict: bool = option(
+        False,
+        help="Refuse text with bytes that are not UTF-8. Without this flag they are left out, as in the original, and "
+        "a warning counts the lines.",
+    )

@@ -1,0 +1,65 @@
+"""The table of commands, and the console command `official-bert` as a process without an installation."""
+
+import subprocess
+import sys
+
+import pytest
+
+from official_bert.cli import commands
+from tests.shared import ROOT
+
+
+def official_bert(*words: str, status: int = 0) -> subprocess.CompletedProcess:
+    """Runs what the installed command runs; at the end it says which heavy packages are loaded."""
+    program = (
+        "import sys; sys.argv[0] = '/usr/bin/official-bert'\n"
+        "import atexit; atexit.register(lambda: print([n for n in ('tensorflow', 'keras') if n in sys.modules]))\n"
+        "from official_bert.cli.commands import main; main()"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert finished.returncode == status, finished.stderr
+    assert finished.stdout.endswith("[]\n"), "a command loads TensorFlow before it needs it"
+    return finished
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["help"]])
+def test_without_a_command_it_lists_them(words):
+    lines = official_bert(*words).stdout.splitlines()
+    assert lines[0] == "usage: official-bert COMMAND [--flag=value ...]"
+    listed = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
+    assert listed == [[name, command.summary] for name, command in commands.COMMANDS.items()]
+
+
+@pytest.mark.parametrize("name", ["run_ner", "run-ner"])
+def test_help_of_a_command(name):
+    text = official_bert(name, "--help", status=1).stdout  # absl's status, as of the scripts
+    assert text.startswith(commands.COMMANDS["run_ner"].summary)
+    assert f"\nusage: official-bert {name} --flag=value ...\n" in text
+    assert "--[no]document_context:" in text
+
+
+def test_messages_name_the_command():
+    stderr = official_bert("run-ner", "--document_context=perhaps", status=1).stderr
+    assert stderr.startswith("official-bert run-ner: ")
+    assert "--document_context=perhaps" in stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("run-clasifier", "did you mean run_classifier?"),
+        ("export", "did you mean export_saved_model?"),
+        ("run_squad.py", "did you mean run_squad?"),
+        ("--do_train", "official-bert --help lists the commands"),
+        ("frobnicate", "official-bert --help lists the commands"),
+    ],
+)
+def test_an_unknown_command_is_refused_with_the_nearest(name, remedy):
+    assert commands.unknown(name) == f"there is no command {name!r}; {remedy}"
+
+
+def test_an_unknown_command_ends_in_one_sentence():
+    stderr = official_bert("predicts", "--model_dir=x", status=1).stderr
+    assert stderr == "official-bert: there is no command 'predicts'; did you mean predict?\n"

@@ -1,0 +1,367 @@
+"""absl flags made from options classes, tested with a made-up script that runs as a process."""
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.scripts import end_of
+from tests.shared import ROOT
+
+SCRIPT = '''
+"""A made-up script."""
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+
+from absl import logging
+
+from official_bert.cli import flags; from official_bert.io import writing
+from official_bert.data.text_lines import log_example
+from official_bert.io.errors import InputError
+from official_bert.options.fields import POSITIVE, option
+from official_bert.io.progress import updated_line
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shared:
+    verbose: bool = option(False, help="Say more.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(Shared):
+    input_file: list[str] = option(help="Files to read.")
+    output_file: str = option("out", help="The file to write.")
+    output_files: list[str] | None = option(None, help="Files to write.")
+    do_train: bool = option(False, help="Whether the run can be resumed.")
+    batch_size: int = option(32, check=POSITIVE, help="Examples in a batch.")
+    rate: float = option(5e-5, help="The rate.")
+    tpu_name: str | None = option(None, alias="tpu", help="A name.")
+    seed: int | None = option(None, help="A seed.")
+    strip: bool | None = option(None, help="As the other says when not given.")
+    kind: str = option("plain", choices=("plain", "fancy"), help="The kind.")
+    hub: str | None = option(None, refused="hubs are gone; give --input_file", help="Refused.")
+
+    @property
+    def after_a_stop(self):
+        return "the same command resumes the training" if self.do_train else ""
+
+
+def main(options):
+    if options.kind == "fancy" and options.seed == 1:
+        raise InputError("data.txt: line 3 is odd; mend it")
+    if options.seed == 2:
+        open(options.input_file[0])
+    if options.seed == 3:
+        raise RuntimeError("a defect")
+    if options.seed == 4:
+        with writing.replacing(options.input_file[0]):
+            os.kill(os.getpid(), getattr(signal, options.tpu_name))
+            time.sleep(60)
+    if options.seed == 5:
+        updated_line.show("half of it is done")
+        logging.warning("a line")
+        updated_line.show("nearly all of it is done")
+        raise InputError("the end")
+    if options.seed == 6:
+        log_example(["token"], True, lambda: ["label: yes"])
+        logging.warning("odd")
+    print(json.dumps(dataclasses.asdict(options)))
+
+
+if __name__ == "__main__":
+    flags.run(main, Options)
+'''
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scripts") / "made_up.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+@contextlib.contextmanager
+def _children_hear_signals():
+    """A shell starts background jobs with Ctrl-C ignored, and nohup with SIGHUP, and children inherit that.
+
+    A preexec_fn could reset it, too, but may hang in a process that has threads.
+    """
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run(script, *arguments, status=0):
+    with _children_hear_signals():
+        finished = subprocess.run(
+            [sys.executable, script, *arguments],
+            cwd=ROOT,
+            env={"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert finished.returncode == status, finished.stderr
+    return finished
+
+
+def test_defaults(script):
+    assert json.loads(run(script, "--input_file=a.txt").stdout) == {
+        "verbose": False,
+        "input_file": ["a.txt"],
+        "output_file": "out",
+        "output_files": None,
+        "do_train": False,
+        "batch_size": 32,
+        "rate": 5e-5,
+        "tpu_name": None,
+        "seed": None,
+        "strip": None,
+        "kind": "plain",
+        "hub": None,
+    }
+
+
+def test_values(script):
+    arguments = (
+        "--input_file=a,b*",
+        "--batch_size",
+        "8",
+        "--rate=1e-3",
+        "--tpu=x",
+        "--seed=0",
+        "--kind=fancy",
+    )
+    given = json.loads(run(script, *arguments, "--verbose", "--nostrip").stdout)
+    assert given == {
+        "verbose": True,
+        "input_file": ["a", "b*"],
+        "output_file": "out",
+        "output_files": None,
+        "do_train": False,
+        "batch_size": 8,
+        "rate": 1e-3,
+        "tpu_name": "x",
+        "seed": 0,
+        "strip": False,
+        "kind": "fancy",
+        "hub": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("spelling", "value"),
+    [
+        ("--verbose", True),
+        ("--verbose=True", True),
+        ("--verbose=1", True),
+        ("--noverbose", False),
+        ("--verbose=f", False),
+    ],
+)
+def test_booleans_in_every_spelling(script, spelling, value):
+    assert json.loads(run(script, "--input_file=a", spelling).stdout)["verbose"] is value
+
+
+def test_a_flagfile_stands_for_its_lines(script, tmp_path):
+    """In its place among the flags: the last value counts."""
+    flagfile = tmp_path / "usual.flags"
+    flagfile.write_text("# An experiment.\n--input_file=a,b\n\n--rate=1e-3\n--batch_size=8\n--verbose\n")
+    given = json.loads(run(script, "--rate=2", f"--flagfile={flagfile}", "--batch_size=16").stdout)
+    values = {name: given[name] for name in ("input_file", "rate", "batch_size", "verbose")}
+    assert values == {"input_file": ["a", "b"], "rate": 1e-3, "batch_size": 16, "verbose": True}
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"--input_file=a\n--batch_size=x\n", "--batch_size=x"),
+        (b"--input_file=a\n--unknown=1\nword\n", "the word 'word' belongs to no flag"),
+        (b"\xff\xfe\x00", "--flagfile: is no UTF-8 text"),
+        (None, "Unable to open flagfile"),
+    ],
+)
+def test_a_wrong_flagfile_ends_in_one_sentence(script, tmp_path, content, named):
+    flagfile = tmp_path / "wrong.flags"
+    if content is not None:
+        flagfile.write_bytes(content)
+    stderr = run(script, f"--flagfile={flagfile}", status=1).stderr
+    assert named in stderr
+    assert stderr.count("\n") == 1
+
+
+def test_unknown_flags_are_named_and_left_alone(script):
+    finished = run(script, "--input_file=a", "--dotrain=true", "--use_gpu", "--batch_size=4")
+    assert json.loads(finished.stdout)["batch_size"] == 4  # what comes behind them is still read
+    assert "unknown flag, ignored: --dotrain=true; did you mean --do_train?\n" in finished.stderr
+    assert "unknown flag, ignored: --use_gpu\n" in finished.stderr  # which resembles none
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("--batchsize=4", "--batch_size"), ("--noverbos", "--noverbose"), ("--inputfile=x", "--input_file")],
+)
+def test_an_unknown_flag_is_told_the_nearest_known_one(script, given, meant):
+    finished = run(script, "--input_file=a", given)
+    assert f"unknown flag, ignored: {given}; did you mean {meant}?\n" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--input_file=a", "--batch_size=0"), ("--batch_size=0", "must be positive")),
+        (("--input_file=a", "--batch_size=many"), ("--batch_size", "many")),
+        (("--input_file=a", "--kind=odd"), ("--kind", "plain|fancy")),
+        (("--input_file=a", "--verbose=perhaps"), ("--verbose", "perhaps")),
+        ((), ("made_up.py: --input_file: must be given\n",)),
+        (("--input_file=a", "--output_file="), ("--output_file=: a name is empty; give one",)),
+        (("--input_file=a", "--output_files=a,,b"), ("--output_files=['a', '', 'b']: a name is empty",)),
+        (("--input_file=a", "--output_files="), ("--output_files=[]: a name is empty; give one",)),
+    ],
+)
+def test_wrong_values_end_in_one_sentence(script, arguments, named):
+    stderr = run(script, *arguments, status=1).stderr
+    assert "Traceback" not in stderr
+    assert stderr.count("\n") == 1
+    assert all(part in stderr for part in named)
+
+
+def test_a_refused_flag_is_refused_before_others_are_missed(script):
+    stderr = run(script, "--seed=1", "--hub=https://x", status=1).stderr
+    assert stderr == f"{script}: --hub=https://x: hubs are gone; give --input_file\n"
+
+
+@pytest.mark.parametrize(
+    "given", ["--skip_corrupt_records", "--noskip_corrupt_records", "-skip_corrupt_records=1"]
+)
+def test_a_removed_flag_ends_the_script_with_what_replaces_it(script, given):
+    stderr = run(script, "--input_file=a", given, status=1).stderr
+    assert stderr.startswith(f"{script}: --skip_corrupt_records is removed: a corrupt record ends the run")
+    assert stderr.count("\n") == 1
+
+
+def test_what_the_user_can_mend_ends_in_one_sentence(script, tmp_path):
+    stderr = run(script, "--input_file=a", "--kind=fancy", "--seed=1", status=1).stderr
+    assert stderr == f"{script}: data.txt: line 3 is odd; mend it\n"
+    absent = tmp_path / "absent.txt"
+    stderr = run(script, f"--input_file={absent}", "--seed=2", status=1).stderr
+    assert stderr == f"{script}: {absent}: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("SIGINT", 130, "interrupted"),
+        ("SIGTERM", 143, "terminated; files that were not complete are deleted"),
+        ("SIGHUP", 129, "terminated; files that were not complete are deleted"),
+    ],
+)
+def test_a_signal_leaves_no_unfinished_file(script, tmp_path, name, status, said):
+    stderr = run(script, f"--input_file={tmp_path}/out", "--seed=4", f"--tpu={name}", status=status).stderr
+    assert stderr == f"{script}: {said}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        ((), ["First example: token", "odd"]),
+        (("--verbosity=0",), ["First example: token", "odd"]),
+        (("--verbosity=-1",), ["odd"]),
+        (("--verbosity=-2",), []),
+        (("--verbosity=1",), ["*** Example ***", "label: yes", "odd"]),
+    ],
+)
+def test_verbosity_is_obeyed(script, given, lines):
+    logged = run(script, "--input_file=a", "--seed=6", *given).stderr.splitlines()
+    assert [line.split("] ")[1] for line in logged] == lines
+
+
+def test_on_a_terminal_lines_and_sentences_take_the_place_of_progress(script):
+    ours, its = pty.openpty()
+    command = [sys.executable, script, "--input_file=a", "--seed=5"]
+    with subprocess.Popen(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stderr=its):
+        os.close(its)
+        written = b""
+        with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+            while more := os.read(ours, 1000):
+                written += more
+    os.close(ours)
+    first, second, _ = written.decode().split("\r\n")
+    assert first.startswith(f"\rhalf of it is done\r{' ' * 18}\rW")
+    assert first.endswith("] a line")
+    assert second == f"\rnearly all of it is done\r{' ' * 24}\r{script}: the end"
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_stopped_training_is_said_to_resume(script, tmp_path, name):
+    status = 128 + getattr(signal, name)
+    arguments = (f"--input_file={tmp_path}/out", "--seed=4", f"--tpu={name}", "--do_train")
+    assert run(script, *arguments, status=status).stderr.endswith("; the same command resumes the training\n")
+
+
+def test_a_defect_keeps_its_traceback(script):
+    assert "Traceback" in run(script, "--input_file=a", "--seed=3", status=1).stderr
+
+
+def test_help_lists_the_flags_under_headings_and_leaves_with_1(script):
+    assert run(script, "--help", status=1).stdout.startswith(
+        f"A made-up script.\n\nusage: {script} --flag=value ...\n\n"
+        "Needed:\n"
+        "  --input_file: Files to read.\n"
+        "    (required)\n"
+        "    (a comma separated list)\n\n"
+        "This script:\n"
+        "  --[no]verbose: Say more.\n"
+        "    (default: 'false')\n"
+    )
+    text = run(script, "-help", status=1).stdout
+    for line in (
+        "  --batch_size: Examples in a batch.\n    (default: '32')\n    (an integer)\n",
+        "  --kind: <plain|fancy>: The kind.\n    (default: 'plain')\n",
+        "  --tpu_name: A name.\n  --tpu: Alias for --tpu_name.\n",
+        "\n\nThe original's others:\n  --hub: Refused.\n\n",
+        "--helpfull lists all flags.\n",
+    ):
+        assert line in text
+    assert "Only check" not in text
+    assert "only_check_args" in run(script, "--helpfull", status=1).stdout
+
+
+@pytest.mark.parametrize(
+    "command", [["run_ner.py", "--help"], ["-c", "from official_bert.cli.commands import main; main()"]]
+)
+def test_a_reader_of_the_help_may_close_the_pipe(command):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        ended = subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+    assert ended.stderr == ""
+
+
+def test_a_boolean_that_is_none_is_said_plainly():
+    ended = end_of("run_ner.py", "--output_dir=o", "--do_eval=yess")
+    assert ended.sentence == "run_ner.py: --do_eval=yess: must be true or false"

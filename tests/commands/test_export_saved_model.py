@@ -1,0 +1,208 @@
+"""Tests that exports of every kind of task give the scripts' predictions, from Python and from a C program."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints import named_variables, tf1
+from official_bert.commands import export_saved_model
+from official_bert.data.records.examples import encode_examples
+from official_bert.io.errors import InputError
+from tests import toy
+from tests.serving import c_runner, exported
+from tests.serving.answers import TOLERANCE, assert_same, call, signatures_of
+from tests.serving.exported import KINDS, Exported, batch, expected, export_options, make_checkpoint
+
+SHAPES = [(1, 9), (7, 9), (7, 128), (1, 384)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def made(request, tmp_path_factory) -> Exported:
+    return exported.shared_export(tmp_path_factory, request.param)
+
+
+@pytest.fixture(scope="module")
+def c_program(tmp_path_factory) -> pathlib.Path:
+    return c_runner.build(tmp_path_factory)
+
+
+def examples_of(features: dict[str, np.ndarray]) -> np.ndarray:
+    """A record for each example, with a feature that no signature reads."""
+    flat = {name: values.reshape(len(values), -1) for name, values in features.items()}
+    return np.array(
+        encode_examples(flat | {"unique_ids": np.ones((len(flat["input_ids"]), 1), np.int32)}), object
+    )
+
+
+def test_every_signature_answers_as_the_scripts_do(made, c_program):
+    kind = made.options.task_name
+    signatures = signatures_of(made.path)
+    requests, answers = [], []
+    for size, length in SHAPES:
+        features = batch(kind, size, length)
+        wanted = expected(made, features)
+        unsegmented = features | {"segment_ids": np.zeros_like(features["segment_ids"])}
+        for name, inputs, answer in (
+            ("serving_default", features, wanted),
+            ("serving_examples", {"examples": examples_of(features)}, wanted),
+            ("serving_ids", {"input_ids": features["input_ids"]}, expected(made, unsegmented)),
+        ):
+            assert_same(call(signatures[name], inputs), answer)
+            requests.append((name, inputs))
+            answers.append(answer)
+    # Without Python, the same.
+    for found, answer in zip(c_runner.run(c_program, made.path, requests), answers, strict=True):
+        assert_same(found, answer)
+
+
+def test_records_of_different_lengths_are_padded(made):
+    features = batch(made.options.task_name, 3, 20)
+    cut = {name: values[1:2, ..., :7] for name, values in features.items()}
+    for name, values in cut.items():
+        features[name][1, ..., :7], features[name][1, ..., 7:] = values, 0
+    records = examples_of(features)
+    records[1:2] = examples_of(cut)
+    signatures = signatures_of(made.path)
+    assert_same(call(signatures["serving_examples"], {"examples": records}), expected(made, features))
+
+
+def test_every_weight_is_held_once_and_nothing_else(made):
+    reader = tf.train.load_checkpoint(str(made.path / "variables" / "variables"))
+    stored = reader.get_variable_to_shape_map()
+    stored.pop("_CHECKPOINTABLE_OBJECT_GRAPH")
+    weights = {
+        name: list(variable.shape)
+        for name, variable in named_variables(made.model).items()
+        if not name.startswith("cls/seq_relationship")
+    }
+    key = "model_weights/{}/.ATTRIBUTES/VARIABLE_VALUE"
+    assert stored == {key.format(name.replace("/", ".S")): shape for name, shape in weights.items()}
+    num_bytes = sum(4 * int(np.prod(shape)) for shape in weights.values())
+    (data,) = (made.path / "variables").glob("*.data*")
+    assert num_bytes <= data.stat().st_size < num_bytes + 8192
+
+
+def test_what_lies_beside_the_model(made):
+    assert (made.path / "assets" / "vocab.txt").read_text().split() == toy.VOCABULARY
+    extra = made.path / "assets.extra"
+    assert json.loads((extra / "bert_config.json").read_text())["num_hidden_layers"] == 1
+    record = json.loads((extra / "export.json").read_text())
+    assert record["task_name"] == made.options.task_name
+    assert record["flags"]["max_seq_length"] == 24
+    if made.task.labels:
+        assert (extra / "labels.txt").read_text().splitlines() == made.task.labels
+    else:
+        assert not (extra / "labels.txt").exists()
+
+
+def test_masked_words_are_those_of_the_pretraining_model(tmp_path_factory, c_program):
+    made = exported.shared_export(tmp_path_factory, "pretraining")
+    features = batch("pretraining", 3, 11)
+    positions = np.int32([[1, 4], [0, 10], [2, 2]])
+    signature = signatures_of(made.path)["serving_masked"]
+    inputs = features | {"masked_lm_positions": positions}
+    found = call(signature, inputs)
+    probabilities = np.exp(np.asarray(made.model(inputs).masked_lm_log_probs)).reshape(3, 2, -1)
+    order = np.argsort(-probabilities, axis=-1)[..., :10]
+    np.testing.assert_array_equal(found["top_k_ids"], order)
+    wanted = np.take_along_axis(probabilities, order, axis=-1)
+    np.testing.assert_allclose(found["top_k_probabilities"], wanted, rtol=1e-4)
+    pieces = np.array([piece.encode() for piece in toy.VOCABULARY], object)
+    np.testing.assert_array_equal(found["top_k_tokens"], pieces[order])
+    (by_c,) = c_runner.run(c_program, made.path, [("serving_masked", inputs)])
+    assert_same(by_c, found)
+    outside = features | {"masked_lm_positions": positions + 1}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="below the length of input_ids"):
+        call(signature, outside)
+
+
+def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
+    _, model = make_checkpoint(tmp_path, "pretraining")
+    heads = ("bert/pooler", "cls/")
+    weights = {
+        name: variable.numpy()
+        for name, variable in named_variables(model).items()
+        if not name.startswith(heads)
+    }
+    tf1.write(str(tmp_path / "model.ckpt"), weights)
+    export_saved_model.run(export_options(tmp_path, "pretraining"))
+    assert "no bert/pooler: pooled_output is left out of the export" in caplog.text
+    assert "no cls/predictions: serving_masked is left out" in caplog.text
+    signatures = signatures_of(tmp_path / "exports" / "1")
+    assert set(signatures) == {"serving_default", "serving_ids", "serving_examples"}
+    features = batch("pretraining", 2, 5)
+    found = call(signatures["serving_default"], features)
+    assert found.keys() == {"sequence_output"}
+    encoded = model.bert(*features.values())
+    np.testing.assert_allclose(found["sequence_output"], encoded.sequence_output, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("exported_as", "trained_as", "others", "sentence"),
+    [
+        ("mrpc", "pretraining", {}, "lacks output_weights, output_bias, which --task_name=mrpc needs"),
+        ("squad", "ner", {}, "lacks cls/squad/output_weights, cls/squad/output_bias, which --task_name=squad"),
+        ("mnli", "mrpc", {}, "its labels are contradiction, entailment, neutral, but those beside .* are 0, 1"),
+        ("ner", "squad", {}, "no labels.txt beside the checkpoint"),
+        ("quora", "mrpc", {}, "Task not found: quora; it is one of CoLA, .*, tsv"),
+        ("tsv", "swag", {}, "--labels: are not known"),
+        ("swag", "mrpc", {}, "output_weights has shape .* in the checkpoint and .* in the model"),
+        ("sts-b", "sts-b", {"export_dir": __file__}, "no folder can be made there"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, others, sentence):
+    make_checkpoint(tmp_path, trained_as)
+    options = vars(export_options(tmp_path, exported_as)) | others
+    with pytest.raises(InputError, match=sentence):
+        export_saved_model.run(type(export_options(tmp_path, "mrpc"))(**options))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_program, kind):
+    """Kernels and tables are stored rounded, all else in float32; inputs and outputs have the same form."""
+    made = exported.shared_export(tmp_path_factory, kind, export_dtype="bfloat16")
+    whole = exported.shared_export(tmp_path_factory, kind)
+    reader = tf.train.load_checkpoint(str(made.path / "variables" / "variables"))
+    types = reader.get_variable_to_dtype_map()
+    types.pop("_CHECKPOINTABLE_OBJECT_GRAPH")
+    weights = {
+        f"model_weights/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE": (name, variable.numpy())
+        for name, variable in named_variables(made.model).items()
+    }
+    for key, dtype in types.items():
+        name, values = weights[key]
+        is_short = name.endswith(("/kernel", "_embeddings"))
+        assert dtype == (tf.bfloat16 if is_short else tf.float32), name
+        wanted = tf.cast(values, dtype).numpy()
+        np.testing.assert_array_equal(reader.get_tensor(key), wanted, err_msg=name)
+
+    features = batch(kind, 7, 24)
+    signature, exact = (signatures_of(one.path)["serving_default"] for one in (made, whole))
+    assert signature.structured_outputs == exact.structured_outputs
+    found, wanted = call(signature, features), call(exact, features)
+    floats = [name for name, values in wanted.items() if values.dtype == np.float32]
+    errors = {name: np.abs(found[name] - wanted[name]).max() / np.abs(wanted[name]).max() for name in floats}
+    print(kind, errors)
+    assert max(errors.values()) < 3e-2
+    assert max(errors.values()) > 1e-4
+    (by_c,) = c_runner.run(c_program, made.path, [("serving_default", features)])
+    assert_same(by_c, found)
+
+
+def test_an_export_of_text_in_bfloat16_is_half_as_large(tmp_path_factory):
+    made, whole = (
+        exported.shared_export(tmp_path_factory, "mrpc", export_text=True, **flags)
+        for flags in ({"export_dtype": "bfloat16"}, {})
+    )
+    texts = {"text_a": np.array([b"the cat sat.", b"a"], object), "text_b": np.array([b"", b"rain"], object)}
+    found, wanted = (call(signatures_of(one.path)["serving_text"], texts) for one in (made, whole))
+    np.testing.assert_allclose(found["probabilities"], wanted["probabilities"], atol=0.05)
+    short, long = (next((one.path / "variables").glob("*.data*")).stat().st_size for one in (made, whole))
+    weights = named_variables(made.model)
+    rounded = sum(
+        np.prod(one.shape) for name, one in weights.items() if name.endswith(("/kernel", "_embeddings"))
+    )
+    assert long - short == 2 * rounded

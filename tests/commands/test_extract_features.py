@@ -1,0 +1,281 @@
+import dataclasses
+import json
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.commands import extract_features
+from official_bert.io.errors import InputError
+from official_bert.modeling import BertConfig, BertModel
+from official_bert.options.serving import ExtractionOptions
+from official_bert.tokenization import FullTokenizer
+from tests import toy
+from tests.scripts import end_of, flag_list, run_recorded, run_script
+from tests.shared import ROOT
+
+SCRIPT = "extract_features.py"
+TEXT = "The cat sat on the mat. ||| It was a sunny day.\n\na ||| b ||| rain\nNobody  waved\n" + "train " * 60
+
+# Two logical CPUs stand for the cores of a TPU.
+TWO_CORES = """
+import json
+import sys
+import tensorflow as tf
+from official_bert.options.shared import DistributionOptions
+from official_bert.options.serving import ExtractionOptions
+from official_bert.commands import extract_features
+from official_bert.tokenization import FullTokenizer
+from official_bert.training import distribution
+
+make_strategy = distribution.make_strategy
+two_cpus = DistributionOptions(distribution_strategy="mirrored", num_logical_cpus=2)
+distribution.make_strategy = lambda options: print(options.master, options.num_tpu_cores) or make_strategy(two_cpus)
+extract_features.run(ExtractionOptions(**json.loads(sys.argv[1])))
+"""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return toy.make_bert_base_dir(tmp_path_factory.mktemp("base"), num_hidden_layers=4)
+
+
+@pytest.fixture
+def options(base, tmp_path):
+    return ExtractionOptions(
+        input_file=toy.write_text(tmp_path, TEXT),
+        output_file=str(tmp_path / "output.jsonl"),
+        vocab_file=str(base / "vocab.txt"),
+        bert_config_file=str(base / "bert_config.json"),
+        init_checkpoint=str(base / "bert_model.ckpt"),
+        max_seq_length=32,
+        batch_size=2,
+    )
+
+
+def read_output(path) -> list[dict]:
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def tokens_of(example: dict) -> str:
+    return " ".join(feature["token"] for feature in example["features"])
+
+
+def with_numbers_apart(value) -> tuple[str, list[float]]:
+    """A JSON value's text with every vector emptied, and the numbers of all of them."""
+    numbers = []
+
+    def emptied(pairs):
+        return {name: numbers.extend(part) if name == "values" else part for name, part in pairs}
+
+    return json.dumps(json.loads(json.dumps(value), object_pairs_hook=emptied)), numbers
+
+
+def test_the_originals_file(tmp_path):
+    _, recorded = run_recorded("extract_features", tmp_path)
+    actual = read_output(tmp_path / "features.jsonl")
+    expected = read_output(recorded("features.jsonl"))
+    text, numbers = with_numbers_apart(actual)
+    expected_text, expected_numbers = with_numbers_apart(expected)
+    assert text == expected_text
+    differences = np.abs(np.subtract(numbers, expected_numbers))
+    assert np.all(differences <= 2e-5 * np.maximum(1, np.abs(expected_numbers)))
+
+
+def test_the_readme_command(base, tmp_path):
+    (tmp_path / "input.txt").write_text(
+        "Was it a sunny day ? ||| The driver waved his hand\nIt was a sunny day.\n", encoding="utf-8"
+    )
+    finished = run_script(
+        SCRIPT,
+        *flag_list(
+            input_file=tmp_path / "input.txt",
+            output_file=tmp_path / "output.jsonl",
+            vocab_file=base / "vocab.txt",
+            bert_config_file=base / "bert_config.json",
+            init_checkpoint=base / "bert_model.ckpt",
+            layers="-1,-2,-3,-4",
+            max_seq_length=128,
+            batch_size=8,
+            verbosity=1,
+        ),
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["input.txt", "output.jsonl"]
+    pair, single = read_output(tmp_path / "output.jsonl")
+    assert tokens_of(pair) == "[CLS] was it a sun ##ny day [UNK] [SEP] the driver wave ##d his hand [SEP]"
+    assert tokens_of(single) == "[CLS] it was a sun ##ny day . [SEP]"
+    for feature in pair["features"] + single["features"]:
+        assert [layer["index"] for layer in feature["layers"]] == [-1, -2, -3, -4]
+        assert [len(layer["values"]) for layer in feature["layers"]] == [16] * 4
+    for line in (
+        "tokens: [CLS] it was a sun ##ny day . [SEP]",
+        "input_type_ids: 0 0 0 0 0 0 0 0 0 1 1 1 1 1 1 1 0 0",
+        "name = bert/pooler/dense/bias:0, shape = (16,), *INIT_FROM_CKPT*",
+        "Wrote the features of 2 lines",
+    ):
+        assert line in finished.stderr
+
+
+def test_values_are_the_models_layers(options):
+    extract_features.run(dataclasses.replace(options, layers="1,-4,3,1"))
+    examples = read_output(options.output_file)
+    assert [example["linex_index"] for example in examples] == [0, 1, 2, 3, 4]
+    assert [tokens_of(example) for example in examples] == [
+        "[CLS] the cat sat on the mat . [SEP] it was a sun ##ny day . [SEP]",
+        "[CLS] [SEP]",
+        "[CLS] a [UNK] [UNK] [UNK] [UNK] [SEP] rain [SEP]",
+        "[CLS] no ##body wave ##d [SEP]",
+        "[CLS] " + "train " * 30 + "[SEP]",
+    ]
+
+    config = BertConfig.from_json_file(options.bert_config_file)
+    model = BertModel(config)
+    reader = tf.train.load_checkpoint(options.init_checkpoint)
+    for variable in model.weights:
+        variable.assign(reader.get_tensor(variable.path))
+    for example in examples:
+        ids = [toy.VOCABULARY.index(token) for token in tokens_of(example).split()]
+        first_end = ids.index(toy.VOCABULARY.index("[SEP]")) + 1
+        segments = [0] * first_end + [1] * (len(ids) - first_end)
+        expected = model(np.int32([ids]), segment_ids=np.int32([segments])).all_encoder_layers
+        for place, (index, layer) in enumerate(((1, 1), (-4, 0), (3, 3), (1, 1))):
+            written = [feature["layers"][place] for feature in example["features"]]
+            assert {vector["index"] for vector in written} == {index}
+            np.testing.assert_allclose(
+                [vector["values"] for vector in written], expected[layer][0], atol=2e-6
+            )
+
+
+def test_attentions_are_the_models(options):
+    extract_features.run(dataclasses.replace(options, layers="-1,0"))
+    with open(options.output_file, encoding="utf-8") as file:
+        plain = file.readlines()
+    extract_features.run(dataclasses.replace(options, layers="-1,0", attentions=True))
+    with open(options.output_file, encoding="utf-8") as file:
+        written = file.readlines()
+    examples = [json.loads(line) for line in written]
+    for line, plain_line, example in zip(written, plain, examples, strict=True):
+        assert line.startswith(plain_line.removesuffix("}\n") + ', "attentions": [{"index": -1, "heads": [[[')
+        assert list(example) == ["linex_index", "features", "attentions"]
+
+    model = BertModel.from_pretrained(options.init_checkpoint)
+    tokenizer = FullTokenizer(options.vocab_file)
+    texts = [("The cat sat on the mat.", "It was a sunny day."), ("", None)]  # padded and empty
+    for example, (text, pair) in zip(examples, texts, strict=False):
+        batch = tokenizer([text], [pair])
+        length = batch["input_ids"].shape[1]
+        expected = model(**batch, output_attentions=True).all_attention_probabilities
+        assert [layer["index"] for layer in example["attentions"]] == [-1, 0]
+        for layer, index in zip(example["attentions"], (3, 0), strict=True):
+            heads = np.array(layer["heads"])
+            assert heads.shape == (2, length, length)
+            np.testing.assert_allclose(heads, expected[index][0], atol=1.1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_vector_for_each_line(options, pooling):
+    extract_features.run(dataclasses.replace(options, layers="-2,-1"))
+    tokens = read_output(options.output_file)
+    extract_features.run(dataclasses.replace(options, layers="-2,-1", pooling=pooling))
+    written = read_output(options.output_file)
+    pool = {"mean": np.mean, "cls": lambda vectors, axis: vectors[0], "max": np.max}[pooling]
+    for line, (pooled, whole) in enumerate(zip(written, tokens, strict=True)):
+        assert list(pooled) == ["linex_index", "values"]
+        assert pooled["linex_index"] == whole["linex_index"] == line
+        vectors = np.array([feature["layers"][0]["values"] for feature in whole["features"]])
+        np.testing.assert_allclose(pooled["values"], pool(vectors, axis=0), atol=2e-6)
+
+
+def test_pooling_has_no_attentions(options):
+    with pytest.raises(InputError, match="--attentions: does not go with --pooling"):
+        extract_features.run(dataclasses.replace(options, pooling="mean", attentions=True))
+
+
+def test_the_output_does_not_depend_on_the_batch_size(options, tmp_path):
+    written = []
+    for batch_size in (1, 2, 5, 32):
+        extract_features.run(dataclasses.replace(options, batch_size=batch_size, layers="-1"))
+        written.append(with_numbers_apart(read_output(options.output_file)))
+    for text, numbers in written[1:]:
+        assert text == written[0][0]
+        np.testing.assert_allclose(numbers, written[0][1], rtol=0, atol=1.1e-6)
+
+
+def test_one_hot_embeddings_give_the_same(options):
+    extract_features.run(dataclasses.replace(options, layers="-1"))
+    text, numbers = with_numbers_apart(read_output(options.output_file))
+    extract_features.run(dataclasses.replace(options, layers="-1", use_one_hot_embeddings=True))
+    one_hot_text, one_hot_numbers = with_numbers_apart(read_output(options.output_file))
+    assert one_hot_text == text
+    np.testing.assert_allclose(one_hot_numbers, numbers, rtol=0, atol=2e-6)
+
+
+def test_the_cores_of_a_tpu_share_each_batch(options):
+    extract_features.run(dataclasses.replace(options, layers="-1", batch_size=4))
+    text, numbers = with_numbers_apart(read_output(options.output_file))
+    on_tpu = dataclasses.replace(
+        options, layers="-1", batch_size=4, use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=2
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", TWO_CORES, json.dumps(dataclasses.asdict(on_tpu))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == "grpc://10.0.0.2:8470 2\n"
+    shared_text, shared_numbers = with_numbers_apart(read_output(options.output_file))
+    assert shared_text == text
+    np.testing.assert_allclose(shared_numbers, numbers, rtol=0, atol=2e-6)
+
+
+def test_wrong_input_ends_in_a_sentence_and_leaves_nothing(options, tmp_path):
+    (tmp_path / "text.txt").write_text("")
+    flags = {name: value for name, value in dataclasses.asdict(options).items() if value is not None}
+    ended = end_of(SCRIPT, *flag_list(**flags))
+    assert ended.status == 1
+    assert ended.sentence.endswith("text.txt: is empty; give it one example a line")
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"layers": "-1,-5"},
+            r"^--layers=-1,-5: the model has no layer -5; its 4 layers are 0 to 3, or -4 to -1$",
+        ),
+        ({"layers": "4"}, r"^--layers=4: the model has no layer 4"),
+        ({"layers": "-1,"}, r"^--layers=-1,: must be whole numbers separated by commas"),
+        ({"max_seq_length": 513}, r"^--max_seq_length=513: the model of .* max_position_embeddings=512$"),
+        ({"use_tpu": True}, r"^--use_tpu needs --master"),
+        ({"input_file": "absent.txt"}, r"^absent.txt: no such file; check the path$"),
+        ({"output_file": "absent/output.jsonl"}, r"^absent/output.jsonl: cannot be written \(No such file"),
+        ({"output_file": "/"}, r"^/: cannot be written, it is a folder; name a file$"),
+        ({"init_checkpoint": "absent.ckpt"}, r"^absent.ckpt: no checkpoint there"),
+    ],
+)
+def test_options_that_cannot_be_used(options, tmp_path, change, sentence):
+    with pytest.raises(InputError, match=sentence):
+        extract_features.run(dataclasses.replace(options, **change))
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_bfloat16_gives_nearly_the_vectors_of_float32(options, tmp_path, caplog):
+    """The difference, in shares of the vectors' size, is that of products with 8 bits of mantissa."""
+    vectors = {}
+    for dtype in ("float32", "bfloat16", "auto"):
+        output = str(tmp_path / f"{dtype}.jsonl")
+        with caplog.at_level(logging.INFO, logger="absl"):
+            extract_features.run(dataclasses.replace(options, output_file=output, dtype=dtype))
+        vectors[dtype] = np.array(with_numbers_apart(read_output(output))[1])
+    difference = np.sqrt(np.mean(np.square(vectors["bfloat16"] - vectors["float32"])))
+    print(difference, vectors["float32"].std())
+    assert 1e-4 < difference / vectors["float32"].std() < 3e-2
+    assert any(np.array_equal(vectors["auto"], vectors[dtype]) for dtype in ("float32", "bfloat16"))
+    assert "--dtype=auto: " in caplog.text

@@ -1,0 +1,75 @@
+import struct
+
+import pytest
+
+from official_bert.commands import create_pretraining_data
+from official_bert.options.data_tools import PretrainingDataOptions
+from tests import toy
+from tests.scripts import end_of, run_script
+
+SCRIPT = "inspect_pretraining_data.py"
+
+
+@pytest.fixture
+def flags(tmp_path):
+    """Compressed records with their manifest, and the flags that show them."""
+    vocab_file = toy.write_vocabulary(tmp_path)
+    options = PretrainingDataOptions(
+        input_file=[toy.write_text(tmp_path)],
+        output_file=[str(tmp_path / "toy")],
+        vocab_file=vocab_file,
+        generator="sharded",
+        num_shards=2,
+        compression="gzip",
+        max_seq_length=24,
+        max_predictions_per_seq=4,
+    )
+    create_pretraining_data.run(options)
+    return [f"--input_file={tmp_path}/toy*", f"--vocab_file={vocab_file}"]
+
+
+def test_the_script_prints_records_and_statistics_without_tensorflow(flags, tmp_path):
+    poison = tmp_path / "poison" / "tensorflow"
+    poison.mkdir(parents=True)
+    (poison / "__init__.py").write_text("raise SystemExit('imported TensorFlow')")
+    shown = run_script(SCRIPT, *flags, "--num_records=2", PYTHONPATH=str(poison.parent)).stdout
+    assert shown.count("A: [CLS] ") == shown.count("\nB: ") == 2
+    assert f"{tmp_path}/toy-00000-of-00002: record 1 (from 0)\nA: [CLS] " in shown
+    assert "{[MASK]|" in shown
+    assert "of 24\n" in shown
+    records = int(shown.partition("\nrecords")[2].split()[0])
+    first = end_of(SCRIPT, *flags, "--num_records=0", "--max_records=3")
+    assert first.status == 0
+    assert records > 3
+
+
+@pytest.mark.needs_extra("matplotlib")
+def test_the_picture_has_two_panels(flags, tmp_path):
+    assert end_of(SCRIPT, *flags, f"--histogram_file={tmp_path}/h.png").status == 0
+    data = (tmp_path / "h.png").read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", data[16:24]) == (990, 660)
+
+
+def test_bad_input_ends_in_one_sentence(flags, tmp_path):
+    (tmp_path / "empty").touch()
+    (tmp_path / "few.txt").write_text("[PAD]\n[UNK]\n[MASK]\n")
+    (tmp_path / "bare.txt").write_text("[PAD]\n[UNK]\n")
+    for given, sentence in (
+        (["--input_file=/absent", flags[1]], "--input_file: no file matches '/absent'"),
+        ([f"--input_file={tmp_path}/empty", flags[1]], "empty: no record in any file"),
+        (
+            [f"--input_file={tmp_path}/toy.manifest.json", flags[1]],
+            "toy.manifest.json: record 0 (from 0) is damaged",
+        ),
+        (
+            [flags[0], f"--vocab_file={tmp_path}/few.txt"],
+            "toy-00000-of-00002: record 0 (from 0): input_ids has a",
+        ),
+        ([flags[0], f"--vocab_file={tmp_path}/bare.txt"], "--vocab_file: the vocabulary lacks [MASK]"),
+        ([flags[0]], "--vocab_file: must be given"),
+        ([*flags, f"--histogram_file={tmp_path}/toy-00000-of-00002"], "is an input of this run, too"),
+    ):
+        ended = end_of(SCRIPT, *given)
+        assert ended.status == 1
+        assert sentence in ended.sentence

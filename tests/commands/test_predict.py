@@ -1,0 +1,165 @@
+"""Tests predict.py's answers to lines: their order, immediate answers, and lines that are no requests."""
+
+import json
+import os
+import pathlib
+import threading
+
+import numpy as np
+import pytest
+
+from official_bert.commands import predict
+from official_bert.io.errors import InputError
+from official_bert.options.serving import PredictOptions
+from official_bert.serving.predictor import Predictor
+from tests import toy
+from tests.serving import exported
+
+WORDS = [piece for piece in toy.VOCABULARY if piece.isalpha()]
+
+
+@pytest.fixture(scope="module")
+def tags_dir(tmp_path_factory) -> str:
+    """A model that tags words."""
+    return str(exported.shared_export(tmp_path_factory, "ner").path)
+
+
+@pytest.fixture(scope="module")
+def squad_dir(tmp_path_factory) -> str:
+    """A model that answers questions."""
+    return str(exported.shared_export(tmp_path_factory, "squad").path.parent)
+
+
+def answers_to(tmp_path: pathlib.Path, model_dir: str, data: bytes, **others) -> list[dict]:
+    (tmp_path / "in").write_bytes(data)
+    files = {"input_file": str(tmp_path / "in"), "output_file": str(tmp_path / "out")}
+    predict.run(PredictOptions(model_dir=model_dir, **files | others))
+    lines = (tmp_path / "out").read_bytes().split(b"\n")
+    assert lines.pop() == b""
+    return [json.loads(line) for line in lines]
+
+
+def words(answer: dict) -> list[str]:
+    return [found["word"] for found in answer["tags"]]
+
+
+def test_every_line_has_its_answer_in_its_place(tmp_path, tags_dir, monkeypatch):
+    monkeypatch.setattr(predict, "WINDOW_BATCHES", 2)  # several windows
+    draws = np.random.default_rng(1)
+    texts = [" ".join(draws.choice(WORDS, length)) for length in draws.integers(0, 80, 50)]
+    data = "\ufeff" + "\r\n".join([*texts, "naïve\u2028cat"])
+    answers = answers_to(tmp_path, tags_dir, data.encode(), batch_size=8)
+    assert [words(answer) for answer in answers] == [*(text.split() for text in texts), ["naïve\u2028cat"]]
+    assert answers == list(Predictor(tags_dir).answers([*texts, "naïve\u2028cat"]))
+    assert "naïve".encode() in (tmp_path / "out").read_bytes()
+
+
+def test_json_texts_may_hold_tabs_and_line_ends(tmp_path, squad_dir):
+    request = {"id": 7, "context": "the cat\tsat\non the mat", "question": "who ?"}
+    (answer,) = answers_to(
+        tmp_path, squad_dir, json.dumps(request).encode(), input_format="json", max_query_length=8
+    )
+    cut = request["context"][answer["start"] : answer["end"]]
+    assert answer["answer"] == " ".join(cut.split())
+
+
+BAD_JSON = [
+    (b"", "no JSON (Expecting value: line 1 column 1 (char 0))"),
+    (b"[" * 100000, "no JSON (maximum recursion depth exceeded"),
+    (b'["who ?"]', "no JSON object; give one with the fields question, context"),
+    (b'{"question": "who ?"}', "the fields context are missing"),
+    (b'{"question": "who ?", "context": null}', "the fields context are missing"),
+    (b'{"question": "who ?", "context": ["a"]}', "the field context is no text"),
+    (b'{"question": "\\ud800", "context": "a"}', "the field question has half of a surrogate pair"),
+    (b"\xff", "byte 1 is no UTF-8"),
+]
+BAD_TSV = [
+    (b"", "the model takes 2 texts (question, context), 1 given"),
+    (b"who ?\tthe cat\t", "the model takes 2 texts (question, context), 3 given"),
+    (b"who ?\tthe c\xe4t", "byte 12 is no UTF-8"),
+]
+
+
+@pytest.mark.parametrize(
+    ("input_format", "good", "bad"),
+    [("json", b'{"question": "who ?", "context": "the cat"}', BAD_JSON), ("tsv", b"who ?\tthe cat", BAD_TSV)],
+)
+def test_a_bad_line_is_reported_in_its_place(tmp_path, squad_dir, input_format, good, bad):
+    lines = [part for line, _ in bad for part in (good, line)]
+    answers = answers_to(
+        tmp_path,
+        squad_dir,
+        b"\n".join([*lines, good]),
+        input_format=input_format,
+        on_error="report",
+        max_query_length=8,
+    )
+    for (_, sentence), answer in zip(bad, answers[1::2], strict=True):
+        assert answer.keys() == {"error"}
+        assert answer["error"].startswith(sentence)
+    assert len({json.dumps(answer) for answer in answers[::2]}) == 1
+    assert answers[0].keys() == {"answer", "start", "end", "score", "probability"}
+
+
+def test_a_bad_line_stops_the_job_behind_the_answers_before_it(tmp_path, squad_dir, capfdbinary):
+    sentence = (
+        r"in: line 2: the model takes 2 texts \(question, context\), 1 given; correct it, or give --on_error"
+    )
+    data = b"who ?\tthe cat\nwho ?\nwho ?\tthe cat\n"
+    with pytest.raises(InputError, match=sentence):
+        answers_to(tmp_path, squad_dir, data, max_query_length=8)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"], "no half of an output file"
+    with pytest.raises(InputError, match=sentence):
+        answers_to(tmp_path, squad_dir, data, max_query_length=8, output_file="-")
+    (line,) = capfdbinary.readouterr().out.splitlines()
+    assert json.loads(line)["answer"]
+
+
+def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
+    """Returns the lines that `available_lines` yields from a pipe; each write waits for the lines before it."""
+    reading, writing = os.pipe()
+    handed_on = threading.Event()
+
+    def write():
+        with open(writing, "wb", buffering=0) as file:
+            for data in writes:
+                file.write(data)
+                if data.endswith(b"\n"):
+                    assert handed_on.wait(timeout=30)
+                    handed_on.clear()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    found = []
+    with open(reading, "rb") as file:
+        for lines in predict.available_lines(file, most):
+            found.append(list(lines))
+            handed_on.set()
+    writer.join()
+    return found
+
+
+def test_lines_of_a_pipe_are_handed_on_when_they_are_there():
+    # A test that waits for more than is there never ends.
+    assert read_from_pipe([b"a\n", b"b\nc\n", b"d", b"e\n", b"f"], most=9) == [
+        [b"a"],
+        [b"b", b"c"],
+        [b"de"],
+        [b"f"],
+    ]
+
+
+def test_lines_of_a_file_come_in_full_windows(tmp_path):
+    lines = [b"x" * length for length in (0, 70000, 5, 0, 200000, 1, 2)]
+    for end in (b"", b"\n"):
+        (tmp_path / "file").write_bytes(b"\n".join(lines) + end)
+        with open(tmp_path / "file", "rb") as file:
+            found = [list(window) for window in predict.available_lines(file, most=3)]
+        assert found == [lines[:3], lines[3:6], lines[6:]]
+    (tmp_path / "empty").touch()
+    with open(tmp_path / "empty", "rb") as file:
+        assert list(predict.available_lines(file, most=3)) == []
+
+
+def test_a_file_without_lines_has_no_answers(tmp_path, tags_dir):
+    assert answers_to(tmp_path, tags_dir, b"") == []

@@ -1,0 +1,246 @@
+"""Tests training features of all fine-tuning scripts on a small task: evaluations, the best checkpoint, early stopping,
+frozen layers."""
+
+import csv
+import dataclasses
+import json
+import pathlib
+import re
+import types
+
+import numpy as np
+import pytest
+
+from official_bert.commands import run_classifier
+from official_bert.fine_tuning.finetuner import FineTuning
+from official_bert.io.errors import InputError
+from official_bert.options.fine_tuning import ClassificationOptions
+from tests import toy
+from tests.commands.pretraining_run import checkpoint_values, scalars
+from tests.test_run_classifier import write_task
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory):
+    """24 updates on a task that a word decides; every test sets its own output_dir."""
+    folder = tmp_path_factory.mktemp("task")
+    base = toy.make_bert_base_dir(folder / "base", num_hidden_layers=2)
+    write_task(folder)
+    return ClassificationOptions(
+        task_name="tsv", data_dir=str(folder), text_a_column="text", label_column="kind", max_seq_length=16,
+        vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
+        init_checkpoint=str(base / "bert_model.ckpt"), output_dir="", do_train=True, num_train_epochs=1.5,
+        train_batch_size=16, learning_rate=1e-2, random_seed=1, eval_batch_size=64, steps_per_loop=4,
+    )  # fmt: skip
+
+
+def run(options, folder, **changes):
+    return run_classifier.run(dataclasses.replace(options, output_dir=str(folder), **changes))
+
+
+def history_of(folder):
+    return [json.loads(line) for line in (folder / "eval_history.jsonl").read_text().splitlines()]
+
+
+def figures_of(folder):
+    return dict(line.split(" = ") for line in (folder / "eval_results.txt").read_text().splitlines())
+
+
+def assert_same(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def evaluated(options, tmp_path_factory):
+    """A run with evaluations every 7 updates."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    run(options, folder, eval_every_steps=7, do_eval=True, do_predict=True)
+    return folder
+
+
+def test_an_evaluation_leaves_a_confusion_matrix_and_a_card(evaluated):
+    header, *rows = (
+        line.split("\t") for line in (evaluated / "confusion_matrix.tsv").read_text().splitlines()
+    )
+    labels = (evaluated / "labels.txt").read_text().splitlines()
+    assert header == ["", *labels]
+    assert [row[0] for row in rows] == labels
+    counts = np.array([row[1:] for row in rows], int)
+    assert counts.trace() / counts.sum() == pytest.approx(float(figures_of(evaluated)["eval_accuracy"]))
+    card = (evaluated / "model_card.md").read_text()
+    assert f"| eval_accuracy | {figures_of(evaluated)['eval_accuracy']} |" in card
+
+
+def test_training_and_evaluation_share_the_chart_of_the_loss(evaluated):
+    assert sorted(scalars(evaluated, "loss")) == [10, 24]
+    assert sorted(scalars(evaluated / "eval", "loss")) == [7, 14, 21, 24]
+
+
+def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evaluated, tmp_path):
+    run(options, tmp_path / "plain")
+    last = checkpoint_values(evaluated / "model.ckpt-24")
+    assert_same(last, checkpoint_values(tmp_path / "plain" / "model.ckpt-24"))
+
+    history = history_of(evaluated)
+    assert [row["step"] for row in history] == [7, 14, 21, 24]
+    accuracies = [row["eval_accuracy"] for row in history]
+    best = history[int(np.argmax(accuracies))]  # the first of the best
+    assert best["step"] == 14
+    weights = checkpoint_values(evaluated / "best")
+    assert_same(
+        weights,
+        {
+            name: value
+            for name, value in checkpoint_values(evaluated / f"model.ckpt-{best['step']}").items()
+            if not name.endswith(("adam_m", "adam_v"))
+        },
+    )
+    # What follows training is of the best weights.
+    figures = figures_of(evaluated)
+    assert figures["global_step"] == str(best["step"])
+    assert float(figures["eval_accuracy"]) == pytest.approx(best["eval_accuracy"], abs=1e-7)
+    assert float(figures["eval_loss"]) == pytest.approx(best["eval_loss"], rel=1e-6)
+
+    # So is what a later command finds there, and what is made of the folder `best` alone.
+    predicted = np.loadtxt(evaluated / "test_results.tsv")
+    of_last = {"do_train": False, "do_predict": True, "init_checkpoint": str(evaluated / "model.ckpt-24")}
+    for folder, changes in (
+        (evaluated, of_last),
+        (tmp_path / "of_best", of_last | {"init_checkpoint": str(evaluated / "best")}),
+        (tmp_path / "of_folder", of_last | {"init_checkpoint": str(evaluated)}),
+    ):
+        run(options, folder, **changes)
+        np.testing.assert_allclose(np.loadtxt(folder / "test_results.tsv"), predicted, atol=2e-6)
+    run(options, tmp_path / "of_last", **of_last)
+    assert abs(np.loadtxt(tmp_path / "of_last" / "test_results.tsv") - predicted).max() > 1e-3
+
+
+def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
+    options, evaluated, tmp_path, monkeypatch
+):
+    measure, calls = FineTuning._metrics, []
+
+    def killed(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return measure(*arguments)
+
+    changes = {"eval_every_epochs": 7 / 16, "do_eval": True}  # 16 updates are an epoch
+    monkeypatch.setattr(FineTuning, "_metrics", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(options, tmp_path, **changes)
+    assert [row["step"] for row in history_of(tmp_path)] == [7]
+    monkeypatch.undo()
+    run(options, tmp_path, **changes)
+    assert history_of(tmp_path) == history_of(evaluated)
+    assert figures_of(tmp_path) == figures_of(evaluated)
+    assert_same(checkpoint_values(tmp_path / "best"), checkpoint_values(evaluated / "best"))
+
+
+def test_training_stops_when_nothing_gets_better(options, tmp_path):
+    changes = {"eval_every_steps": 3, "early_stopping_patience": 2, "learning_rate": 0.0, "do_eval": True}
+    run(options, tmp_path, **changes)
+    assert [row["step"] for row in history_of(tmp_path)] == [3, 6, 9]
+    assert figures_of(tmp_path)["global_step"] == "3"
+    # The same command again trains no further.
+    run(options, tmp_path, **changes)
+    assert [row["step"] for row in history_of(tmp_path)] == [3, 6, 9]
+    assert not (tmp_path / "model.ckpt-12.index").exists()
+
+
+def test_frozen_layers_stay_as_they_are(options, tmp_path):
+    run(options, tmp_path, freeze_layers=1)
+    before, after = checkpoint_values(options.init_checkpoint), checkpoint_values(tmp_path / "model.ckpt-24")
+    frozen = ("bert/embeddings/", "bert/encoder/layer_0/")
+    weights = [name for name in after if name in before and name.startswith("bert/") and "adam" not in name]
+    assert weights
+    for name in weights:
+        is_same = np.array_equal(before[name], after[name])
+        assert is_same == name.startswith(frozen), name
+        assert (f"{name}/adam_m" in after) != name.startswith(frozen), name
+
+
+def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
+    (tmp_path / "a_file").touch()
+    for changes, words in (
+        ({"freeze_layers": 3}, "--freeze_layers=3: is more than the number of layers, 2"),
+        ({"early_stopping_patience": 3}, "only goes with --eval_every_steps or --eval_every_epochs"),
+        ({"eval_every_steps": 3, "eval_every_epochs": 1.0}, "give one of them"),
+        ({"search_epochs": ["3"]}, "--search_epochs: only goes with --search"),
+        (
+            {
+                "do_train": False,
+                "do_eval": True,
+                "labels": ["animal", "vehicle"],
+                "export_dir": str(tmp_path),
+            },
+            "--export_dir: exports what was trained; give --do_train",
+        ),
+        ({"export_text": True}, "--export_text: only goes with --export_dir"),
+        ({"export_dtype": "bfloat16"}, "--export_dtype: only goes with --export_dir"),
+        ({"export_dir": str(tmp_path / "a_file" / "exports")}, "a_file/exports: no folder can be made there"),
+    ):
+        with pytest.raises(InputError, match=words):
+            run(options, tmp_path, **changes)
+    with pytest.raises(InputError, match="holds the best checkpoint of a run with evaluations"):
+        run(options, evaluated, num_train_epochs=3.0)
+
+
+def test_padding_to_the_longest_changes_no_number(options, tmp_path):
+    config = json.loads(pathlib.Path(options.bert_config_file).read_text())
+    without_dropout = tmp_path / "bert_config.json"
+    without_dropout.write_text(
+        json.dumps(config | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    )
+    losses, figures = {}, {}
+    for aware in (True, False):
+        folder = tmp_path / str(aware)
+        run(options, folder, bert_config_file=str(without_dropout), length_aware_batches=aware, max_seq_length=64,
+            learning_rate=1e-3, log_every_steps=1, do_eval=True)  # fmt: skip
+        losses[aware] = list(scalars(folder, "loss").values())
+        figures[aware] = figures_of(folder)
+    assert len(losses[True]) == 24
+    np.testing.assert_allclose(losses[True], losses[False], atol=1e-5)
+    for name, value in figures[False].items():
+        assert float(figures[True][name]) == pytest.approx(float(value), abs=1e-4), name
+
+
+def test_a_training_that_learns_nothing_is_said(options, tmp_path, caplog):
+    """With rate 0 the random outputs of the head are no better than the labels' frequencies."""
+    score = run(options, tmp_path / "idle", learning_rate=0.0, do_eval=True)
+    assert not score.has_learnt
+    (loss,) = re.findall(
+        r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text
+    )
+    with open(pathlib.Path(options.data_dir) / "train.tsv") as file:
+        labels = [row["kind"] for row in csv.DictReader(file, delimiter="\t")]
+    shares = np.unique(labels, return_counts=True)[1] / len(labels)
+    assert float(loss) == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-3)
+    caplog.clear()
+    score = run(options, tmp_path / "able", learning_rate=5e-3, num_train_epochs=4.0, do_eval=True)
+    assert score.has_learnt
+    assert "learnt nothing" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("losses", "num_steps", "highest_that_learnt"),
+    [
+        # Of 100 examples whose losses have the standard deviation 1, the mean has the standard error 0.1.
+        ([1.0, 3.0], 10, 1.8),
+        ([1.0, 3.0], 1000, 1.98),  # of 10,000 examples 0.01; 1 % of the loss is the least gain
+        ([2.0, 2.0], 1, 1.98),
+    ],
+)
+def test_a_gain_that_may_be_chance_is_no_learning(losses, num_steps, highest_that_learnt):
+    for final_loss, has_learnt in ((highest_that_learnt - 1e-6, True), (highest_that_learnt + 1e-6, False)):
+        training = types.SimpleNamespace(
+            task=types.SimpleNamespace(constant_losses=lambda encoded: np.array(losses)),
+            job=types.SimpleNamespace(final_loss=lambda loss=final_loss: (loss, num_steps)),
+            options=types.SimpleNamespace(train_batch_size=10),
+            _has_learnt=True,
+        )
+        FineTuning._warn_of_nothing_learnt(training, None)
+        assert training._has_learnt == has_learnt

@@ -1,0 +1,159 @@
+"""The skeleton of every fine-tuning script: sets are read before training, and encoded once."""
+
+import collections
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from official_bert import tokenization
+from official_bert.commands import run_classifier, run_squad
+from official_bert.data.records.framing import read_examples
+from official_bert.fine_tuning.run import RunSets, fine_tune
+from official_bert.io.errors import InputError
+from official_bert.options.fine_tuning import ClassificationOptions, SquadOptions
+from official_bert.tasks.classification.glue import ColaProcessor
+from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenizer_config import TokenizerConfig
+from tests import fine_tuning_runs, toy
+from tests.fine_tuning_runs import MAX_LENGTH
+from tests.shared import in_test_long
+from tests.tasks.squad.sample import QUESTIONS, write_squad
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
+
+
+@pytest.fixture
+def options(base, tmp_path):
+    """CoLA's layout; every text stands in one file, and once."""
+    for name, first in (("train", 0), ("dev", 12), ("test", 20)):
+        words = [toy.VOCABULARY[k] for k in range(5, 45)]
+        texts = [" ".join(words[first + k : first + k + 3]) for k in range(8)]
+        rows = [f"s\t{k % 2}\t*\t{text}\n" for k, text in enumerate(texts)]
+        if name == "test":
+            rows = ["id\ttext\n", *(f"{k}\t{text}\n" for k, text in enumerate(texts))]
+        (tmp_path / f"{name}.tsv").write_text("".join(rows))
+    return ClassificationOptions(
+        task_name="CoLA", data_dir=str(tmp_path), max_seq_length=8, train_batch_size=4, num_train_epochs=2.0,
+        vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
+        output_dir=str(tmp_path / "out"), do_train=True, do_eval=True, do_predict=True, eval_every_steps=1,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def tokenized(monkeypatch):
+    """How often each text was tokenized, whole texts and the questions of SQuAD alike."""
+    counts = collections.Counter()
+    for name in ("encode", "tokenize"):
+        method = getattr(tokenization.FullTokenizer, name)
+
+        def counting(self, text, method=method):
+            counts[text] += 1
+            return method(self, text)
+
+        monkeypatch.setattr(tokenization.FullTokenizer, name, counting)
+    return counts
+
+
+def test_each_example_is_tokenized_once_a_run(options, tmp_path, tokenized):
+    """Record files are written, five evaluations made, and the first examples logged of the same ids."""
+    run_classifier.run(options)
+    texts = [
+        line.split("\t")[-1]
+        for name in ("train", "dev", "test")
+        for line in (tmp_path / f"{name}.tsv").read_text().splitlines()
+    ]
+    assert [tokenized[text] for text in texts if text != "text"] == [1] * 24
+    assert len((tmp_path / "out" / "eval_history.jsonl").read_text().splitlines()) == 4
+    for name in ("train", "eval", "predict"):
+        assert len(list(read_examples(str(tmp_path / "out" / f"{name}.tf_record")))) == 8
+
+
+def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
+    (tmp_path / "train").mkdir()
+    train_file = write_squad(tmp_path / "train", [QUESTIONS[0]])
+    predict_file = write_squad(tmp_path, [QUESTIONS[1] | {"question": "What began ?"}])
+    run_squad.run(
+        SquadOptions(
+            vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
+            output_dir=str(tmp_path / "out"), train_file=train_file, predict_file=predict_file, do_train=True,
+            do_predict=True, max_seq_length=32, max_query_length=8, doc_stride=8, train_batch_size=1,
+            eval_every_steps=1,
+        )
+    )  # fmt: skip
+    assert len((tmp_path / "out" / "eval_history.jsonl").read_text().splitlines()) == 3
+    assert tokenized[QUESTIONS[0]["question"]] == tokenized["What began ?"] == 1
+    assert list(json.loads((tmp_path / "out" / "predictions.json").read_text())) == ["q2"]
+
+
+def test_a_set_is_encoded_when_it_is_needed_and_left_as_a_record_file(options, base, tmp_path):
+    (tmp_path / "out").mkdir()
+    tokenizer = FullTokenizer(str(base / "vocab.txt"))
+    sets = RunSets(options, ClassificationTask(ColaProcessor()), tokenizer)
+    assert not list((tmp_path / "out").iterdir())
+    dev = sets.encoded("dev")
+    assert sets.encoded("dev") is dev
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["eval.tf_record"]
+    records = [record for _, record in read_examples(str(tmp_path / "out" / "eval.tf_record"))]
+    batch = dev.features(np.arange(8), 8)
+    for name, values in batch.items():
+        np.testing.assert_array_equal(
+            np.stack([record[name] for record in records]).reshape(values.shape), values
+        )
+    assert sets.counts == {}
+    sets.encoded("train")
+    assert sets.counts == {"": 8}
+
+
+def test_a_run_with_nothing_to_do_is_refused(options):
+    idle = dataclasses.replace(options, do_train=False, do_eval=False, do_predict=False, eval_every_steps=0)
+    with pytest.raises(InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"):
+        run_classifier.run(idle)
+
+
+def test_a_task_that_is_only_exported_cannot_be_trained(options):
+    with pytest.raises(
+        InputError, match="--task_name=pretraining: is exported only and cannot be fine-tuned"
+    ):
+        fine_tune(options, "pretraining", "run_classifier")
+
+
+@pytest.mark.parametrize(
+    "family", ["classification", *in_test_long("multi-label", "choice", "tagging", "squad")]
+)
+def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, family):
+    """Both hold what evaluation and Predictor need, and give the numbers of the run that trained the model."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    options = fine_tuning_runs.prepared(data, family)
+    also = {} if family == "squad" else {"do_eval": True}
+    fine_tuning_runs.run(family, options, out, do_train=True, do_predict=True, eval_every_steps=2, **also)
+    wanted = fine_tuning_runs.figures(out)
+    for folder in (out, out / "best"):
+        assert (folder / "vocab.txt").read_text() == (data / "model" / "vocab.txt").read_text()
+        assert TokenizerConfig.read(str(folder)) == TokenizerConfig(True, None, 512)
+        assert json.loads((folder / "bert_config.json").read_text())["hidden_dropout_prob"] == 0.0
+        assert json.loads((folder / "task.json").read_text())["settings"]["max_seq_length"] == MAX_LENGTH
+    shutil.rmtree(data / "model")
+    bare = dataclasses.replace(
+        options, vocab_file=None, bert_config_file=None, init_checkpoint=None, max_seq_length=None
+    )
+    predictions = fine_tuning_runs.FAMILIES[family].predictions
+    content = (out / predictions).read_text()
+    fine_tuning_runs.run(family, bare, out, do_predict=True, **also)
+    assert fine_tuning_runs.figures(out) == pytest.approx(wanted, abs=1e-6)
+    assert (out / predictions).read_text() == content
+    for folder in (out, out / "best"):  # as the model of another run
+        fine_tuning_runs.run(
+            family,
+            dataclasses.replace(bare, model=str(folder)),
+            tmp_path / folder.name,
+            do_predict=True,
+            **also,
+        )
+        assert (tmp_path / folder.name / predictions).read_text() == content

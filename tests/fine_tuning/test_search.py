@@ -1,0 +1,223 @@
+"""Tests a search: its runs, its table, how it resumes, and the files that it keeps."""
+
+import csv
+import dataclasses
+import math
+import pathlib
+import weakref
+
+import pytest
+import tensorflow as tf
+
+from official_bert.fine_tuning.finetuner import Score
+from official_bert.fine_tuning.search import Trial, search, trials_of
+from official_bert.io.errors import Diverged, InputError
+from official_bert.modeling.layers import gelu
+from official_bert.options.fine_tuning import ChoiceOptions
+
+
+def options_in(folder, **changes):
+    given = {
+        "vocab_file": "v", "bert_config_file": "c", "output_dir": str(folder), "do_train": True, "search": True,
+        "max_seq_length": 128, "do_lower_case": True,
+        "search_batch_sizes": ["8", "16"], "search_learning_rates": ["1e-4"], "search_epochs": ["1", "2.5"],
+    }  # fmt: skip
+    return ChoiceOptions(**given | changes)
+
+
+class Runs:
+    """Stands for a script's runner: writes files like a run and scores it."""
+
+    def __init__(self, scores):
+        self.scores, self.options = iter(scores), []
+
+    def __call__(self, options):
+        self.options.append(options)
+        if options.do_predict:
+            return None
+        folder = pathlib.Path(options.output_dir)
+        (folder / "best").mkdir(parents=True)
+        for name in (
+            "checkpoint", "model.ckpt-3.index", "input.ckpt-3-0.index", "train.tf_record", "logits.npz",
+            "eval_results.txt",
+        ):  # fmt: skip
+            (folder / name).write_text("")
+        (folder / "best" / "model.ckpt-2.index").write_text("")
+        score = next(self.scores)
+        if isinstance(score, Score):
+            return score
+        if not isinstance(score, float | int):
+            raise score
+        return Score("eval_accuracy", score)
+
+
+def table_of(folder):
+    with (folder / "search_results.tsv").open() as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+EVALUATION = {"do_eval": True, "do_predict": False}
+
+
+def test_the_papers_grid_is_the_default_and_seeds_count_upwards():
+    trials = trials_of(
+        options_in("x", search_batch_sizes=None, search_learning_rates=None, search_epochs=None)
+    )
+    assert trials == [
+        Trial(batch, rate, epochs, 0)
+        for batch in (16, 32)
+        for rate in (5e-5, 3e-5, 2e-5)
+        for epochs in (2.0, 3.0, 4.0)
+    ]
+    trials = trials_of(options_in("x", search_epochs=["3"], search_restarts=3, random_seed=5))
+    assert [trial.random_seed for trial in trials] == [5, 6, 7] * 2
+    assert trials[0].folder == "batch8_lr0.0001_epochs3_seed5"
+
+
+def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_path):
+    runs = Runs([0.5, math.nan, 0.75, 0.75])
+    search(options_in(tmp_path, do_predict=True, max_seq_length=64), runs, EVALUATION)
+    rows = table_of(tmp_path)
+    assert [(row["train_batch_size"], row["num_train_epochs"]) for row in rows] == [
+        ("8", "1.0"), ("8", "2.5"), ("16", "1.0"), ("16", "2.5")
+    ]  # fmt: skip
+    assert [row["eval_accuracy"] for row in rows] == ["0.5", "nan", "0.75", "0.75"]
+    assert [row["best"] for row in rows] == ["", "", "*", ""]
+    for row in rows:
+        names = {str(path.relative_to(tmp_path / row["run"])) for path in (tmp_path / row["run"]).rglob("*")}
+        kept = {
+            "checkpoint", "model.ckpt-3.index", "input.ckpt-3-0.index", "best/model.ckpt-2.index",
+            "train.tf_record", "logits.npz",
+        }  # fmt: skip
+        assert names - kept == {"best", "eval_results.txt"}
+        assert (kept <= names) == (row["best"] == "*")
+
+    *trained, predicted = runs.options
+    for options, trial in zip(trained, trials_of(options_in(tmp_path)), strict=True):
+        assert dataclasses.asdict(options).items() >= dataclasses.asdict(trial).items()
+        assert options.do_train
+        assert options.do_eval
+        assert not options.search
+        assert not options.do_predict
+        assert options.max_seq_length == 64
+    assert (predicted.do_train, predicted.do_eval, predicted.do_predict) == (False, False, True)
+    assert predicted.output_dir == str(tmp_path / rows[2]["run"])
+
+
+def test_a_search_goes_on_where_it_was_killed(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        search(options_in(tmp_path), Runs([0.5, KeyboardInterrupt]), EVALUATION)
+    assert len(table_of(tmp_path)) == 1
+    (tmp_path / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")  # the double makes it anew
+    runs = Runs([0.25, 0.125, 1.0])
+    search(options_in(tmp_path), runs, EVALUATION)
+    assert len(runs.options) == 3
+    assert [row["eval_accuracy"] for row in table_of(tmp_path)] == ["0.5", "0.25", "0.125", "1.0"]
+    # Once more: nothing is left to do, whatever is to be predicted. A wider search makes only what is new.
+    search(options_in(tmp_path, predict_batch_size=16, test_file="t"), Runs([]), EVALUATION)
+    wider = Runs([0.0, 0.0])
+    search(options_in(tmp_path, search_batch_sizes=["8", "16", "4"]), wider, EVALUATION)
+    assert [options.train_batch_size for options in wider.options] == [4, 4]
+
+
+def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
+    search(
+        options_in(tmp_path),
+        Runs([Diverged("the loss is nan"), math.nan, 0.5, Diverged("again")]),
+        EVALUATION,
+    )
+    rows = table_of(tmp_path)
+    assert [row["eval_accuracy"] for row in rows] == ["nan", "nan", "0.5", "nan"]
+    assert [row["best"] for row in rows] == ["", "", "*", ""]
+    search(options_in(tmp_path), Runs([]), EVALUATION)  # nothing is tried again
+
+    first, then = tmp_path / "first", tmp_path / "then"
+    with pytest.raises(KeyboardInterrupt):
+        search(options_in(first), Runs([Diverged("the loss is nan"), KeyboardInterrupt]), EVALUATION)
+    (first / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
+    search(options_in(first), Runs([0.5, 0.25, 0.75]), EVALUATION)
+    assert [row["eval_accuracy"] for row in table_of(first)] == ["nan", "0.5", "0.25", "0.75"]
+    with pytest.raises(
+        InputError, match="the loss of every run diverged; give lower --search_learning_rates"
+    ):
+        search(options_in(then), Runs([Diverged("the loss is nan")] * 4), EVALUATION)
+
+
+def test_a_negative_score_is_better_than_none(tmp_path):
+    search(options_in(tmp_path), Runs([math.nan, -0.5, Diverged("the loss is nan"), -0.25]), EVALUATION)
+    assert [row["best"] for row in table_of(tmp_path)] == ["", "", "", "*"]
+
+
+def test_runs_that_have_learnt_nothing_are_marked_and_counted(tmp_path, caplog):
+    failed = Score("eval_accuracy", 0.25, has_learnt=False)
+    with pytest.raises(KeyboardInterrupt):
+        search(options_in(tmp_path), Runs([failed, 0.5, KeyboardInterrupt]), EVALUATION)
+    (tmp_path / "batch16_lr0.0001_epochs1_seed0").rename(tmp_path / "moved")  # the double makes it anew
+    search(options_in(tmp_path), Runs([failed, 0.75]), EVALUATION)  # the mark of the first run is read again
+    assert [row["learnt_nothing"] for row in table_of(tmp_path)] == ["yes", "", "yes", ""]
+    assert (
+        "2 of 4 runs have learnt nothing (batch8_lr0.0001_epochs1_seed0, batch16_lr0.0001_epochs1_seed0); "
+        "give --adam_bias_correction"
+    ) in caplog.text
+    caplog.clear()
+    search(options_in(tmp_path / "all_learn"), Runs([1, 2, 3, 4]), EVALUATION)
+    assert "learnt nothing" not in caplog.text
+
+
+def test_a_table_without_the_mark_of_what_learnt_nothing_is_read(tmp_path):
+    search(options_in(tmp_path), Runs([0.5, 0.25, 0.75, 0.5]), EVALUATION)
+    table = tmp_path / "search_results.tsv"
+    lines = [line.rpartition("\t")[0] for line in table.read_text().splitlines()]
+    assert lines[0].endswith("\tbest")
+    table.write_text("\n".join(lines) + "\n")
+    search(options_in(tmp_path), Runs([]), EVALUATION)
+
+
+def test_checkpoints_that_a_kill_left_go_when_the_search_is_repeated(tmp_path):
+    search(options_in(tmp_path), Runs([1, 2, 3, 4]), EVALUATION)
+    left = tmp_path / table_of(tmp_path)[0]["run"] / "model.ckpt-3.index"
+    left.write_text("")
+    search(options_in(tmp_path), Runs([]), EVALUATION)
+    assert not left.exists()
+
+
+def test_the_model_of_a_run_is_freed_before_the_next(tmp_path):
+    graphs, runs = [], Runs([1, 2, 3, 4])
+
+    def run(options):
+        assert [graph() for graph in graphs] == [None] * len(graphs)
+        traced = tf.function(lambda x: gelu(x)).get_concrete_function(tf.TensorSpec([2]))
+        graphs.append(weakref.ref(traced.graph))
+        return runs(options)
+
+    search(options_in(tmp_path), run, EVALUATION)
+    assert len(graphs) == 4
+
+
+def test_what_cannot_be_searched_is_named(tmp_path):
+    for changes, words in (
+        ({"do_train": False}, "give --do_train"),
+        (
+            {"export_dir": str(tmp_path)},
+            "--export_dir: a search exports nothing; give the best run's folder to",
+        ),
+        ({"search_batch_sizes": ["8", "many"]}, "--search_batch_sizes=8,many: give positive numbers"),
+        ({"search_learning_rates": ["nan"]}, "--search_learning_rates=nan: give positive numbers"),
+    ):
+        with pytest.raises(InputError, match=words):
+            search(options_in(tmp_path, **changes), Runs([]), EVALUATION)
+    search(options_in(tmp_path), Runs([1, 2, 3, 4]), EVALUATION)
+    for changes, words in (
+        ({"max_seq_length": 32}, "--max_seq_length was 128"),
+        ({"do_lower_case": False}, "--do_lower_case was True"),
+    ):
+        with pytest.raises(InputError, match=words):
+            search(options_in(tmp_path, **changes), Runs([]), EVALUATION)
+
+
+def test_a_batch_that_the_replicas_cannot_share_is_refused_before_the_first_run(tmp_path):
+    runs = Runs([0.5])
+    with pytest.raises(InputError, match="--search_batch_sizes=8 cannot be shared evenly by 3 replicas"):
+        search(options_in(tmp_path / "out"), runs, EVALUATION, num_replicas=3)
+    assert runs.options == []
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,185 @@
+"""The inputs made in a graph equal those that the scripts make in Python."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.data.conll import read_conll
+from official_bert.data.model_inputs import model_input, padded_features
+from official_bert.graph_text.inputs import document_windows, model_inputs, word_windows
+from official_bert.io.errors import InputError
+from official_bert.tasks.squad.examples import SquadExample
+from official_bert.tasks.squad.windows import convert_examples_to_features, dense
+from official_bert.tasks.tagging.windows import encoded_words
+from official_bert.tokenization import FullTokenizer
+from tests import toy
+from tests.shared import in_test_long
+
+NAMES = ("input_ids", "input_mask", "segment_ids")
+WORDS = ("the", "cat", "sunny", "football", "U.S.", "waved,", "unheard", "\u200d")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
+
+
+def ragged(rows):
+    lengths = [len(row) for row in rows]
+    return tf.RaggedTensor.from_row_lengths(np.array([one for row in rows for one in row], np.int32), lengths)
+
+
+def traced(function, *arguments):
+    """Calls a function as a graph whose argument lengths are not fixed."""
+    return tf.function(
+        function,
+        input_signature=[tf.RaggedTensorSpec([None, None], tf.int32, 1)] * len(arguments),
+        reduce_retracing=True,
+    )(*map(ragged, arguments))
+
+
+def joined(rows):
+    return list(itertools.chain.from_iterable(rows))
+
+
+def random_words(rng, largest):
+    return rng.choices(WORDS, k=rng.randint(0, largest))
+
+
+# --- one text or two
+
+
+@pytest.mark.parametrize("max_seq_length", [9, *in_test_long(4, 30)])
+def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
+    rng = random.Random(max_seq_length)
+    pairs = [(" ".join(random_words(rng, 9)), " ".join(random_words(rng, 9))) for _ in range(200)]
+    expected = [model_input(tokenizer, a, b, max_seq_length) for a, b in pairs]
+    length = max(len(one.tokens) for one in expected)
+    expected = padded_features(expected, tokenizer, length)
+    first, second = ([tokenizer.encode(text) for text in column] for column in zip(*pairs, strict=True))
+    made = traced(lambda a, b: model_inputs(a, b, max_seq_length, tokenizer.vocab), first, second)
+    for name in NAMES:
+        np.testing.assert_array_equal(made[name], expected[name], err_msg=name)
+        assert made[name].dtype == tf.int32
+
+
+def test_single_texts_by_hand(tokenizer):
+    rows = [tokenizer.encode(text) for text in ("the cat sat on the mat", "", "the")]
+    made = traced(lambda a: model_inputs(a, None, 6, tokenizer.vocab), rows)
+    the, cat, sat, on, cls, sep = tokenizer.convert_tokens_to_ids(
+        ["the", "cat", "sat", "on", "[CLS]", "[SEP]"]
+    )
+    np.testing.assert_array_equal(
+        made["input_ids"], [[cls, the, cat, sat, on, sep], [cls, sep, 0, 0, 0, 0], [cls, the, sep, 0, 0, 0]]
+    )
+    np.testing.assert_array_equal(made["input_mask"], [[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]])
+    np.testing.assert_array_equal(made["segment_ids"], np.zeros([3, 6]))
+
+
+# --- questions and documents
+
+
+@pytest.mark.parametrize(
+    ("max_seq_length", "doc_stride", "max_query_length"),
+    [(14, 4, 4), (230, 30, 64), *in_test_long((9, 1, 5), (10, 100, 3))],
+)
+def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_stride, max_query_length):
+    rng = random.Random(doc_stride)
+    largest = 900 if max_seq_length > 100 else 60
+    examples = [
+        SquadExample(str(number), " ".join(random_words(rng, 10)), random_words(rng, largest))
+        for number in range(40)
+    ]
+    expected = []
+    convert_examples_to_features(
+        examples, tokenizer, max_seq_length, doc_stride, max_query_length, False, expected.append
+    )
+    documents = [[tokenizer.encode(word) for word in example.doc_tokens] for example in examples]
+    words = [[word for word, ids in enumerate(document) for _ in ids] for document in documents]
+    windows = traced(
+        lambda q, d: document_windows(q, d, max_seq_length, doc_stride, max_query_length, tokenizer.vocab),
+        [tokenizer.encode(example.question_text) for example in examples],
+        [joined(document) for document in documents],
+    )
+    np.testing.assert_array_equal(windows.texts, [feature.example_index for feature in expected])
+    length = windows.features["input_ids"].shape[1]
+    assert length == max(len(feature.tokens) for feature in expected)
+    for name in NAMES:
+        values = np.array([getattr(feature, name) for feature in expected])
+        np.testing.assert_array_equal(windows.features[name], values[:, :length], err_msg=name)
+    for row, feature in enumerate(expected):
+        word_of = np.array([*words[feature.example_index], -1])  # the last for positions without a piece
+        np.testing.assert_array_equal(
+            word_of[windows.pieces[row]], dense(feature.token_to_orig_map, length, -1)
+        )
+        np.testing.assert_array_equal(windows.is_own[row], dense(feature.token_is_max_context, length, False))
+
+
+def test_two_windows_by_hand(tokenizer):
+    vocab = tokenizer.vocab
+    windows = document_windows(ragged([[11], [11]]), ragged([[21, 22, 23, 24], []]), 7, 2, 1, vocab)
+    cls, sep = vocab["[CLS]"], vocab["[SEP]"]
+    np.testing.assert_array_equal(
+        windows.features["input_ids"], [[cls, 11, sep, 21, 22, 23, sep], [cls, 11, sep, 23, 24, sep, 0]]
+    )
+    np.testing.assert_array_equal(
+        windows.features["segment_ids"], [[0] * 3 + [1] * 4, [0] * 3 + [1] * 3 + [0]]
+    )
+    np.testing.assert_array_equal(windows.texts, [0, 0])
+    np.testing.assert_array_equal(windows.pieces, [[-1, -1, -1, 0, 1, 2, -1], [-1, -1, -1, 2, 3, -1, -1]])
+    # Piece 2 is at the edge of both windows; the longer one has it.
+    np.testing.assert_array_equal(windows.is_own, [[0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("documents", [[], [[], []]])
+def test_no_document_no_window(tokenizer, documents):
+    windows = document_windows(ragged(documents), ragged(documents), 12, 3, 4, tokenizer.vocab)
+    assert windows.texts.shape == [0]
+    assert windows.pieces.shape[0] == windows.is_own.shape[0] == windows.features["input_ids"].shape[0] == 0
+    windows = word_windows(ragged(documents), ragged(documents), 12, tokenizer.vocab)
+    assert windows.pieces.shape[0] == windows.is_own.shape[0] == windows.features["input_ids"].shape[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("max_seq_length", "doc_stride", "message"),
+    [(12, 0, "--doc_stride=0"), (11, 3, "--max_seq_length=11: a question of --max_query_length=8")],
+)
+def test_lengths_without_room_are_refused(tokenizer, max_seq_length, doc_stride, message):
+    with pytest.raises(InputError, match=message):
+        document_windows(ragged([[1]]), ragged([[1]]), max_seq_length, doc_stride, 8, tokenizer.vocab)
+
+
+# --- words to be tagged
+
+
+@pytest.mark.parametrize("max_seq_length", [3, 16])
+def test_word_windows_are_those_of_run_ner(tokenizer, tmp_path, max_seq_length):
+    rng = random.Random(max_seq_length)
+    sentences = [random_words(rng, 40) or ["the"] for _ in range(60)]
+    path = tmp_path / "test.conll"
+    path.write_text(
+        "".join("".join(f"{word}\n" for word in words) + "\n" for words in sentences), encoding="utf-8"
+    )
+    encoded = encoded_words(read_conll(str(path), labelled=False), ["O"], max_seq_length, tokenizer)
+    expected = encoded.features(np.arange(len(encoded)), int(encoded.lengths.max()))
+
+    unknown = [tokenizer.vocab["[UNK]"]]
+    pieces = [[tokenizer.encode(word) or unknown for word in words] for words in sentences]
+    words = [[word for word, ids in enumerate(sentence) for _ in ids] for sentence in pieces]
+    windows = traced(
+        lambda ids, words: word_windows(ids, words, max_seq_length, tokenizer.vocab),
+        [joined(sentence) for sentence in pieces],
+        words,
+    )
+    for name in NAMES:
+        np.testing.assert_array_equal(windows.features[name], expected[name], err_msg=name)
+    np.testing.assert_array_equal(windows.is_own, expected["label_mask"])
+    # Every word is tagged once, in order.
+    texts = np.repeat(windows.texts.numpy()[:, None], windows.pieces.shape[1], axis=1)[windows.is_own]
+    own = windows.pieces.numpy()[windows.is_own]
+    assert [(text, words[text][piece]) for text, piece in zip(texts, own, strict=True)] == [
+        (text, word) for text, sentence in enumerate(sentences) for word in range(len(sentence))
+    ]

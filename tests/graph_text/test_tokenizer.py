@@ -1,0 +1,351 @@
+"""The in-graph tokenizer gives the ids of FullTokenizer, and the offsets of its WordPieces in the text."""
+
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from official_bert.graph_text.tokenizer import TextTokenizer, readable, write_vocabulary
+from official_bert.io.errors import InputError
+from official_bert.tokenization import FullTokenizer, load_vocab
+from tests import toy
+from tests.shared import GOLDEN, in_test_long, shared
+from tests.test_tokenization import (
+    CORNERS,
+    LETTERS,
+    SYLLABLES,
+    TRICKY,
+    read_recorded_tokens,
+    texts,
+    write_recorded_vocabularies,
+)
+from tests.test_tokenization import write_vocabulary as write_lines
+
+# do_lower_case, strip_accents
+MODES = [(True, None), (False, None), *in_test_long(((True, False),), ((False, True),))]
+
+
+class Pair:
+    """A FullTokenizer and the in-graph tokenizer made of it, traced once."""
+
+    def __init__(self, tokenizer, folder):
+        self.full = tokenizer
+        self.graph = TextTokenizer(tokenizer, str(folder))
+        signature = [tf.TensorSpec([None], tf.string)]
+        self._encode = tf.function(self.graph.encode, signature)
+        self.pieces = tf.function(self.graph.pieces, signature)
+
+    def differing(self, strings):
+        """Returns the texts whose ids differ, as (text, ids of FullTokenizer, ids of the graph)."""
+        encoded = [text.encode("utf-8", "ignore") for text in strings]
+        ours = self._encode(encoded).to_list()
+        expected = map(self.full.encode, encoded)
+        return [case for case in zip(encoded, expected, ours, strict=True) if case[1] != case[2]]
+
+
+@pytest.fixture(scope="module", params=MODES, ids=lambda mode: f"lower={mode[0]},strip={mode[1]}")
+def pair(request, tmp_path_factory):
+    pieces = [*SYLLABLES, *LETTERS]
+    pieces = ["[UNK]", *dict.fromkeys([*pieces, *(f"##{piece}" for piece in pieces)])]
+    folder = tmp_path_factory.mktemp("vocabulary")
+    return Pair(FullTokenizer(write_lines(folder, pieces), *request.param), tmp_path_factory.mktemp("asset"))
+
+
+@pytest.fixture(scope="module")
+def toy_pair(tmp_path_factory):
+    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
+    return Pair(tokenizer, tmp_path_factory.mktemp("asset"))
+
+
+def real_pair(name, tmp_path):
+    path = shared("data", "vocab", f"{name}_vocab.txt")
+    return Pair(FullTokenizer(str(path), do_lower_case=name != "cased"), tmp_path)
+
+
+# --- ids
+
+
+@pytest.mark.parametrize("name", ["uncased", "cased"])
+def test_recorded_texts_get_the_ids_of_the_original(name, tmp_path):
+    records = read_recorded_tokens(GOLDEN / "tokenization.jsonl.gz")
+    uncased, cased = write_recorded_vocabularies(tmp_path, records)
+    full = FullTokenizer(uncased) if name == "uncased" else FullTokenizer(cased, do_lower_case=False)
+    assert Pair(full, tmp_path).differing([record["text"] for record in records]) == []
+
+
+@pytest.mark.needs_shared("golden/tokenization.jsonl.gz", "data/vocab")
+@pytest.mark.parametrize("name", ["uncased", "cased", "chinese"])
+def test_all_recorded_texts_get_the_ids_of_the_whole_vocabulary(name, tmp_path):
+    """The Chinese vocabulary has a line that is a bare U+2028."""
+    records = read_recorded_tokens(shared("golden", "tokenization.jsonl.gz"))
+    assert real_pair(name, tmp_path).differing([record["text"] for record in records]) == []
+
+
+def test_each_tokenizer_of_a_process_has_its_own_vocabulary(tmp_path):
+    """Also after an earlier one is gone, and when all of them write into one folder."""
+    for pieces in (["[UNK]", "cat", "mat"], ["mat", "[UNK]", "cat"]):
+        full = FullTokenizer(write_lines(tmp_path, pieces))
+        assert Pair(full, tmp_path).differing(["cat mat dog"]) == []
+
+
+def test_corners(pair):
+    assert pair.differing(["", " ", "\u0301", *(text for text, _, _ in CORNERS)]) == []
+
+
+def random_texts(count, seed):
+    rng = random.Random(seed)
+    alphabets = [
+        SYLLABLES,
+        LETTERS,
+        TRICKY,
+        ["THE", "ΑΣ", "Σ'", "[MASK]", "[UNK]", "≠", "a" * 199, "ß" * 201, " "],
+        [chr(code) for code in range(0x2000)],
+        [chr(code) for code in range(0x2000, 0xD800)],
+        [chr(code) for code in range(0xE000, 0x110000)],
+    ]
+    for _ in range(count):
+        chosen = rng.choices(alphabets, k=3)
+        yield "".join(rng.choice(rng.choice(chosen)) for _ in range(rng.randint(0, 40)))
+
+
+def test_random_texts(pair):
+    assert pair.differing(random_texts(2000, seed=1)) == []
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(texts, min_size=8, max_size=16))
+def test_any_texts(pair, strings):
+    assert pair.differing(strings) == []
+
+
+@pytest.mark.long
+@pytest.mark.needs_shared("data/vocab")
+@pytest.mark.parametrize("name", ["uncased", "cased"])
+def test_fifty_thousand_texts(name, tmp_path):
+    """One text in 10,000 may differ, because TensorFlow and Python have tables of different Unicode versions."""
+    pair = real_pair(name, tmp_path)
+    differing = pair.differing(random_texts(40_000, seed=2))
+    count = 0
+
+    @settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(st.lists(texts, min_size=10, max_size=10))
+    def try_some(strings):
+        nonlocal count
+        count += len(strings)
+        differing.extend(pair.differing(strings))
+
+    try_some()
+    assert count >= 10_000
+    assert len(differing) <= 5, differing
+
+
+def test_bytes_that_are_not_utf8_are_left_out(toy_pair):
+    rng = random.Random(3)
+    some = [
+        0x41,
+        0x80,
+        0xBF,
+        0xC3,
+        0xA9,
+        0xE2,
+        0x82,
+        0xAC,
+        0xED,
+        0xA0,
+        0xF0,
+        0x9F,
+        0x92,
+        0xF4,
+        0x90,
+        0xC0,
+        0xFF,
+    ]
+    strings = [bytes(rng.choices(some, k=rng.randint(1, 9))) for _ in range(5000)]
+    for raw, kept in zip(strings, readable(strings).numpy(), strict=True):
+        assert raw.decode("utf-8", "ignore").encode() == kept
+    assert toy_pair.graph.encode([b"the\xff cat\xe2\x82"]).to_list() == [toy_pair.full.encode("the cat")]
+
+
+def test_very_long_texts_and_words(toy_pair):
+    assert toy_pair.differing(["the cat\n" * 20_000, "a" * 100_000, "football" * 25, "football" * 26]) == []
+
+
+def test_a_mask_is_text_unless_it_is_asked_for(toy_pair):
+    graph, vocab = toy_pair.graph, toy_pair.full.vocab
+    strings = ["The [MASK] sat[MASK].", "[MASK]", "", "[mask] the", "the", "\0[MASK]"]
+    assert graph.encode(strings).to_list() == [toy_pair.full.encode(text) for text in strings]
+    the, sat, dot, mask, unk = (vocab[piece] for piece in ("the", "sat", ".", "[MASK]", "[UNK]"))
+    expected = [[the, mask, sat, mask, dot], [mask], [], [unk, unk, unk, the], [the], [mask]]
+    assert graph.encode_with_masks(strings).to_list() == expected
+
+
+def test_a_vocabulary_without_mask_is_named_when_one_is_asked_for(pair):
+    with pytest.raises(InputError, match=r"lacks \[MASK\]"):
+        pair.graph.encode_with_masks(["a"])
+
+
+# --- vocabularies
+
+
+def test_a_vocabulary_with_repeated_and_blank_lines(tmp_path):
+    lines = ["[UNK]", "the", "", "##n", "the", "x\u2028y", "\u2028", "a\rb", " a ", "##nn", "a b"]
+    pair = Pair(FullTokenizer(write_lines(tmp_path, lines)), tmp_path)
+    assert pair.full.encode("The an ann the a b") == [4, 8, 3, 8, 9, 4, 8, 0]
+    assert pair.differing(["The an then ann annn x\u2028y b ab a b", ""]) == []
+    (path,) = tmp_path.glob("*/vocab.txt")
+    written = path.read_text(encoding="utf-8").split("\n")
+    # The last "the" has its id; "x\u2028y", "a\rb" and "a b" can be no word.
+    assert written == [
+        "[UNK]", "[line 1]", "[line 2]", "##n", "the", "[line 5]", "[line 6]", "[line 7]", "a", "##nn", "[line 10]", "",
+    ]  # fmt: skip
+
+
+def test_an_ordinary_vocabulary_is_written_as_it_is(tmp_path):
+    source = toy.write_vocabulary(tmp_path)
+    write_vocabulary(load_vocab(source), str(tmp_path / "written.txt"))
+    assert (tmp_path / "written.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
+
+
+# --- offsets
+
+
+def spans_of(pair, text, **options):
+    """Returns each WordPiece with its part of the text and the index of its word, and the list of words."""
+    ids, starts, ends, words, word_starts, word_ends = (
+        values.to_list()[0] for values in pair.graph.pieces([text], **options)
+    )
+    pieces = [
+        (pair.full.inv_vocab[number], text[start:end], word)
+        for number, start, end, word in zip(ids, starts, ends, words, strict=True)
+    ]
+    return pieces, [text[start:end] for start, end in zip(word_starts, word_ends, strict=True)]
+
+
+def test_pieces_and_what_they_cover(toy_pair):
+    pieces, words = spans_of(toy_pair, "\ufeffThe  “Football”\u202fwas sun\xadny,\n\u0301 \U0001f4a9 Càt's")
+    assert words == ["\ufeffThe", "“Football”", "was", "sun\xadny,", "\u0301", "\U0001f4a9", "Càt's"]
+    assert pieces == [
+        ("the", "\ufeffThe", 0),  # the rules drop the mark: the number of characters changes
+        ("[UNK]", "“", 1),
+        ("foot", "Foot", 1),
+        ("##ball", "ball", 1),
+        ("[UNK]", "”", 1),
+        ("was", "was", 2),
+        ("sun", "sun\xadny", 3),
+        ("##ny", "sun\xadny", 3),
+        ("[UNK]", ",", 3),
+        ("[UNK]", "\U0001f4a9", 5),
+        ("cat", "Càt", 6),
+        ("[UNK]", "'", 6),
+        ("[UNK]", "s", 6),
+    ]
+
+
+def test_words_can_be_split_and_counted_as_unknown(toy_pair):
+    text = "(Cat), the\u0301n \u0301 mat—day 北京the ?! U.S."
+    pieces, words = spans_of(toy_pair, text, split_punctuation=True, unknown_words=True)
+    assert words == [
+        "(", "Cat", "),", "the\u0301n", "\u0301", "mat—day", "北", "京", "the", "?!", "U.S", ".",
+    ]  # fmt: skip
+    assert [(piece, covered) for piece, covered, word in pieces if word in (1, 2, 4, 8)] == [
+        ("cat", "Cat"), ("[UNK]", ")"), ("[UNK]", ","), ("[UNK]", "\u0301"), ("the", "the"),
+    ]  # fmt: skip
+
+
+def test_every_text_keeps_its_words_and_offsets(pair):
+    """Any text gives the words and WordPieces of the scripts, and offsets in increasing order."""
+    strings = [text.encode("utf-8", "ignore").decode() for text in random_texts(300, seed=4)]
+    found = zip(*(values.to_list() for values in pair.pieces(strings)), strict=True)
+    num_exact = 0
+    for text, (ids, starts, ends, words, word_starts, word_ends) in zip(strings, found, strict=True):
+        matches = list(re.finditer("[^ \t\r\n\u202f]+", text))
+        assert list(zip(word_starts, word_ends, strict=True)) == [match.span() for match in matches]
+        expected = [
+            (number, word) for word, match in enumerate(matches) for number in pair.full.encode(match[0])
+        ]
+        assert list(zip(ids, words, strict=True)) == expected
+        assert starts == sorted(starts)
+        assert ends == sorted(ends)
+        is_exact = [one_by_one(pair, match[0]) for match in matches]
+        for number, start, end, word in zip(ids, starts, ends, words, strict=True):
+            assert word_starts[word] <= start < end <= word_ends[word]
+            piece = pair.full.inv_vocab[number].removeprefix("##")
+            if piece != "[UNK]" and is_exact[word]:
+                covered = "".join(pair.full.basic_tokenizer.tokenize(text[start:end]))
+                assert piece == covered
+                num_exact += 1
+    assert num_exact > 500
+
+
+def one_by_one(pair, word):
+    """Tells whether each character of a word becomes exactly one character of its tokens."""
+    tokenize = pair.full.basic_tokenizer.tokenize
+    return "Σ" not in word and all([len(token) for token in tokenize(char)] == [1] for char in word)
+
+
+# --- elsewhere
+
+
+IN_A_CLEAN_PROCESS = """
+import sys
+import tensorflow as tf
+import tensorflow_text
+module = tf.saved_model.load(sys.argv[1])
+print(module.signatures["serving_default"](tf.constant(["The CIVIL cat, İ", "football"]))["ids"].numpy().tolist())
+print(sorted(name for name in sys.modules if name.startswith("official_bert")))
+"""
+
+
+def test_a_clean_process_answers_in_any_locale(tmp_path):
+    """The SavedModel was moved, the original vocabulary file is deleted, and the locale is Turkish (dotless i)."""
+    lines = ["[UNK]", "the", "civil", "cat", ",", "i", "foot", "##ball"]
+    (tmp_path / "asset").mkdir()
+    tokenizer = FullTokenizer(write_lines(tmp_path, lines))
+    module = tf.Module()
+    module.tokenizer = TextTokenizer(tokenizer, str(tmp_path / "asset"))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
+    def serve(texts):
+        return {"ids": module.tokenizer.encode(texts).to_tensor(-1)}
+
+    tf.saved_model.save(module, str(tmp_path / "saved"), signatures={"serving_default": serve})
+    shutil.rmtree(tmp_path / "asset")
+    shutil.move(tmp_path / "saved", tmp_path / "moved")
+    assert (tmp_path / "moved" / "assets" / "vocab.txt").read_text() == "".join(f"{line}\n" for line in lines)
+    finished = subprocess.run(
+        [sys.executable, "-c", IN_A_CLEAN_PROCESS, str(tmp_path / "moved")],
+        cwd=tmp_path,
+        env={"LC_ALL": "tr_TR.UTF-8", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert finished.stdout.split("\n") == ["[[1, 2, 3, 4, 5], [6, 7, -1, -1, -1]]", "[]", ""]
+    assert text_ops_of(tmp_path / "moved") == {
+        "NormalizeUTF8",
+        "RegexSplitWithOffsets",
+        "WordpieceTokenizeWithOffsets",
+    }
+
+
+def text_ops_of(folder):
+    """Returns the ops of a SavedModel that are not part of TensorFlow."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    (graph,) = (meta_graph.graph_def for meta_graph in saved.meta_graphs)
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    return (
+        {node.op for node in nodes}
+        - {function.signature.name for function in graph.library.function}
+        - CORE_OPS
+    )
+
+
+CORE_OPS = {name for name in dir(tf.raw_ops) if not name.startswith("_")}

@@ -1,0 +1,43 @@
+"""Text and JSON are read as they are, and what is neither is named with its first fault."""
+
+import pytest
+
+from official_bert.io import reading
+from official_bert.io.errors import InputError
+
+
+def test_lines_end_at_newlines_only_and_broken_bytes_are_left_out(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("a\u2028b\r\n".encode() + b"c\xffd\n\ne")
+    for name in (str(path), path):
+        assert list(reading.read_lines(name)) == ["a\u2028b\r", "cd", "", "e"]
+
+
+def test_json_is_read_with_and_without_a_byte_order_mark(tmp_path):
+    path = tmp_path / "a.json"
+    for mark in (b"", b"\xef\xbb\xbf"):
+        path.write_bytes(mark + '{"name": "\u00e9", "values": [1, 2.5, null]}'.encode())
+        assert reading.read_json(str(path)) == {"name": "\u00e9", "values": [1, 2.5, None]}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"data": [\n  {]}', "a.json: line 2, column 4: no JSON (Expecting property name"),
+        (b"", "a.json: line 1, column 1: no JSON (Expecting value); download or make the file anew"),
+        (b'{"data": "\xff"}', "a.json: byte 10 is no utf-8; save the file as UTF-8"),
+        (b"[" * 100_000, "a.json: no JSON ("),
+        (b'{"data": %s}' % (b"9" * 5000), "a.json: no JSON ("),
+    ],
+)
+def test_an_error_names_the_first_fault_in_a_json_file(tmp_path, data, message):
+    path = tmp_path / "a.json"
+    path.write_bytes(data)
+    with pytest.raises(InputError) as refused:
+        reading.read_json(str(path))
+    assert str(refused.value).startswith(f"{tmp_path}/{message}")
+
+
+def test_a_json_file_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"absent\.json: no such file"):
+        reading.read_json(str(tmp_path / "absent.json"))

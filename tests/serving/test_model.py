@@ -1,0 +1,80 @@
+"""Tests that the folder of a model answers as an export of it, for every kind of task."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from official_bert import Predictor, model_dir
+from official_bert.io.errors import InputError
+from official_bert.serving.loaded import LoadedModel
+from official_bert.serving.model import LiveModel
+from official_bert.tasks import registry
+from official_bert.tokenizer_config import TokenizerConfig
+from tests import toy
+from tests.serving import exported
+from tests.serving.exported import KINDS, batch
+
+
+@pytest.fixture
+def folder_of(tmp_path_factory, tmp_path):
+    """The folder of a model that was exported, as its training would have left it."""
+
+    def folder(kind):
+        made = exported.shared_export(tmp_path_factory, kind)
+        path = str(tmp_path / "model")
+        shutil.copytree(os.path.dirname(made.options.init_checkpoint), path, ignore=lambda *_: ["exports"])
+        settings = LoadedModel(str(made.path)).record.settings
+        model_dir.write_record(path, model_dir.TaskRecord(kind, registry.family_of(kind), settings))
+        return path, made
+
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_signatures_are_those_of_the_export(folder_of, kind):
+    path, made = folder_of(kind)
+    live, loaded = LiveModel(path), LoadedModel(str(made.path))
+    assert live.record.settings == loaded.record.settings
+    assert (live.labels, live.outputs) == (loaded.labels, loaded.outputs)
+    assert {name: set(inputs) for name, inputs in live.inputs.items()} == {
+        name: set(inputs) for name, inputs in loaded.inputs.items()
+    }
+    features = batch(kind, 3, 11)
+    found, wanted = live("serving_default", features), loaded("serving_default", features)
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        if values.dtype == object:
+            np.testing.assert_array_equal(found[name], values)
+        else:
+            np.testing.assert_allclose(found[name], values, atol=1e-6)
+
+
+def test_a_folder_without_a_record_is_a_pretrained_model(tmp_path):
+    exported.make_checkpoint(tmp_path, "pretraining")
+    predictor = Predictor(str(tmp_path))
+    (mask,) = predictor("the [MASK] sat")["masks"]
+    assert (mask["position"], len(mask["tokens"])) == (2, 10)
+
+
+def test_the_head_of_an_unknown_task_is_not_guessed(tmp_path):
+    exported.make_checkpoint(tmp_path, "mrpc")
+    with pytest.raises(
+        InputError, match=r"has the head of a task, and no task.json says of which; export it"
+    ):
+        Predictor(str(tmp_path))
+
+
+def test_casing_and_threshold_come_from_the_folder(tmp_path):
+    exported.make_checkpoint(tmp_path, "squad", [*toy.VOCABULARY, "The"])
+    (tmp_path / "tokenizer_config.json").write_text(TokenizerConfig(False).to_json_string())
+    settings = {"max_seq_length": 70, "version_2_with_negative": True, "null_score_diff_threshold": -7.25}
+    record = {"task_name": "squad", "family": "squad", "settings": settings}
+    (tmp_path / "task.json").write_text(json.dumps(record))
+    model = LiveModel(str(tmp_path))
+    assert model.tokenizer.tokenize("The the") == ["The", "the"]
+    found = model.record.settings
+    assert {name: found[name] for name in settings} == settings
+    assert found["do_lower_case"] is False

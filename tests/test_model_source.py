@@ -1,0 +1,230 @@
+"""Tests how the folder of a model completes the flags of a run, and which flags it contradicts."""
+
+import dataclasses
+import json
+
+import pytest
+
+from official_bert import model_dir
+from official_bert.config import BertConfig
+from official_bert.io.errors import InputError
+from official_bert.model_source import check_config_beside, read_vocabulary, resolved
+from official_bert.options.data_tools import PretrainingDataOptions
+from official_bert.options.fine_tuning import ClassificationOptions, SquadOptions
+from official_bert.options.serving import ExportOptions, ExtractionOptions
+from official_bert.options.training import PretrainingOptions
+from official_bert.tokenizer_config import TokenizerConfig
+from tests import toy
+
+TOKENIZER = TokenizerConfig(do_lower_case=False, strip_accents=True, model_max_length=48)
+SQUAD = {
+    "max_seq_length": 40,
+    "doc_stride": 9,
+    "version_2_with_negative": True,
+    "null_score_diff_threshold": -2.5,
+}
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes the folder of a model without weights, which no test here reads."""
+
+    def model(name="model", record=None, tokenizer=TOKENIZER, pieces=toy.VOCABULARY):
+        folder = tmp_path / name
+        config = BertConfig.from_dict(toy.BERT_CONFIG)
+        vocab_file = toy.write_vocabulary(tmp_path, pieces)
+        model_dir.write(str(folder), config, vocab_file, tokenizer, record)
+        return folder
+
+    return model
+
+
+def record(family="classification", **settings):
+    return model_dir.TaskRecord("tsv", family, settings)
+
+
+def classification(**changes) -> ClassificationOptions:
+    return ClassificationOptions(**{"data_dir": "d", "task_name": "tsv", "output_dir": "absent"} | changes)
+
+
+def test_the_folder_stands_for_the_three_flags_and_says_how_text_is_read(make):
+    folder = make()
+    found = resolved(classification(model=str(folder), do_train=True), "classification")
+    assert (found.model, found.init_checkpoint) == (None, str(folder))
+    assert found.vocab_file == str(folder / "vocab.txt")
+    assert found.bert_config_file == str(folder / "bert_config.json")
+    assert (found.do_lower_case, found.strip_accents) == (False, True)
+    assert found.max_seq_length == 48  # 128 by default, which the model has no positions for
+    assert resolved(found, "classification") == found
+    by_three = classification(
+        init_checkpoint=str(folder), vocab_file=found.vocab_file, bert_config_file=found.bert_config_file,
+        do_train=True,
+    )  # fmt: skip
+    assert resolved(by_three, "classification") == found
+
+
+def test_without_a_folder_that_knows_the_originals_defaults_hold(tmp_path):
+    toy.write_vocabulary(tmp_path)
+    given = {"vocab_file": str(tmp_path / "vocab.txt"), "bert_config_file": "c", "output_dir": "absent"}
+    found = resolved(classification(**given))
+    assert (found.do_lower_case, found.strip_accents, found.max_seq_length) == (True, None, 128)
+    assert (found.multi_label, found.regression) == (False, False)
+    assert resolved(SquadOptions(**given)).max_seq_length == 384
+    assert resolved(classification(**given, do_lower_case=False, max_seq_length=9)).max_seq_length == 9
+
+
+@pytest.mark.parametrize("name", ["vocab_file", "bert_config_file"])
+def test_a_file_that_nobody_names_is_asked_for(name, tmp_path):
+    given = {"vocab_file": "v", "bert_config_file": "c"}
+    given.pop(name)
+    with pytest.raises(InputError, match=f"^--{name}: must be given, or --model"):
+        resolved(classification(**given))
+    with pytest.raises(
+        InputError, match=f"^--{name}: must be given, since {tmp_path} has no such file; if it is not"
+    ):
+        resolved(classification(**given, init_checkpoint=str(tmp_path)))
+    with pytest.raises(InputError, match=r"; --output_dir=absent holds no trained model$"):
+        resolved(classification(**given, do_predict=True))
+    with pytest.raises(InputError, match=r"^--model=nowhere: no such folder; check the path$"):
+        resolved(classification(**given, model="nowhere"))
+
+
+def test_the_model_of_output_dir_goes_before_all_others(make):
+    out = make("out", record(max_seq_length=16, multi_label=True))
+    (out / "checkpoint").touch()
+    other = make("other", tokenizer=TokenizerConfig(True))
+    found = resolved(classification(output_dir=str(out), model=str(other), do_eval=True), "classification")
+    assert found.vocab_file == str(out / "vocab.txt")
+    assert (found.do_lower_case, found.max_seq_length) == (False, 16)
+    assert (found.multi_label, found.regression) == (True, False)
+
+
+def test_the_settings_of_a_training_are_those_of_its_own_task_alone(make):
+    folder = make(record=record(max_seq_length=16, multi_label=True))
+    evaluation = classification(model=str(folder), do_eval=True)
+    assert resolved(evaluation, "classification").max_seq_length == 16
+    assert resolved(evaluation, "squad").max_seq_length == 48
+    training = dataclasses.replace(evaluation, do_train=True, max_seq_length=32)
+    assert resolved(training, "classification").max_seq_length == 32
+
+
+def test_an_export_takes_the_rules_of_squad_and_the_tuned_threshold(make):
+    folder = make(record=record("squad", **SQUAD))
+    exported = resolved(ExportOptions(model=str(folder), export_dir="e", task_name="squad"), "squad")
+    assert {name: getattr(exported, name) for name in SQUAD} == SQUAD
+    assert (exported.n_best_size, exported.max_answer_length) == (20, 30)
+    # Rules choose among the answers, so another one is no contradiction.
+    given = ExportOptions(model=str(folder), export_dir="e", task_name="squad", null_score_diff_threshold=0.5)
+    assert resolved(given, "squad").null_score_diff_threshold == 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"do_lower_case": True}, "--do_lower_case=True: .*/tokenizer_config.json says False, with which"),
+        ({"strip_accents": False}, "--strip_accents=False: .*/tokenizer_config.json says True"),
+        (
+            {"max_seq_length": 32},
+            "--max_seq_length=32: .*/task.json says 16, with which the model was trained",
+        ),
+        ({"regression": True}, "--regression=True: .*/task.json says False"),
+        ({"init_checkpoint": "x"}, "--init_checkpoint=x: --model=.* names a checkpoint, too; give one"),
+    ],
+)
+def test_a_flag_that_contradicts_the_folder_is_refused(make, changes, sentence):
+    folder = make(record=record(max_seq_length=16, regression=False))
+    with pytest.raises(InputError, match=sentence):
+        resolved(classification(model=str(folder), do_eval=True, **changes), "classification")
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_accents_follow_the_case_where_the_folder_does_not_name_them(make, do_lower_case):
+    folder = str(make(tokenizer=TokenizerConfig(do_lower_case)))
+    same = resolved(classification(model=folder, strip_accents=do_lower_case), "classification")
+    assert (same.do_lower_case, same.strip_accents) == (do_lower_case, do_lower_case)
+    assert resolved(classification(model=folder), "classification").strip_accents is None
+    with pytest.raises(
+        InputError, match=f"--strip_accents={not do_lower_case}: .* says {do_lower_case}, with which"
+    ):
+        resolved(classification(model=folder, strip_accents=not do_lower_case), "classification")
+
+
+def test_another_vocabulary_is_refused_but_for_pieces_that_no_training_used(make, tmp_path):
+    folder = make(pieces=[*toy.VOCABULARY, "[unused1]"])
+    (tmp_path / "mine").mkdir()
+    mine = toy.write_vocabulary(tmp_path / "mine", [*toy.VOCABULARY, "domain"])
+    assert resolved(classification(model=str(folder), vocab_file=mine)).vocab_file == mine
+    for pieces, difference in (
+        (["the", *toy.VOCABULARY[1:], "x"], r"line 1 is 'the', and '\[PAD\]' in"),
+        (toy.VOCABULARY[:-1], f"line {len(toy.VOCABULARY)} is '', and '.' in"),
+    ):
+        other = toy.write_vocabulary(tmp_path / "mine", pieces)
+        with pytest.raises(
+            InputError, match=f"--vocab_file=.*mine/vocab.txt: {difference} .* the vocabulary that"
+        ):
+            resolved(classification(model=str(folder), vocab_file=other))
+    # The folder of a released model does not know itself: its users have always been free to take another file.
+    (folder / "tokenizer_config.json").unlink()
+    assert resolved(classification(model=str(folder), vocab_file=other)).vocab_file == other
+
+
+@pytest.mark.parametrize("settings", [{"max_seq_length": -3}, {"max_seq_length": "8"}, {"multi_label": 1}])
+def test_a_record_with_a_value_that_no_flag_accepts_is_refused(make, settings):
+    folder = make(record=record(**settings))
+    ((name, value),) = settings.items()
+    with pytest.raises(
+        InputError, match=f"task.json: {name} is {value!r}, which the flag does not accept; restore"
+    ):
+        resolved(classification(model=str(folder), do_eval=True), "classification")
+
+
+def test_a_folder_of_hugging_face_with_capitals_is_not_lower_cased(make):
+    """The three flags of the original name its files one by one."""
+    folder = make(tokenizer=TokenizerConfig(False))
+    (folder / "bert_config.json").rename(folder / "config.json")
+    options = ExtractionOptions(
+        input_file="i", output_file="o", init_checkpoint=str(folder / "model.safetensors"),
+        vocab_file=str(folder / "vocab.txt"), bert_config_file=str(folder / "config.json"),
+    )  # fmt: skip
+    assert resolved(options).do_lower_case is False
+    by_vocabulary = PretrainingDataOptions(
+        input_file=["i"], output_file=["o"], vocab_file=str(folder / "vocab.txt")
+    )
+    assert resolved(by_vocabulary).do_lower_case is False
+    by_folder = PretrainingDataOptions(input_file=["i"], output_file=["o"], model=str(folder))
+    assert resolved(by_folder).vocab_file == str(folder / "vocab.txt")
+
+
+def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, caplog):
+    folder, config = make(), BertConfig.from_dict(toy.BERT_CONFIG)
+
+    def found(**changes):
+        given = {
+            "input_file": ["i"],
+            "output_dir": "absent",
+            "bert_config_file": str(folder / "bert_config.json"),
+        }
+        return read_vocabulary(resolved(PretrainingOptions(**given | changes)), config)
+
+    assert found() == (str(folder / "vocab.txt"), TokenizerConfig(False, True, 512))
+    with pytest.raises(InputError, match=r"--do_lower_case=True: .*/tokenizer_config.json says False"):
+        found(do_lower_case=True)
+    (folder / "tokenizer_config.json").unlink()
+    assert found(do_lower_case=False, strip_accents=True)[1] == TokenizerConfig(False, True, 512)
+    assert found()[1] == TokenizerConfig(True, None, 512)  # the vocabulary has no capitals
+    (tmp_path / "alone.json").write_text(json.dumps(toy.BERT_CONFIG))
+    alone = str(tmp_path / "alone.json")
+    (tmp_path / "vocab.txt").unlink()
+    assert found(bert_config_file=alone) == (None, None)
+    assert "--vocab_file is not given, so absent gets no vocabulary" in caplog.text
+    assert found(bert_config_file=alone, vocab_file=str(folder / "vocab.txt"))[0] == str(folder / "vocab.txt")
+
+
+def test_a_config_that_changes_the_numbers_is_refused(make):
+    folder, config = make(), BertConfig.from_dict(toy.BERT_CONFIG | {"hidden_dropout_prob": 0.3})
+    check_config_beside(str(folder), config)
+    with pytest.raises(InputError, match=r"bert_config.json: its hidden_dropout_prob is 0.1, and 0.3 by"):
+        check_config_beside(str(folder), config, in_training=True)
+    config.num_attention_heads = 4
+    with pytest.raises(InputError, match="its num_attention_heads is 2, and 4 by --bert_config_file"):
+        check_config_beside(str(folder / "model.ckpt-3"), config)

@@ -1,0 +1,85 @@
+"""Tests the choice of the best evaluation, and early stopping, on invented metrics."""
+
+import json
+import math
+
+import pytest
+
+from official_bert.io.errors import InputError
+from official_bert.training.evaluation import PeriodicEvaluation
+
+
+class Recorder:
+    """Stands for the checkpoints of the best weights."""
+
+    output_dir, latest = "best", "model.ckpt-10"
+
+    def __init__(self):
+        self.steps = []
+
+    def save(self, step):
+        self.steps.append(step)
+
+
+def evaluate_all(folder, values, patience=None, first_step=0):
+    """Evaluates every 10 updates; the steps whose weights were kept, and where training would stop."""
+    best, upcoming = Recorder(), iter(values)
+    evaluation = PeriodicEvaluation(
+        str(folder),
+        str(folder),
+        10,
+        patience,
+        "f1",
+        lambda: {"f1": next(upcoming), "loss": 1.0},
+        best,
+        first_step,
+    )
+    for step in range(first_step + 10, first_step + 10 * len(values) + 1, 10):
+        if evaluation(step):
+            return best.steps, step
+    return best.steps, None
+
+
+def test_the_first_of_the_best_is_kept_and_nan_is_the_worst(tmp_path):
+    values = [math.nan, -0.5, 0.25, 0.25, math.nan, 0.5, 0.4]
+    assert evaluate_all(tmp_path, values) == ([10, 20, 30, 60], None)
+    rows = [json.loads(line) for line in (tmp_path / "eval_history.jsonl").read_text().splitlines()]
+    assert [row["f1"] for row in rows] == [None, -0.5, 0.25, 0.25, None, 0.5, 0.4]
+    assert [row["step"] for row in rows] == [10, 20, 30, 40, 50, 60, 70]
+
+
+@pytest.mark.parametrize(
+    ("values", "patience", "stop"),
+    [
+        ([1, 2, 2, 2], 2, 40),
+        ([1, 2, 2, 3, 2], 2, None),
+        ([1, 0], 1, 20),
+        ([math.nan, math.nan, math.nan], 2, 30),
+    ],
+)
+def test_training_stops_after_some_evaluations_without_a_better_one(tmp_path, values, patience, stop):
+    assert evaluate_all(tmp_path, values, patience)[1] == stop
+
+
+def test_the_history_of_the_run_counts_and_that_of_lost_weights_does_not(tmp_path):
+    evaluate_all(tmp_path, [3, 1, 5])
+    # Resumed at 20: step 30 is measured anew, 10 is still the best.
+    assert evaluate_all(tmp_path, [2], patience=2, first_step=20) == ([], 30)
+    # Another run in the folder starts with none.
+    assert evaluate_all(tmp_path, [0, 1], patience=1) == ([10, 20], None)
+
+
+def test_best_weights_that_are_gone_are_missed(tmp_path, monkeypatch):
+    evaluate_all(tmp_path, [3, 1])
+    monkeypatch.setattr(Recorder, "latest", None)
+    with pytest.raises(InputError, match=r"^best: the best checkpoint of .*eval_history\.jsonl is gone"):
+        evaluate_all(tmp_path, [2], first_step=20)
+    assert evaluate_all(tmp_path, [2])[0] == [10]  # another run begins in the folder
+
+
+def test_a_metric_that_is_no_number_is_told(tmp_path, caplog):
+    with caplog.at_level("WARNING", logger="absl"):
+        evaluate_all(tmp_path, [0.5, math.nan])
+    assert [record.getMessage() for record in caplog.records] == [
+        "f1 is not a number: it counts as the worst"
+    ]

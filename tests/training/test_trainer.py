@@ -1,0 +1,236 @@
+"""What every trainer does, by real runs: the numbers of its update, and where a run that was stopped goes on."""
+
+import json
+import shutil
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints import CheckpointManager
+from official_bert.commands import run_pretraining
+from official_bert.config import BertConfig
+from official_bert.data.records.framing import open_example_files
+from official_bert.data.records.pretraining_input import training_dataset
+from official_bert.features import pretraining_features
+from official_bert.fine_tuning.finetuner import FineTuning
+from official_bert.options.fine_tuning import ClassificationOptions
+from official_bert.options.training import PretrainingOptions
+from official_bert.tasks.classification.glue import ColaProcessor
+from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.training import distribution, trainer
+from official_bert.training.seeds import seed_initial_weights
+from official_bert.training.trainer import TrainingJob
+from tests import toy, training_state
+from tests.commands.pretraining_run import checkpoint_values, scalars
+from tests.fine_tuning_runs import noted_batches, prepared, run
+from tests.golden_model import FINAL_WEIGHTS, SLOTS, TRAINING_LOSSES, load_batch
+from tests.shared import GOLDEN
+from tests.training.test_step import prepare
+
+GELU = GOLDEN / "model_gelu"
+PEAK = 1e-3
+
+
+@pytest.mark.parametrize("family", ["classification", "squad"])
+def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
+    """Clipping at norm 1; Adam of 0.9, 0.999, 1e-6 without bias correction; decay of 0.01 but of LayerNorm and biases.
+
+    All of it follows from what two updates leave: the first moments of the first are a tenth of the gradients.
+    """
+    drawn = noted_batches(monkeypatch)
+    options = prepared(tmp_path, family, train=8)
+    run(family, options, tmp_path / "out", do_train=True, learning_rate=PEAK, warmup_proportion=0.0,
+        save_checkpoints_steps=1, shuffle_buffer_size=0)  # fmt: skip
+    before, first, second = (checkpoint_values(tmp_path / "out" / f"model.ckpt-{step}") for step in range(3))
+    trained = [name for name in before if f"{name}/adam_m" in before]
+    untrained = {name for name in before if "adam" not in name} - set(trained)
+    pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"} if family == "squad" else set()
+    assert untrained == {"global_step"} | pooler
+
+    gradients = {name: first[f"{name}/adam_m"].astype(np.float64) / 0.1 for name in trained}
+    assert np.sqrt(sum(np.sum(gradient**2) for gradient in gradients.values())) == pytest.approx(
+        1.0, rel=1e-5
+    )
+    for old, new, rate in ((before, first, PEAK), (first, second, PEAK / 2)):
+        for name in trained:
+            m, v = (new[f"{name}/{slot}"].astype(np.float64) for slot in ("adam_m", "adam_v"))
+            decay = 0.0 if name.endswith(("bias", "gamma", "beta")) else 0.01
+            expected = old[name] - rate * (m / (np.sqrt(v) + 1e-6) + decay * old[name])
+            np.testing.assert_allclose(new[name], expected, rtol=0, atol=1.5e-7, err_msg=name)
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(
+            first[f"{name}/adam_v"], 0.001 * gradient**2, rtol=1e-5, atol=1e-30, err_msg=name
+        )
+
+    # Pieces of the first batch that the second does not have: their gradient is 0 there.
+    ids = [set(batch["input_ids"].ravel()) for batch in drawn]
+    rows = sorted(ids[0] - ids[1])
+    assert rows
+    for slot, beta in (("adam_m", 0.9), ("adam_v", 0.999)):
+        table = f"bert/embeddings/word_embeddings/{slot}"
+        assert np.abs(first[table][rows]).min() > 0
+        np.testing.assert_allclose(second[table][rows], beta * first[table][rows], rtol=1e-6)
+
+
+class Killed(BaseException):
+    pass
+
+
+def run_until(step: int, monkeypatch, train):
+    """A training that is killed when it has saved a step."""
+    real = CheckpointManager.save
+
+    def save(self, number, input_state=None):
+        real(self, number, input_state)
+        if number == step:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointManager, "save", save)
+        with pytest.raises(Killed):
+            train()
+
+
+def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, monkeypatch):
+    """A buffer of 100 examples that comes round the set many times, batches of many lengths, dropout in the head."""
+    options = prepared(tmp_path, "original")
+
+    def train(name):
+        run("original", options, tmp_path / name, do_train=True, num_train_epochs=3.0, save_checkpoints_steps=4,
+            steps_per_loop=3)  # fmt: skip
+
+    train("whole")
+    run_until(8, monkeypatch, lambda: train("stopped"))
+    inputs = checkpoint_values(tmp_path / "stopped" / "input.ckpt-8-0")
+    assert inputs["position/.ATTRIBUTES/VARIABLE_VALUE"] == 8 * 4
+    train("stopped")
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert scalars(stopped, "loss") == scalars(whole, "loss")
+    assert sorted(scalars(whole, "loss")) == list(range(1, 16))
+    training_state.assert_equal(*(checkpoint_values(folder / "model.ckpt-15") for folder in (stopped, whole)))
+    inputs = [checkpoint_values(folder / "input.ckpt-15-0") for folder in (stopped, whole)]
+    training_state.assert_equal(*inputs)
+    expected = {"position": 15 * 4, "seed": 7}
+    assert {name: int(inputs[0][f"{name}/.ATTRIBUTES/VARIABLE_VALUE"]) for name in expected} == expected
+    assert inputs[0]["key/.ATTRIBUTES/VARIABLE_VALUE"] > 0
+
+
+def test_a_run_of_the_original_goes_on_from_its_half(tmp_path):
+    """Its weights, slots and step are gone on from; the input, of which it saved nothing, begins anew."""
+    settings = json.loads((GELU / "training.json").read_text())
+    half, total = 6, settings["num_train_steps"]
+    batches = [load_batch(GELU, kind) for kind in settings["batches"]]
+    rows, seq = batches[0]["input_ids"].shape
+    predictions = batches[0]["masked_lm_ids"].shape[1]
+    records = str(tmp_path / "records.tfrecord")
+    with open_example_files([records]) as files:
+        for batch in batches:
+            files.write({name: values.reshape(rows, -1) for name, values in batch.items()})
+    out = tmp_path / "out"
+    out.mkdir()
+    for path in GELU.glob(f"model.ckpt-{half}.*"):
+        shutil.copy(path, out)
+    (out / "checkpoint").write_text(f'model_checkpoint_path: "/gone/model.ckpt-{half}"\n')
+    run_pretraining.run(
+        PretrainingOptions(
+            bert_config_file=str(GELU / "bert_config.json"), input_file=[records], output_dir=str(out), do_train=True,
+            train_batch_size=rows, max_seq_length=seq, max_predictions_per_seq=predictions, num_train_steps=total,
+            num_warmup_steps=settings["num_warmup_steps"], learning_rate=settings["init_lr"], random_seed=7,
+            log_every_steps=1,
+        )
+    )  # fmt: skip
+
+    # The same batches through the step, which is tested against the recordings.
+    features = pretraining_features(seq, predictions)
+    repeated = prepare(GELU, f"model.ckpt-{half}")
+    reader = tf.train.load_checkpoint(str(GELU / f"model.ckpt-{half}"))
+    for name, variable in repeated.variables.items():
+        variable.assign(reader.get_tensor(name))
+    seed_initial_weights(7)
+    losses = []
+    for batch in training_dataset([records], features, rows, 7, limits={}).take(total - half):
+        losses.append(repeated.updates({name: value[None] for name, value in batch.items()}, 1)["loss"])
+    found = scalars(out, "loss")
+    assert sorted(found) == list(range(half + 1, total + 1))
+    np.testing.assert_allclose(list(found.values()), losses, rtol=0, atol=TRAINING_LOSSES)
+    training_state.assert_close(
+        checkpoint_values(out / f"model.ckpt-{total}"),
+        {name: variable.numpy() for name, variable in repeated.variables.items()},
+        weights=FINAL_WEIGHTS,
+        first_moments=SLOTS,
+    )
+    training_state.assert_input_is_at(
+        out / f"input.ckpt-{total}-0", [records], features, rows, seed=7, num_read=total - half
+    )
+
+
+@pytest.mark.parametrize(
+    ("is_tpu", "flags", "steps_per_loop", "log_every_steps"),
+    [
+        (False, {"steps_per_loop": 10, "log_every_steps": 100}, 10, 100),
+        (False, {"steps_per_loop": 300, "log_every_steps": 100}, 100, 100),  # a loop ends at a log point
+        (False, {"steps_per_loop": 300, "log_every_steps": 500}, 250, 500),  # and at a checkpoint
+        # On TPU it is the other way round.
+        (True, {"iterations_per_loop": 200, "log_every_steps": 100}, 200, 200),
+        (True, {"iterations_per_loop": 200, "log_every_steps": 300}, 200, 400),
+        (True, {"iterations_per_loop": 1000, "log_every_steps": 100}, 250, 1000),
+    ],
+)
+def test_loops(monkeypatch, is_tpu, flags, steps_per_loop, log_every_steps):
+    monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
+    options = ClassificationOptions(
+        task_name="", data_dir="", output_dir="", vocab_file="", bert_config_file="",
+        save_checkpoints_steps=250, **flags,
+    )  # fmt: skip
+    job = types.SimpleNamespace(options=options, strategy=None, num_train_steps=5000)
+    job.log_every_steps = TrainingJob.log_every_steps.fget(job)
+    assert job.log_every_steps == log_every_steps
+    assert TrainingJob.steps_per_loop.fget(job) == steps_per_loop
+
+
+@pytest.mark.parametrize("is_tpu", [True, False])
+def test_words_are_looked_up_as_the_strategy_wants(monkeypatch, tmp_path, is_tpu):
+    """--use_tpu with another strategy changes nothing, and --distribution_strategy=tpu needs no --use_tpu."""
+
+    class Built(Exception):
+        pass
+
+    class Task(ClassificationTask):
+        def build_model(self, config, use_one_hot_embeddings):
+            assert use_one_hot_embeddings is is_tpu
+            raise Built
+
+    monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
+    options = ClassificationOptions(
+        task_name="CoLA", data_dir="", output_dir=str(tmp_path), vocab_file="", bert_config_file="",
+        use_tpu=not is_tpu, do_eval=True,
+    )  # fmt: skip
+    strategy = distribution.tf.distribute.get_strategy()
+    with pytest.raises(Built):
+        FineTuning(
+            options,
+            str(tmp_path),
+            BertConfig.from_dict(toy.BERT_CONFIG),
+            strategy,
+            Task(ColaProcessor()),
+            {},
+            "",
+        )
+
+
+@pytest.mark.parametrize(
+    ("flag", "is_tpu", "has_xla", "compiles", "warnings"),
+    [(True, False, True, True, 0), (False, False, False, False, 0), (True, True, False, False, 0),
+     (True, False, False, False, 1)],
+)  # fmt: skip
+def test_compiles_where_tensorflow_can(monkeypatch, caplog, flag, is_tpu, has_xla, compiles, warnings):
+    monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
+    monkeypatch.setattr(trainer, "has_xla", lambda: has_xla)
+    job = types.SimpleNamespace(options=types.SimpleNamespace(jit_compile=flag), strategy=None)
+    assert TrainingJob._jit_compile(job) is compiles
+    assert (
+        caplog.text.count("--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU")
+        == warnings
+    )
