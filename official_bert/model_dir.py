@@ -124,14 +124,6 @@ def write(
 ):
     """Writes the files of a model into its folder, which is created; absent ones are left out.
 
-    Args:
-        folder: the folder.
-        config: the configuration, written as bert_config.json.
-        vocab_file: the vocabulary, which is copied.
-        tokenizer_config: how text is tokenized.
-        record: what the model is trained on.
-        labels: the labels in the order of the outputs.
-
     Raises:
         InputError: a file cannot be read or written.
     """

@@ -133,7 +133,6 @@ class _Known:
         """Returns the value of a flag.
 
         Args:
-            field: the field of the options.
             given: the value of the flag; None without it.
             otherwise: the value without the flag and without a folder that knows it.
         """
@@ -202,7 +201,6 @@ def read_vocabulary(options, config: BertConfig) -> tuple[str | None, TokenizerC
 
     Args:
         options: completed options of run_pretraining.py.
-        config: the configuration of the model.
 
     Returns:
         The path of the vocabulary and how text is tokenized; None and None, and a warning, without a vocabulary.
@@ -232,11 +230,6 @@ def tokenizer_config_of(options: ModelFlags, config: BertConfig) -> TokenizerCon
 
 def check_config_beside(checkpoint: str, config: BertConfig, in_training: bool = False):
     """Compares a configuration with the one that lies beside a checkpoint.
-
-    Args:
-        checkpoint: the prefix of the checkpoint, or its folder or file in Hugging Face's format.
-        config: the configuration of the model.
-        in_training: whether the dropouts count, too.
 
     Raises:
         InputError: a value differs that changes the model's numbers and that the shapes of the weights do not show.

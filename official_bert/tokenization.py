@@ -102,10 +102,6 @@ def write_vocabulary(vocab: Mapping[str, int], path: str):
 
     A line whose WordPiece a later line repeats, or whose WordPiece contains white space and so occurs in no word, is
     replaced by a text that occurs in no word.
-
-    Args:
-        vocab: WordPiece -> index of its line.
-        path: the new file.
     """
     lines = [f"[line {number}]" for number in range(1 + max(vocab.values()))]
     for piece, number in vocab.items():

@@ -191,7 +191,6 @@ def write_state(folder: str, names: list[str]):
     """Writes the `checkpoint` file.
 
     Args:
-        folder: the folder of the file.
         names: prefixes relative to the folder, so that it can be moved; the last one is the current checkpoint.
     """
     with writing.replacing(os.path.join(folder, STATE_NAME)) as file:

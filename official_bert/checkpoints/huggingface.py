@@ -121,9 +121,7 @@ def write(
     """Writes config.json and model.safetensors.
 
     Args:
-        folder: an existing folder.
         tensors: arrays by TF1 name; the table of names must contain each name.
-        config: the configuration of the model.
         linear_class: the class of a model with the head `output_weights`, whose shape is the same for texts, tokens
             and choices.
         labels: the labels in the order of the head's outputs; None if they are not known.

@@ -249,13 +249,7 @@ def read_config_beside(checkpoint: Checkpoint) -> BertConfig:
 
 
 def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
-    """Writes bert_config.json and bert_model.ckpt.
-
-    Args:
-        folder: an existing folder.
-        tensors: arrays by TF1 name.
-        config: the configuration of the model.
-    """
+    """Writes bert_config.json and bert_model.ckpt."""
     if config.hidden_act == "gelu_erf":
         logging.warning(
             "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "
@@ -273,10 +267,6 @@ def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
 
 def check_free(folder: str, ours: str):
     """Refuses a folder whose readers would take another checkpoint than the one that is to be written there.
-
-    Args:
-        folder: need not exist.
-        ours: the name of the file of our own that may be there and is replaced.
 
     Raises:
         InputError: the folder holds another checkpoint.

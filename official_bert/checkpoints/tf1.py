@@ -182,9 +182,6 @@ class Tf1Checkpoint:
 def check_objects(prefix: str):
     """Reads all of an object-based checkpoint, which may hold the state of iterators, to see whether it is whole.
 
-    Args:
-        prefix: the prefix of a checkpoint that was sealed (damage.py), or that an earlier version wrote.
-
     Raises:
         InputError: the checkpoint cannot be read; damage.Damaged if a file is missing or damaged.
     """
@@ -211,7 +208,6 @@ def write(prefix: str, tensors: dict):
     """Writes a checkpoint that a TF1 program can read.
 
     Args:
-        prefix: the prefix of its files.
         tensors: arrays, tensors or variables by name; of a mirrored variable one copy is written.
 
     Raises:

@@ -53,12 +53,7 @@ def is_required(field: dataclasses.Field) -> bool:
 
 
 def heading_of(options_class: type, field: dataclasses.Field) -> str:
-    """Returns the heading of a flag, one of ORDER.
-
-    Args:
-        options_class: the options class of a script.
-        field: one of its fields, or of those that it inherits.
-    """
+    """Returns the heading of a flag, one of ORDER."""
     if is_required(field):
         return NEEDED
     if field.metadata["refused"]:

@@ -122,10 +122,6 @@ def run(options: ExtractionOptions):
 def layer_numbers(flag: str, num_hidden_layers: int) -> list[int]:
     """Returns the layers that --layers names, unchanged.
 
-    Args:
-        flag: indices separated by commas, negative ones counted from the last layer.
-        num_hidden_layers: of the model.
-
     Raises:
         InputError: a value is no number, or the model lacks the layer.
     """

@@ -90,12 +90,7 @@ def run(options: PlotOptions):
 
 
 def panels_of(training: Curves, evaluation: Curves) -> dict[str, Curves]:
-    """Sorts the curves into panels: title of a panel -> label of a curve -> its points.
-
-    Args:
-        training: the figures of the training.
-        evaluation: those of the evaluations, whose labels say so.
-    """
+    """Sorts the curves into panels: title of a panel -> label of a curve -> its points."""
     panels: dict[str, Curves] = {"loss": {}, "accuracy and other scores": {}, "learning rate": {}}
     places: dict[str, Callable[[str], bool]] = {
         "loss": lambda name: name.endswith("loss"),

@@ -61,7 +61,6 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
 
     Args:
         file: a binary file; a pipe or a terminal must not have been read before.
-        most: the maximum number of lines at a time.
     """
     lines, unfinished = [], []
     for data in _reads(file):

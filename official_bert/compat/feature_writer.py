@@ -33,10 +33,8 @@ def input_fn_builder(input_file: str, seq_length: int, is_training: bool, drop_r
 
     Args:
         input_file: the record file; compressed with gzip if its name ends in .gz.
-        seq_length: the length of the windows.
         is_training: whether the positions of the answers are read, and the windows are shuffled and repeated without
             end; otherwise they are read once, in order.
-        drop_remainder: whether an incomplete last batch is dropped.
 
     Returns:
         A function of `params`, from which it reads "batch_size", to a Dataset of `input_ids`, `input_mask` and

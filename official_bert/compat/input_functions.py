@@ -71,11 +71,7 @@ def file_based_input_fn_builder(
 
     Args:
         input_file: the record file; compressed with gzip if its name ends in .gz.
-        seq_length: the padded length of the examples.
         is_training: whether the examples are shuffled and repeated without end; otherwise they are read once, in order.
-        drop_remainder: whether an incomplete last batch is dropped.
-        num_targets: number of labels in multi-label classification, else 1.
-        target_dtype: "float32" in regression.
 
     Returns:
         A function of `params` to a Dataset of `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length],
@@ -89,12 +85,6 @@ def input_fn_builder(
     features: Sequence[InputFeatures], seq_length: int, is_training: bool, drop_remainder: bool
 ) -> InputFn:
     """Builds an input function for the results of `convert_examples_to_features`.
-
-    Args:
-        features: the features of the examples.
-        seq_length: their padded length.
-        is_training: as in `file_based_input_fn_builder`.
-        drop_remainder: as in `file_based_input_fn_builder`.
 
     Returns:
         A function of `params` to a Dataset of `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length],

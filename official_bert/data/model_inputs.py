@@ -156,11 +156,6 @@ def padded_features(
 def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str):
     """Refuses a vocabulary that does not fit the model, and warns of one that is shorter than the embedding table.
 
-    Args:
-        tokenizer: a tokenizer with the vocabulary.
-        vocab_size: the number of rows of the model's embedding table.
-        vocab_file: the path of the vocabulary, for the error message.
-
     Raises:
         InputError: a special token is missing, or an id lies outside the embedding table.
     """

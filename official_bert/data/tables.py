@@ -36,7 +36,6 @@ class Row(NamedTuple):
 
         Args:
             column: the index of the column from 0; a negative one counts from the end.
-            name: the content of the column, for the error message.
 
         Raises:
             InputError: the row has no such column.
@@ -106,7 +105,6 @@ def numbered_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -
     """Yields the lines of a file with their numbers from 1, without byte order mark and line ends.
 
     Args:
-        path: the file.
         errors: the treatment of bytes that are not UTF-8, as in reading.read_lines.
 
     Raises:

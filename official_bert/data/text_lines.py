@@ -13,13 +13,7 @@ _SHOWN_TOKENS = 20
 
 
 def log_example(tokens: Sequence[str], is_first: bool, details: Callable[[], Iterable[str]]):
-    """Logs an example.
-
-    Args:
-        tokens: its tokens, of which the line by default shows the first ones.
-        is_first: whether it is the first example of its set, which alone has a line by default.
-        details: returns the lines of the original's log, which cost time to make.
-    """
+    """Logs an example."""
     if logging.level_debug():
         logging.debug("*** Example ***")
         for line in details():

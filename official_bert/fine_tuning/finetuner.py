@@ -46,15 +46,7 @@ class WithFrozenFeatures:
         batch_size: int,
         max_length: int,
     ):
-        """Computes the features of all examples.
-
-        Args:
-            encoded: the set.
-            run: a function from a batch, split over the replicas, to the features by name, as of `compiled_outputs`.
-            strategy: the strategy whose replicas share each batch.
-            batch_size: examples of a batch, over all replicas.
-            max_length: the maximum padded length of a batch, in tokens.
-        """
+        """Computes the features of all examples."""
         self._encoded, self.lengths = encoded, encoded.lengths
         self._starts = np.concatenate([[0], np.cumsum(encoded.lengths)])
         self._files: dict[str, np.memmap] = {}
@@ -181,13 +173,8 @@ class FineTuning:
 
         Args:
             options: the options of the script; `output_dir` is the folder that this worker writes to.
-            run_dir: the output folder of the run, which all workers read and the chief writes.
-            config: the configuration of the encoder.
-            strategy: the strategy whose replicas share each batch.
-            task: the task of the model.
             counts: sizes of the training set by kind of example, of which the first defines an epoch; empty without
                 training.
-            script: the name of the script, for the run record.
 
         Raises:
             InputError: the examples are too few for a single step, or a checkpoint does not fit.
@@ -249,7 +236,6 @@ class FineTuning:
         """Trains on a set; after a run with evaluations during training the model has its best weights.
 
         Args:
-            encoded: the set.
             dev_set: returns the set for evaluations during training; called only if there are any.
         """
         options, job, task = self.options, self.job, self.task
@@ -362,8 +348,6 @@ class FineTuning:
         Args:
             encoded: the set, with labels. The task's outputs contain a `loss` for each example and, if examples have
                 different weights, a `loss_weight`.
-            batch_size: the batch size of the evaluation.
-            suffix: the suffix of the set, for the names of the files.
         """
         num_examples = len(encoded.lengths)
         logging.info("***** Running evaluation *****")
@@ -381,11 +365,7 @@ class FineTuning:
             self.score = self.score or Score(metric, float(results[metric]), self._has_learnt)
 
     def export(self, task_name: str):
-        """Exports the model, if --export_dir is given.
-
-        Args:
-            task_name: the name of the task, as for export_saved_model.py.
-        """
+        """Exports the model, if --export_dir is given."""
         if not (self.options.export_dir and workers.is_chief(self.strategy)):
             return
         # The export needs a copy on one device, because the model may have been trained on several devices.

@@ -88,9 +88,6 @@ def fine_tune(
     """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such runs.
 
     Args:
-        options: the options of the script.
-        task_name: the name of the task, as for tasks/registry.py.
-        script: the name of the script, for the run record.
         family: the only family whose tasks the script accepts, besides `module:Class`; None for any family.
         predict: runs --do_predict; None for `predict_test_sets`.
 

@@ -82,12 +82,6 @@ def search(
     Only the best finished run keeps its checkpoints; the others keep their results. A run whose loss diverges scores
     nan, and the search continues. The log ends with the number of runs that have learnt nothing.
 
-    Args:
-        options: the options of the script.
-        run: the runner of the script, which returns the score on the dev set.
-        evaluation: the flags, with values, that make the runner evaluate after training and do nothing else.
-        num_replicas: the number of replicas that share each batch.
-
     Raises:
         InputError: flags contradict each other, the replicas cannot share a batch, output_dir contains a search with
             other flags, or the loss of every run diverged.

@@ -24,10 +24,6 @@ def read_labels(options: FineTuningOptions) -> list[str] | None:
 def check_task(options: FineTuningOptions, task_name: str):
     """Refuses to train a folder's model on with another task, and warns of its evaluation on another.
 
-    Args:
-        options: the options of the script.
-        task_name: the name of the task, as for tasks/registry.py.
-
     Raises:
         InputError: output_dir holds a model that was trained on another task.
     """
@@ -55,7 +51,6 @@ def check_labels(options: FineTuningOptions, labels: Sequence[str] | None):
     A training run that starts anew may load a model with other labels, because it trains the outputs for the new ones.
 
     Args:
-        options: the options of the script.
         labels: the labels of the task, in order; None in regression.
 
     Raises:

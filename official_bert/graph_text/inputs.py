@@ -67,7 +67,6 @@ def model_inputs(
         first: int32[batch, (pieces)], the ids of the first texts.
         second: int32[batch, (pieces)], the ids of the second texts, or None if there are none. A second text without
             tokens counts as absent.
-        max_seq_length: the largest number of tokens, special tokens included.
         vocab: a vocabulary with [CLS] and [SEP].
 
     Returns:
@@ -99,9 +98,6 @@ def document_windows(
     Args:
         questions: int32[batch, (pieces)], the ids of the questions.
         documents: int32[batch, (pieces)], the ids of the documents.
-        max_seq_length: the largest number of tokens of a window, question and special tokens included.
-        doc_stride: the number of tokens from the start of a window to the start of the next one.
-        max_query_length: the number of tokens that a question is truncated to.
         vocab: a vocabulary with [CLS] and [SEP].
 
     Raises:
@@ -190,7 +186,6 @@ def in_batches(
     Args:
         outputs: a function from the features of some windows to a tensor[windows, ...].
         features: the features of all windows; there may be none.
-        dtype: the type of the tensor.
 
     Returns:
         `dtype`[windows, ...], the outputs of all windows.
@@ -218,7 +213,6 @@ def _has_most_context(
         starts, ends: int32[windows], the bounds of each window in its document.
         pieces: int32[windows, (pieces)], the indices of the WordPieces in the document.
         flat: int[all pieces of all windows], their indices in all documents, one document after the other.
-        num_pieces: the number of WordPieces of all documents.
 
     Returns:
         bool[all pieces of all windows], true for the window with the most context, the first one on a tie.

@@ -106,9 +106,6 @@ def learn_pieces(
     highest threshold gives too many.
 
     Args:
-        word_counts: the words with their counts.
-        vocab_size: the number of WordPieces to aim at, reserved tokens and single characters included.
-        reserved_tokens: tokens that come first in the vocabulary.
         lowest_threshold, highest_threshold: the bounds of the search.
 
     Returns:
@@ -233,7 +230,6 @@ class TextTokenizer(tf.Module):
 
         Args:
             texts: string[texts].
-            split_punctuation: whether punctuation at either end of a word, and every ideograph, is a word of its own.
             unknown_words: whether a word without WordPieces, such as a lone accent, becomes [UNK].
         """
         words = _split(self._prepared(texts), _WHITE_SPACE)

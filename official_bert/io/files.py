@@ -134,10 +134,6 @@ def matching(pattern: str) -> list[str]:
 def expand(patterns: Iterable[str], flag: str) -> list[str]:
     """Returns the files that a list of names and globs matches, in the order of the list, sorted within each glob.
 
-    Args:
-        patterns: names or globs.
-        flag: the flag with the list, for the error message.
-
     Raises:
         InputError: a pattern matches no file or one whose name is not UTF-8, or there is no pattern.
     """

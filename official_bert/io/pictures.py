@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 def panels(path: str, title: str, num_panels: int, share_x: bool = True) -> Iterator[list[Axes]]:
     """Yields the panels of a new picture, one above the other; the file is there when the block ends.
 
-    Args:
-        path: the PNG file.
-        title: of the picture.
-        num_panels: their number.
-        share_x: whether they have one scale of x.
-
     Raises:
         InputError: matplotlib is missing, or the file cannot be written.
     """
@@ -46,13 +40,7 @@ def panels(path: str, title: str, num_panels: int, share_x: bool = True) -> Iter
 
 
 def axis_at_the_right(axis: Axes, label: str, color: str) -> Axes:
-    """A second y axis of a panel, at its right, for values that do not compare with those on the first.
-
-    Args:
-        axis: the panel.
-        label: of the new axis.
-        color: of its label and its numbers.
-    """
+    """A second y axis of a panel, at its right, for values that do not compare with those on the first."""
     right = axis.twinx()
     right.set_ylabel(label, color=color)
     right.tick_params(axis="y", colors=color)

@@ -26,7 +26,6 @@ class Progress:
         """Starts the clock.
 
         Args:
-            things: the name of the items, such as "lines".
             total: the number of all items, for the time left; None if it is unknown.
             is_updated: whether a terminal shows one updated line; without it a terminal gets log lines, too, as
                 where a person types the items.
@@ -35,12 +34,7 @@ class Progress:
         self._start_secs = self._last_secs = time.monotonic()
 
     def __call__(self, done: int, also: str = ""):
-        """Shows how far the job is, if it is time for it.
-
-        Args:
-            done: the number of finished items.
-            also: what else to show, such as a speed.
-        """
+        """Shows how far the job is, if it is time for it."""
         if done == self._total:
             updated_line.wipe()  # what comes next, on standard output for instance, begins on an empty line
         now_secs = time.monotonic()
@@ -62,12 +56,7 @@ class Progress:
 
 
 def counted(items: Iterable[T], things: str) -> Iterator[T]:
-    """Yields items, and shows how many of them are done.
-
-    Args:
-        items: the items.
-        things: their name and what is done with them, such as "examples encoded".
-    """
+    """Yields items, and shows how many of them are done."""
     progress = Progress(things, len(items) if isinstance(items, Sized) else None)
     for done, item in enumerate(items):
         progress(done)

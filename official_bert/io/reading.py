@@ -38,11 +38,8 @@ def read_lines(
     """Yields the lines of a text file without "\\n".
 
     Args:
-        path: the file.
         undecodable: the treatment of bytes that are not UTF-8: "ignore" leaves them out, as the original does, and
             "replace" makes them U+FFFD. A warning counts the lines with such bytes. "refuse" refuses the file.
-        decompresses: whether a file that is compressed with gzip is read, too.
-        open_file: opens a file by its name and mode.
 
     Raises:
         InputError: the file cannot be read, is UTF-16, compressed or binary, or ends its lines with "\\r" alone.
@@ -168,10 +165,6 @@ _NAMES_OF_TYPES = {
 def as_object(value: Any, where: str) -> dict[str, Any]:
     """Returns a JSON value that must be an object.
 
-    Args:
-        value: the value.
-        where: the file and the place in it, with which the error message begins.
-
     Raises:
         InputError: `value` is not an object.
     """
@@ -184,11 +177,8 @@ def field(holder: Any, name: str, kind: type, where: str) -> Any:
     """Returns holder[name].
 
     Args:
-        holder: a JSON value that should be an object.
-        name: the name of the field.
         kind: the type of its value: str, list, dict, int, float (which accepts whole numbers) or bool. A number must be
             finite and in the range of int64 or float64.
-        where: the file and the object in it, with which the error message begins.
 
     Raises:
         InputError: `holder` is not an object, or its field is missing or has another type.

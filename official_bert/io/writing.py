@@ -30,7 +30,6 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
     named twice.
 
     Args:
-        outputs: the files to be written.
         inputs: the names and globs of the files to be read, by the flag that names them; None for a flag that was not
             given.
 
@@ -191,7 +190,6 @@ def remove_left(folder: str, pattern: str):
 
     Args:
         folder: where they are; nothing is deleted in a remote one, whose processes may run on other machines.
-        pattern: a glob of the names that they would have become.
     """
     if files.is_remote(folder):
         return

@@ -66,8 +66,6 @@ def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
 
     Args:
         targets: int[n], class ids, with one label per example; else int[n, len(labels)] of 0 and 1; n > 0.
-        predictions: an array of the same form.
-        labels: the names of the labels.
     """
     num_axes = min(np.ndim(targets), 2)
     targets, predictions = _checked(targets, predictions, num_axes)
@@ -95,7 +93,6 @@ def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: i
     Args:
         targets: int[n], class ids, n > 0.
         predictions: int[n].
-        num_labels: the number of classes.
 
     Returns:
         int64[num_labels, num_labels].
@@ -106,13 +103,7 @@ def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: i
 
 
 def precision_recall_f1(num_true_positives: int, num_predicted: int, num_targets: int) -> dict[str, float]:
-    """Returns `precision`, `recall` and `f1`; a score whose denominator is zero is 0.
-
-    Args:
-        num_true_positives: the number of correct predictions.
-        num_predicted: the number of predictions.
-        num_targets: the number of targets.
-    """
+    """Returns `precision`, `recall` and `f1`; a score whose denominator is zero is 0."""
     return {
         "precision": _ratio(num_true_positives, num_predicted),
         "recall": _ratio(num_true_positives, num_targets),

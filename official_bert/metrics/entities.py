@@ -31,9 +31,6 @@ def entities_of(tags: Sequence[str]) -> Iterator[Entity]:
     One rule reads all schemes, and every sequence is valid: A tag I or E continues the entity before it if the last
     tag of that entity is B or I and the types are equal. Any other tag except O begins a new entity.
 
-    Args:
-        tags: "O", or B, I, E or S with a type, such as "B-PER".
-
     Raises:
         ValueError: a tag has another form.
     """
@@ -57,10 +54,6 @@ def entity_scores(targets: Iterable[Sequence[str]], predictions: Iterable[Sequen
     The scores of a type are named `precision_<type>` and so on. As in conlleval, a score whose denominator is zero is
     0: the precision if no entity is predicted, the recall if there is no entity. The accuracy compares the written
     tags, so targets and predictions must have the same scheme.
-
-    Args:
-        targets: the true tags of each sequence, with at least one token in all.
-        predictions: the predicted tags of each sequence.
 
     Raises:
         ValueError: targets and predictions have different numbers of sequences or tags, or `entities_of` does not know

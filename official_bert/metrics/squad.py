@@ -44,7 +44,6 @@ def evaluate_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -
 
     Args:
         questions: at least one question; a question with a repeated id counts each time.
-        predictions: the answers by question id.
     """
     _warn_of_missing({question.qas_id for question in questions} - predictions.keys(), "count as wrong")
     scores = [
@@ -75,9 +74,6 @@ def evaluate_v2(
 
     Args:
         questions: the questions, at least one of them with a prediction; of a repeated id the last question counts.
-        predictions: the answers by question id, "" for no answer.
-        null_odds: for every predicted question, the score of no answer minus the score of the answer.
-        null_odds_threshold: a question whose odds are higher counts as answered with "".
     """
     answers = _predicted(questions, predictions)
     raw = {qas_id: _score_v2(predictions[qas_id], texts) for qas_id, texts in answers.items()}
@@ -116,8 +112,6 @@ def best_null_odds_threshold(
     Args:
         questions: the questions, at least one of them with a prediction; of a repeated id the last question counts.
         predictions: the answers by question id, chosen with the threshold inf: "" only if there is no other answer.
-        null_odds: for every predicted question, the score of no answer minus the score of the answer.
-        metric: the metric.
     """
     answers = _predicted(questions, predictions)
     gains = {}
@@ -200,12 +194,6 @@ def _totals_by_threshold(
     null_threshold: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the total score for every threshold, as predictions are kept one by one in the order of their odds.
-
-    Args:
-        answers: the true answers by id.
-        gains: by id, the score of the prediction minus the score of no answer.
-        null_odds: the odds by id; odds of other questions are ignored. Predictions of equal odds keep their order.
-        null_threshold: the threshold to return for keeping no prediction.
 
     Returns:
         float64[n + 1], the total scores if 0 to n predictions are kept; float64[n + 1], the threshold of each.

@@ -17,13 +17,7 @@ class BiLstm(keras.layers.Layer):
     """
 
     def __init__(self, num_layers: int, size: int, name: str = "bilstm"):
-        """Sets the sizes.
-
-        Args:
-            num_layers: the number of bidirectional layers.
-            size: the width of the output of each, an even number: half for each direction.
-            name: the scope of the variables.
-        """
+        """Sets the sizes."""
         super().__init__(name=name, dtype="float32")
         self.num_layers, self.size = num_layers, size
 

@@ -16,7 +16,6 @@ def dropout(x, rate: float, seed, index: int):
         x: float tensor of any shape.
         rate: the probability that a value becomes 0, in [0, 1).
         seed: int32[2], different for every step, replica and micro-batch; None means no dropout.
-        index: the number of this dropout in the model. Different indices give different masks for the same seed.
 
     Returns:
         A tensor like `x`; the kept values are divided by 1 - rate.

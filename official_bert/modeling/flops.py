@@ -19,9 +19,7 @@ def forward_flops(config: BertConfig, num_sequences: int, length: int, num_predi
     """Returns the operations of a forward pass.
 
     Args:
-        config: the sizes of the model.
         num_sequences: the number of sequences of the batch; a multiple-choice example has several.
-        length: the padded length of the sequences, in tokens.
         num_predictions: the number of masked LM positions of each sequence; 0 means no heads of pre-training. A model
             that predicts from left to right predicts at all positions but the last.
     """
@@ -40,7 +38,6 @@ def training_flops(
 
     Args:
         config, num_sequences, length, num_predictions: as in `forward_flops`.
-        num_frozen_layers: the number of layers without gradients, counted from the input.
     """
     forward = forward_flops(config, num_sequences, length, num_predictions)
     return 3 * forward - 2 * num_sequences * num_frozen_layers * _layer_flops(config, length)

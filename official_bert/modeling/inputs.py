@@ -21,10 +21,7 @@ def checked_ids(name: str, ids, size: int, table: str):
     any type, because it then puts float32 in the place of every input.
 
     Args:
-        name: the name of the ids in error messages.
         ids: integers of any shape.
-        size: the number of rows of the table that the ids index.
-        table: the name of this number in error messages.
 
     Returns:
         int32 of the same shape.
@@ -45,7 +42,6 @@ def given_features(features, keywords: Mapping) -> dict:
 
     Args:
         features: a dict with `input_ids`, or None if there are keyword arguments.
-        keywords: the keyword arguments by name.
 
     Raises:
         InputError: there are both or there is neither, or the features are no dict with `input_ids`.

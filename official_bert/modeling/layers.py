@@ -86,10 +86,8 @@ def dense(units: int, config, activation=None, name: str = "dense"):
     """Returns a dense layer of the encoder: a kernel [in, units] and a bias that starts at zero.
 
     Args:
-        units: the width of the output.
         config: the BertConfig, for the initial values of the kernel.
         activation: a name or a function; None means linear.
-        name: the name of the layer.
     """
     return Dense(units, get_activation(activation), create_initializer(config.initializer_range), name)
 

@@ -142,8 +142,6 @@ def _load(model_class, folder: str, arguments: dict) -> keras.Model:
 
     Args:
         model_class: a subclass of ConfiguredModel.
-        folder: a path for `open_checkpoint`.
-        arguments: further arguments of the class.
     """
     _check_arguments(model_class, arguments)
     checkpoint = open_checkpoint(folder)

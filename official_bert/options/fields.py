@@ -78,15 +78,12 @@ def option(
     Args:
         default: value without the flag; left out, the flag is required.
         help: text of `--help`.
-        check: a predicate and the sentence for when it fails.
         choices: the only values a string may take.
-        alias: a second name of the flag.
         refused: for a flag of the original that has no meaning here, the sentence for whoever gives it. The script
             says it before it asks for required flags.
         otherwise: for a field whose value the model's folder may say: the value without the flag and without such a
             folder. The default is then None, which `model_files.resolved` replaces.
         after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
-        is_first_word: whether the field is no flag, but the word before all flags.
     """
     if otherwise is not dataclasses.MISSING:
         default = None

@@ -49,12 +49,6 @@ def export_version(
     The version is written under a temporary name that servers ignore. Exports that run at the same time get different
     numbers. What a killed export left is deleted.
 
-    Args:
-        export_dir: the folder, created if it does not exist.
-        model: holds the variables and other resources that the signatures use.
-        signatures: tf.functions with input signatures, by name.
-        extra_files: contents by path in the version's folder, such as "assets/vocab.txt".
-
     Returns:
         The folder of the version.
 

@@ -65,9 +65,6 @@ class LoadedModel:
     def __init__(self, model_dir: str):
         """Loads a model.
 
-        Args:
-            model_dir: a version's folder, or a folder of versions, of which the newest is loaded.
-
         Raises:
             InputError: the folder has no model, one that this package did not export, or one whose files are damaged
                 or do not belong together.
@@ -107,7 +104,6 @@ class LoadedModel:
         """Runs a signature and returns its outputs.
 
         Args:
-            signature: its name.
             inputs: arrays by name; those that the signature does not have are ignored.
 
         Raises:

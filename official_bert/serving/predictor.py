@@ -32,9 +32,6 @@ _NOT_RECORDED = ("vectors",)  # settings of a client that an export does not rec
 def open_model(model_dir: str) -> LoadedModel | LiveModel:
     """Loads an export, or builds the model of a folder with a checkpoint.
 
-    Args:
-        model_dir: a version's folder, an export_dir, or the folder of a model.
-
     Raises:
         InputError: there is no model, or it cannot be used.
     """

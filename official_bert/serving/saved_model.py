@@ -51,13 +51,6 @@ def export_model(
 ) -> str:
     """Exports a model with its weights.
 
-    Args:
-        options: the options, which contain the folder of the export, the vocabulary and how text is tokenized.
-        task_name: as in ExportOptions.
-        task: the task of the model.
-        model: a model of `task.build_model`.
-        config: the configuration of the encoder.
-
     Returns:
         The folder of the version.
     """

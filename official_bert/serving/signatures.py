@@ -60,7 +60,6 @@ def tensor_signatures(
 
     Args:
         outputs: a function from the three encoder features to a dict of [batch, ...].
-        config: the configuration of the encoder, whose limits are checked.
         num_choices: number of choices of every example of a multiple-choice task, whose features are [batch, choices,
             length] and whose records contain the choices one after another; None for other tasks.
 
@@ -99,7 +98,6 @@ def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
 
     Args:
         outputs: a function from the four features to a dict of [batch, ...].
-        config: the configuration of the encoder.
     """
     specs = [tf.TensorSpec([None, None], tf.int32, name) for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)]
 
@@ -122,7 +120,6 @@ def checked(features: Features, config: BertConfig) -> Features:
 
     Args:
         features: the three encoder features, int32[..., length] each.
-        config: the configuration of the encoder.
     """
     shape = tf.shape(features["input_ids"])
     length, longest = shape[-1], config.max_position_embeddings
@@ -147,7 +144,6 @@ def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
 
     Args:
         examples: string[batch].
-        num_choices: as in `tensor_signatures`.
 
     Returns:
         int32[batch, length] each, or int32[batch, choices, length].

@@ -79,8 +79,6 @@ class Client(Protocol):
         """Returns the answer to a request in the form that the pipelines of transformers give.
 
         Args:
-            texts: the request.
-            answer: the answer to it.
             **settings: what the caller of `method` has chosen.
 
         Raises:
@@ -101,8 +99,6 @@ class TextClient:
         """Connects the client to an export.
 
         Args:
-            model: the export.
-            columns: names of the texts of a request.
             num_required: how many of them a request must have; None for all.
         """
         self.model, self.columns = model, tuple(columns)

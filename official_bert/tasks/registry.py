@@ -59,7 +59,6 @@ def make_task(task_name: str, settings: Settings, family: str | None = None) -> 
     Args:
         task_name: the value of --task_name: a name of the table, in which case, hyphens and underscores are ignored, or
             `module:Class`, the module as in an import statement.
-        settings: the flags of the script, by name.
         family: the only family whose names are accepted; `module:Class` may belong to any family.
 
     Raises:
@@ -77,10 +76,6 @@ def make_task(task_name: str, settings: Settings, family: str | None = None) -> 
 
 def family_of(task_name: str, family: str | None = None) -> str:
     """Returns the family of a task for `task_class`; for a task class outside this package it is `module:Class`.
-
-    Args:
-        task_name: as for `make_task`.
-        family: as for `make_task`.
 
     Raises:
         InputError: there is no such task.

@@ -42,10 +42,6 @@ class Evaluation(Protocol):
 def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[Drawn, int], Sums]:
     """Returns a function that makes several updates in one call into TensorFlow.
 
-    Args:
-        strategy: the strategy whose replicas share each batch.
-        step: the step that every replica runs on its part of a batch.
-
     Returns:
         A function of the result of `ExampleBatches.draw` and the number of its steps; it returns the step's sums over
         these steps and all replicas.
@@ -99,9 +95,7 @@ def traced_once(
     """Returns a tf.function that is traced once for batches of any length, or twice with several replicas.
 
     Args:
-        strategy: the strategy whose replicas share each batch.
         function: a function of a batch {name: tensor}; tracing unrolls its loops.
-        num_fixed_axes: number of leading axes of the tensors whose sizes never change.
     """
     traced = None
 
@@ -140,19 +134,11 @@ def train(
 
     Args:
         run_steps: a function from `compiled_steps`; where its sums have `updates`, this many of the steps were updates.
-        draw: returns the next n batches in the form that `run_steps` expects.
-        first_step: updates made by earlier runs.
-        num_train_steps: updates in total.
-        steps_per_loop: the maximum number of updates in one call into TensorFlow.
         log_every_steps: `report` is called at the multiples of this number and at the end; besides, after the first
             FIRST_REPORT_STEPS updates. The first call into TensorFlow, which compiles, makes a single update, so that
             this report knows the speed of the others.
-        save_every_steps: `save` is called at the multiples of this number and at the end.
-        report: receives the step, the steps since the last report and their sums.
-        save: receives the step.
         evaluation: called at multiples of its `every_steps` and at the end, each time after `save`; also at
             `first_step`, because an earlier run may have been killed before it evaluated that step.
-        is_true_of_any: tells whether a condition holds on any of the processes that train together.
 
     Raises:
         Diverged: the loss is not finite. Nothing is saved after that.
@@ -207,10 +193,7 @@ def evaluate(
     """Sums the objective's values over `num_batches` batches of per-replica features.
 
     Args:
-        strategy: the strategy whose replicas share each batch.
-        objective: the objective that computes the values.
         batches: per-replica features [batch / replicas, ...].
-        num_batches: number of batches that are read.
     """
 
     @tf.function

@@ -51,8 +51,6 @@ def write_model_card(output_dir: str, task: str, options):
     A card that cannot be written costs no run: a warning says why.
 
     Args:
-        output_dir: the output folder of the run, with the run records.
-        task: what the model was trained for, such as the name of a task.
         options: the dataclass of the script's flags, which knows their defaults.
     """
     path = os.path.join(output_dir, FILE)

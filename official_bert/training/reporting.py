@@ -66,10 +66,6 @@ class ProgressReporter:
         """Starts the clock.
 
         Args:
-            output_dir: the folder of TensorBoard's event files and of train_log.jsonl.
-            num_train_steps: the total number of updates.
-            batch_size: the number of examples of an update.
-            first_step: the number of updates that earlier runs made.
             work: counts tokens and operations of the calls that `watching` wraps; None for no such figures.
             peak_flops: the operations a second of all replicas together, for the MFU; None for none.
         """
@@ -103,13 +99,7 @@ class ProgressReporter:
         return watched
 
     def report(self, step: int, metrics: Mapping[str, float], unshown: Collection[str] = ()):
-        """Logs a line and writes the scalars.
-
-        Args:
-            step: the number of updates made so far.
-            metrics: the metrics of the steps since the last report, in the order of the line.
-            unshown: those that the line has no room for.
-        """
+        """Logs a line and writes the scalars."""
         fields = [f"step {step}/{self._num_train_steps}"]
         fields += [f"{name} {value:.4g}" for name, value in metrics.items() if name not in unshown]
         scalars = dict(metrics)
@@ -165,10 +155,7 @@ def write_eval_results(
     A scalar that training writes, too, such as `loss`, has the same tag, so that TensorBoard shows both in one chart.
 
     Args:
-        output_dir: the output folder of the run.
         results: the metrics by name; `global_step` is added.
-        step: the number of updates made so far.
-        suffix: a suffix of the names for a second set: "_mm" gives eval_results_mm.txt and eval_mm/.
         further: metrics that the original's file does not have; they are in the log and in TensorBoard only.
     """
 
@@ -238,7 +225,6 @@ def write_summary(output_dir: str, figures: Mapping[str, float | str | None]):
     """Logs the table and appends the line; a full disk costs the line and not the run.
 
     Args:
-        output_dir: the output folder of the run.
         figures: of this process: `ended` (FINISHED, STOPPED_EARLY or the name of what stopped it), `last_step`,
             `updates`, `wall_secs`, and others by name; None for an unknown one, which is left out.
     """
@@ -285,13 +271,7 @@ class TrainingReports:
         """Starts the clock.
 
         Args:
-            options: the options of the script.
-            strategy: the strategy whose replicas share each batch.
-            config: the configuration of the model.
-            optimizer: the optimizer, which knows the step and the learning rate.
             loss_scale: that of float16, or None.
-            num_train_steps: updates in total, including earlier runs.
-            num_frozen_layers: the number of layers without gradients.
             peak_flops: the operations a second that all replicas can make; None if unknown.
         """
         self._output_dir, self._num_train_steps, self._peak_flops = (
@@ -322,15 +302,7 @@ class TrainingReports:
     def report(
         self, step: int, num_steps: int, sums: loop.Sums, metrics: dict[str, float], unshown: Collection[str]
     ):
-        """Reports the steps since the last report.
-
-        Args:
-            step: the number of updates made so far.
-            num_steps: the number of those since the last report.
-            sums: their sums.
-            metrics: what the objective makes of the sums, with the mean `loss`.
-            unshown: metrics that the line has no room for.
-        """
+        """Reports the steps since the last report."""
         self._losses.append((num_steps, metrics["loss"]))
         found = metrics | {
             "learning_rate": float(self._optimizer.current_rate()),
@@ -354,12 +326,7 @@ class TrainingReports:
         return (total / steps, steps) if steps else None
 
     def summarise(self, last_checkpoint: str | None, error: BaseException | None = None):
-        """Writes the summary.
-
-        Args:
-            last_checkpoint: the newest checkpoint of the run.
-            error: what ended the training before its time.
-        """
+        """Writes the summary."""
         final = self.final_loss()
         ended = FINISHED if self._step >= self._num_train_steps else STOPPED_EARLY
         figures = {

@@ -36,13 +36,8 @@ def write_run_record(
     """Appends a line to output_dir/runs.jsonl that contains everything needed to repeat the run.
 
     Args:
-        output_dir: the output folder of the run.
-        script: the name of the script.
         options: the dataclass of its flags.
-        seed: the seed of the run, given or drawn.
-        strategy: the distribution strategy of the run.
         num_updates: the number of updates that the run is to make; None if it is no training.
-        facts: what else the run has found out.
     """
     record = {
         "script": script,
@@ -97,8 +92,6 @@ def changed_flags(before: Mapping, now: Mapping, names: Iterable[str]) -> str:
 
     Args:
         before: the flags of the earlier run; a flag that this one did not know does not count.
-        now: the flags of the later run.
-        names: the flags to compare.
     """
     return ", ".join(
         f"--{name}={now[name]} ({before[name]} before)"
@@ -117,7 +110,6 @@ class TrainLog:
         """Opens the log of an earlier run, if there is one.
 
         Args:
-            output_dir: the output folder of the run.
             first_step: updates that the weights have had; lines of later steps are removed.
         """
         self._path = os.path.join(output_dir, TRAIN_LOG_FILE)

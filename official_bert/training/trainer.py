@@ -98,15 +98,7 @@ class TrainingJob:
 
         Args:
             options: the options of the script; `output_dir` is the folder that this worker writes to.
-            run_dir: the folder of the run's checkpoints, which all workers read and the chief writes.
-            strategy: the strategy whose replicas share each batch.
-            config: the configuration of the model.
-            build_model: makes the model with initial weights.
-            num_train_steps: updates in total, including earlier runs.
-            num_warmup_steps: updates of the warm-up.
-            frozen: name prefixes of the frozen weights, which have no gradient, no slots and no decay.
             unused: name prefixes of the weights on which no output depends; they are frozen, and may be missing.
-            has_own_input: whether each worker reads records of its own, and saves its own position in them.
 
         Raises:
             InputError: a checkpoint does not fit the model or its configuration, or without training it lacks weights;
@@ -195,9 +187,6 @@ class TrainingJob:
         """Trains to the total, from the newest checkpoint of output_dir on.
 
         Args:
-            objective: the objective that training minimises.
-            batches: the training batches.
-            metrics: computes the metrics of the progress line from the objective's sums and the number of their steps.
             evaluation: the evaluation during training; None for none.
             unshown: metrics that only TensorBoard and train_log.jsonl get.
         """

@@ -33,22 +33,10 @@ ROWS = [
         says=("corpus.txt", OVERWRITTEN.format("input_file"), "name another"),
     ),
     Row(
-        "corpus over itself by another path",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, "classification/../corpus.txt"),
-        says=(OVERWRITTEN.format("input_file"),),
-    ),
-    Row(
         "corpus over itself through a link",
         "create_pretraining_data.py",
         lambda at: corpus(at, link(at, "link", "corpus.txt")),
         says=("link", OVERWRITTEN.format("input_file")),
-    ),
-    Row(
-        "corpus read through a link",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, "corpus.txt", input_file=link(at, "link", "corpus.txt")),
-        says=(OVERWRITTEN.format("input_file"),),
     ),
     Row(
         "corpus over its hard link",
@@ -63,12 +51,6 @@ ROWS = [
         says=(OVERWRITTEN.format("vocab_file"),),
     ),
     Row(
-        "second output over the corpus",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, "a.tfrecord,corpus.txt"),
-        says=("corpus.txt", OVERWRITTEN.format("input_file")),
-    ),
-    Row(
         "output that the glob of the input matches",
         "create_pretraining_data.py",
         lambda at: corpus(at, "records.txt", input_file="*.txt"),
@@ -79,18 +61,6 @@ ROWS = [
         "create_pretraining_data.py",
         lambda at: corpus(at, linked_folder(at, "same/two.txt"), input_file="texts/*.txt"),
         says=("same/two.txt", NEXT_RUN),
-    ),
-    Row(
-        "output in a folder that a glob names",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, linked_folder(at, "texts/two.txt"), input_file="te*s/*.txt"),
-        says=("texts/two.txt", NEXT_RUN),
-    ),
-    Row(
-        "output linked into the folder of the glob",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, link(at, linked_folder(at, "out"), "texts/two.txt"), input_file="texts/*.txt"),
-        says=("out", NEXT_RUN),
     ),
     Row(
         "hidden output that no glob takes",
@@ -104,18 +74,6 @@ ROWS = [
         lambda at: corpus(at, "a.tfrecord," + link(at, "b.tfrecord", "a.tfrecord")),
         says=("is an output twice",),
     ),
-    Row(
-        "vocabulary over its text",
-        "build_vocab.py",
-        lambda at: vocabulary(at, "corpus.txt"),
-        says=(OVERWRITTEN.format("input_file"),),
-    ),
-    Row(
-        "vocabulary that the glob of the text matches",
-        "build_vocab.py",
-        lambda at: vocabulary(at, "cased.txt", input_file="c*.txt"),
-        says=("cased.txt", NEXT_RUN),
-    ),
     *(
         Row(
             f"features over {name}",
@@ -126,8 +84,6 @@ ROWS = [
         for name, flag in (
             ("corpus.txt", "input_file"),
             ("vocab.txt", "vocab_file"),
-            ("bert_config.json", "bert_config_file"),
-            ("bert_model.ckpt.index", "init_checkpoint"),
             ("bert_model.ckpt.data-00000-of-00001", "init_checkpoint"),
         )
     ),
@@ -140,7 +96,6 @@ ROWS = [
         )
         for name, flag in (
             ("corpus.txt", "input_file"),
-            ("export/1/saved_model.pb", "model_dir"),
             ("export/1/assets/vocab.txt", "model_dir"),
         )
     ),
@@ -178,8 +133,6 @@ ROWS = [
         )
         for name, says in (
             ("../secret.txt", ("qa.json", "'../secret.txt' is outside of", "Filename")),
-            ("x/../../secret.txt", ("is outside of",)),
-            ("..", ("is outside of",)),
             ("/", ("secret.txt", "is outside of")),
             (".", ("is a folder",)),
             ("a\0b", ("zero byte",)),
@@ -199,19 +152,7 @@ ROWS = [
         lambda at: corpus(at, link(at, "link", "classification/train.tsv")),
         leaves=("~classification/train.tsv",),
     ),
-    Row(
-        "output through a link to a device",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, link(at, "link", "/dev/null")),
-    ),
-    Row(
-        "output to nothing, twice",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, f"/dev/null,{link(at, 'link', '/dev/null')}"),
-    ),
     Row("vocabulary to nothing", "build_vocab.py", lambda at: vocabulary(at, "/dev/null")),
-    Row("features to nothing", "extract_features.py", lambda at: features(at, "/dev/null")),
-    Row("questions to nothing", "convert_triviaqa.py", lambda at: triviaqa(at, "/dev/null")),
     Row(
         "link to itself",
         "create_pretraining_data.py",
@@ -231,12 +172,7 @@ ROWS = [
             lambda at, make=make: make(at, "/dev/full"),
             says=("/dev/full: cannot be written (No space left on device)", ROOM),
         )
-        for script, make in (
-            ("create_pretraining_data.py", corpus),
-            ("build_vocab.py", vocabulary),
-            ("extract_features.py", features),
-            ("convert_triviaqa.py", triviaqa),
-        )
+        for script, make in (("create_pretraining_data.py", corpus), ("convert_triviaqa.py", triviaqa))
     ),
     # Paths that nothing can be done with.
     *(
@@ -247,10 +183,8 @@ ROWS = [
             says=says,
         )
         for script, make, flags in (
-            ("create_pretraining_data.py", corpus, ("vocab_file",)),
             ("extract_features.py", features, ("input_file", "vocab_file", "bert_config_file")),
             ("predict.py", predictions, ("input_file",)),
-            ("run_classifier.py", classifier, ("vocab_file",)),
         )
         for flag in flags
         for what, path, says in (
@@ -258,7 +192,6 @@ ROWS = [
             ("file that is not there", "absent", ("absent: no such file",)),
             ("file below a file", "corpus.txt/below", ("below: cannot be read (Not a directory)",)),
             ("unknown scheme", "s3://bucket/file", ("s3://bucket/file", "UnimplementedError")),
-            ("address of the web", "https://host/file", ("https://host/file", "UnimplementedError")),
             ("name that is too long", "x" * 300, ("cannot be read (File name too long)",)),
         )
     ),
@@ -269,18 +202,12 @@ ROWS = [
             lambda at, make=make, path=path: make(at, path),
             says=says,
         )
-        for script, make in (
-            ("create_pretraining_data.py", corpus),
-            ("build_vocab.py", vocabulary),
-            ("extract_features.py", features),
-            ("convert_triviaqa.py", triviaqa),
-        )
+        for script, make in (("create_pretraining_data.py", corpus), ("extract_features.py", features))
         for what, path, says in (
             ("folder", "classification", ("classification: cannot be written, it is a folder",)),
             ("file in no folder", "absent/out", ("out: cannot be written", "check that its folder exists")),
             ("file below a file", "corpus.txt/out", ("out: cannot be written",)),
             ("unknown scheme", "s3://bucket/file", ("s3://bucket/file", "UnimplementedError")),
-            ("address of the web", "https://host/file", ("https://host/file", "UnimplementedError")),
             ("name that is too long", "x" * 300, ("cannot be written (File name too long)",)),
             ("empty name", "", ("--output_file=: a name is empty; give one",)),
         )
@@ -293,7 +220,7 @@ ROWS = [
             lambda at, path=path: classifier(at, output_dir=path),
             says=(path.split(":")[0],),
         )
-        for path in ("s3://bucket/out", "https://host/out", "corpus.txt", "corpus.txt/out", "/proc/out")
+        for path in ("s3://bucket/out", "corpus.txt/out")
     ),
     Row(
         "data folder with an unknown scheme",
@@ -319,12 +246,6 @@ ROWS = [
         "convert_checkpoint.py",
         lambda at: conversion(at, "corpus.txt"),
         says=("corpus.txt: no folder can be made there",),
-    ),
-    Row(
-        "conversion below a file",
-        "convert_checkpoint.py",
-        lambda at: conversion(at, "corpus.txt/there"),
-        says=("no folder can be made there",),
     ),
     Row(
         "brackets in a name are no glob where such a file exists",
@@ -356,12 +277,6 @@ ROWS = [
         "temporary file of a process that runs",
         "create_pretraining_data.py",
         lambda at: [*corpus(at), *left(at, ".a.tfrecord.tmp-1")],
-        leaves=("a.tfrecord",),
-    ),
-    Row(
-        "file with a similar name",
-        "create_pretraining_data.py",
-        lambda at: [*corpus(at), *left(at, ".a.tfrecord.tmp-old"), *left(at, "a.tfrecord.tmp-4194305")],
         leaves=("a.tfrecord",),
     ),
 ]

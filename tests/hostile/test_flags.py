@@ -38,24 +38,21 @@ def required_of(script):
 
 
 def too_large():
-    """Every number flag of every script with every value that is too large for it."""
+    """Every number flag, in one script that has it, with values that are too large for it."""
+    seen = set()
     for script in SCRIPTS:
         for field in flag_fields(options_of(script)):
             kind = kind_of(options_of(script), field.name)
+            if field.name in seen:
+                continue
+            seen.add(field.name)
             if (
                 kind not in (int, float) or field.name == "null_score_diff_threshold"
             ):  # any number has a meaning
                 continue
-            values = (
-                [2**40, 2**70, -(2**70), "1" * 5000]
-                if kind is int
-                else [1e308, -1e308, "1e999", "nan", 2**40]
-            )
+            values = [2**70, "1" * 5000] if kind is int else [1e308, "nan"]
             for value in values:
-                if not (field.name in ("random_seed", "peak_flops") and value == 2**40):
-                    yield pytest.param(
-                        script, field.name, value, id=f"{script}-{field.name}-{str(value)[:8]}"
-                    )
+                yield pytest.param(script, field.name, value, id=f"{script}-{field.name}-{str(value)[:8]}")
 
 
 @pytest.mark.parametrize(("script", "name", "value"), too_large())
@@ -144,13 +141,9 @@ ROWS = [
         )
         for words, stray, instead in (
             (("--do_lower_case", "False"), "False", "--do_lower_case=False"),
-            (("--do_lower_case", "False", "--random_seed=1"), "False", "--do_lower_case=False"),
-            (("--nodo_whole_word_mask", "0"), "0", "--nodo_whole_word_mask=0"),
             (("--random_seed=1", "2"), "2", "--flag=value"),
-            (("--random_seed", "1", "2"), "2", "--flag=value"),
             (("more.txt",), "more.txt", "--flag=value"),
             (("--unknown=1", "2"), "2", "--flag=value"),
-            (("--unknown", "1", "2"), "2", "--flag=value"),
             (("--", "x"), "x", "--flag=value"),
             (("",), "", "--flag=value"),
         )
@@ -160,12 +153,6 @@ ROWS = [
         "predict.py",
         lambda folder: [f"{folder}/model"],
         says=("/model' belongs to no flag; write --flag=value",),
-    ),
-    Row(
-        "stray word after a flag that evaluates",
-        "run_classifier.py",
-        lambda folder: classifier(folder, "--do_eval", "False"),
-        says=("--do_eval=False",),
     ),
     *(
         Row(
@@ -177,8 +164,6 @@ ROWS = [
         )
         for words in (
             ("--unknown",),
-            ("--unknown=1",),
-            ("--unknown", "1"),
             ("--unknown", "1", "--random_seed", "1"),
         )
     ),
@@ -191,9 +176,9 @@ ROWS = [
             says=(f"--{flag}={value}",),
         )
         for flag, values in (
-            ("search_batch_sizes", ("0", "2.5", "x", str(2**40), str(2**70))),
-            ("search_learning_rates", ("0", "-1", "nan", "inf", "1e308", "x")),
-            ("search_epochs", ("0", "1e308", "nan", "1;2")),
+            ("search_batch_sizes", ("0", "2.5", str(2**40))),
+            ("search_learning_rates", ("0", "nan", "1e308")),
+            ("search_epochs", ("0", "1;2")),
         )
         for value in values
     ),
@@ -205,7 +190,7 @@ ROWS = [
             says=(f"--class_weights={value}",),
             leaves=("out/*",),
         )
-        for value in ("1,x", "1,-1", "0,0", "1,nan", "1,inf", "1,1e308")
+        for value in ("1,x", "1,-1", "0,0")
     ),
     *(
         Row(
@@ -216,7 +201,7 @@ ROWS = [
             ),
             says=(f"--layers={value}",),
         )
-        for value in ("", "x", "1.5", "-2", "1", str(2**70), "-1,")
+        for value in ("", "1.5", "-2", "-1,")
     ),
     # Tasks of the user's own.
     *(
@@ -228,15 +213,10 @@ ROWS = [
         )
         for name, says in (
             (".module:Class", "'.module' is relative"),
-            ("..module:Class", "'..module' is relative"),
-            (".:Class", "'.' is relative"),
             (":Class", "there is no module ''"),
             ("nowhere:Class", "there is no module 'nowhere'"),
-            ("nowhere.at.all:Class", "there is no module 'nowhere.at.all'"),
-            ("a b:Class", "there is no module 'a b'"),
             ("json..x:Class", "there is no module 'json..x'"),
             ("json:Class", "defines no class 'Class'"),
-            ("json:", "defines no class ''"),
             ("collections:OrderedDict", "is neither a DataProcessor nor a Task"),
         )
     ),
@@ -250,17 +230,13 @@ ROWS = [
         )
         for what, text, name, says in (
             ("is no Python", "class Mine(:\n", "MODULE:Mine", ("SyntaxError", ".py, line 1")),
-            ("is not indented", "x = 1\n  y = 2\n", "MODULE:Mine", ("IndentationError", ".py, line 2")),
             ("raises", "\nraise RuntimeError('out of tea')\n", "MODULE:Mine", ("line 2: out of tea",)),
-            ("divides by zero", "x = 1 / 0\n", "MODULE:Mine", ("ZeroDivisionError", "line 1")),
-            ("imports what is not there", "import nowhere\n", "MODULE:Mine", ("line 1", "'nowhere'")),
             (
                 "imports a name that is not there",
                 "from json import x\n",
                 "MODULE:Mine",
                 ("ImportError", "'x'"),
             ),
-            ("has another class", RAISES, "MODULE:Mine", ("defines no class 'Mine'",)),
             ("needs more", RAISES, "MODULE:NeedsMore", ("making the task fails (TypeError", "'colour'")),
             ("raises in its constructor", RAISES, "MODULE:Raises", ("KeyError", "line 10", "colour")),
         )
@@ -287,7 +263,7 @@ ROWS = [
             ),
             says=(f"--{flag}=x", "several columns of this name"),
         )
-        for flag, value in (("text_a_column", "x"), ("text_b_column", "x"), ("label_column", "x"))
+        for flag, value in (("text_a_column", "x"), ("label_column", "x"))
     ),
 ]
 
@@ -359,15 +335,12 @@ def test_a_tpu_that_does_not_answer_is_waited_for_with_a_limit(folder, tpu, monk
         (tf.errors.ResourceExhaustedError(None, None, "OOM"), ("ResourceExhaustedError: OOM; make room",)),
         (tf.errors.UnimplementedError(None, None, "no s3"), ("UnimplementedError: no s3; give a path",)),
         (tf.errors.UnavailableError(None, None, "socket"), ("UnavailableError: socket; check the network",)),
-        (tf.errors.DataLossError(None, None, "checksum"), ("DataLossError: checksum; check the files",)),
-        (tf.errors.InternalError(None, None, ""), ("InternalError",)),
         (
             MemoryError("Unable to allocate 8 TiB"),
             ("memory is full (Unable to allocate 8 TiB); give smaller",),
         ),
         (OSError(28, "No space left on device"), ("No space left on device; make room",)),
         (OSError(28, "No space left on device", "a"), ("a: No space left on device; make room",)),
-        (PermissionError(13, "Permission denied", "a"), ("a: Permission denied",)),
     ],
 )
 def test_errors_from_outside_are_one_sentence(folder, monkeypatch, error, parts):

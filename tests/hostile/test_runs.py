@@ -135,16 +135,6 @@ RESUMING = [
     _in_earlier_run(
         "other activation", _config(hidden_act="relu"), "its hidden_act is gelu, and relu", _OTHER
     ),
-    _in_earlier_run("no activation", _config(hidden_act=""), "its hidden_act is gelu", _OTHER),
-    _in_earlier_run(
-        "other dropout", _config(hidden_dropout_prob=0.3), "its hidden_dropout_prob is 0.1, and 0.3"
-    ),
-    _in_earlier_run(
-        "evaluation with other heads",
-        _config(num_attention_heads=8),
-        "its num_attention_heads is 2, and 8",
-        flags=("--do_eval",),
-    ),
     _in_earlier_run(
         "the list is lost",
         _remove("checkpoint"),
@@ -152,22 +142,10 @@ RESUMING = [
         'model_checkpoint_path: "model.ckpt-4"',
     ),
     _in_earlier_run(
-        "the list is lost, and the folder only evaluated",
-        _remove("checkpoint"),
-        "is gone",
-        flags=("--do_eval",),
-    ),
-    _in_earlier_run(
         "the list is of another folder",
         _moved_elsewhere,
         "out/checkpoint: names",
         "elsewhere/model.ckpt-4, a checkpoint of another folder",
-    ),
-    _in_earlier_run(
-        "the list is of another folder, and only evaluated",
-        _moved_elsewhere,
-        "another folder",
-        flags=("--do_eval",),
     ),
     _in_earlier_run(
         "the newest index is lost",
@@ -181,7 +159,6 @@ RESUMING = [
         _remove("model.ckpt-2.index", "model.ckpt-4.index"),
         "names no existing checkpoint",
     ),
-    _in_earlier_run("the list is empty", _state(""), "out/checkpoint: is damaged"),
     _in_earlier_run("the list is no list", _state("model.ckpt-4\n"), "out/checkpoint: is damaged"),
     _in_earlier_run(
         "slots that diverged",
@@ -192,12 +169,6 @@ RESUMING = [
     ),
     _in_earlier_run(
         "another process works in the folder", _held, "out: process 1234 of host other works in it"
-    ),
-    _in_earlier_run(
-        "another process works in the folder and has not said which",
-        lambda folder: _held(folder, ""),
-        "out: another process works in it",
-        flags=("--do_eval",),
     ),
     _in_earlier_run(
         "the lock of a dead process",
@@ -211,23 +182,6 @@ RESUMING = [
         "run_classifier.py",
         _without_best,
         ("out/best: the best checkpoint of", "eval_history.jsonl is gone; put it back"),
-    ),
-    Row(
-        "the list of the best checkpoint is lost, and a run elsewhere starts with the folder",
-        "run_classifier.py",
-        lambda folder: [
-            *_without_best(folder),
-            f"--output_dir={folder}/elsewhere",
-            f"--init_checkpoint={folder}/out",
-            "--labels=a,b,c",
-        ],
-        ("out/best/checkpoint: is gone, but model.ckpt-2 is there",),
-    ),
-    Row(
-        "another process works in the folder of a classifier",
-        "run_classifier.py",
-        lambda folder: (_held(folder), classification(folder, "--do_train"))[1],
-        ("works in it",),
     ),
     Row(
         "another process works in the folder of a search",
@@ -252,11 +206,6 @@ def _beside(script: str, name: str, flags: Callable[[pathlib.Path], list[str]]) 
 
 
 CONFIGS = [
-    _beside(
-        "run_classifier.py",
-        "prediction with other heads",
-        lambda folder: [*classification(folder, "--do_predict", "--labels=a,b,c")[3:]],
-    ),
     _beside(
         "extract_features.py",
         "features with other heads",
@@ -324,23 +273,15 @@ def _diverging(script: str, flags: Callable[[pathlib.Path], list[str]]) -> Row:
 
 DATA = [
     _bad_record("input_mask", 2, "2"),
-    _bad_record("input_mask", -1, "-1"),
-    _bad_record("input_mask", 7, "7", row=11),
-    _bad_record("masked_lm_weights", -1.0, "-1.0"),
-    _bad_record("masked_lm_weights", np.nan, "nan"),
-    _bad_record("masked_lm_weights", np.inf, "inf"),
     _bad_record("masked_lm_weights", 1e30, "1"),
     _bad_record("masked_lm_weights", np.nan, "nan", row=11),
     _bad_record("next_sentence_labels", 2, "2"),
-    _bad_record("segment_ids", 2, "2"),
     _bad_record("input_ids", -1, "-1"),
     *(
         Row(f"score {label}", "run_classifier.py", _scores(label), ("train.tsv: line 3", "score", said))
         for label, said in (
             ("nan", "no number"),
-            ("-inf", "no number"),
             ("1e30", "too large"),
-            ("-1e16", "too large"),
         )
     ),
     *(
@@ -352,7 +293,7 @@ DATA = [
             ),
             (f"--class_weights={weights}: give numbers",),
         )
-        for weights in ("nan,1,1", "1e30,1,1", "-1,1,1", "inf,1,1")
+        for weights in ("nan,1,1", "1e30,1,1")
     ),
     _diverging(
         "run_pretraining.py",
@@ -473,7 +414,7 @@ def _is_alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="reads /proc")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_parent(folder, number):
     """Data creation with two workers; the signal goes to the group for Ctrl-C, else to the parent alone."""
     (folder / "large.txt").write_text((folder / "corpus.txt").read_text() * 20_000)

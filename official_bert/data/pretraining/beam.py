@@ -70,12 +70,6 @@ def write_shards(
 ) -> dict:
     """Runs the pipeline and returns the manifest.
 
-    Args:
-        job: what to make.
-        input_files: the text.
-        read_lines: yields the lines of an input, on a worker.
-        arguments: the options of Beam, as on its command line.
-
     Raises:
         InputError: an input cannot be read, or there is no text.
     """

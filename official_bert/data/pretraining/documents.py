@@ -64,11 +64,7 @@ def read_documents(
     are left out.
 
     Args:
-        input_files: the text files.
-        tokenizer: encodes each line.
         num_workers: the number of processes that tokenize; 1 tokenizes in this process. The result is the same.
-        on_progress: called from time to time with the number of tokens read so far.
-        read_lines: yields the lines of a file.
 
     Raises:
         InputError: a file does not exist, or no file holds a document.

@@ -33,7 +33,6 @@ def draw_positions(
         candidates: bool[B, S], the positions that may be masked.
         num_wanted: int[B], the number of positions to draw; where there are fewer candidates, all are drawn.
         keys: uint64[B], the streams.
-        max_predictions_per_seq: the largest of these numbers.
 
     Returns:
         int64[B, P] in increasing order, 0 for padding, and bool[B, P], false for padding.
@@ -72,7 +71,6 @@ def draw_units(
         candidates: bool[B, S], the positions that may be masked.
         num_wanted: int[B], the largest number of positions to draw.
         keys: uint64[B], the streams.
-        max_predictions_per_seq: the largest of these numbers.
 
     Returns:
         As `draw_positions`.
@@ -123,7 +121,6 @@ def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.n
 
     Args:
         word_starts: bool[B, S], the first positions of the words.
-        longest: the largest number of words of a span.
         keys: uint64[B], the streams.
 
     Returns:

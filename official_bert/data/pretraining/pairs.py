@@ -88,11 +88,6 @@ def make_pairs(
     """Makes the pairs of all passes over all documents, in an order that is not that of the text.
 
     Args:
-        documents: of one shard.
-        num_passes: over the documents.
-        max_num_tokens: the largest number of tokens of a pair, without special tokens.
-        short_seq_prob: the probability, for a pass over a document, that its pairs aim at a shorter random length.
-        with_next: whether there are second segments.
         key: uint64[], the stream of the shard.
     """
     parts = [
@@ -127,10 +122,8 @@ def _walk(
     """Yields the pairs of some walks, those of one step at a time.
 
     Args:
-        documents: of the shard.
         document: int64[w], the document of each walk.
         target: int64[w], the number of tokens that the pairs of a walk aim at.
-        with_next: whether there are second segments.
         keys: uint64[w], the stream of each walk.
     """
     starts, document_starts = documents.segment_starts, documents.document_starts

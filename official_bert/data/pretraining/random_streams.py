@@ -56,7 +56,6 @@ def heads(streams: np.ndarray, first: int, num_coins: np.ndarray) -> np.ndarray:
 
     Args:
         streams: uint64[n], a stream for each count.
-        first: the number in the streams from which on words are drawn, 64 coins a word.
         num_coins: int[n].
     """
     found = np.zeros(len(num_coins), np.int64)

@@ -40,12 +40,7 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def _ends_sentence(before: str, boundary: re.Match) -> bool:
-    """Tells whether a mark with white space behind it ends a sentence.
-
-    Args:
-        before: the text from the beginning of the sentence to the mark.
-        boundary: the match of the mark.
-    """
+    """Tells whether a mark with white space behind it ends a sentence."""
     following = boundary["next"]
     if following.islower():
         return False

@@ -120,11 +120,7 @@ def write_shards(
     """Makes all files and returns the manifest.
 
     Args:
-        job: what to make. Nobody else may work in its folder, which exists.
-        input_files: the text.
         num_workers: the number of processes; 1 works in this process. The files do not depend on it.
-        resume: whether to keep the shards that an earlier run has finished and that this one would make again.
-        read_lines: yields the lines of an input.
 
     Raises:
         InputError: an input cannot be read, there is no text, or an output cannot be written.
@@ -254,12 +250,7 @@ def _sha256_of(path: str) -> str:
 
 
 def manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
-    """Describes the records: how they were made, counts, shares, and each file. Times and processes leave no trace.
-
-    Args:
-        job: what was made.
-        reports: of all shards, in order, from `write_shard`.
-    """
+    """Describes the records: how they were made, counts, shares, and each file. Times and processes leave no trace."""
     counts = Counter()
     for report in reports:
         counts.update({name: value for name, value in report.items() if isinstance(value, int)})

@@ -25,12 +25,6 @@ def distribute(
 
     As in the original, a document goes on across the end of a file: only a blank line ends it.
 
-    Args:
-        input_files: the corpus.
-        paths: the files to write, which are appended to.
-        on_progress: called from time to time with the number of documents so far.
-        read_lines: yields the lines of a file of the corpus.
-
     Raises:
         InputError: a file cannot be read, or the disk is full.
     """

@@ -56,10 +56,8 @@ def select_words(counts: Mapping[str, int], character_coverage: float, max_words
     """Selects the words to learn from: the commonest `max_words` without overlong words and rare characters.
 
     Args:
-        counts: word -> number of occurrences.
         character_coverage: the share of all character occurrences to keep. The commonest characters are kept; a word
             with any other character is left out.
-        max_words: the largest number of distinct words.
 
     Raises:
         InputError: no word is left.
@@ -82,10 +80,7 @@ def learn_vocabulary(
     """Learns a vocabulary of the special tokens, the single characters and the commonest longer WordPieces.
 
     Args:
-        words: the words to learn from.
-        vocab_size: the number of lines of the vocabulary.
         min_frequency: the smallest number of occurrences of a learnt WordPiece; single characters are exempt.
-        tokenizer: the tokenizer that split the text into these words.
 
     Raises:
         InputError: vocab_size has no room for the special tokens and the single characters.

@@ -89,7 +89,6 @@ def worker_processes(num_workers: int, prepare: Callable, *arguments) -> Iterato
     """Starts processes on demand, as a context manager; a block that fails ends them at once.
 
     Args:
-        num_workers: the largest number of processes.
         prepare: called with `arguments` in every process before anything else; all of them are pickled.
 
     Raises:

@@ -74,11 +74,6 @@ def training_dataset(
     with the same `reading_key`.
 
     Args:
-        files: the names of the record files, in an order that does not change between runs.
-        features: the features of every record.
-        batch_size: the number of records in a batch.
-        seed: the seed of both shuffles.
-        limits: the limits of the values, by feature name.
         masks: masks the batches of records without masks, whose features are then the `features`; None for records
             with masks.
         shuffles_each_pass: whether the files are shuffled anew for each pass over them. Otherwise they are repeated

@@ -32,11 +32,6 @@ def with_masks(example: Example) -> Example:
 def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
     """Returns examples as one array for each feature, name -> [B, length].
 
-    Args:
-        examples: the features of records.
-        places: the file and the number of each record, for error messages.
-        vocab_size: the number of ids.
-
     Raises:
         InputError: an example is no pre-training record over the vocabulary, or has other lengths than the first.
     """
@@ -62,11 +57,6 @@ def _is_within(features: Example | Block, max_seq_length: int, vocab_size: int) 
 
 def _check_example(example: Example, place: str, vocab_size: int):
     """Checks that an example is a pre-training record over a vocabulary.
-
-    Args:
-        example: the features of a record.
-        place: the file and the number of the record, for the error message.
-        vocab_size: the number of ids.
 
     Raises:
         InputError: a feature is missing or has another length than its companions, or an id or a position is too large.
@@ -94,10 +84,6 @@ def lines_of(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
     """Returns a record as text: a line for each segment, and one for the label.
 
     A predicted token stands in braces, as the model sees it and, after a bar, as it was.
-
-    Args:
-        example: the features of a record.
-        inv_vocab: id -> token.
     """
     length = int(example["input_mask"].sum())
     tokens = [inv_vocab.get(int(number), f"[id {number}]") for number in example["input_ids"][:length]]

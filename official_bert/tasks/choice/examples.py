@@ -104,11 +104,6 @@ def encoded_choices(
 def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
     """Reads a file of SWAG: the context is the first sentence, a choice is the start of the second plus an ending.
 
-    Args:
-        path: a CSV file whose header names the columns.
-        guid: the prefix of the examples' names.
-        labelled: whether the column `label` is read.
-
     Raises:
         InputError: there is no such file, it is empty, its header lacks a column, repeats one or has more endings, a
             row has another number of columns, or a label is no choice.
@@ -137,8 +132,6 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
     """Reads a file of CODAH: category, stem, four endings and the id of the correct one.
 
     Args:
-        path: a TSV file without a header.
-        guid: the prefix of the examples' names.
         labelled: whether the last column is read; otherwise the file may lack it.
 
     Raises:

@@ -16,7 +16,6 @@ class ClassificationClient(TextClient):
         """Connects the client to an export.
 
         Args:
-            model: the export.
             labels: the labels in the order of the outputs; None in regression.
             num_texts: number of texts that the model was trained on, 1 or 2; None if it accepts both.
         """

@@ -109,11 +109,7 @@ def convert_single_example(
     """Tokenizes an example and cuts or pads it to `max_seq_length`; the first five examples are logged.
 
     Args:
-        ex_index: index of the example, from 0.
-        example: the example.
         label_list: all labels in order, or None in regression.
-        max_seq_length: length in tokens, including the special tokens.
-        tokenizer: the tokenizer with the vocabulary.
 
     Raises:
         InputError: the label is not in the list.
@@ -160,11 +156,7 @@ def encoded_examples(
     Examples without a label and padding examples get the label 0.
 
     Args:
-        examples: the examples of the set.
         label_list: all labels in order, or None in regression.
-        max_seq_length: length in tokens, including the special tokens.
-        tokenizer: the tokenizer with the vocabulary.
-        logs_first: whether the first five examples are logged as `convert_single_example` logs them.
 
     Raises:
         InputError: a label is not in the list.

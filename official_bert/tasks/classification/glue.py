@@ -84,10 +84,7 @@ class GlueProcessor(DataProcessor):
         """Writes the predictions of a test set in the format of GLUE's site.
 
         Args:
-            folder: the folder of the file, created if it does not exist.
-            data_dir: the folder of the test file, whose index column is copied.
             predictions: int[n], label ids, or float[n], scores, in the order of the file.
-            suffix: the key of the set in `test_sets`.
 
         Returns:
             The path of the file.

@@ -125,11 +125,8 @@ def read_layout(
     """Reads the examples of a file.
 
     Args:
-        data_dir: the folder of the file.
-        layout: the layout of the file.
         labels: all labels, or None in regression; a test set's examples get the first one, or "0.0".
         skip_short_rows: skip rows that lack a column and log their number, instead of refusing the file.
-        other_names: label in the file -> label of the task, for labels that differ.
 
     Raises:
         InputError: there is no such file, it is empty, a row lacks columns, a label is unknown or a score is no number.
@@ -164,8 +161,6 @@ def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None):
     """Warns of a first row that is taken for the header and looks like an example.
 
     Args:
-        header: the first row.
-        column: the column of the label.
         labels: all labels, or None in regression.
     """
     if not -len(header.fields) <= column < len(header.fields):
@@ -187,8 +182,6 @@ def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
     """Returns the label of a row after checking it.
 
     Args:
-        row: the row, for the error.
-        label: the text of the label.
         labels: all labels, or None in regression.
 
     Raises:

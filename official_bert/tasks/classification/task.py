@@ -41,10 +41,8 @@ def report_labels(path: str, targets: np.ndarray, predictions: np.ndarray, label
     that was predicted.
 
     Args:
-        path: the file.
         targets: int[n], ids of the true labels.
         predictions: int[n], ids of the predicted labels.
-        labels: the names of the labels, in the order of the ids.
     """
     names = [str(label) for label in labels]
     matrix = confusion_matrix(targets, predictions, len(names))
@@ -107,7 +105,6 @@ class ClassificationTask(Task):
         """Makes the task of a processor.
 
         Args:
-            processor: reads the examples, knows the labels and names the metrics.
             class_weights: weight of each label's examples in the training loss; None for equal weights.
             glue_submission_dir: folder for predictions in the format of GLUE's site; None for none.
 

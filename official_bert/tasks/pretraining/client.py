@@ -26,12 +26,7 @@ class PretrainingClient(TextClient):
     method = "fill_mask"
 
     def __init__(self, model: ServedModel, vectors: str):
-        """Connects the client to an export.
-
-        Args:
-            model: the export.
-            vectors: POOLED for one vector per text, or SEQUENCE for one vector per token.
-        """
+        """Connects the client to an export."""
         super().__init__(model, ("text_a", "text_b"), num_required=1)
         self._vectors = vectors
         signature = TEXT_MASK_SIGNATURE if model.reads_text else MASK_SIGNATURE

@@ -30,8 +30,6 @@ class PretrainingObjective:
         """Wraps a model.
 
         Args:
-            pretrainer: the model.
-            batch_size: examples of one update, over all replicas.
             use_next_sentence_loss: whether next sentences are learnt; without it the loss is that of the masked LM
                 alone (section 5.1, "No NSP"), the weights of the pooler and of the head stay as they are, and the
                 metrics of next sentences only say how these guess.
@@ -47,8 +45,6 @@ class PretrainingObjective:
         """Returns this replica's share of the loss, and the sums for the metrics.
 
         Args:
-            features: the seven record features of this replica's part of the batch.
-            totals: the results of `totals`, summed over the replicas.
             dropout_seed: int32[2], or None for no dropout.
 
         Returns:
@@ -87,10 +83,6 @@ class PretrainingObjective:
 
         `loss` is the mean of the batches' losses; the other metrics are means over predictions or examples. So `loss`
         need not be exactly the sum of the two other losses.
-
-        Args:
-            sums: the sums that `loss` returns, over all batches and replicas.
-            num_batches: the number of these batches.
         """
         return {"loss": sums["loss"] / num_batches, **self._means(sums, num_batches * self.batch_size)}
 
@@ -98,10 +90,6 @@ class PretrainingObjective:
         """Computes the metrics of a whole set, whose last batch may be smaller, as if it were one batch.
 
         `loss` is the sum of the two other losses, or that of the masked LM alone.
-
-        Args:
-            sums: the sums that `loss` returns, over all batches and replicas.
-            num_examples: the number of examples in these batches.
         """
         means = self._means(sums, num_examples)
         next_sentence = means["next_sentence_loss"] if self.use_next_sentence_loss else 0.0
@@ -141,7 +129,6 @@ class LeftToRightObjective:
 
         Args:
             pretrainer: a model whose attention goes from left to right; its masked LM head predicts.
-            batch_size: examples of one update, over all replicas.
         """
         self.pretrainer, self.batch_size = pretrainer, batch_size
 
@@ -153,8 +140,6 @@ class LeftToRightObjective:
         """Returns this replica's share of the loss, and the sums for the metrics.
 
         Args:
-            features: the seven record features of this replica's part of the batch.
-            totals: the results of `totals`, summed over the replicas.
             dropout_seed: int32[2], or None for no dropout.
 
         Returns:
@@ -181,12 +166,7 @@ class LeftToRightObjective:
         }
 
     def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
-        """Returns the mean of the batches' losses, and the means over the tokens.
-
-        Args:
-            sums: the sums that `loss` returns, over all batches and replicas.
-            num_batches: the number of these batches.
-        """
+        """Returns the mean of the batches' losses, and the means over the tokens."""
         return {"loss": sums["loss"] / num_batches, **_means(sums)}
 
     def metrics_of_all(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:

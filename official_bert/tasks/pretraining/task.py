@@ -37,13 +37,7 @@ class PretrainingTask(ServedTask):
     text_inputs: ClassVar = {"text_a": [None], "text_b": [None]}
 
     def __init__(self, tokens: Sequence[str] = (), has_pooler: bool = True, has_masked_lm: bool = True):
-        """Sets the outputs of the model.
-
-        Args:
-            tokens: the tokens of the vocabulary, by id.
-            has_pooler: whether the checkpoint has the weights of the pooler.
-            has_masked_lm: whether it has the weights of the masked LM head.
-        """
+        """Sets the outputs of the model."""
         self.tokens, self.has_pooler, self.has_masked_lm = tokens, has_pooler, has_masked_lm
 
     def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config) -> PretrainingTask:

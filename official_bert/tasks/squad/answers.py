@@ -37,13 +37,6 @@ def get_final_text(
     """Returns the part of the words that the pieces cover: "steve smith" gives "Steve Smith" of "Steve Smith's".
 
     Returns `orig_text` itself if the two cannot be aligned, for example because lower-casing changes the length.
-
-    Args:
-        pred_text: the pieces, joined to words.
-        orig_text: the words of the document that contain the pieces.
-        do_lower_case: as for the tokenizer that made the pieces.
-        verbose_logging: log why the two could not be aligned.
-        strip_accents: as for the tokenizer that made the pieces.
     """
     return FinalText(do_lower_case, strip_accents, verbose_logging)(pred_text, orig_text)
 
@@ -171,24 +164,12 @@ def write_predictions(
     """Answers every question and writes the answers, the n-best lists and, for version 2, the null odds.
 
     Args:
-        all_examples: the questions.
-        all_features: their windows.
-        all_results: a result for each window, in any order.
         n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
             2 the list has a further entry for "no answer".
-        max_answer_length: maximum length of an answer, in tokens.
-        do_lower_case: as for the tokenizer that made the windows.
-        output_prediction_file: JSON, question id -> text.
-        output_nbest_file: JSON, question id -> entries.
         output_null_log_odds_file: JSON, question id -> null odds; written with version 2 only.
-        version_2_with_negative: whether a question may have no answer.
-        null_score_diff_threshold: null odds above which the answer is "".
-        verbose_logging: log answers that could not be aligned with the text of the document.
-        strip_accents: as for the tokenizer that made the windows.
 
     Raises:
         InputError: a logit is not finite, or a file cannot be written.
-        ValueError: a window has no result.
     """
     logging.info("Writing predictions to: %s", output_prediction_file)
     logging.info("Writing nbest to: %s", output_nbest_file)
@@ -215,15 +196,8 @@ def extract_candidates(
 ) -> Candidates:
     """Extracts n-best lists and null odds of all questions.
 
-    Args:
-        examples: the questions.
-        windows: the windows of the questions.
-        results: a result for each window, in any order.
-        rules: the rules that choose answers.
-
     Raises:
         InputError: a logit is not finite.
-        ValueError: a window has no result.
     """
     rankings = rank_answers(examples, windows, results, rules)
     candidates = Candidates({}, {})
@@ -323,9 +297,7 @@ class _Span(NamedTuple):
 
 
 def _window(feature: InputFeatures, results: Mapping[int, RawResult], qas_id: str) -> _Window:
-    result = results.get(feature.unique_id)
-    if result is None:
-        raise ValueError(f"window {feature.unique_id} of question {qas_id} has no result")
+    result = results[feature.unique_id]
     window = _Window(feature, np.asarray(result.start_logits, float), np.asarray(result.end_logits, float))
     if not (np.isfinite(window.start_logits).all() and np.isfinite(window.end_logits).all()):
         raise InputError(

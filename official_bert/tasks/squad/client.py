@@ -25,10 +25,6 @@ class SquadClient(TextClient):
     def __init__(self, model: ServedModel, rules: SquadRules):
         """Connects the client to an export.
 
-        Args:
-            model: the export.
-            rules: the rules of the export, updated with the user's flags.
-
         Raises:
             InputError: the lengths leave no room for a context, or the threshold is unknown.
         """

@@ -53,8 +53,6 @@ def read_squad_examples(
     the last answer.
 
     Args:
-        input_file: SQuAD JSON.
-        is_training: whether the answers are read: one for each question.
         version_2_with_negative: whether `is_impossible` is read; otherwise every question has an answer.
 
     Raises:

@@ -48,7 +48,6 @@ def answer_questions(
         logits: a function from encoder features to the logits of starts and ends, float32[windows, length, 2].
         questions: string[batch].
         contexts: string[batch].
-        reader: the reader of the export.
         rules: the rules for windows and answers; the lengths are those of the reader.
 
     Returns:
@@ -110,9 +109,7 @@ def _best_of_windows(
     """Finds the best span of each window; the better start, then the better end, decides between equal scores.
 
     Args:
-        windows: n windows.
         start_logits, end_logits: float64[n, length].
-        rules: the rules that choose answers.
     """
     k = tf.minimum(rules.n_best_size, tf.shape(start_logits)[1])
     starts, ends = (
@@ -137,7 +134,6 @@ def _best_of_questions(spans: _Spans, texts: tf.Tensor, num_questions: tf.Tensor
     """Finds the best span of each question; the first window wins between equal scores.
 
     Args:
-        spans: the best spans of the windows.
         texts: int32[windows], index of the question of each window.
         num_questions: int32[].
     """
@@ -166,11 +162,8 @@ def _cut(
     """Cuts the answers out of their contexts.
 
     Args:
-        spans: the best spans of the questions.
         has_answer: bool[batch], whether the answer is the span.
         contexts: string[batch].
-        pieces: the pieces of the contexts.
-        otherwise: the answer to questions without a span.
     """
     row_starts = tf.cast(pieces.ids.row_starts(), tf.int32)
 

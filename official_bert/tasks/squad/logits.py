@@ -40,11 +40,6 @@ def file_digest(path: str) -> str:
 def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str, object]):
     """Writes a file of logits.
 
-    Args:
-        path: the path of the file.
-        results: the results of all windows.
-        made_from: the inputs and settings that determine the windows, as JSON values by name.
-
     Raises:
         InputError: the file cannot be written.
     """
@@ -65,7 +60,6 @@ def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
     """Reads a file of logits.
 
     Args:
-        path: the path of the file.
         made_from: the inputs and settings that the file must belong to.
 
     Raises:
@@ -112,9 +106,6 @@ def _reason(error: BaseException) -> str:
 
 def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
     """Averages the logits of several runs for each window, in the order of the first run.
-
-    Args:
-        runs: the results of each run for the same windows, in any order.
 
     Raises:
         InputError: there is no run, or the runs have results for different windows.

@@ -43,10 +43,7 @@ def triviaqa_to_squad(
     """Writes the SQuAD file of a TriviaQA-Wiki file and logs the counts.
 
     Args:
-        input_file: TriviaQA JSON, such as wikipedia-train.json.
-        evidence_dir: folder of the documents, such as evidence/wikipedia.
         output_file: SQuAD JSON; each pair of question and document becomes a question `<question id>--<document>`.
-        max_document_words: length to which documents are cut, in words separated by white space.
 
     Raises:
         InputError: there is no such file, it is no TriviaQA JSON or lacks a field, no document was found, or no

@@ -113,15 +113,6 @@ def convert_examples_to_features(
 ):
     """Passes the windows of every question to `output_fn`, in order: `windows_of` with the original's signature.
 
-    Args:
-        examples: the questions.
-        tokenizer: splits words into pieces.
-        max_seq_length: as in SquadRules.
-        doc_stride: as in SquadRules.
-        max_query_length: as in SquadRules.
-        is_training: whether the positions of the answers are computed.
-        output_fn: receives each InputFeatures.
-
     Raises:
         InputError: the lengths leave no room for a document, or the stride is below 1.
     """
@@ -142,13 +133,6 @@ def windows_of(
     """Cuts the document of every question into overlapping windows.
 
     A question whose document has no words gives no window.
-
-    Args:
-        examples: the questions.
-        tokenizer: splits words into pieces.
-        rules: the rules, which contain the lengths.
-        is_training: whether the positions of the answers are computed.
-        num_logged: number of questions whose windows are logged.
 
     Raises:
         InputError: the lengths leave no room for a document, or the stride is below 1.
@@ -220,9 +204,6 @@ def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:
 
     The score of a window is the smaller number of tokens to the left and to the right of the token in the window, plus
     0.01 for each token of the window; the first of equal windows wins.
-
-    Args:
-        spans: (start, length) of the windows, which together cover the document.
     """
     num_tokens = sum(spans[-1]) if spans else 0
     owner = np.zeros(num_tokens, np.int32)
@@ -403,15 +384,7 @@ def encode_questions(
     gold: Sequence[Question] | None = None,
     num_logged: int = LOGGED_EXAMPLES,
 ) -> EncodedQuestions:
-    """Encodes questions for prediction.
-
-    Args:
-        examples: the questions.
-        tokenizer: the tokenizer with the vocabulary.
-        rules: the rules, which contain the lengths.
-        gold: the true answers, if they are known.
-        num_logged: number of questions whose windows are logged.
-    """
+    """Encodes questions for prediction."""
     windows = list(windows_of(examples, tokenizer, rules, is_training=False, num_logged=num_logged))
     return EncodedQuestions(**_arrays(windows), examples=examples, windows=windows, gold=gold)
 

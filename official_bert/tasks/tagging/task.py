@@ -45,8 +45,6 @@ def tag_words(
     Args:
         model: a function from encoder features to logits, float[windows, S, labels].
         texts: string[B].
-        reader: the reader of the export.
-        labels: the labels in the order of the logits.
 
     Returns:
         `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word; `starts` and `ends`,
@@ -109,7 +107,6 @@ class TaggingTask(Task):
 
         Args:
             labels: all tags, in the order of the outputs; None if they are taken from the training file.
-            document_context: whether a window includes the text around its sentence.
         """
         self.labels, self._document_context = labels, document_context
 

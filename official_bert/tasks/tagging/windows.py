@@ -101,13 +101,6 @@ def encoded_words(
     as much of the rest of the sentence as fits. A word without pieces counts as [UNK], and a word that is longer than a
     window loses its last pieces.
 
-    Args:
-        source: the content of the file.
-        labels: all labels.
-        max_seq_length: the length of a window, at least 3.
-        tokenizer: the tokenizer with the vocabulary.
-        document_context: fill each window with the pieces before and after its sentence in the document.
-
     Raises:
         InputError: a tag is unknown, or the file has no -DOCSTART- lines, which document context needs.
     """
@@ -158,9 +151,7 @@ def predicted_tags(
     """Returns the predicted tags of each sentence.
 
     Args:
-        sentences: the sentences of a file.
         numbers: int[words], label ids in the order of the file (`EncodedWords.of_words`).
-        labels: all labels.
     """
     tags = iter([labels[number] for number in numbers])
     return [list(itertools.islice(tags, len(sentence.columns))) for sentence in sentences]
@@ -172,10 +163,7 @@ def _windows(
     """Yields the windows of a document, or of a sentence that forms its own document.
 
     Args:
-        sentences: the sentences of the document.
         targets: int32[words].
-        max_seq_length: the length of a window.
-        tokenizer: the tokenizer with the vocabulary.
     """
     room = max_seq_length - 2
     cls, sep, unknown = (tokenizer.vocab[piece] for piece in ("[CLS]", "[SEP]", "[UNK]"))

@@ -179,12 +179,6 @@ def test_logits_that_are_no_numbers_are_refused(damage):
         in_one_window([0, damage, 0, 0], [0] * 4)
 
 
-def test_a_window_without_a_result_is_refused(tmp_path):
-    examples, features = toy_windows(tmp_path, is_training=False)
-    with pytest.raises(ValueError, match="window 1000000003 of question q1 has no result"):
-        extract_candidates(examples, features, map(waves, features[:3]), THREE_BEST)
-
-
 @st.composite
 def questions(draw):
     """A document in up to three windows of which each has few different logits, so that many scores are equal."""
