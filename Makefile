@@ -15,7 +15,7 @@ TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoint
     tests/runners/test_run_pretraining.py tests/test_run_pretraining.py \
     tests/runners/test_run_classifier.py tests/test_run_classifier.py
 
-.PHONY: help quickstart test test-long test-tf220 lint install install-dev install-tpu-compile install-beam clean
+.PHONY: help quickstart test test-long test-tf220 lint docs install install-dev install-tpu-compile install-beam clean
 .DELETE_ON_ERROR:
 
 help:  ## prints this list
@@ -39,6 +39,9 @@ lint: install-dev  ## checks lint and format with ruff
 	$(IN_VENV) -m ruff check .
 	$(IN_VENV) -m ruff format --check .
 
+docs: .venv-docs/installed  ## builds the pages and the reference of the public names into site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+
 install: .venv/installed  ## makes .venv with all that the commands need; PYTHON=python3.12 chooses its Python
 
 install-dev: .venv/installed-dev  ## adds what tests and lint need
@@ -56,13 +59,16 @@ install-beam: .venv-beam/installed  ## makes .venv-beam, whose Python runs creat
 	$(IN_VENV) -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.venv-tf220/installed: requirements-dev.txt requirements.txt
-.venv-tf220/installed .venv-tpu-compile/installed .venv-beam/installed: .venv-%/installed: requirements-%.txt | .venv-%/created
+.venv-tf220/installed: requirements-tf220.txt requirements-dev.txt requirements.txt | .venv-tf220/created
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 $(foreach list,$(filter %.txt,$^),-r $(list))
+	@touch $@
+
+.venv-tpu-compile/installed .venv-beam/installed .venv-docs/installed: .venv-%/installed: requirements-%.txt | .venv-%/created
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-$*.txt
 	@touch $@
 
 # Both questions are in the Python that every version since 2.6 understands.
-.venv/created .venv-tf220/created .venv-tpu-compile/created .venv-beam/created:
+.venv/created .venv-tf220/created .venv-tpu-compile/created .venv-beam/created .venv-docs/created:
 	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))" 2>/dev/null || { \
 	    echo "official_bert needs Python 3.11, 3.12 or 3.13, which '$(PYTHON)' is not:" \
 	        "install python3.12 (or name one that is there: make PYTHON=/path/to/python3.12)." >&2; exit 1; }
@@ -74,4 +80,4 @@ install-beam: .venv-beam/installed  ## makes .venv-beam, whose Python runs creat
 	@touch $@
 
 clean:  ## deletes the virtual environments and what builds leave; trained models stay
-	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-beam build *.egg-info
+	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-beam .venv-docs site build *.egg-info

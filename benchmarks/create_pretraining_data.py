@@ -2,10 +2,9 @@
 """Measures the speed and memory of create_pretraining_data.py on the user's text.
 
 The benchmark runs the script as a process, with each generator, on the first input file, the first two, the first four
-and so on, and on the first one also plain_generator.py, a transcription of the original's algorithm. For each it prints
-seconds, processor seconds, records per second and peak memory (PSS, summed over the process and its children): the
-medians of several rounds, in which the generators take turns. On a machine with other work, the processor seconds are
-what can be compared.
+and so on. For each it prints seconds, processor seconds, records per second and peak memory (PSS, summed over the
+process and its children): the medians of several rounds, in which the generators take turns. On a machine with other
+work, the processor seconds are what can be compared.
 
     python benchmarks/create_pretraining_data.py --input_file=wiki_00.txt,wiki_01.txt --vocab_file=vocab.txt
 """
@@ -23,9 +22,8 @@ import time
 import typing
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "create_pretraining_data.py"
-PLAIN = pathlib.Path(__file__).resolve().parent / "plain_generator.py"
 # Google's script on another machine: 6 MB of English Wikipedia, length 128, dupe factor 5.
-ORIGINAL = "| the original (recorded elsewhere) | 6.0 | 47.5 | | 1,700 | | | 834 |"
+ORIGINAL = "| the original (recorded elsewhere) | 6.0 | 47.5 | | 1,700 | | 834 |"
 _SECS_BETWEEN_SAMPLES = 0.05
 
 
@@ -43,14 +41,14 @@ def main():
     names = args.input_file.split(",")
     settings = [("exact", 1), *(("sharded", num_workers) for num_workers in args.num_workers)]
     counts = [count for count in (1 << k for k in range(20)) if count <= len(names)]
-    runs = {(("plain", 1), 1): []} | {(setting, count): [] for setting in settings for count in counts}
+    runs = {(setting, count): [] for setting in settings for count in counts}
     for _ in range(args.num_rounds):
         for (setting, count), measured in runs.items():
             measured.append(measure(names[:count], *setting, args))
             print(*setting, count, measured[-1], file=sys.stderr, flush=True)
 
-    print("| generator | MB of text | s | processor s | records/s | times plain | times exact | peak MB |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    print("| generator | MB of text | s | processor s | records/s | times exact | peak MB |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
     print(ORIGINAL)
     speeds = {key: statistics.median(run.speed for run in measured) for key, measured in runs.items()}
     for ((generator, num_workers), count), measured in runs.items():
@@ -60,7 +58,7 @@ def main():
             f"| `{generator}`, {num_workers} process(es) | {text_mb:.1f} | "
             f"{statistics.median(run.secs for run in measured):.1f} | "
             f"{statistics.median(run.cpu_secs for run in measured):.1f} | {speed:,.0f} | "
-            f"{speed / speeds[('plain', 1), 1]:.1f} | {speed / speeds[('exact', 1), count]:.1f} | "
+            f"{speed / speeds[('exact', 1), count]:.1f} | "
             f"{max(run.peak_mb for run in measured):.0f} |"
         )
 
@@ -80,14 +78,7 @@ class Run(typing.NamedTuple):
 
 def measure(names: list[str], generator: str, num_workers: int, args) -> Run:
     """Runs a generator once."""
-    command = [sys.executable, str(PLAIN)]
-    if generator != "plain":
-        command = [
-            sys.executable,
-            str(SCRIPT),
-            f"--generator={generator}",
-            f"--num_workers={num_workers}",
-        ]
+    command = [sys.executable, str(SCRIPT), f"--generator={generator}", f"--num_workers={num_workers}"]
     command += [f"--input_file={','.join(names)}", f"--vocab_file={args.vocab_file}"]
     command += [f"--max_seq_length={args.max_seq_length}", f"--dupe_factor={args.dupe_factor}"]
     with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder, "log"), "w+") as log:

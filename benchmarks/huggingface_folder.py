@@ -222,7 +222,7 @@ def compare_classifier(trained: pathlib.Path, folder: pathlib.Path, sentences: l
 
 
 def print_table(rows: list[dict]):
-    """Prints the rows as a table for README.md, and below it what truncation changes."""
+    """Prints the rows as a table, and below it what truncation changes."""
     print("\n| folder | texts | tokens | with other ids | compared | texts | greatest difference |")
     print("|---|--:|--:|--:|---|--:|--:|")
     for row in rows:

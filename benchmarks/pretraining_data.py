@@ -28,7 +28,6 @@ from typing import NamedTuple
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
 
-from pretraining_variants import script
 from quickstart import SETTINGS, baselines, results, write_config
 
 from official_bert.training.run_log import read_train_log
@@ -88,6 +87,10 @@ ARMS = {
 }
 COMPARED = "exact", "sharded", "files_twice", "dynamic", "bfloat16"
 ABLATION = "dynamic", "sixth_fresh", "sample_dynamic"
+
+
+def script(name: str, **flags) -> list[str]:
+    return [sys.executable, str(ROOT / f"{name}.py"), *(f"--{flag}={flags[flag]}" for flag in flags)]
 
 
 def run(command: list[str]):

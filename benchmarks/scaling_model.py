@@ -26,7 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from official_bert import BertConfig
 from official_bert.modeling.flops import training_flops
 
-RECORDS_PER_SEC = {128: 120_000, 512: 60_000}  # that a process parses: measured, benchmarks/README.md
+RECORDS_PER_SEC = {128: 120_000, 512: 60_000}  # that a process parses (docs/reports/making_records.md)
 PARAMETERS = {"base": 110.1e6, "large": 336.2e6}  # with the heads of pre-training
 BYTES = 4  # of a gradient: float32
 LATENCY_SECS = 10e-6

@@ -194,7 +194,7 @@ def measure_model(model: str, kind: str, shapes: Sequence[tuple[int, int]], thre
 
 
 def print_table(rows: Sequence[dict]):
-    """Prints the rows as a table for README.md."""
+    """Prints the rows as a table."""
     with_16_bit = any(COLUMNS_16_BIT[0] in row for row in rows)
     titles = [f"{name}, ms" for name in COLUMNS]
     titles += ["sequences per second", "to PyTorch", "to onnxruntime"]

@@ -262,7 +262,7 @@ def measure(size: str, variants: list[str], peer: bool, rounds: int) -> dict[str
 
 
 def print_table(rows: list[dict]):
-    """Prints the rows as a table for README.md."""
+    """Prints the rows as a table."""
     print(
         "\n| model | batch | step | secs per step | secs of its products | matmul share | Hugging Face, secs | lead |"
     )

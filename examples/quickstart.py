@@ -344,7 +344,7 @@ python examples/serving_server.py --model_name=topics --model_base_path={output}
 curl -s http://localhost:8501/v1/models/topics:predict -H 'Content-Type: application/json' \\
     -d '{{"instances": [{{"text_a": "The command sets a breakpoint."}}]}}'
 
-Read on: README.md, docs/pretraining.md (a corpus of your own), docs/finetuning.md, docs/serving.md.""")
+Read on: docs/records.md (a corpus of your own), docs/pretraining.md, docs/finetuning.md, docs/serving.md.""")
 
 
 if __name__ == "__main__":

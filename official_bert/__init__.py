@@ -5,6 +5,24 @@ The public names below are resolved when they are first used: importing the pack
 
 import importlib
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # editors and type checkers see the names here
+    from official_bert.checkpoints import load_checkpoint
+    from official_bert.config import BertConfig
+    from official_bert.io.errors import InputError
+    from official_bert.modeling import (
+        BertChoice,
+        BertClassifier,
+        BertModel,
+        BertPretrainer,
+        BertSpans,
+        BertTagger,
+    )
+    from official_bert.optimization import AdamWeightDecayOptimizer, keras_optimizer
+    from official_bert.serving.predictor import Predictor
+    from official_bert.serving.sentence_encoder import SentenceEncoder
+    from official_bert.tokenization import FullTokenizer
 
 _PUBLIC = {
     "BertConfig": "official_bert.config",
@@ -26,7 +44,22 @@ _PUBLIC = {
 # Keras finds the classes in a .keras file only if their modules are loaded, and the file of a trained model needs both.
 _SAVED_BY_KERAS = ("official_bert.modeling", "official_bert.optimization")
 
-__all__ = sorted(_PUBLIC)
+__all__ = [
+    "AdamWeightDecayOptimizer",
+    "BertChoice",
+    "BertClassifier",
+    "BertConfig",
+    "BertModel",
+    "BertPretrainer",
+    "BertSpans",
+    "BertTagger",
+    "FullTokenizer",
+    "InputError",
+    "Predictor",
+    "SentenceEncoder",
+    "keras_optimizer",
+    "load_checkpoint",
+]
 __version__ = "0.1.0"
 
 

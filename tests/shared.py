@@ -32,7 +32,6 @@ INSTALLED_BY = {
     "onnxruntime": _RUNTIMES,
     "tensorflow_serving": _SERVING,
     "tf2onnx": _RUNTIMES,
-    "tornado": _SERVING,
 }  # the optional packages that tests use, with what pip installs them by
 HAVING_AN_ENVIRONMENT = {
     "apache_beam": "beam",

@@ -1,4 +1,4 @@
-"""docs/adding_a_task.md: its files are written and its commands run as they stand, on a toy model and toy data.
+"""docs/adding_a_task.md: its file is written and its commands run as they stand, on a toy model and toy data.
 
 The second part of the page is a task of a new kind in one file outside the package, which goes through training,
 evaluation, prediction, a search, both exports and predict.py, on one and on two replicas.
@@ -27,7 +27,7 @@ from tests.serving.answers import answers, answers_to_records
 from tests.shared import ROOT
 
 DOCUMENT = (ROOT / "docs" / "adding_a_task.md").read_text(encoding="utf-8")
-TICKETS, REGISTRY_LINE, HIGHLIGHTS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+TICKETS, REGISTRY_LINE = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
 RUN_TICKETS, ASK_TICKETS, RUN, RUN_ON_TWO, SEARCH, EXPORT_TEXT, ASK = re.findall(
     r"```shell\n(.*?)```", DOCUMENT, re.DOTALL
 )
@@ -98,7 +98,6 @@ def folder(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("reader")
     model = toy.make_bert_base_dir(folder / "model", num_hidden_layers=2)
     (folder / "tickets.py").write_text(TICKETS)
-    (folder / "highlights.py").write_text(HIGHLIGHTS)
     write_data(folder)
     python = pathlib.Path(sys.executable).parent
     places = {"REPOSITORY": str(ROOT), "MODEL": str(model), "PATH": f"{python}:{os.environ['PATH']}"}
@@ -123,14 +122,15 @@ def folder(tmp_path_factory) -> pathlib.Path:
             patch.syspath_prepend(folder)
             run_here(pathlib.Path(script).name, *flags)
 
+    copy, run_highlights = RUN.split("\n", 1)
     tickets, highlights, on_two, search = (
-        command.rstrip() + FOR_THE_TOY for command in (RUN_TICKETS, RUN, RUN_ON_TWO, SEARCH)
+        command.rstrip() + FOR_THE_TOY for command in (RUN_TICKETS, run_highlights, RUN_ON_TWO, SEARCH)
     )
     tickets += " --learning_rate=1e-3"
     # predict.py finds no tickets.py: it runs elsewhere.
     ask_tickets = ASK_TICKETS.replace("tickets_export", f"{folder}/tickets_export").rstrip()
     ask_tickets = f"(cd / && {ask_tickets}) > answer_to_a_ticket.json"
-    run(f"{tickets}\n{ask_tickets}\n{on_two}")
+    run(f"{tickets}\n{ask_tickets}\n{copy}\n{on_two}")
     for command in (highlights, search, EXPORT_TEXT):
         run_in_this_process(command)
     write_questions, *ask_both = ASK.replace("\\\n", "").splitlines()

@@ -14,6 +14,10 @@ import pytest
 from official_bert.cli.commands import COMMANDS
 from tests.shared import ROOT
 
+REQUIREMENTS = sorted(ROOT.glob("requirements*.txt"))
+# What cannot be installed beside requirements.txt.
+NO_EXTRAS = {"requirements-tpu", "requirements-tpu-compile", "requirements-beam"}
+
 LIGHT_USE = """
 import sys
 import official_bert
@@ -40,8 +44,8 @@ def wheel(tmp_path_factory):
     work = tmp_path_factory.mktemp("wheel")
     source = work / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "requirements.txt"):
-        shutil.copy(ROOT / name, source)
+    for path in (*(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")), *REQUIREMENTS):
+        shutil.copy(path, source)
     shutil.copytree(
         ROOT / "official_bert", source / "official_bert", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -102,6 +106,7 @@ def run(unpacked, code: str, *arguments) -> str:
 def test_every_module_is_in_the_wheel(unpacked):
     sources = {path.relative_to(ROOT) for path in (ROOT / "official_bert").rglob("*.py")}
     assert {path.relative_to(unpacked) for path in (unpacked / "official_bert").rglob("*.py")} == sources
+    assert (unpacked / "official_bert" / "py.typed").exists()
 
 
 def test_metadata(unpacked):
@@ -110,7 +115,13 @@ def test_metadata(unpacked):
     assert "Name: official-bert" in lines
     assert "License-Expression: Apache-2.0" in lines
     required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")]
-    assert len(required) == len(requirements(""))
+    assert len([line for line in required if "extra ==" not in line]) == len(requirements(""))
+    extras = {
+        f"requirements-{line.removeprefix('Provides-Extra: ')}"
+        for line in lines
+        if line.startswith("Provides-Extra")
+    }
+    assert extras | NO_EXTRAS | {"requirements"} == {path.stem for path in REQUIREMENTS}
     assert any(line.startswith("tensorflow<2.22") for line in required)
 
 

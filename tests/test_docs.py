@@ -1,0 +1,53 @@
+"""The pages: every link leads somewhere, guides are short, and the reference has every public name."""
+
+import ast
+import functools
+import pathlib
+import re
+
+import pytest
+
+import official_bert
+from tests.shared import ROOT
+
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def prose(page: pathlib.Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+@functools.cache
+def anchors(page: pathlib.Path) -> set[str]:
+    """What GitHub makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page):
+    for target, anchor in LINK.findall(prose(page)):
+        if "://" in target:
+            continue
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+def test_guides_are_short():
+    lengths = {page.name: page.read_text(encoding="utf-8").count("\n") for page in GUIDES}
+    assert {name: length for name, length in lengths.items() if length > 150} == {}
+
+
+def test_the_reference_and_the_type_checkers_have_every_public_name():
+    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^::: official_bert\.(\w+)$", reference, re.MULTILINE)) == official_bert.__all__
+    source = ast.parse((ROOT / "official_bert" / "__init__.py").read_text(encoding="utf-8"))
+    (checked,) = (node for node in source.body if isinstance(node, ast.If))
+    imported = {alias.name: node.module for node in checked.body for alias in node.names}
+    assert imported == official_bert._PUBLIC
+    assert sorted(imported) == official_bert.__all__
