@@ -82,8 +82,6 @@ def make_pairs(documents: Documents, config: PairConfig, key: np.ndarray) -> Pai
     """Makes the pairs of all passes over all documents, in an order that is not that of the text.
 
     Args:
-        documents: of one shard.
-        config: how text becomes pairs.
         key: uint64[], the stream of the shard.
     """
     max_num_tokens = num_text_tokens(config)
@@ -117,10 +115,8 @@ def _scan(
     """Yields the pairs of some scans, those of one step at a time.
 
     Args:
-        documents: of the shard.
         document: int64[n], the document of each scan.
         target: int64[n], the number of tokens that the pairs of a scan aim at.
-        use_next_sentence: whether there are second segments.
         keys: uint64[n], the stream of each scan.
     """
     starts, document_starts = documents.segment_starts, documents.document_starts

@@ -56,7 +56,6 @@ def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndar
 
     Args:
         streams: uint64[n], a stream for each number.
-        first: the number in the streams from which on words are drawn, 64 trials a word.
         num_trials: int[n].
     """
     successes = np.zeros(len(num_trials), np.int64)

@@ -35,10 +35,7 @@ def line_reader(
     """Returns a function that yields the lines of a file.
 
     Args:
-        input_format: a name in TEXT_FORMATS.
-        splits_sentences: whether each line is a paragraph, which is split into sentences.
         is_strict: whether bytes that are not UTF-8 are refused instead of left out.
-        open_file: opens a file by its name and mode.
 
     Returns:
         A function of a file's name. The lines that it yields have no "\\n"; a document of the other forms than TEXT
