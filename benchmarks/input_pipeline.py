@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.data.pretraining.masks import DynamicMasks
-from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary, MaskingSettings
+from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.pretraining_input import pretraining_limits, training_dataset
 from official_bert.features import pretraining_features, unmasked_features
@@ -55,23 +55,17 @@ def main():
             "the same, with dynamic masks": training_dataset(
                 without_masks, unmasked, flags.batch_size, 0,
                 {feature.name: limits[feature.name] for feature in unmasked},
-                masks=dynamic_masks(flags.max_seq_length, flags.max_predictions_per_seq),
+                masks=dynamic_masks(flags.max_predictions_per_seq),
             ),
         }  # fmt: skip
         print_table(pipelines, flags.num_records // flags.batch_size, flags.batch_size, flags.rounds)
 
 
-def dynamic_masks(max_seq_length: int, max_predictions_per_seq: int) -> DynamicMasks:
+def dynamic_masks(max_predictions_per_seq: int) -> DynamicMasks:
     """Returns masks with the paper's shares."""
     vocabulary = InstanceVocabulary(101, 102, 103, list(range(VOCAB_SIZE)), [False] * VOCAB_SIZE)
-    settings = InstanceSettings(
-        max_seq_length=max_seq_length,
-        dupe_factor=1,
-        short_seq_prob=0.0,
-        masked_lm_prob=0.15,
-        max_predictions_per_seq=max_predictions_per_seq,
-    )
-    return DynamicMasks(vocabulary, settings, MaskingSettings(), seed=0)
+    config = MaskConfig(masked_lm_prob=0.15, max_predictions_per_seq=max_predictions_per_seq)
+    return DynamicMasks(vocabulary, config, seed=0)
 
 
 def write_records(folder: str, features, num_records: int) -> list[str]:

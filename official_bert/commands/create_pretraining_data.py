@@ -4,6 +4,7 @@ In: text files and a vocabulary. Out: TFRecord files, which get their names only
 """
 
 import dataclasses
+import glob
 import os
 import random
 
@@ -12,8 +13,8 @@ from absl import logging
 from official_bert.data.pretraining import shards
 from official_bert.data.pretraining.documents import Documents, read_documents
 from official_bert.data.pretraining.exact import create_instances
-from official_bert.data.pretraining.settings import InstanceVocabulary, instance_settings
-from official_bert.data.pretraining.shards import MASKING, log_manifest, shard_job
+from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config, pair_config
+from official_bert.data.pretraining.shards import OF_SHARDED_ALONE, log_manifest, shard_job
 from official_bert.data.pretraining.text_formats import reader_of
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.record_files import log_files, write_features
@@ -25,7 +26,7 @@ from official_bert.model_source import resolved
 from official_bert.options.data_tools import SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
 
-_OF_SHARDED_ALONE = (*MASKING, "num_shards", "compression", "resume")
+_OF_SHARDED_ALONE = (*OF_SHARDED_ALONE, "num_shards", "compression", "resume")
 
 
 def run(options: PretrainingDataOptions) -> random.Random | None:
@@ -41,10 +42,12 @@ def run(options: PretrainingDataOptions) -> random.Random | None:
     if options.generator == SHARDED:
         _run_sharded(options, tokenizer)
         return None
-    return _run_exact(options, tokenizer, vocabulary, instance_settings(options))
+    return _run_exact(options, tokenizer, vocabulary)
 
 
-def _run_exact(options, tokenizer, vocabulary, settings) -> random.Random:
+def _run_exact(
+    options: PretrainingDataOptions, tokenizer: FullTokenizer, vocabulary: InstanceVocabulary
+) -> random.Random:
     for field in dataclasses.fields(options):
         if field.name in _OF_SHARDED_ALONE and getattr(options, field.name) != field.default:
             raise InputError(
@@ -61,9 +64,10 @@ def _run_exact(options, tokenizer, vocabulary, settings) -> random.Random:
         )
         _log_corpus(documents)
         rng = random.Random(options.random_seed)
-        visits = options.dupe_factor * len(documents)
-        progress = Progress("documents visited", visits)
-        instances, order = create_instances(documents, vocabulary, settings, rng, progress)
+        progress = Progress("documents visited", options.dupe_factor * len(documents))
+        instances, order = create_instances(
+            documents, vocabulary, pair_config(options), mask_config(options), rng, progress
+        )
         log_files("Writing to output files", options.output_file)
         write_features(instances.batches(order), example_files, tokenizer.inv_vocab)
     return rng
@@ -76,7 +80,7 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     num_shards = options.num_shards or shards.default_num_shards(_total_size(input_files))
     job = shard_job(options, output_file, num_shards, tokenizer)
     _keep_apart(options, job.outputs())
-    shards.check_no_others(job)
+    shards.check_no_others(job, files.matching(f"{glob.escape(output_file)}-*-of-*"))
     log_files("Reading from input files", input_files)
     try:
         with locked(job.work_folder):

@@ -42,7 +42,7 @@ def run(options: BeamDataOptions):
     sizes = beam.sizes_of(options.input_file)
     num_shards = options.num_shards or shards.default_num_shards(sum(sizes.values()))
     job = shard_job(options, options.output_file[0], num_shards, tokenizer)
-    beam.check_no_others(job)
+    shards.check_no_others(job, beam.shards_beside(job.output_file))
     log_files("Reading from input files", list(sizes))
     _show_package_to_workers()
     reader = reader_of(options, beam.open_file)

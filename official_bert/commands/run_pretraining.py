@@ -17,7 +17,7 @@ from absl import logging
 from official_bert import model_dir
 from official_bert.config import LEFT_TO_RIGHT, BertConfig, read_config
 from official_bert.data.pretraining.masks import DynamicMasks
-from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary, masking_settings
+from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.record_files import expand_records
 from official_bert.features import pretraining_features, unmasked_features
@@ -140,16 +140,8 @@ class Pretraining:
         options = self.options
         if not options.dynamic_masking:
             return None
-        settings = InstanceSettings(
-            max_seq_length=options.max_seq_length,
-            dupe_factor=1,
-            short_seq_prob=0.0,
-            masked_lm_prob=options.masked_lm_prob,
-            max_predictions_per_seq=options.max_predictions_per_seq,
-            do_whole_word_mask=options.do_whole_word_mask,
-        )
         vocabulary = InstanceVocabulary.of(load_vocab(options.vocab_file))
-        return DynamicMasks(vocabulary, settings, masking_settings(options), seed)
+        return DynamicMasks(vocabulary, mask_config(options), seed)
 
     def objective(self, batch_size: int) -> PretrainingObjective | LeftToRightObjective:
         """Returns the objective that the direction of the model's attention allows."""
@@ -223,7 +215,7 @@ class Pretraining:
 def _check_masking(options: PretrainingOptions):
     """Refuses flags of masks that have no effect, and dynamic masks without a vocabulary."""
     if options.dynamic_masking:
-        masking_settings(options)
+        mask_config(options)
         if options.vocab_file is None:
             raise InputError(
                 "--dynamic_masking: needs the vocabulary that the records were made with; give --vocab_file"

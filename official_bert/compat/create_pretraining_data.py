@@ -12,16 +12,8 @@ from itertools import accumulate, chain, islice
 import numpy as np
 
 from official_bert.data.pretraining.documents import read_documents
-from official_bert.data.pretraining.exact import (
-    create_instances,
-    draw_positions,
-    draw_whole_words,
-    num_predictions,
-    replacements,
-    sentence_pairs,
-    truncated,
-)
-from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary
+from official_bert.data.pretraining.exact import create_instances, draw_masks, sentence_pairs, truncated
+from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.record_files import log_files, write_features
 from official_bert.features import pretraining_features
@@ -62,16 +54,14 @@ def create_training_instances(
     do_whole_word_mask: bool = False,
 ) -> list[TrainingInstance]:
     """Makes the instances of raw text files, in the order of the records."""
-    settings = InstanceSettings(
-        max_seq_length=max_seq_length,
-        dupe_factor=dupe_factor,
-        short_seq_prob=short_seq_prob,
+    config = PairConfig(max_seq_length=max_seq_length, short_seq_prob=short_seq_prob, dupe_factor=dupe_factor)
+    masks = MaskConfig(
         masked_lm_prob=masked_lm_prob,
         max_predictions_per_seq=max_predictions_per_seq,
         do_whole_word_mask=do_whole_word_mask,
     )
-    documents = read_documents(input_files, tokenizer)
-    instances, order = create_instances(documents, InstanceVocabulary.of(tokenizer.vocab), settings, rng)
+    documents, vocabulary = read_documents(input_files, tokenizer), InstanceVocabulary.of(tokenizer.vocab)
+    instances, order = create_instances(documents, vocabulary, config, masks, rng)
     return [
         _instance_of(features, row, tokenizer.inv_vocab)
         for features in instances.batches(order)
@@ -134,15 +124,17 @@ def create_masked_lm_predictions(
         The tokens after masking, the predicted positions in increasing order, and the tokens at these positions before
         masking.
     """
-    count = num_predictions(len(tokens), masked_lm_prob, max_predictions_per_seq)
     candidates = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
-    if do_whole_word_mask:
-        continues = [token.startswith("##") for token in tokens]
-        drawn = draw_whole_words(candidates, continues, count, rng)
-    else:
-        drawn = draw_positions(candidates, count, rng)
+    masks = MaskConfig(
+        masked_lm_prob=masked_lm_prob,
+        max_predictions_per_seq=max_predictions_per_seq,
+        do_whole_word_mask=do_whole_word_mask,
+    )
+    drawn, replacements = draw_masks(
+        tokens, candidates, masks, lambda token: token.startswith("##"), "[MASK]", vocab_words, rng
+    )
     output_tokens = list(tokens)
-    for position, token in zip(drawn, replacements(tokens, drawn, "[MASK]", vocab_words, rng), strict=True):
+    for position, token in zip(drawn, replacements, strict=True):
         output_tokens[position] = token
     positions = sorted(drawn)
     return output_tokens, positions, [tokens[position] for position in positions]

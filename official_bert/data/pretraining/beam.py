@@ -22,7 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from official_bert.data.pretraining.documents import no_text
 from official_bert.data.pretraining.one_shard import write_shard
 from official_bert.data.pretraining.shards import ShardJob, manifest_of
-from official_bert.data.pretraining.split import documents_of, first_numbers, look_through
+from official_bert.data.pretraining.split import FileDocuments, documents_of, first_numbers, look_through
 from official_bert.io.errors import InputError
 
 LineReader = Callable[[str], Iterable[str]]
@@ -50,19 +50,9 @@ def sizes_of(patterns: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def check_no_others(job: ShardJob):
-    """Refuses a place where shards of another number lie, as `shards.check_no_others` does for local files.
-
-    Raises:
-        InputError: there are some.
-    """
-    own = set(job.outputs())
-    for file in FileSystems.match([f"{job.output_file}-*-of-*"])[0].metadata_list:
-        if file.path not in own and re.search(r"-\d{5}-of-\d{5}$", file.path):
-            raise InputError(
-                f"{file.path}: is a shard of another run with another number of shards; delete those files, or name "
-                "another --output_file"
-            )
+def shards_beside(output_file: str) -> list[str]:
+    """Returns the files whose names begin as those of the shards do."""
+    return [file.path for file in FileSystems.match([f"{output_file}-*-of-*"])[0].metadata_list]
 
 
 def write_shards(
@@ -123,8 +113,6 @@ class _LookThrough(beam.DoFn):
 
 
 def _first_numbers(found: list) -> list[int]:
-    from official_bert.data.pretraining.split import FileDocuments
-
     return first_numbers([FileDocuments(*of_file) for _, of_file in sorted(found)])
 
 
@@ -151,7 +139,7 @@ class _MakeShard(beam.DoFn):
         path = f"{self._temporary}-{shard:05}-{uuid.uuid4().hex}"  # a runner may do the work twice
         with open_file(path, "wb") as file:
             lines = _lines_of(sorted(documents))
-            report = write_shard(shard, lines, file, self._job.tokenizer, self._job.settings)
+            report = write_shard(shard, lines, file, self._job.tokenizer, self._job.config)
         yield shard, path, report
 
 

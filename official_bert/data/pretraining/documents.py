@@ -20,7 +20,9 @@ from official_bert.tokenization import FullTokenizer
 _BLOCK_CHARACTERS = 1 << 18
 _BLANK_LINE = -1
 
-EncodedLines = tuple[array, array]
+EncodedLines = tuple[
+    np.ndarray, np.ndarray
+]  # the ids of some lines, and the number of ids of each, or _BLANK_LINE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +62,7 @@ def read_documents(
 ) -> Documents:
     """Reads and tokenizes a corpus.
 
-    As in the original, a document goes on across the end of a file: only a blank line ends it. Lines without tokens
-    are left out.
+    As in the original, a document goes on across the end of a file: only a blank line ends it.
 
     Args:
         num_workers: the number of processes that tokenize; 1 tokenizes in this process. The result is the same.
@@ -69,27 +70,11 @@ def read_documents(
     Raises:
         InputError: a file does not exist, or no file holds a document.
     """
-    ids = array(id_type(tokenizer.vocab).char)
-    segment_starts = array("q", [0])
-    document_starts = array("q", [0])
-
-    def end_document():
-        if len(segment_starts) - 1 > document_starts[-1]:
-            document_starts.append(len(segment_starts) - 1)
-
-    blocks = _blocks(line for name in input_files for line in read_lines(name))
-    for block_ids, lengths in _encode_blocks(blocks, tokenizer, num_workers):
-        ids.extend(block_ids)
-        for length in lengths:
-            if length == _BLANK_LINE:
-                end_document()
-            elif length:
-                segment_starts.append(segment_starts[-1] + length)
-        on_progress(len(ids))
-    end_document()
-    if len(document_starts) == 1:
+    lines = (line for name in input_files for line in read_lines(name))
+    documents = encode_documents(lines, tokenizer, num_workers, on_progress)
+    if not len(documents):
         raise no_text(input_files)
-    return Documents(_as_numpy(ids), _as_numpy(segment_starts), _as_numpy(document_starts))
+    return documents
 
 
 def no_text(input_files: Sequence[str]) -> InputError:
@@ -97,6 +82,33 @@ def no_text(input_files: Sequence[str]) -> InputError:
     return InputError(
         f"--input_file: no text in {', '.join(input_files)}; give files with one sentence a line and a blank line "
         "between documents"
+    )
+
+
+def encode_documents(
+    lines: Iterable[str],
+    tokenizer: FullTokenizer,
+    num_workers: int = 1,
+    on_progress: Callable[[int], None] = lambda tokens: None,
+) -> Documents:
+    """Tokenizes the lines of a text, without lines and documents that have no tokens.
+
+    Args:
+        lines: one sentence each, and blank ones between documents.
+        tokenizer, num_workers, on_progress: as in `read_documents`.
+    """
+    ids, lengths = array(id_type(tokenizer.vocab).char), array("q")
+    for block_ids, block_lengths in _encode_blocks(_blocks(lines), tokenizer, num_workers):
+        ids.frombytes(block_ids.tobytes())
+        lengths.frombytes(block_lengths.tobytes())
+        on_progress(len(ids))
+    line_lengths = np.frombuffer(lengths, np.int64)
+    has_tokens = line_lengths > 0
+    document = np.cumsum(line_lengths == _BLANK_LINE)[has_tokens]  # of each segment
+    return Documents(
+        ids=np.frombuffer(ids, ids.typecode),
+        segment_starts=np.concatenate([[0], np.cumsum(line_lengths[has_tokens])]),
+        document_starts=np.append(np.flatnonzero(np.diff(document, prepend=-1)), len(document)),
     )
 
 
@@ -115,7 +127,7 @@ def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
 def _encode_blocks(
     blocks: Iterable[list[str]], tokenizer: FullTokenizer, num_workers: int
 ) -> Iterator[EncodedLines]:
-    """Yields the ids and line lengths of every block in order, with a bounded number of blocks in progress."""
+    """Yields every encoded block in order, with a bounded number of blocks in progress."""
     if num_workers == 1:
         for block in blocks:
             yield _encode_lines(tokenizer, block)
@@ -131,18 +143,11 @@ def _encode_blocks(
 
 
 def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLines:
-    """Returns the ids of all lines, and the number of ids of each line (_BLANK_LINE for a blank one)."""
-    ids = array(id_type(tokenizer.vocab).char)
-    lengths = array("q")
-    for line in lines:
-        line = line.strip()
-        if line:
-            line_ids = tokenizer.encode(line)
-            ids.extend(line_ids)
-            lengths.append(len(line_ids))
-        else:
-            lengths.append(_BLANK_LINE)
-    return ids, lengths
+    # A line of WikiExtractor may hold "\n" as a character reference.
+    lines = [line.strip().replace("\n", " ") for line in lines]
+    ids, lengths = tokenizer.encode_lines(lines)
+    is_blank = np.array([not line for line in lines], bool)
+    return ids.astype(id_type(tokenizer.vocab)), np.where(is_blank, _BLANK_LINE, lengths)
 
 
 def _start_worker(tokenizer: FullTokenizer):
@@ -152,7 +157,3 @@ def _start_worker(tokenizer: FullTokenizer):
 
 def _encode_in_worker(lines: list[str]) -> EncodedLines:
     return _encode_lines(_worker_tokenizer, lines)
-
-
-def _as_numpy(values: array) -> np.ndarray:
-    return np.frombuffer(values, dtype=values.typecode)

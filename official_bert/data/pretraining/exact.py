@@ -14,9 +14,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from official_bert.data.pretraining.documents import Documents
-from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary
+from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
 from official_bert.features import pretraining_features
 from official_bert.io.errors import InputError
+
+NUM_SPECIAL_TOKENS = 3  # [CLS] a [SEP] b [SEP]
+Token = TypeVar("Token", int, str)
 
 
 def randbelow(n: int, getrandbits: Callable[[int], int]) -> int:
@@ -40,9 +43,6 @@ def shuffle(items: MutableSequence, getrandbits: Callable[[int], int]):
                 j = getrandbits(bits)
             items[i], items[j] = items[j], items[i]
         last = next_last
-
-
-NUM_SPECIAL_TOKENS = 3  # [CLS] a [SEP] b [SEP]
 
 
 class SentencePair(NamedTuple):
@@ -147,7 +147,31 @@ def _another_document(document: int, num_documents: int, getrandbits: Callable[[
     return drawn
 
 
-Token = TypeVar("Token", int, str)
+def draw_masks(
+    tokens: Sequence[Token],
+    candidates: list[int],
+    masks: MaskConfig,
+    continues: Callable[[Token], bool],
+    mask: Token,
+    words: Sequence[Token],
+    rng: random.Random,
+) -> tuple[list[int], list[Token]]:
+    """Draws the masked positions and the tokens that replace those at them, both in the order of the draws.
+
+    Args:
+        tokens: the sequence before masking, special tokens included.
+        candidates: the positions of the tokens that may be masked, in increasing order; they are shuffled.
+        masks: what is masked; the rates are the original's.
+        continues: tells whether a token starts with "##".
+        mask, words: as in `replacements`.
+        rng: the source of the draws.
+    """
+    count = num_predictions(len(tokens), masks.masked_lm_prob, masks.max_predictions_per_seq)
+    if masks.do_whole_word_mask:
+        positions = draw_whole_words(candidates, list(map(continues, tokens)), count, rng)
+    else:
+        positions = draw_positions(candidates, count, rng)
+    return positions, replacements(tokens, positions, mask, words, rng)
 
 
 def num_predictions(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
@@ -220,14 +244,20 @@ def replacements(
 class Instances:
     """Instances over `documents`, in the order in which they were added."""
 
-    def __init__(self, documents: Documents, vocabulary: InstanceVocabulary, settings: InstanceSettings):
+    def __init__(
+        self,
+        documents: Documents,
+        vocabulary: InstanceVocabulary,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
+    ):
         self._ids = documents.ids
         self._vocabulary = vocabulary
-        self._settings = settings
+        self._max_seq_length, self._max_predictions_per_seq = max_seq_length, max_predictions_per_seq
         self._spans = array("q")  # a_begin, a_end, b_begin, b_end of each instance
         self._is_random_next = array("b")
         self._prediction_starts = array("q", [0])
-        self._positions = array(np.min_scalar_type(settings.max_seq_length).char)
+        self._positions = array(np.min_scalar_type(max_seq_length).char)
         self._replacements = array(documents.ids.dtype.char)
 
     def __len__(self) -> int:
@@ -266,7 +296,7 @@ class Instances:
         b_first = a_end - a_begin + 2
         length = b_first + b_end - b_begin + 1
 
-        position = np.arange(self._settings.max_seq_length)  # [S]
+        position = np.arange(self._max_seq_length)  # [S]
         source = np.where(position < b_first, a_begin + position - 1, b_begin + position - b_first)  # [B, S]
         input_ids = self._ids.take(source, mode="clip").astype(np.int32)
         input_ids[:, 0] = self._vocabulary.cls_id
@@ -286,7 +316,7 @@ class Instances:
             masked,
             _as_numpy(self._is_random_next)[indices][:, None],
         )
-        table = pretraining_features(self._settings.max_seq_length, self._settings.max_predictions_per_seq)
+        table = pretraining_features(self._max_seq_length, self._max_predictions_per_seq)
         return {
             feature.name: column.astype(feature.dtype) for feature, column in zip(table, columns, strict=True)
         }
@@ -300,11 +330,11 @@ class Instances:
         """
         starts = _as_numpy(self._prediction_starts)
         begin, end = starts[indices][:, None], starts[indices + 1][:, None]
-        prediction = np.arange(self._settings.max_predictions_per_seq)
+        prediction = np.arange(self._max_predictions_per_seq)
         masked = prediction < end - begin
         kept_at = np.zeros(masked.shape, np.int64)
         kept_at[masked] = (begin + prediction)[masked]
-        positions = np.full(masked.shape, self._settings.max_seq_length)  # padding sorts last
+        positions = np.full(masked.shape, self._max_seq_length)  # padding sorts last
         positions[masked] = _as_numpy(self._positions)[kept_at[masked]]
         by_position = np.argsort(positions, axis=1)
         kept_at = np.take_along_axis(kept_at, by_position, axis=1)[masked]
@@ -319,13 +349,19 @@ def _as_numpy(values: array) -> np.ndarray:
 def create_instances(
     documents: Documents,
     vocabulary: InstanceVocabulary,
-    settings: InstanceSettings,
+    config: PairConfig,
+    masks: MaskConfig,
     rng: random.Random,
     on_progress: Callable[[int], None] = lambda documents_done: None,
 ) -> tuple[Instances, np.ndarray]:
-    """Makes `settings.dupe_factor` passes over the documents.
+    """Makes `config.dupe_factor` passes over the documents.
 
     Args:
+        documents: of the whole corpus.
+        vocabulary: of their ids.
+        config: how text becomes pairs.
+        masks: what is masked; the rates are the original's.
+        rng: the source of the draws.
         on_progress: called after every document with the number of documents visited so far, over all passes.
 
     Returns:
@@ -340,40 +376,32 @@ def create_instances(
     def bounds_of(document: int):
         return documents.bounds_of(shuffled[document])
 
-    instances = Instances(documents, vocabulary, settings)
-    for visited in range(settings.dupe_factor * len(documents)):
+    instances = Instances(documents, vocabulary, config.max_seq_length, masks.max_predictions_per_seq)
+    for visited in range(config.dupe_factor * len(documents)):
         pairs = sentence_pairs(
             visited % len(documents),
             len(documents),
             bounds_of,
-            settings.max_seq_length,
-            settings.short_seq_prob,
+            config.max_seq_length,
+            config.short_seq_prob,
             rng,
         )
         for pair in pairs:
             a_ids = documents.ids[pair.a_begin : pair.a_end].tolist()
             b_ids = documents.ids[pair.b_begin : pair.b_end].tolist()
-            instances.append(pair, *_mask(a_ids, b_ids, vocabulary, settings, rng))
+            tokens = [vocabulary.cls_id, *a_ids, vocabulary.sep_id, *b_ids, vocabulary.sep_id]
+            candidates = [*range(1, len(a_ids) + 1), *range(len(a_ids) + 2, len(tokens) - 1)]
+            drawn = draw_masks(
+                tokens,
+                candidates,
+                masks,
+                vocabulary.continues.__getitem__,
+                vocabulary.mask_id,
+                vocabulary.word_ids,
+                rng,
+            )
+            instances.append(pair, *drawn)
         on_progress(visited + 1)
     order = array("q", range(len(instances)))
     shuffle(order, rng.getrandbits)
     return instances, np.frombuffer(order, np.int64)
-
-
-def _mask(
-    a_ids: list[int],
-    b_ids: list[int],
-    vocabulary: InstanceVocabulary,
-    settings: InstanceSettings,
-    rng: random.Random,
-) -> tuple[list[int], list[int]]:
-    """Draws the masked positions and the input ids that replace their tokens, both in the order of the draws."""
-    tokens = [vocabulary.cls_id, *a_ids, vocabulary.sep_id, *b_ids, vocabulary.sep_id]
-    count = num_predictions(len(tokens), settings.masked_lm_prob, settings.max_predictions_per_seq)
-    candidates = [*range(1, len(a_ids) + 1), *range(len(a_ids) + 2, len(tokens) - 1)]
-    if settings.do_whole_word_mask:
-        continues = [vocabulary.continues[token] for token in tokens]
-        positions = draw_whole_words(candidates, continues, count, rng)
-    else:
-        positions = draw_positions(candidates, count, rng)
-    return positions, replacements(tokens, positions, vocabulary.mask_id, vocabulary.word_ids, rng)

@@ -8,14 +8,14 @@ beyond it, the replacement rates are free, and spans of whole words can be maske
 import numpy as np
 
 from official_bert.data.pretraining import random_streams
-from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary, MaskingSettings
+from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig
 
 _POSITIONS_IN_32_BITS = 1 << 9  # of a sort key; the other bits are random
-_SPAN_LENGTHS, _REPLACEMENTS, _ORDER = (
-    1 << 16,
-    1 << 17,
-    1 << 18,
-)  # numbers of the draws in a sequence's stream
+# Numbers of the draws in a sequence's stream.
+_SPAN_LENGTHS, _REPLACEMENTS, _ORDER = 1 << 16, 1 << 17, 1 << 18
+# Of what dynamic masks change in a batch, in order.
+NAMES = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+DTYPES = ("int32", "int32", "int32", "float32")
 
 
 def num_predictions(lengths: np.ndarray, masked_lm_prob: float, max_predictions_per_seq: int) -> np.ndarray:
@@ -42,7 +42,7 @@ def draw_positions(
     # The random order of the candidates is that of random numbers whose last bits hold the position.
     words = random_streams.draw(
         keys[:, None], _ORDER + np.arange((length + 1) // 2)
-    )  # [B, S / 2], two numbers in each
+    )  # [B, S / 2], two in each
     if length <= _POSITIONS_IN_32_BITS:
         drawn = words.view(np.uint32)[:, :length]
     else:
@@ -181,22 +181,20 @@ def _sorted_positions(order: np.ndarray, counts: np.ndarray, width: int) -> tupl
     return positions.astype(np.int64), drawn
 
 
-class BulkMasks:
-    """Draws masks."""
+class Masker:
+    """Masks batches of sequences.
 
-    def __init__(self, vocabulary: InstanceVocabulary, settings: InstanceSettings, masking: MaskingSettings):
-        """Keeps what all batches share.
+    Args:
+        vocabulary: of the ids.
+        config: what is masked, and by what.
+    """
 
-        Args:
-            vocabulary: of the ids.
-            settings: of the instances.
-            masking: of their masks.
-        """
-        self._settings, self._masking, self._mask_id = settings, masking, vocabulary.mask_id
+    def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig):
+        self._config, self._mask_id = config, vocabulary.mask_id
         self._word_ids = np.array(vocabulary.word_ids, np.int32)
         self._continues = np.array(vocabulary.continues)
 
-    def draw(
+    def mask(
         self, input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Masks sequences.
@@ -210,10 +208,10 @@ class BulkMasks:
         Returns:
             The features masked_lm_positions, masked_lm_ids and masked_lm_weights, [B, P] each, and counts by name.
         """
-        masking = self._masking
+        config = self._config
         positions, is_masked = self._positions(input_ids, candidates, lengths, keys)
         masked_lm_ids = np.take_along_axis(input_ids, positions, axis=1) * is_masked
-        rates = masking.mask_token_rate, masking.random_token_rate
+        rates = config.mask_token_rate, config.random_token_rate
         replaced = draw_replacements(masked_lm_ids, keys, self._mask_id, self._word_ids, *rates)
         rows, columns = is_masked.nonzero()
         input_ids[rows, positions[rows, columns]] = replaced[rows, columns]
@@ -230,39 +228,31 @@ class BulkMasks:
         }, counts
 
     def _positions(self, input_ids, candidates, lengths, keys) -> tuple[np.ndarray, np.ndarray]:
-        settings, longest_span = self._settings, self._masking.ngram_masking
-        most = settings.max_predictions_per_seq
-        count = num_predictions(lengths, settings.masked_lm_prob, most)
-        if not settings.do_whole_word_mask:
+        config = self._config
+        most = config.max_predictions_per_seq
+        count = num_predictions(lengths, config.masked_lm_prob, most)
+        if not config.do_whole_word_mask:
             return draw_positions(candidates, count, keys, most)
         starts = candidates & ~self._continues[input_ids]
         starts[:, 1] |= candidates[:, 1]  # a piece "##x" without a piece before it is a word
-        if longest_span > 1:
-            starts = span_starts(starts, longest_span, keys)
+        if config.ngram_masking > 1:
+            starts = span_starts(starts, config.ngram_masking, keys)
         return draw_units(starts, candidates, count, keys, most)
 
 
-NAMES = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")  # of the results, in order
-DTYPES = ("int32", "int32", "int32", "float32")
-
-
 class DynamicMasks:
-    """A function of batches."""
+    """Masks the batches of records without masks: other ones in each pass, and the same ones in each run with the seed.
 
-    def __init__(
-        self, vocabulary: InstanceVocabulary, settings: InstanceSettings, masking: MaskingSettings, seed: int
-    ):
-        """Keeps what all batches share.
+    Args:
+        vocabulary: of the ids.
+        config: what is masked, and by what.
+        seed: of the run.
+    """
 
-        Args:
-            vocabulary: of the ids.
-            settings: the lengths and what is masked.
-            masking: of the masks.
-            seed: the seed of the run.
-        """
-        self._masks, self._seed = BulkMasks(vocabulary, settings, masking), seed
+    def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig, seed: int):
+        self._masker, self._seed = Masker(vocabulary, config), seed
         self._special = np.array([vocabulary.cls_id, vocabulary.sep_id])
-        self.shape = settings.max_seq_length, settings.max_predictions_per_seq
+        self.max_predictions_per_seq = config.max_predictions_per_seq
 
     def __call__(
         self, input_ids: np.ndarray, input_mask: np.ndarray, passes: np.ndarray, records: np.ndarray
@@ -281,6 +271,6 @@ class DynamicMasks:
         ids = np.array(input_ids)
         candidates = (input_mask > 0) & ~np.isin(ids, self._special)
         keys = random_streams.stream(self._seed, passes, records)
-        features, _ = self._masks.draw(ids, candidates, input_mask.sum(axis=1), keys)
+        features, _ = self._masker.mask(ids, candidates, input_mask.sum(axis=1), keys)
         features["input_ids"] = ids
         return tuple(features[name].astype(dtype) for name, dtype in zip(NAMES, DTYPES, strict=True))

@@ -1,7 +1,7 @@
 """The generator `sharded`: turns the text of one shard into its record file.
 
 In: a text file with the documents of the shard. Out: a TFRecord file with the records of all passes in random order,
-and a report of what is in it. The file depends on the text, the settings, the seed and the number of the shard, and on
+and a report of what is in it. The file depends on the text, the config, the seed and the number of the shard, and on
 nothing else: shards can be made in any order, in any process.
 """
 
@@ -10,49 +10,47 @@ import contextlib
 import dataclasses
 import gzip
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 import numpy as np
 
 from official_bert.data.pretraining import random_streams
-from official_bert.data.pretraining.documents import Documents, id_type
-from official_bert.data.pretraining.masks import BulkMasks
+from official_bert.data.pretraining.documents import Documents, encode_documents
+from official_bert.data.pretraining.masks import Masker
 from official_bert.data.pretraining.pairs import Pairs, make_pairs
-from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary, MaskingSettings
+from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
 from official_bert.data.records.framing import frame_examples
-from official_bert.features import pretraining_features
+from official_bert.features import pretraining_features, unmasked_features
 from official_bert.io import files, writing
 from official_bert.options.data_tools import GZIP
 from official_bert.tokenization import FullTokenizer
 
 ALGORITHM = 1  # number of the algorithm, which the manifest names: another one makes other records
 _TOKENS_AT_ONCE = 1 << 17  # in a batch of sequences, so that its arrays fit the processor's cache
-_LINES_AT_ONCE = 1000
 _GZIP_LEVEL = 6
 _PAIRS, _ORDER = 1, 2  # what the streams of a shard are for
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ShardSettings:
+class ShardConfig:
     """All that determines the records of a shard, except its text, its number and the tokenizer.
 
     Attributes:
-        instances: settings that the generators share.
-        masking: settings that only this one has.
+        pairs: how text becomes pairs.
+        masks: what is masked; None for records without masks.
         random_seed: the seed.
         compression: GZIP or NO_COMPRESSION of the options.
     """
 
-    instances: InstanceSettings
-    masking: MaskingSettings
+    pairs: PairConfig
+    masks: MaskConfig | None
     random_seed: int
     compression: str
 
 
 def make_shard(
-    number: int, text_file: str, record_file: str, tokenizer: FullTokenizer, settings: ShardSettings
+    number: int, text_file: str, record_file: str, tokenizer: FullTokenizer, config: ShardConfig
 ) -> dict[str, int | str]:
     """Writes the records of a shard and returns its report: counts by name, and the file's `bytes` and `sha256`.
 
@@ -62,7 +60,7 @@ def make_shard(
             none.
         record_file: the file to write, which gets its name when it is complete.
         tokenizer: encodes the text.
-        settings: of the records.
+        config: of the records.
 
     Raises:
         InputError: the record file cannot be written.
@@ -70,11 +68,11 @@ def make_shard(
     with contextlib.ExitStack() as stack:
         text = stack.enter_context(files.open_file(text_file)) if files.exists(text_file) else ()
         opened = stack.enter_context(writing.replacing(record_file, "wb"))
-        return write_shard(number, text, opened, tokenizer, settings)
+        return write_shard(number, text, opened, tokenizer, config)
 
 
 def write_shard(
-    number: int, lines: Iterable[str], file: BinaryIO, tokenizer: FullTokenizer, settings: ShardSettings
+    number: int, lines: Iterable[str], file: BinaryIO, tokenizer: FullTokenizer, config: ShardConfig
 ) -> dict[str, int | str]:
     """Writes the records of a shard to a file that is open, and returns its report.
 
@@ -83,9 +81,9 @@ def write_shard(
         lines: one sentence each, and blank ones between documents.
         file: open for bytes.
         tokenizer: encodes the text.
-        settings: of the records.
+        config: of the records.
     """
-    documents = _encoded(lines, tokenizer)
+    documents = encode_documents(lines, tokenizer)
     counts = collections.Counter(
         documents=len(documents),
         sentences=len(documents.segment_starts) - 1,
@@ -94,16 +92,16 @@ def write_shard(
         records=0,
     )
     written = _Hashed(file)
-    with _compressed(written, settings.compression) as compressed:
+    with _compressed(written, config.compression) as compressed:
         vocabulary = InstanceVocabulary.of(tokenizer.vocab)
-        for features, counted in shard_batches(number, documents, vocabulary, settings):
+        for features, counted in shard_batches(number, documents, vocabulary, config):
             compressed.write(frame_examples(features))
             counts.update(counted)
     return {**counts, "bytes": written.num_bytes, "sha256": written.sha256.hexdigest()}
 
 
 def shard_batches(
-    number: int, documents: Documents, vocabulary: InstanceVocabulary, settings: ShardSettings
+    number: int, documents: Documents, vocabulary: InstanceVocabulary, config: ShardConfig
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, int]]]:
     """Yields the records of a shard in their order, as batches of features, and what was counted in each.
 
@@ -111,65 +109,79 @@ def shard_batches(
         number: of the shard, from 0.
         documents: of the shard.
         vocabulary: of their ids.
-        settings: of the records.
+        config: of the records.
     """
     if not len(documents):
         return
-    instances, with_next = settings.instances, settings.masking.use_next_sentence
-    pairs = make_pairs(
-        documents,
-        instances.dupe_factor,
-        instances.max_seq_length - (3 if with_next else 2),
-        instances.short_seq_prob,
-        with_next,
-        random_streams.stream(settings.random_seed, number, _PAIRS),
-    )
+    key = random_streams.stream(config.random_seed, number, _PAIRS)
+    pairs = make_pairs(documents, config.pairs, key)
     # The order of random numbers is a random order.
     order = np.argsort(random_streams.draw(pairs.keys, _ORDER))
-    maker = BatchMaker(documents.ids, vocabulary, instances, settings.masking)
-    batch_size = max(1, _TOKENS_AT_ONCE // instances.max_seq_length)
+    maker = BatchMaker(documents.ids, vocabulary, config.pairs, config.masks)
+    batch_size = max(1, _TOKENS_AT_ONCE // config.pairs.max_seq_length)
     for start in range(0, len(pairs), batch_size):
         yield maker.batch(pairs[order[start : start + batch_size]])
 
 
-def _encoded(lines: Iterable[str], tokenizer: FullTokenizer) -> Documents:
-    """Tokenizes the lines of a text."""
-    parts, lengths, blanks = [], [], []
-    ids = id_type(tokenizer.vocab)
-    for block in _blocks(line.removesuffix("\n") for line in lines):
-        block_ids, block_lengths = tokenizer.encode_lines(block)
-        parts.append(block_ids.astype(ids))
-        lengths.append(block_lengths)
-        blanks.append(np.array([not line for line in block]))
-    return _documents(parts, lengths, blanks, tokenizer)
-
-
-def _documents(parts: list, lengths: list, blanks: list, tokenizer: FullTokenizer) -> Documents:
-    """Returns the documents of encoded lines, without lines and documents that have no tokens.
+class BatchMaker:
+    """Makes batches of the instances over the ids of one shard.
 
     Args:
-        parts: blocks of ids, each int[tokens].
-        lengths: the number of ids of each line of a block, int64[lines].
-        blanks: whether the line is blank and so ends a document, bool[lines].
-        tokenizer: whose ids they are.
+        ids: unsigned[tokens], the tokens of the shard.
+        vocabulary: of these ids.
+        config: how text becomes pairs.
+        masks: what is masked; None for records without masks.
     """
-    empty = np.zeros(0, np.int64)
-    line_lengths = np.concatenate([empty, *lengths])
-    has_tokens = line_lengths > 0
-    document = np.cumsum(np.concatenate([empty, *blanks]))[has_tokens]  # of each segment
-    is_first = np.diff(document, prepend=-1) > 0
-    num_segments = int(has_tokens.sum())
-    return Documents(
-        ids=np.concatenate([np.zeros(0, id_type(tokenizer.vocab)), *parts]),
-        segment_starts=np.concatenate([[0], np.cumsum(line_lengths[has_tokens])]),
-        document_starts=np.append(np.flatnonzero(is_first), num_segments),
-    )
 
+    def __init__(
+        self, ids: np.ndarray, vocabulary: InstanceVocabulary, config: PairConfig, masks: MaskConfig | None
+    ):
+        self._ids, self._vocabulary, self._config = ids, vocabulary, config
+        length = config.max_seq_length
+        self._masker = Masker(vocabulary, masks) if masks else None
+        self._table = (
+            pretraining_features(length, masks.max_predictions_per_seq)
+            if masks
+            else unmasked_features(length)
+        )
 
-def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
-    lines = iter(lines)
-    while block := list(itertools.islice(lines, _LINES_AT_ONCE)):
-        yield block
+    def batch(self, pairs: Pairs) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+        """Returns the record features of some pairs, name -> int32 or float32[B, length], and counts by name."""
+        vocabulary = self._vocabulary
+        a_length, b_length = pairs.a_length[:, None], pairs.b_length[:, None]  # [B, 1]
+        b_first = a_length + 2
+        length = b_first + b_length + 1 if self._config.use_next_sentence else b_first
+        position = np.arange(self._config.max_seq_length, dtype=np.int32)  # [S]
+        in_b = position >= b_first  # [B, S], padding included
+        is_real = position < length
+        candidates = (position < length - 1) & (position != b_first - 1)
+        candidates[:, 0] = False
+
+        source = position + np.where(in_b, pairs.b_begin[:, None] - b_first, pairs.a_begin[:, None] - 1)
+        input_ids = np.where(candidates, self._ids.take(source, mode="clip"), 0).astype(np.int32)
+        input_ids[:, 0] = vocabulary.cls_id
+        rows = np.arange(len(pairs))
+        input_ids[rows, b_first[:, 0] - 1] = vocabulary.sep_id
+        input_ids[rows, length[:, 0] - 1] = vocabulary.sep_id
+
+        masked, counts = {}, dict.fromkeys(("predictions", "predictions_masked", "predictions_kept"), 0)
+        if self._masker:
+            masked, counts = self._masker.mask(input_ids, candidates, length[:, 0], pairs.keys)
+        columns = {
+            "input_ids": input_ids,
+            "input_mask": is_real,
+            "segment_ids": in_b & is_real,
+            **masked,
+            "next_sentence_labels": pairs.is_random_next[:, None],
+        }
+        features = {feature.name: columns[feature.name].astype(feature.dtype) for feature in self._table}
+        counts |= {
+            "records": len(pairs),
+            "random_next": int(pairs.is_random_next.sum()),
+            "truncated": int(pairs.is_truncated.sum()),
+            "positions": int(length.sum()),
+        }
+        return features, counts
 
 
 class _Hashed:
@@ -192,68 +204,3 @@ def _compressed(file: _Hashed, compression: str):
     if compression == GZIP:  # without name and time, equal records give equal bytes
         return gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=file, mtime=0)
     return contextlib.nullcontext(file)
-
-
-class BatchMaker:
-    """Makes batches of the instances over the ids of one shard."""
-
-    def __init__(
-        self,
-        ids: np.ndarray,
-        vocabulary: InstanceVocabulary,
-        settings: InstanceSettings,
-        masking: MaskingSettings,
-    ):
-        """Keeps what all batches share.
-
-        Args:
-            ids: unsigned[tokens], the tokens of the shard.
-            vocabulary: of these ids.
-            settings: of the instances.
-            masking: of their masks.
-        """
-        self._ids, self._vocabulary, self._settings, self._masking = ids, vocabulary, settings, masking
-        self._masks = BulkMasks(vocabulary, settings, masking)
-        self._table = pretraining_features(settings.max_seq_length, settings.max_predictions_per_seq)
-
-    def batch(self, pairs: Pairs) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        """Returns the record features of some pairs, name -> int32 or float32[B, length], and counts by name."""
-        settings, masking, vocabulary = self._settings, self._masking, self._vocabulary
-        a_length, b_length = pairs.a_length[:, None], pairs.b_length[:, None]  # [B, 1]
-        b_first = a_length + 2
-        length = b_first + b_length + 1 if masking.use_next_sentence else b_first
-        position = np.arange(settings.max_seq_length, dtype=np.int32)  # [S]
-        in_b = position >= b_first  # [B, S], padding included
-        is_real = position < length
-        candidates = (position < length - 1) & (position != b_first - 1)
-        candidates[:, 0] = False
-
-        source = position + np.where(in_b, pairs.b_begin[:, None] - b_first, pairs.a_begin[:, None] - 1)
-        input_ids = np.where(candidates, self._ids.take(source, mode="clip"), 0).astype(np.int32)
-        input_ids[:, 0] = vocabulary.cls_id
-        rows = np.arange(len(pairs))
-        input_ids[rows, b_first[:, 0] - 1] = vocabulary.sep_id
-        input_ids[rows, length[:, 0] - 1] = vocabulary.sep_id
-
-        features = {
-            "input_ids": input_ids,
-            "input_mask": is_real,
-            "segment_ids": in_b & is_real,
-            "next_sentence_labels": pairs.is_random_next[:, None],
-        }
-        counts = dict.fromkeys(("predictions", "predictions_masked", "predictions_kept"), 0)
-        if masking.mask_tokens:
-            drawn, counts = self._masks.draw(input_ids, candidates, length[:, 0], pairs.keys)
-            features |= drawn
-        features = {
-            feature.name: features[feature.name].astype(feature.dtype)
-            for feature in self._table
-            if feature.name in features
-        }
-        counts |= {
-            "records": len(pairs),
-            "random_next": int(pairs.is_random_next.sum()),
-            "truncated": int(pairs.is_truncated.sum()),
-            "positions": int(length.sum()),
-        }
-        return features, counts

@@ -13,11 +13,12 @@ import numpy as np
 
 from official_bert.data.pretraining import random_streams
 from official_bert.data.pretraining.documents import Documents
+from official_bert.data.pretraining.settings import PairConfig
 
-_WALKS_AT_ONCE = 1 << 15  # bounds the memory: a walk is one pass over one document
-# The numbers of the draws in the stream of a walk, and in that of a pair.
+_SCANS_AT_ONCE = 1 << 15  # bounds the memory: a scan is one pass over one document
+# The numbers of the draws in the stream of a scan, and in that of a pair.
 _IS_SHORT, _LENGTH, _FIRST_PAIR = 0, 1, 2
-_MIDDLE, _IS_RANDOM, _DOCUMENT, _SEGMENT, _KEY, _COINS_A, _COINS_B = 0, 1, 2, 3, 4, 1 << 8, 1 << 40
+_MIDDLE, _IS_RANDOM, _DOCUMENT, _SEGMENT, _KEY, _CUT_A, _CUT_B = 0, 1, 2, 3, 4, 1 << 8, 1 << 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,54 +78,46 @@ class Chunks:
     keys: np.ndarray
 
 
-def make_pairs(
-    documents: Documents,
-    num_passes: int,
-    max_num_tokens: int,
-    short_seq_prob: float,
-    with_next: bool,
-    key: np.ndarray,
-) -> Pairs:
+def make_pairs(documents: Documents, config: PairConfig, key: np.ndarray) -> Pairs:
     """Makes the pairs of all passes over all documents, in an order that is not that of the text.
 
     Args:
         key: uint64[], the stream of the shard.
     """
-    parts = [
-        truncated(chunks, documents, max_num_tokens)
-        for chunks in make_chunks(documents, num_passes, max_num_tokens, short_seq_prob, with_next, key)
-    ]
-    return Pairs.joined(parts)
+    max_num_tokens = num_text_tokens(config)
+    return Pairs.joined(
+        [truncated(chunks, documents, max_num_tokens) for chunks in make_chunks(documents, config, key)]
+    )
 
 
-def make_chunks(
-    documents: Documents,
-    num_passes: int,
-    max_num_tokens: int,
-    short_seq_prob: float,
-    with_next: bool,
-    key: np.ndarray,
-) -> Iterator[Chunks]:
+def num_text_tokens(config: PairConfig) -> int:
+    """Returns the largest number of tokens of a pair, without special tokens."""
+    return config.max_seq_length - (3 if config.use_next_sentence else 2)
+
+
+def make_chunks(documents: Documents, config: PairConfig, key: np.ndarray) -> Iterator[Chunks]:
     """Yields the pairs before truncation; the arguments are those of `make_pairs`."""
-    for start in range(0, num_passes * len(documents), _WALKS_AT_ONCE):
-        walks = np.arange(start, min(start + _WALKS_AT_ONCE, num_passes * len(documents)))
-        document, number_of_pass = walks % len(documents), walks // len(documents)
-        walk_keys = random_streams.stream(key, number_of_pass, document)
-        is_short = random_streams.uniform(random_streams.draw(walk_keys, _IS_SHORT)) < short_seq_prob
-        lengths = 2 + random_streams.below(random_streams.draw(walk_keys, _LENGTH), max_num_tokens - 1)
+    max_num_tokens = num_text_tokens(config)
+    num_scans = config.dupe_factor * len(documents)
+    for start in range(0, num_scans, _SCANS_AT_ONCE):
+        scans = np.arange(start, min(start + _SCANS_AT_ONCE, num_scans))
+        document, number_of_pass = scans % len(documents), scans // len(documents)
+        scan_keys = random_streams.stream(key, number_of_pass, document)
+        is_short = random_streams.uniform(random_streams.draw(scan_keys, _IS_SHORT)) < config.short_seq_prob
+        lengths = 2 + random_streams.below(random_streams.draw(scan_keys, _LENGTH), max_num_tokens - 1)
         target = np.where(is_short, lengths, max_num_tokens)
-        yield from _walk(documents, document, target, with_next, walk_keys)
+        yield from _scan(documents, document, target, config.use_next_sentence, scan_keys)
 
 
-def _walk(
-    documents: Documents, document: np.ndarray, target: np.ndarray, with_next: bool, keys: np.ndarray
+def _scan(
+    documents: Documents, document: np.ndarray, target: np.ndarray, use_next_sentence: bool, keys: np.ndarray
 ) -> Iterator[Chunks]:
-    """Yields the pairs of some walks, those of one step at a time.
+    """Yields the pairs of some scans, those of one step at a time.
 
     Args:
-        document: int64[w], the document of each walk.
-        target: int64[w], the number of tokens that the pairs of a walk aim at.
-        keys: uint64[w], the stream of each walk.
+        document: int64[n], the document of each scan.
+        target: int64[n], the number of tokens that the pairs of a scan aim at.
+        keys: uint64[n], the stream of each scan.
     """
     starts, document_starts = documents.segment_starts, documents.document_starts
     first, document_end = document_starts[document], document_starts[document + 1]
@@ -133,11 +126,10 @@ def _walk(
         pair_keys = random_streams.draw(keys, number)
         number += 1
         end = np.minimum(np.searchsorted(starts, starts[first] + target), document_end)
-        if with_next:
+        if use_next_sentence:
             chunks = _with_next(documents, document, first, end, target, pair_keys)
-            first = np.where(
-                chunks.is_random_next, chunks.a_end, end
-            )  # A's left-over segments are used again
+            # A's left-over segments are used again.
+            first = np.where(chunks.is_random_next, chunks.a_end, end)
         else:
             none = np.zeros(len(first), np.int64)
             chunks = Chunks(document, first, end, document, none, none, none.astype(bool), pair_keys)
@@ -151,7 +143,7 @@ def _walk(
 
 
 def _with_next(documents, document, first, end, target, keys) -> Chunks:
-    """Splits runs of segments, [first, end) of each walk, into A and its next segments, or draws others for B."""
+    """Splits runs of segments, [first, end) of each scan, into A and its next segments, or draws others for B."""
     starts, document_starts = documents.segment_starts, documents.document_starts
     size = end - first
     middle = first + 1 + random_streams.below(random_streams.draw(keys, _MIDDLE), np.maximum(size - 1, 1))
@@ -195,9 +187,9 @@ def truncated(chunks: Chunks, documents: Documents, max_num_tokens: int) -> Pair
     )
     b_left = np.where(is_truncated, np.minimum(b_length, max_num_tokens - a_left), b_length)
     return Pairs(
-        a_begin=a_begin + random_streams.heads(chunks.keys, _COINS_A, a_length - a_left),
+        a_begin=a_begin + random_streams.binomial(chunks.keys, _CUT_A, a_length - a_left),
         a_length=a_left.astype(np.int32),
-        b_begin=b_begin + random_streams.heads(chunks.keys, _COINS_B, b_length - b_left),
+        b_begin=b_begin + random_streams.binomial(chunks.keys, _CUT_B, b_length - b_left),
         b_length=b_left.astype(np.int32),
         is_random_next=chunks.is_random_next,
         is_truncated=is_truncated,

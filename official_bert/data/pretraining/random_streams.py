@@ -8,7 +8,7 @@ never depends on what else was drawn, or in which process.
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MOST_COINS = 1 << 12
+_MOST_TRIALS = 1 << 12
 
 
 def stream(*parts: int | np.ndarray) -> np.ndarray:
@@ -49,26 +49,26 @@ def below(drawn: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
     return ((drawn >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
 
 
-def heads(streams: np.ndarray, first: int, num_coins: np.ndarray) -> np.ndarray:
-    """Returns int64[n]: how many of some fair coins show heads, which is a binomial number.
+def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndarray:
+    """Returns int64[n]: how many of some trials succeed, each with probability 1/2.
 
-    Above 4096 coins it is scaled up from that many, with the right mean and variance.
+    Above 4096 trials the number is scaled up from that many, with the right mean and variance.
 
     Args:
-        streams: uint64[n], a stream for each count.
-        num_coins: int[n].
+        streams: uint64[n], a stream for each number.
+        num_trials: int[n].
     """
-    found = np.zeros(len(num_coins), np.int64)
-    for begin, end in ((0, 1), (1, _MOST_COINS // 64)):  # few counts need more than the first word
-        rows = np.flatnonzero(num_coins > 64 * begin)
+    successes = np.zeros(len(num_trials), np.int64)
+    for begin, end in ((0, 1), (1, _MOST_TRIALS // 64)):  # few numbers need more than the first word
+        rows = np.flatnonzero(num_trials > 64 * begin)
         if len(rows):
-            words = np.arange(begin, min(end, -(-int(num_coins[rows].max()) // 64)))
-            used = np.clip(num_coins[rows, None] - 64 * words, 0, 64)  # of the bits of each word
-            coins = draw(streams[rows, None], first + words)
-            coins = np.where(used > 0, coins >> (64 - np.maximum(used, 1)).astype(np.uint64), 0)
-            found[rows] += np.bitwise_count(coins).sum(axis=1, dtype=np.int64)
-    scaled = num_coins / 2 + (found - _MOST_COINS / 2) * np.sqrt(num_coins / _MOST_COINS)
-    return np.where(num_coins > _MOST_COINS, np.rint(scaled).astype(np.int64), found)
+            words = np.arange(begin, min(end, -(-int(num_trials[rows].max()) // 64)))
+            used = np.clip(num_trials[rows, None] - 64 * words, 0, 64)  # of the bits of each word
+            bits = draw(streams[rows, None], first + words)
+            bits = np.where(used > 0, bits >> (64 - np.maximum(used, 1)).astype(np.uint64), 0)
+            successes[rows] += np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+    scaled = num_trials / 2 + (successes - _MOST_TRIALS / 2) * np.sqrt(num_trials / _MOST_TRIALS)
+    return np.where(num_trials > _MOST_TRIALS, np.rint(scaled).astype(np.int64), successes)
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What pre-training records are made with: the settings of pairs and masks, and the ids that a vocabulary gives.
+"""What pre-training records are made with: how text becomes pairs, what is masked, and the ids of a vocabulary.
 
 In: options and a vocabulary. Out: what the generators, and masks that are drawn in training, need of them.
 """
@@ -12,15 +12,31 @@ from official_bert.options.shared import MaskingOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InstanceSettings:
-    """Settings of the instances; the fields are flags of create_pretraining_data.py, whose help explains them."""
+class PairConfig:
+    """How text becomes pairs of segments; the fields are flags of create_pretraining_data.py, whose help explains them.
+
+    The generator `exact` makes pairs only, whatever `use_next_sentence` says.
+    """
 
     max_seq_length: int
-    dupe_factor: int
     short_seq_prob: float
+    dupe_factor: int
+    use_next_sentence: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskConfig:
+    """What is masked, and by what; the fields are flags of create_pretraining_data.py, whose help explains them.
+
+    The generator `exact` has the last three at their defaults.
+    """
+
     masked_lm_prob: float
     max_predictions_per_seq: int
     do_whole_word_mask: bool = False
+    mask_token_rate: float = 0.8
+    random_token_rate: float = 0.1
+    ngram_masking: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,58 +74,46 @@ class InstanceVocabulary:
         return cls(vocab["[CLS]"], vocab["[SEP]"], vocab["[MASK]"], list(vocab.values()), continues)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskingSettings:
-    """Settings beyond the original's; the fields are flags of create_pretraining_data.py, whose help explains them."""
-
-    mask_token_rate: float = 0.8
-    random_token_rate: float = 0.1
-    ngram_masking: int = 1
-    use_next_sentence: bool = True
-    mask_tokens: bool = True
+def pair_config(options: RecordsOptions) -> PairConfig:
+    return _filled(PairConfig, options)
 
 
-def instance_settings(options: RecordsOptions) -> InstanceSettings:
-    """Returns the settings that both generators share."""
-    return InstanceSettings(
-        max_seq_length=options.max_seq_length,
-        dupe_factor=options.dupe_factor,
-        short_seq_prob=options.short_seq_prob,
-        masked_lm_prob=options.masked_lm_prob,
-        max_predictions_per_seq=options.max_predictions_per_seq,
-        do_whole_word_mask=options.do_whole_word_mask,
-    )
-
-
-def masking_settings(options: MaskingOptions) -> MaskingSettings:
-    """Returns the settings of the masks.
+def mask_config(options: MaskingOptions) -> MaskConfig:
+    """Returns how a script masks; its options have max_predictions_per_seq, too.
 
     Raises:
-        InputError: they contradict each other.
+        InputError: flags contradict each other.
     """
-    if options.mask_token_rate + options.random_token_rate > 1 + 1e-9:
+    config = _filled(MaskConfig, options)
+    if config.mask_token_rate + config.random_token_rate > 1 + 1e-9:
         raise InputError(
-            f"--mask_token_rate={options.mask_token_rate} and "
-            f"--random_token_rate={options.random_token_rate}: their sum "
+            f"--mask_token_rate={config.mask_token_rate} and --random_token_rate={config.random_token_rate}: their sum "
             "is above 1; lower one of them"
         )
-    if options.ngram_masking > 1 and not options.do_whole_word_mask:
+    if config.ngram_masking > 1 and not config.do_whole_word_mask:
         raise InputError(
-            f"--ngram_masking={options.ngram_masking}: masks spans of whole words; add --do_whole_word_mask"
+            f"--ngram_masking={config.ngram_masking}: masks spans of whole words; add --do_whole_word_mask"
         )
-    rates = ("mask_token_rate", "random_token_rate", "ngram_masking")
-    return MaskingSettings(**{name: getattr(options, name) for name in rates})
+    return config
 
 
-def masking_settings_of_records(options: RecordsOptions) -> MaskingSettings:
-    """Returns the settings of the masks of records, which may have none."""
-    if not options.mask_tokens:
-        for field in dataclasses.fields(MaskingOptions):
-            if getattr(options, field.name) != field.default:
-                raise InputError(
-                    f"--{field.name}: records of --nomask_tokens have no masks; give the flag to run_pretraining.py"
-                )
-    settings = masking_settings(options)
-    return dataclasses.replace(
-        settings, use_next_sentence=options.use_next_sentence, mask_tokens=options.mask_tokens
-    )
+def mask_config_of_records(options: RecordsOptions) -> MaskConfig | None:
+    """Returns how records are masked; None for records without masks.
+
+    Raises:
+        InputError: flags contradict each other.
+    """
+    if options.mask_tokens:
+        return mask_config(options)
+    for field in dataclasses.fields(MaskingOptions):
+        if getattr(options, field.name) != field.default:
+            raise InputError(
+                f"--{field.name}: records of --nomask_tokens have no masks; give the flag to run_pretraining.py"
+            )
+    return None
+
+
+def _filled(config_class: type, options):
+    """Returns a config of the options of the same names."""
+    names = [field.name for field in dataclasses.fields(config_class)]
+    return config_class(**{name: getattr(options, name) for name in names})

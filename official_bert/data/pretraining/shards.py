@@ -1,14 +1,13 @@
 """Makes the files of the generator `sharded`: work folder, worker processes, what a killed run left, manifest.
 
-In: text files. Out: a record file for each shard, and a manifest that says what is in them and how they were made. All
-is made in a folder beside the outputs whose name begins with a dot; the files get their names when the last one is
-complete. A finished shard lies there with its report, so that another run can go on after a kill.
+In: options and text files. Out: a record file for each shard, and a manifest that says what is in them and how they
+were made. All is made in a folder beside the outputs whose name begins with a dot; the files get their names when the
+last one is complete. A finished shard lies there with its report, so that another run can go on after a kill.
 """
 
 import concurrent.futures
 import contextlib
 import dataclasses
-import glob
 import hashlib
 import json
 import math
@@ -21,12 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from absl import logging
 
 from official_bert.data.pretraining.documents import no_text
-from official_bert.data.pretraining.one_shard import ALGORITHM, ShardSettings, make_shard
-from official_bert.data.pretraining.settings import (
-    MaskingSettings,
-    instance_settings,
-    masking_settings_of_records,
-)
+from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, make_shard
+from official_bert.data.pretraining.settings import mask_config_of_records, pair_config
 from official_bert.data.pretraining.split import distribute
 from official_bert.data.pretraining.workers import worker_processes
 from official_bert.data.records.record_files import MANIFEST_SUFFIX
@@ -37,7 +32,31 @@ from official_bert.options.data_tools import SHARDED, RecordsOptions
 from official_bert.tokenization import FullTokenizer
 
 SHARD_BYTES = 32 << 20  # of text, the size of the shards of a large corpus
-_MADE = re.compile(r"\.?\d{5}\.")  # the names in the work folder, and their temporary ones
+# The flags that only the generator `sharded` has, and all that determine its records, beside text and vocabulary.
+OF_SHARDED_ALONE = (
+    "mask_token_rate",
+    "random_token_rate",
+    "ngram_masking",
+    "use_next_sentence",
+    "mask_tokens",
+)
+_DETERMINING = (
+    "do_whole_word_mask",
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "random_seed",
+    "dupe_factor",
+    "masked_lm_prob",
+    "short_seq_prob",
+    "do_lower_case",
+    "strip_accents",
+    "compression",
+    "input_format",
+    "split_sentences",
+    *OF_SHARDED_ALONE,
+)
+_SHARD_NAME = re.compile(r"-\d{5}-of-\d{5}$")
+_WORK_NAME = re.compile(r"\.?\d{5}\.")  # the names in the work folder, and their temporary ones
 _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16  # a smaller corpus has shards, too, for several processes
 
 
@@ -49,14 +68,14 @@ class ShardJob:
         output_file: the beginning of the names of all files.
         num_shards: the number of record files.
         tokenizer: encodes the text.
-        settings: of the records.
+        config: of the records.
         described: the flags that determine the records, and what else does, for the manifest.
     """
 
     output_file: str
     num_shards: int
     tokenizer: FullTokenizer
-    settings: ShardSettings
+    config: ShardConfig
     described: dict
 
     @property
@@ -87,6 +106,40 @@ class ShardJob:
         return [*map(self.record_file, range(self.num_shards)), self.manifest_file]
 
 
+def shard_job(
+    options: RecordsOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer
+) -> ShardJob:
+    """Returns the job.
+
+    Args:
+        options: the options of the script.
+        output_file: the beginning of the names of all files.
+        num_shards: the number of record files.
+        tokenizer: encodes the text.
+
+    Raises:
+        InputError: flags contradict each other.
+    """
+    flags = {name: getattr(options, name) for name in _DETERMINING}
+    return ShardJob(
+        output_file,
+        num_shards,
+        tokenizer,
+        ShardConfig(
+            pairs=pair_config(options),
+            masks=mask_config_of_records(options),
+            random_seed=options.random_seed,
+            compression=options.compression,
+        ),
+        {
+            "generator": SHARDED,
+            "algorithm": ALGORITHM,
+            "flags": flags | {"num_shards": num_shards},
+            "vocabulary_sha256": _sha256_of(options.vocab_file),
+        },
+    )
+
+
 def default_num_shards(num_bytes: int) -> int:
     """Returns the number of shards for a text of this size.
 
@@ -95,15 +148,18 @@ def default_num_shards(num_bytes: int) -> int:
     return max(1, math.ceil(num_bytes / SHARD_BYTES), min(_FEWEST_SHARDS, num_bytes // _SMALLEST_SHARD_BYTES))
 
 
-def check_no_others(job: ShardJob):
+def check_no_others(job: ShardJob, paths: Iterable[str]):
     """Refuses a place where shards of another number lie, which the same glob would match.
+
+    Args:
+        job: what is to be made.
+        paths: the files whose names begin as those of the job.
 
     Raises:
         InputError: there are some.
     """
-    own = set(job.outputs())
-    for path in files.matching(f"{glob.escape(job.output_file)}-?????-of-?????"):
-        if path not in own:
+    for path in sorted(set(paths).difference(job.outputs())):
+        if _SHARD_NAME.search(path):
             raise InputError(
                 f"{path}: is a shard of another run with another number of shards; delete those files, or name another "
                 "--output_file"
@@ -137,7 +193,7 @@ def write_shards(
         if not num_documents:
             raise no_text(input_files)
         logging.info("%d documents in %d shards", num_documents, job.num_shards)
-        reports = _made(job, num_workers)
+        reports = _make_all(job, num_workers)
         manifest = manifest_of(job, reports)
         if not manifest["counts"]["documents"]:
             _clear(job, keep_finished=False)
@@ -165,16 +221,16 @@ def _clear(job: ShardJob, keep_finished: bool):
                 kept |= {job.report_file(number), job.finished_file(number)}
     for name in files.list_folder(job.work_folder):
         path = os.path.join(job.work_folder, name)
-        if _MADE.match(name) and path not in kept:
+        if _WORK_NAME.match(name) and path not in kept:
             files.remove(path)
 
 
-def _made(job: ShardJob, num_workers: int) -> list[dict]:
+def _make_all(job: ShardJob, num_workers: int) -> list[dict]:
     """Makes all shards and returns their reports in order."""
     reports: dict[int, dict] = {}
     progress, start_secs = Progress("shards", job.num_shards), time.monotonic()
     num_made, num_kept = 0, 0
-    for number, report, is_kept in _finished(job, num_workers):
+    for number, report, is_kept in _reports_when_finished(job, num_workers):
         reports[number] = report
         num_made += 0 if is_kept else report["records"]
         num_kept += is_kept
@@ -186,7 +242,7 @@ def _made(job: ShardJob, num_workers: int) -> list[dict]:
     return [reports[number] for number in range(job.num_shards)]
 
 
-def _finished(job: ShardJob, num_workers: int) -> Iterator[tuple[int, dict, bool]]:
+def _reports_when_finished(job: ShardJob, num_workers: int) -> Iterator[tuple[int, dict, bool]]:
     """Yields the number and report of each shard when it is finished, and whether an earlier run made it."""
     if num_workers == 1:
         for number in range(job.num_shards):
@@ -214,7 +270,7 @@ def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
     report = _kept_report(job, number, key)
     is_kept = report is not None
     if not is_kept:
-        made = make_shard(number, text_file, job.finished_file(number), job.tokenizer, job.settings)
+        made = make_shard(number, text_file, job.finished_file(number), job.tokenizer, job.config)
         report = {"key": key, **made}
         with writing.replacing(job.report_file(number)) as file:
             json.dump(report, file)
@@ -240,7 +296,7 @@ def _kept_report(job: ShardJob, number: int, key: str) -> dict | None:
         if report["key"] == key and files.exists(record_file):
             if _sha256_of(record_file) == report["sha256"]:
                 return report
-            files.remove(record_file)  # damaged
+            files.remove(record_file)  # corrupt
     return None
 
 
@@ -257,9 +313,7 @@ def manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
     counts.pop("bytes")
     shares: dict[str, Callable[[], float]] = {
         "unknown_tokens": lambda: counts["unknown_tokens"] / counts["tokens"],
-        "padding": lambda: (
-            1 - counts["positions"] / (counts["records"] * job.settings.instances.max_seq_length)
-        ),
+        "padding": lambda: 1 - counts["positions"] / (counts["records"] * job.config.pairs.max_seq_length),
         "random_next": lambda: counts["random_next"] / counts["records"],
         "truncated": lambda: counts["truncated"] / counts["records"],
         "predictions": lambda: counts["predictions"] / counts["positions"],
@@ -314,59 +368,6 @@ def _give_names(job: ShardJob, manifest: dict):
         files.remove(job.report_file(number))
 
 
-MASKING = tuple(field.name for field in dataclasses.fields(MaskingSettings))
-# The flags that determine the records of the generator `sharded`, beside the text and the vocabulary.
-_DETERMINING = (
-    "do_whole_word_mask",
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "random_seed",
-    "dupe_factor",
-    "masked_lm_prob",
-    "short_seq_prob",
-    "do_lower_case",
-    "strip_accents",
-    "compression",
-    "input_format",
-    "split_sentences",
-    *MASKING,
-)
-
-
-def shard_job(
-    options: RecordsOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer
-) -> ShardJob:
-    """Returns the job.
-
-    Args:
-        options: the options of the script.
-        output_file: the beginning of the names of all files.
-        num_shards: the number of record files.
-        tokenizer: encodes the text.
-
-    Raises:
-        InputError: flags contradict each other.
-    """
-    flags = {name: getattr(options, name) for name in _DETERMINING}
-    return ShardJob(
-        output_file,
-        num_shards,
-        tokenizer,
-        ShardSettings(
-            instances=instance_settings(options),
-            masking=masking_settings_of_records(options),
-            random_seed=options.random_seed,
-            compression=options.compression,
-        ),
-        {
-            "generator": SHARDED,
-            "algorithm": ALGORITHM,
-            "flags": flags | {"num_shards": num_shards},
-            "vocabulary_sha256": _vocabulary_hash(options.vocab_file),
-        },
-    )
-
-
 def log_manifest(manifest: dict, job: ShardJob):
     """Logs what was made."""
     counts, shares = manifest["counts"], manifest["shares"]
@@ -378,8 +379,3 @@ def log_manifest(manifest: dict, job: ShardJob):
         "*** Wrote %d files %s-?????-of-?????, and %s ***", job.num_shards, job.output_file, job.manifest_file
     )
     logging.info("Wrote %d total instances", counts["records"])
-
-
-def _vocabulary_hash(path: str) -> str:
-    with files.open_file(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()

@@ -43,7 +43,7 @@ def line_reader(
         that does not have the form.
     """
     undecodable = "refuse" if is_strict else "ignore"
-    return functools.partial(_lines, _READERS[input_format], splits_sentences, undecodable, open_file)
+    return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences, undecodable, open_file)
 
 
 def reader_of(options: RecordsOptions, open_file: Callable = files.open_file) -> LineReader:
@@ -136,4 +136,5 @@ def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
         yield ""
 
 
-_READERS = {TEXT: _of_text, WIKIEXTRACTOR: _of_wikiextractor, JSON_LINES: _of_json_lines}
+# Name, which is a choice of --input_format, -> a function of a file's name and its lines to the lines of documents.
+TEXT_FORMATS = {TEXT: _of_text, WIKIEXTRACTOR: _of_wikiextractor, JSON_LINES: _of_json_lines}

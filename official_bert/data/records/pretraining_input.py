@@ -196,9 +196,9 @@ def _masked(
     records = tf.strings.to_hash_bucket_fast(serialized, 1 << 62)
     inputs = [features["input_ids"], features["input_mask"], passes, records]
     values = tf.numpy_function(masks, inputs, [tf.as_dtype(dtype) for dtype in DTYPES], stateful=False)
-    length, num_predictions = masks.shape
-    for value, width in zip(values, (length, *[num_predictions] * 3), strict=True):
-        value.set_shape([serialized.shape[0], width])
+    values[0].set_shape(inputs[0].shape)
+    for value in values[1:]:
+        value.set_shape([serialized.shape[0], masks.max_predictions_per_seq])
     return dict(zip(NAMES, values, strict=True))
 
 

@@ -14,8 +14,10 @@ from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 
+MANIFEST_SUFFIX = ".manifest.json"  # beside sharded record files; a glob may match it although it is none
 _EXAMPLES_AT_ONCE = 1_000
 _EXAMPLES_BETWEEN_LINES = 10_000
+_LOGGED_EXAMPLES = 20
 
 
 def write_encoded_set(
@@ -42,9 +44,6 @@ def log_progress(index: int, num_examples: int):
     """Logs every ten thousandth example, as the original does."""
     if index % _EXAMPLES_BETWEEN_LINES == 0:
         logging.info("Writing example %d of %d", index, num_examples)
-
-
-_LOGGED_EXAMPLES = 20
 
 
 def write_features(
@@ -83,9 +82,6 @@ def _log_example(example: Mapping[str, list], inv_vocab: Mapping[int, str], is_f
             yield f"{name}: {' '.join(map(str, values))}"
 
     log_example(tokens, is_first, details)
-
-
-MANIFEST_SUFFIX = ".manifest.json"
 
 
 def expand_records(patterns: Iterable[str], flag: str) -> list[str]:

@@ -69,6 +69,12 @@ def test_what_ends_a_document(tmp_path, tokenizer):
     assert as_tokens(read_documents([first, third], tokenizer), tokenizer) == [["the cat", "sat", "it was"]]
 
 
+def test_a_line_break_within_a_line_is_white_space(tokenizer):
+    # WikiExtractor writes one as a character reference.
+    documents = read_documents(["page"], tokenizer, read_lines=lambda name: ["the\ncat", "", "sat"])
+    assert as_tokens(documents, tokenizer) == [["the cat"], ["sat"]]
+
+
 def test_worker_processes_read_the_same(tmp_path, tokenizer):
     path = toy.write_text(tmp_path, toy.TEXT * 3000)  # 0.8 MB: several blocks
     progress = []

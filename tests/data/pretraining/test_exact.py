@@ -20,7 +20,7 @@ from official_bert.data.pretraining.exact import (
     shuffle,
     truncated,
 )
-from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary
+from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
 from official_bert.data.records.examples import encode_examples
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
@@ -49,17 +49,11 @@ from tests import toy
 def test_the_originals_records(tmp_path, whole_word, num_files, num_instances, next_random, sha256):
     tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path))
     documents = read_documents([toy.write_text(tmp_path)], tokenizer)
-    settings = InstanceSettings(
-        max_seq_length=24,
-        dupe_factor=2,
-        short_seq_prob=0.1,
-        masked_lm_prob=0.15,
-        max_predictions_per_seq=4,
-        do_whole_word_mask=whole_word,
-    )
+    config = PairConfig(max_seq_length=24, short_seq_prob=0.1, dupe_factor=2)
+    masks = MaskConfig(masked_lm_prob=0.15, max_predictions_per_seq=4, do_whole_word_mask=whole_word)
     rng, visited = random.Random(12345), []
     instances, order = create_instances(
-        documents, InstanceVocabulary.of(tokenizer.vocab), settings, rng, visited.append
+        documents, InstanceVocabulary.of(tokenizer.vocab), config, masks, rng, visited.append
     )
     assert len(instances) == num_instances
     assert sorted(order) == list(range(num_instances))
@@ -108,7 +102,7 @@ class Scripted(random.Random):
         return not self._numbers
 
 
-def walk(rng, bounds, document=0, max_seq_length=13, short_seq_prob=0.1):
+def scan(rng, bounds, document=0, max_seq_length=13, short_seq_prob=0.1):
     return [
         tuple(pair)
         for pair in sentence_pairs(
@@ -120,16 +114,16 @@ def walk(rng, bounds, document=0, max_seq_length=13, short_seq_prob=0.1):
 def test_the_next_segments_follow():
     # 10 tokens fit; the first three segments reach them. Draws: length, split after 1 + 1 segments, 0.5 is "next".
     rng = Scripted(0.5, 1, 0.5)
-    assert walk(rng, [[0, 4, 6, 10]]) == [(0, 6, 0, 6, 10, False)]
+    assert scan(rng, [[0, 4, 6, 10]]) == [(0, 6, 0, 6, 10, False)]
     assert rng.all_used()
 
 
 def test_a_random_second_side_gives_the_rest_of_the_chunk_back():
     # Document 0 in two segments: split after the first (no choice: one draw of one bit), random; then documents 0
-    # (drawn again, as it is the walked one) and 1, second segment. The second segment of document 0 comes round alone:
+    # (drawn again, as it is the scanned one) and 1, second segment. The second segment of document 0 comes round alone:
     # random without asking.
     rng = Scripted(0.5, 0, 0.49, 0, 1, 1, 1, 0)
-    pairs = walk(rng, [[0, 3, 8], [8, 12, 13]])
+    pairs = scan(rng, [[0, 3, 8], [8, 12, 13]])
     assert pairs == [(0, 3, 1, 12, 13, True), (3, 8, 1, 8, 13, True)]
     assert rng.all_used()
 
@@ -137,13 +131,13 @@ def test_a_random_second_side_gives_the_rest_of_the_chunk_back():
 def test_a_short_pass_aims_at_fewer_tokens():
     # 0.05 < 0.1: a target of 2 + 1 = 3 tokens, which one segment of 3 reaches; B needs 3 - 3 = 0 and takes one segment.
     rng = Scripted(0.05, 1, 1, 0, 1, 0)
-    assert walk(rng, [[0, 3, 6], [6, 7, 8]]) == [(0, 3, 1, 6, 7, True), (3, 6, 1, 6, 7, True)]
+    assert scan(rng, [[0, 3, 6], [6, 7, 8]]) == [(0, 3, 1, 6, 7, True), (3, 6, 1, 6, 7, True)]
     assert rng.all_used()
 
 
 def test_a_single_document_is_its_own_random_one_after_ten_draws():
     rng = Scripted(0.5, *[0] * 10, 0)
-    assert walk(rng, [[0, 3]]) == [(0, 3, 0, 0, 3, True)]
+    assert scan(rng, [[0, 3]]) == [(0, 3, 0, 0, 3, True)]
     assert rng.all_used()
 
 
@@ -166,7 +160,7 @@ def test_truncates_the_longer_side(lengths, room, draws, expected):
 
 def test_a_length_without_room_for_both_sides_is_refused():
     with pytest.raises(InputError, match="max_seq_length is 4; it must be at least 5"):
-        walk(random.Random(1), [[0, 3]], max_seq_length=4)
+        scan(random.Random(1), [[0, 3]], max_seq_length=4)
 
 
 @pytest.mark.parametrize(
@@ -222,15 +216,13 @@ def test_replacements_draw_no_more_than_they_need():
     assert rng.getstate() == expected.getstate()
 
 
-SETTINGS = InstanceSettings(
-    max_seq_length=10, dupe_factor=1, short_seq_prob=0.1, masked_lm_prob=0.15, max_predictions_per_seq=3
-)
 VOCABULARY = InstanceVocabulary(cls_id=101, sep_id=102, mask_id=103, word_ids=[], continues=[])
 
 
 def three_instances() -> Instances:
     ids = np.arange(1, 21, dtype=np.uint16)  # token k of the corpus is k + 1
-    instances = Instances(Documents(ids, np.array([0, 20]), np.array([0, 1])), VOCABULARY, SETTINGS)
+    documents = Documents(ids, np.array([0, 20]), np.array([0, 1]))
+    instances = Instances(documents, VOCABULARY, max_seq_length=10, max_predictions_per_seq=3)
     instances.append(SentencePair(0, 3, 1, 10, 14, True), [8, 2], [103, 77])  # as drawn: not sorted
     instances.append(SentencePair(18, 19, 0, 19, 20, False), [], [])  # a word too long to mask: no prediction
     instances.append(SentencePair(5, 6, 0, 6, 9, False), [3, 1, 5], [103, 6, 103])
@@ -261,16 +253,3 @@ def test_features():
 def test_batches_cover_the_order():
     batches = list(three_instances().batches(np.array([2, 0, 1]), batch_size=2))
     assert [batch["input_ids"][:, 1].tolist() for batch in batches] == [[6, 1], [19]]
-
-
-def test_vocabulary_with_repeated_pieces():
-    # Lines a, [CLS], ##b, a, [SEP], [MASK], [UNK]: the repeated WordPiece keeps its position and has its last id.
-    vocabulary = InstanceVocabulary.of({"a": 3, "[CLS]": 1, "##b": 2, "[SEP]": 4, "[MASK]": 5, "[UNK]": 6})
-    assert vocabulary.word_ids == [3, 1, 2, 4, 5, 6]
-    assert vocabulary.continues == [False, False, True, False, False, False, False]
-    assert (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id) == (1, 4, 5)
-
-
-def test_missing_special_tokens_are_named():
-    with pytest.raises(InputError, match=r"the vocabulary lacks \[CLS\], \[MASK\], \[UNK\]; add a line"):
-        InstanceVocabulary.of({"a": 0, "[SEP]": 1})

@@ -1,11 +1,13 @@
 """Masks of many sequences: how many, where, in whole words and spans, what replaces the tokens, and which stay."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from official_bert.data.pretraining import exact, masks, random_streams
 from official_bert.data.pretraining.masks import DynamicMasks
-from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary, MaskingSettings
+from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig
 
 
 def test_the_numbers_of_predictions_are_those_of_the_slow_function():
@@ -112,11 +114,7 @@ def test_tokens_are_replaced_at_their_rates(mask_rate, random_rate):
 
 CLS, SEP, MASK, PIECES = 0, 1, 2, 40
 VOCABULARY = InstanceVocabulary(CLS, SEP, MASK, list(range(PIECES)), [piece >= 30 for piece in range(PIECES)])
-SETTINGS = InstanceSettings(
-    max_seq_length=32, dupe_factor=1, short_seq_prob=0.0, masked_lm_prob=0.15, max_predictions_per_seq=4
-)
-
-USUAL = MaskingSettings()
+USUAL = MaskConfig(masked_lm_prob=0.15, max_predictions_per_seq=4)
 
 
 def records(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -131,10 +129,10 @@ def records(count: int) -> tuple[np.ndarray, np.ndarray]:
     return ids * mask, mask
 
 
-def drawn(settings=SETTINGS, masking=USUAL, seed=5, passes=0, count=4000):
+def drawn(config=USUAL, seed=5, passes=0, count=4000):
     ids, mask = records(count)
     numbers = np.full(count, passes)
-    return ids, mask, *DynamicMasks(VOCABULARY, settings, masking, seed)(ids, mask, numbers, np.arange(count))
+    return ids, mask, *DynamicMasks(VOCABULARY, config, seed)(ids, mask, numbers, np.arange(count))
 
 
 def test_masks_have_the_shares_of_the_paper_and_labels_are_the_tokens():
@@ -173,7 +171,7 @@ def test_a_mask_depends_on_seed_pass_and_record_alone():
         np.testing.assert_array_equal(values, expected)
     ids, mask = records(4000)
     chosen = np.random.default_rng(2).permutation(4000)[:7]
-    masks = DynamicMasks(VOCABULARY, SETTINGS, MaskingSettings(), 5)
+    masks = DynamicMasks(VOCABULARY, USUAL, 5)
     for values, expected in zip(
         masks(ids[chosen], mask[chosen], np.zeros(7, int), chosen), first, strict=True
     ):
@@ -184,9 +182,8 @@ def test_a_mask_depends_on_seed_pass_and_record_alone():
 
 
 def test_whole_words_are_masked_with_all_their_pieces():
-    settings = InstanceSettings(**(vars(SETTINGS) | {"do_whole_word_mask": True}))
-    masking = MaskingSettings(mask_token_rate=1.0, random_token_rate=0.0)
-    ids, mask, masked, *_ = drawn(settings, masking)
+    config = dataclasses.replace(USUAL, do_whole_word_mask=True, mask_token_rate=1.0, random_token_rate=0.0)
+    ids, mask, masked, *_ = drawn(config)
     is_masked = masked == MASK
     assert is_masked.sum() > 5000
     continues = np.array(VOCABULARY.continues)[ids] & (mask > 0)

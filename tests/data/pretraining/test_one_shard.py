@@ -10,11 +10,12 @@ from scipy import stats
 
 from examples.quickstart_corpus import documents as documents_of
 from examples.quickstart_corpus import help_texts
-from official_bert.data.pretraining import exact
+from official_bert.data.pretraining import exact, one_shard
 from official_bert.data.pretraining.documents import read_documents
-from official_bert.data.pretraining.one_shard import ShardSettings, make_shard, shard_batches
-from official_bert.data.pretraining.settings import InstanceSettings, InstanceVocabulary, MaskingSettings
+from official_bert.data.pretraining.one_shard import ShardConfig, make_shard, shard_batches
+from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
 from official_bert.data.records.framing import read_examples
+from official_bert.features import Feature, pretraining_features
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import in_test_long, recording
@@ -22,13 +23,14 @@ from tests.shared import in_test_long, recording
 CLS, SEP, MASK = 101, 102, 103
 
 
-def settings_of(compression="none", masking=None, **changes) -> ShardSettings:
-    instances = InstanceSettings(
-        max_seq_length=64, dupe_factor=4, short_seq_prob=0.1, masked_lm_prob=0.15, max_predictions_per_seq=10
-    )
-    return ShardSettings(
-        instances=dataclasses.replace(instances, **changes),
-        masking=masking or MaskingSettings(),
+def config_of(compression="none", **changes) -> ShardConfig:
+    """A config with changes of its pairs and masks."""
+    pairs = PairConfig(max_seq_length=64, short_seq_prob=0.1, dupe_factor=4)
+    masks = MaskConfig(masked_lm_prob=0.15, max_predictions_per_seq=10)
+    of_pairs = {name: changes.pop(name) for name in vars(pairs) if name in changes}
+    return ShardConfig(
+        pairs=dataclasses.replace(pairs, **of_pairs),
+        masks=dataclasses.replace(masks, **changes),
         random_seed=12345,
         compression=compression,
     )
@@ -49,8 +51,8 @@ def joined(batches) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def exact_records(documents, vocabulary, instances) -> dict[str, np.ndarray]:
-    made, order = exact.create_instances(documents, vocabulary, instances, random.Random(1))
+def exact_records(documents, vocabulary, config) -> dict[str, np.ndarray]:
+    made, order = exact.create_instances(documents, vocabulary, config.pairs, config.masks, random.Random(1))
     return joined(made.batches(order))
 
 
@@ -80,14 +82,14 @@ def figures(records, max_seq_length) -> dict[str, tuple[int, int]]:
 )
 def test_the_distribution_is_that_of_exact(corpus, dupe_factor, max_seq_length, whole_words):
     documents, vocabulary = corpus
-    settings = settings_of(
+    config = config_of(
         dupe_factor=dupe_factor,
         max_seq_length=max_seq_length,
         max_predictions_per_seq=max_seq_length // 6,
         do_whole_word_mask=whole_words,
     )
-    found = joined(features for features, _ in shard_batches(0, documents, vocabulary, settings))
-    expected = exact_records(documents, vocabulary, settings.instances)
+    found = joined(features for features, _ in shard_batches(0, documents, vocabulary, config))
+    expected = exact_records(documents, vocabulary, config)
     if dupe_factor > 4:
         assert min(len(found["input_ids"]), len(expected["input_ids"])) >= 50_000
     pairs = zip(
@@ -99,8 +101,8 @@ def test_the_distribution_is_that_of_exact(corpus, dupe_factor, max_seq_length, 
         assert abs(count / total - other_count / other_total) < 4 * error, name
     # Records of a document vary between passes by about one in ten.
     records, other_records = len(found["input_ids"]), len(expected["input_ids"])
-    per_walk = records / (dupe_factor * len(documents))
-    assert abs(records - other_records) < 4 * np.sqrt(2 * dupe_factor * len(documents) * per_walk)
+    per_scan = records / (dupe_factor * len(documents))
+    assert abs(records - other_records) < 4 * np.sqrt(2 * dupe_factor * len(documents) * per_scan)
     for length_of in (
         lambda records: (records["input_mask"] - records["segment_ids"]).sum(axis=1),
         lambda records: records["segment_ids"].sum(axis=1),
@@ -111,8 +113,8 @@ def test_the_distribution_is_that_of_exact(corpus, dupe_factor, max_seq_length, 
 
 def test_a_record_is_two_spans_of_the_text_with_a_few_tokens_replaced(corpus):
     documents, vocabulary = corpus
-    settings = settings_of(dupe_factor=1)
-    records = joined(features for features, _ in shard_batches(0, documents, vocabulary, settings))
+    config = config_of(dupe_factor=1)
+    records = joined(features for features, _ in shard_batches(0, documents, vocabulary, config))
     text = documents.ids.astype(np.uint16).tobytes()
     for row in range(0, len(records["input_ids"]), 7):
         ids, mask, segments = (records[name][row] for name in ("input_ids", "input_mask", "segment_ids"))
@@ -141,17 +143,17 @@ def test_a_record_is_two_spans_of_the_text_with_a_few_tokens_replaced(corpus):
 
 def test_passes_and_shards_have_their_own_draws(corpus):
     documents, vocabulary = corpus
-    once = joined(f for f, _ in shard_batches(0, documents, vocabulary, settings_of(dupe_factor=2)))
+    once = joined(f for f, _ in shard_batches(0, documents, vocabulary, config_of(dupe_factor=2)))
     rows = collections.Counter(row.tobytes() for row in once["input_ids"])
     assert max(rows.values()) <= 2  # a very short record may come twice
     assert len(rows) > 0.99 * len(once["input_ids"])
-    other = joined(f for f, _ in shard_batches(1, documents, vocabulary, settings_of(dupe_factor=2)))
+    other = joined(f for f, _ in shard_batches(1, documents, vocabulary, config_of(dupe_factor=2)))
     assert len(rows.keys() & {row.tobytes() for row in other["input_ids"]}) < 0.01 * len(rows)
 
 
 def test_the_passes_are_mixed(corpus):
     documents, vocabulary = corpus
-    records = joined(f for f, _ in shard_batches(0, documents, vocabulary, settings_of(dupe_factor=8)))
+    records = joined(f for f, _ in shard_batches(0, documents, vocabulary, config_of(dupe_factor=8)))
     # Neighbours in the file seldom are neighbours in the text: a shared token beside [CLS] is as rare as by chance.
     first = records["input_ids"][:, 1]
     shares = np.bincount(first) / len(first)
@@ -161,13 +163,13 @@ def test_the_passes_are_mixed(corpus):
 
 def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
     documents, vocabulary = corpus
-    settings = settings_of(
+    config = config_of(
         dupe_factor=2,
         short_seq_prob=0.0,
-        masking=MaskingSettings(use_next_sentence=False),
+        use_next_sentence=False,
         masked_lm_prob=0.0,
     )
-    records, counts = zip(*shard_batches(0, documents, vocabulary, settings), strict=True)
+    records, counts = zip(*shard_batches(0, documents, vocabulary, config), strict=True)
     records = joined(records)
     lengths = records["input_mask"].sum(axis=1)
     assert not records["segment_ids"].any()
@@ -182,16 +184,25 @@ def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
     assert (lengths - 2).sum() <= 2 * len(documents.ids)
 
 
+def test_a_feature_that_the_generator_does_not_make_is_an_error(corpus, monkeypatch):
+    def with_another(*lengths):
+        return (*pretraining_features(*lengths), Feature("topics", 1, "int32"))
+
+    monkeypatch.setattr(one_shard, "pretraining_features", with_another)
+    with pytest.raises(KeyError, match="topics"):
+        next(shard_batches(0, *corpus, config_of()))
+
+
 def test_spans_of_words_are_masked_together(corpus):
     documents, vocabulary = corpus
     lengths = {}
     for longest in (1, 4):
-        settings = settings_of(
+        config = config_of(
             do_whole_word_mask=True,
             max_predictions_per_seq=10,
-            masking=MaskingSettings(ngram_masking=longest),
+            ngram_masking=longest,
         )
-        records = joined(features for features, _ in shard_batches(0, documents, vocabulary, settings))
+        records = joined(features for features, _ in shard_batches(0, documents, vocabulary, config))
         positions, is_masked = records["masked_lm_positions"], records["masked_lm_weights"] > 0
         neighbours = (np.diff(positions, axis=1) == 1) & is_masked[:, 1:]
         lengths[longest] = is_masked.sum() / (is_masked.sum() - neighbours.sum())  # of a run of masked tokens
@@ -201,8 +212,8 @@ def test_spans_of_words_are_masked_together(corpus):
 
 def test_the_replacement_rates_are_flags(corpus):
     documents, vocabulary = corpus
-    masking = MaskingSettings(mask_token_rate=0.0, random_token_rate=1.0)
-    records = joined(f for f, _ in shard_batches(0, documents, vocabulary, settings_of(masking=masking)))
+    config = config_of(mask_token_rate=0.0, random_token_rate=1.0)
+    records = joined(f for f, _ in shard_batches(0, documents, vocabulary, config))
     assert (records["input_ids"] == MASK).mean() < 1e-4
     is_masked = records["masked_lm_weights"] > 0
     at = np.take_along_axis(records["input_ids"], records["masked_lm_positions"], axis=1)
@@ -221,7 +232,7 @@ def shard_of(tmp_path, tokenizer, text: str, **changes):
     """Makes a shard of a text; returns its report and its records."""
     (tmp_path / "text").write_text(text)
     path = str(tmp_path / "out")
-    report = make_shard(3, str(tmp_path / "text"), path, tokenizer, settings_of(**changes))
+    report = make_shard(3, str(tmp_path / "text"), path, tokenizer, config_of(**changes))
     return report, [example for _, example in read_examples(path)]
 
 
@@ -242,7 +253,7 @@ def test_no_text_gives_an_empty_file(tmp_path, tokenizer):
     for text in ("", "\n\n"):
         report, records = shard_of(tmp_path, tokenizer, text)
         assert (report["documents"], report["records"], records) == (0, 0, [])
-    report = make_shard(0, str(tmp_path / "absent"), str(tmp_path / "out"), tokenizer, settings_of())
+    report = make_shard(0, str(tmp_path / "absent"), str(tmp_path / "out"), tokenizer, config_of())
     assert report["bytes"] == 0
     report, records = shard_of(tmp_path, tokenizer, "", compression="gzip")
     assert records == []

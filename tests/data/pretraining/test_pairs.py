@@ -9,6 +9,7 @@ from official_bert.data.pretraining import pairs as shard_pairs
 from official_bert.data.pretraining import random_streams
 from official_bert.data.pretraining.documents import Documents
 from official_bert.data.pretraining.exact import truncated
+from official_bert.data.pretraining.settings import PairConfig
 
 KEY = random_streams.stream(1)
 
@@ -28,8 +29,17 @@ def some_documents(number: int = 40) -> Documents:
     return documents_of(*[rng.integers(1, 20, rng.integers(1, 30)).tolist() for _ in range(number)])
 
 
-def chunks_of(documents, num_passes=3, max_num_tokens=29, with_next=True, short=0.1):
-    chunks = list(shard_pairs.make_chunks(documents, num_passes, max_num_tokens, short, with_next, KEY))
+def config_of(num_passes=3, max_num_tokens=29, with_next=True, short=0.1) -> PairConfig:
+    return PairConfig(
+        max_seq_length=max_num_tokens + (3 if with_next else 2),
+        short_seq_prob=short,
+        dupe_factor=num_passes,
+        use_next_sentence=with_next,
+    )
+
+
+def chunks_of(documents, **changes):
+    chunks = list(shard_pairs.make_chunks(documents, config_of(**changes), KEY))
     return [
         np.concatenate([getattr(part, name) for part in chunks])
         for name in ("document", "a_first", "a_end", "b_document", "b_first", "b_end", "is_random_next")
@@ -76,7 +86,7 @@ def test_with_two_documents_the_other_one_is_drawn_and_with_one_the_same():
 def test_a_chunk_ends_where_the_target_is_reached():
     # Ten tokens are wanted: 4 + 2 + 4 reach them, whatever becomes of the chunk.
     documents = documents_of([4, 2, 4, 9], [7])
-    chunks = next(shard_pairs.make_chunks(documents, 1, 10, 0.0, False, KEY))
+    chunks = next(shard_pairs.make_chunks(documents, config_of(1, 10, False, 0.0), KEY))
     assert chunks.a_first.tolist() == [0, 4]
     assert chunks.a_end.tolist() == [3, 5]
 
@@ -130,10 +140,10 @@ def test_tokens_are_cut_off_either_end_with_equal_probability():
     assert (abs(cut_off_front - expected) < 4 * np.sqrt(expected)).all()
 
 
-def test_walks_in_blocks_are_the_walks_at_once(monkeypatch):
+def test_scans_in_blocks_are_the_scans_at_once(monkeypatch):
     documents = some_documents(20)
-    whole = shard_pairs.make_pairs(documents, 3, 29, 0.1, True, KEY)
-    monkeypatch.setattr(shard_pairs, "_WALKS_AT_ONCE", 7)
-    parts = shard_pairs.make_pairs(documents, 3, 29, 0.1, True, KEY)
+    whole = shard_pairs.make_pairs(documents, config_of(), KEY)
+    monkeypatch.setattr(shard_pairs, "_SCANS_AT_ONCE", 7)
+    parts = shard_pairs.make_pairs(documents, config_of(), KEY)
     assert sorted(whole.keys.tolist()) == sorted(parts.keys.tolist())
     assert len(set(whole.keys.tolist())) == len(whole)

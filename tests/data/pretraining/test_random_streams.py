@@ -39,13 +39,13 @@ def test_uniform_and_below_have_the_right_range_and_mean():
     assert random_streams.below(drawn[:3], np.array([1, 1, 1])).tolist() == [0, 0, 0]
 
 
-def test_heads_are_binomial_for_few_and_many_coins():
-    num_coins = np.repeat([0, 1, 5, 64, 65, 1000, 50_001], 20_000)
-    found = random_streams.heads(random_streams.stream(9, np.arange(len(num_coins))), 3, num_coins).reshape(
-        7, -1
-    )
+def test_binomial_numbers_have_their_mean_and_variance_for_few_and_many_trials():
+    num_trials = np.repeat([0, 1, 5, 64, 65, 1000, 50_001], 20_000)
+    found = random_streams.binomial(
+        random_streams.stream(9, np.arange(len(num_trials))), 3, num_trials
+    ).reshape(7, -1)
     assert not found[0].any()
-    for row, coins in zip(found[1:], (1, 5, 64, 65, 1000, 50_001), strict=True):
-        assert 0 <= row.min() <= row.max() <= coins
-        assert abs(row.mean() - coins / 2) < 4 * np.sqrt(coins / 4 / len(row))
-        assert abs(row.var() / (coins / 4) - 1) < 0.05
+    for row, trials in zip(found[1:], (1, 5, 64, 65, 1000, 50_001), strict=True):
+        assert 0 <= row.min() <= row.max() <= trials
+        assert abs(row.mean() - trials / 2) < 4 * np.sqrt(trials / 4 / len(row))
+        assert abs(row.var() / (trials / 4) - 1) < 0.05

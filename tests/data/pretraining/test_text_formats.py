@@ -1,12 +1,14 @@
 """The same three documents in every form give the same lines."""
 
+import dataclasses
 import gzip
 import json
 
 import pytest
 
-from official_bert.data.pretraining.text_formats import line_reader
+from official_bert.data.pretraining.text_formats import TEXT_FORMATS, line_reader
 from official_bert.io.errors import InputError
+from official_bert.options.shared import CorpusOptions
 
 PAGES = {
     "Cats & dogs": ["Cats sleep. Dogs run.", "Both eat < much >."],
@@ -42,6 +44,11 @@ def lines_of(path, content: str | bytes, *arguments, **keywords) -> list[str]:
     data = content.encode() if isinstance(content, str) else content
     path.write_bytes(data)
     return list(line_reader(*arguments, **keywords)(str(path)))
+
+
+def test_the_formats_are_the_choices_of_the_flag():
+    (flag,) = (field for field in dataclasses.fields(CorpusOptions) if field.name == "input_format")
+    assert tuple(TEXT_FORMATS) == flag.metadata["choices"]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -297,7 +297,7 @@ UNMASKED_LIMITS = {feature.name: LIMITS[feature.name] for feature in UNMASKED}
 class Spy:
     """Puts the number of the pass and the hash of the record where the positions and the labels would be."""
 
-    shape = (SEQ, PREDICTIONS)
+    max_predictions_per_seq = PREDICTIONS
 
     def __call__(self, ids, mask, passes, records):
         def column(values):
