@@ -12,6 +12,7 @@ import importlib.util
 import pathlib
 import shutil
 import tempfile
+import time
 
 import pytest
 
@@ -102,3 +103,16 @@ def absent_extras(*modules: str) -> list[str]:
 def absent_programs(*programs: str) -> list[str]:
     """Those of some programs that are not on the PATH."""
     return [f"the program {program} on the PATH" for program in programs if shutil.which(program) is None]
+
+
+def has_ended(number: int, within_secs: float) -> bool:
+    """Waits for the end of a process, of which a zombie may be left, and tells whether it came."""
+    deadline = time.monotonic() + within_secs
+    while time.monotonic() < deadline:
+        try:
+            if pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2][0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False

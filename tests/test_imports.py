@@ -18,7 +18,7 @@ from tests.shared import ROOT
 LINES = (
     {"cli"},
     {"commands", "compat"},
-    {"fine_tuning", "experiments", "jobs"},
+    {"fine_tuning", "experiments"},
     {"serving"},
     {"training", "tasks"},
     {"optimization", "modeling"},

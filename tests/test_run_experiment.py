@@ -1,11 +1,10 @@
-"""run_experiment.py as a process: a kill in the middle of a training, and each table of the paper at its smallest."""
+"""run_experiment.py: what it prints and refuses, a kill in the middle, and each table of the paper at its smallest."""
 
-import importlib.util
 import itertools
 import json
 import os
 import re
-import shutil
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,104 +14,182 @@ import tomllib
 import numpy as np
 import pytest
 
+from official_bert.cli.commands import COMMANDS
+from official_bert.commands import run_experiment
+from official_bert.experiments.run import write_result
+from official_bert.io.errors import InputError
+from official_bert.options.running import ExperimentOptions
 from tests import toy
 from tests.experiment_data import TWO_ROWS, write_data
 from tests.scripts import flag_list, run_script
-from tests.shared import ROOT
-
-# Two rows with a measure alone: the test runs no fine-tuning.
-MEASURE = TWO_ROWS.replace(', { task = "STS-B" }', "").replace(', "STS-B" = 85.8', "")
+from tests.shared import ROOT, has_ended
 
 
-def test_the_name_comes_first_and_is_needed():
-    assert "name one before the flags" in run_script("run_experiment.py", status=1).stderr
+@pytest.fixture
+def run(tmp_path):
+    """A function that runs the made-up experiment, with some changes of its options."""
+    (tmp_path / "two.toml").write_text(TWO_ROWS)
+    write_data(tmp_path / "data")
+    places = {"data_dir": str(tmp_path / "data"), "output_dir": str(tmp_path / "out")}
+    given = {"name": str(tmp_path / "two.toml"), "scale": "smoke", **places}
+    return lambda **changes: run_experiment.run(ExperimentOptions(**(given | changes)), COMMANDS)
+
+
+@pytest.fixture
+def finish(run, tmp_path, monkeypatch):
+    """A function that makes the first step of a kind a finished one with some metrics."""
+
+    def finish(kind: str, metrics: str):
+        def execute(steps, layout):
+            step = next(step for step in steps if step.kind == kind)
+            os.makedirs(layout.output(step))
+            with open(os.path.join(layout.output(step), "eval_results.txt"), "w") as file:
+                file.write(metrics)
+            write_result(layout, step, 3.0, is_resumed=False)
+            return []
+
+        with monkeypatch.context() as patch:
+            patch.setattr(run_experiment, "execute", execute)
+            run()
+
+    return finish
+
+
+def test_a_dry_run_prints_commands_for_a_shell_and_makes_nothing(run, capsys, tmp_path):
+    run(dry_run=True)
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == "# 9 of 9 commands are still to run, for 4 cells"
+    commands = [shlex.split(line)[1] for line in lines if line.startswith("python ")]
+    assert [command.rpartition("/")[2] for command in commands] == [
+        "build_vocab.py",
+        "create_pretraining_data.py",
+        "create_pretraining_data.py",
+        *["run_pretraining.py", "run_pretraining.py", "run_classifier.py"] * 2,
+    ]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_report_of_what_is_finished(run, finish, tmp_path, caplog):
+    run(report=True)
+    assert "no run of these data and models is finished" in caplog.text
+    finish("fine-tuning", "eval_spearman = 0.5\n")
+    (tmp_path / "data" / "corpus" / "held_out.txt").unlink()
+    run(report=True)  # a run is found, and nothing more is needed
+    (line,) = (tmp_path / "out/smoke/two.jsonl").read_text().splitlines()
+    found = json.loads(line)
+    assert (found["arm"], found["task"], found["value"], found["secs"]) == ("BERT", "STS-B", 50.0, 3.0)
+    assert "| BERT | – | 3.5 | 50.0 (1) | 85.8 |" in (tmp_path / "out/smoke/two.md").read_text()
+    with pytest.raises(InputError, match="elsewhere/STS-B: no such file or folder, which "):
+        run(report=True, data_dir=str(write_data(tmp_path / "elsewhere", tasks=())))
+
+
+def test_a_column_without_its_metric_is_empty_and_the_script_fails(finish, tmp_path, caplog):
+    with pytest.raises(SystemExit) as ended:
+        finish("evaluation", "next_sentence_accuracy = 0.5\n")
+    assert ended.value.code == 1
+    assert "| BERT | – | 3.5 | – | 85.8 |" in (tmp_path / "out/smoke/two.md").read_text()
+    assert "have no 'perplexity', but next_sentence_accuracy; correct the metric" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"name": ""},
+            "no name: there is no such experiment; name one before the flags, as in run_experiment.py",
+        ),
+        ({"scale": "huge"}, "--scale=huge: "),
+        ({"data_dir": "nowhere"}, "nowhere/corpus/train*.txt: no such file or folder, which"),
+        ({"name": "table3"}, "table3.toml: nothing is left at --scale=smoke"),
+        ({"encoder": ["nowhere"]}, "--encoder=nowhere: is no folder of a model"),
+        ({"training_flags": ["x=1"]}, "run_pretraining.py has no x; remove it"),
+        ({"training_flags": ["model=x"]}, "--training_flags=model=x: the experiment sets this flag itself"),
+    ],
+)
+def test_what_is_refused(run, changes, sentence, tmp_path):
+    with pytest.raises(InputError) as raised:
+        run(**changes)
+    assert sentence in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_models_by_name(tmp_path):
+    one, two = (str(toy.make_bert_base_dir(tmp_path / name)) for name in ("one", "x=two"))
+    assert run_experiment.read_encoders([f"base={one}", f"large={two}"]) == {"base": one, "large": two}
+    assert run_experiment.read_encoders([two]) == {"base": two}
+    with pytest.raises(InputError, match="names base twice"):
+        run_experiment.read_encoders([one, f"base={two}"])
+    path = tmp_path / "one" / "bert_config.json"
+    path.write_text(json.dumps(toy.BERT_CONFIG | {"hidden_size": "x"}))
+    with pytest.raises(InputError, match=rf"^{path}: hidden_size must be a positive whole number, got 'x'"):
+        run_experiment.read_encoders([one])
+
+
+def test_the_name_comes_first(tmp_path):
     assert "belongs to no flag" in run_script("run_experiment.py", "--scale=smoke", "table5", status=1).stderr
     text = run_script("run_experiment.py", "--help", status=1).stdout
     assert f"\nusage: {ROOT / 'run_experiment.py'} NAME --flag=value ...\n\nNAME: The experiment, " in text
 
 
-def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
-    """Also after kill -9 of the script alone, whose training goes on without it."""
+def test_a_stopped_or_killed_experiment_goes_on_where_it_was(tmp_path):
+    """SIGTERM ends the training, too; kill -9 leaves it, and a second run beside the first is refused."""
     data = write_data(tmp_path / "data", tasks=())
-    toy.write_vocabulary(data)
-    shutil.copytree(ROOT / "experiments", tmp_path / "experiments")
-    scales = tmp_path / "experiments" / "scales.toml"
-    text = scales.read_text()
-    for old, new in (
-        ("vocab_size = 400", f'vocab_size = {len(toy.VOCABULARY)}, vocab_file = "vocab.txt"'),
-        ("num_train_steps = 10\n", "num_train_steps = 1200\nlog_every_steps = 400\n"),
-        ("save_checkpoints_steps = 2\n", "save_checkpoints_steps = 200\n"),
-    ):
-        assert old in text
-        text = text.replace(old, new, 1)
-    scales.write_text(text)
-    one_row = MEASURE[: MEASURE.rindex("[[rows]]")]
-    (tmp_path / "one.toml").write_text(one_row)
+    measure = TWO_ROWS.replace(', { task = "STS-B" }', "").replace(', "STS-B" = 85.8', "")
+    one_row = measure[: measure.rindex("[[rows]]")]
+    more = "num_train_steps = 1200, log_every_steps = 400, save_checkpoints_steps = 200"
+    (tmp_path / "one.toml").write_text(f"{one_row}pretraining = {{ {more} }}\n")
     flags = [
         str(tmp_path / "one.toml"),
-        *flag_list(
-            scale="smoke",
-            data_dir=data,
-            output_dir=tmp_path / "out",
-            experiments_dir=tmp_path / "experiments",
-        ),
+        *flag_list(scale="smoke", data_dir=data, output_dir=tmp_path / "out"),
     ]
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "run_experiment.py"), *flags],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
     steps = tmp_path / "out" / "smoke" / "steps"
-    deadline = time.monotonic() + 400
-    while not list(steps.glob("pretraining-*/output/model.ckpt-200.index")):
-        assert process.poll() is None, process.stdout.read().decode()
-        assert time.monotonic() < deadline, "no checkpoint after 400 s"
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
 
+    def started(checkpoint: int) -> subprocess.Popen:
+        """Starts the script, and waits for a checkpoint of its training."""
+        command = [sys.executable, str(ROOT / "run_experiment.py"), *flags]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        deadline = time.monotonic() + 400
+        while not list(steps.glob(f"pretraining-*/output/model.ckpt-{checkpoint}.index")):
+            assert process.poll() is None, process.stdout.read()
+            assert time.monotonic() < deadline, "no checkpoint after 400 s"
+            time.sleep(0.05)
+        return process
+
+    process = started(200)
+    assert "works in it; wait for its end" in run_script("run_experiment.py", *flags, status=1).stderr
+    (training,) = children_of(process.pid)
+    process.terminate()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "the same command goes on where it was" in output
+    assert has_ended(training, within_secs=10)
+
+    process = started(600)
+    (training,) = children_of(process.pid)
+    process.kill()
+    process.communicate()
     finished = {path: os.stat(path).st_mtime_ns for path in steps.glob("*/result.json")}
-    assert sorted(path.parent.name.rsplit("-", 1)[0] for path in finished) == [
-        "records-held-out",
-        "records-train",
-    ]
+    names = sorted(path.parent.name.rsplit("-", 1)[0] for path in finished)
+    assert names == ["records-held-out", "records-train", "vocabulary-400"]
+    os.kill(training, signal.SIGKILL)
     again = run_script("run_experiment.py", *flags)
-    assert "2 of 4 steps are finished already" in again.stderr
+    assert "3 of 5 steps are finished already" in again.stderr
     assert {path: os.stat(path).st_mtime_ns for path in finished} == finished
     (result,) = steps.glob("pretraining-*/result.json")
     assert json.loads(result.read_text())["is_resumed"]
-    logged = (result.parent / "log.txt").read_text()
-    assert logged.count("***** Running training *****") == 2
+    assert (result.parent / "log.txt").read_text().count("***** Running training *****") == 3
     assert (result.parent / "output" / "model.ckpt-1200.index").exists()
 
     (line,) = (tmp_path / "out" / "smoke" / "one.jsonl").read_text().splitlines()
     row = json.loads(line)
     assert (row["arm"], row["metric"], row["seed"]) == ("BERT", "perplexity", 1)
-    assert 1 < row["value"] < len(toy.VOCABULARY)
+    assert 1 < row["value"] < 400  # words of the vocabulary
     assert f"| BERT | {row['value']:.2f} (1) | 3.5 |" in (tmp_path / "out" / "smoke" / "one.md").read_text()
-    assert "4 of 4 steps are finished already" in run_script("run_experiment.py", *flags).stderr
 
 
-@pytest.mark.long
-def test_sigterm_ends_the_children(tmp_path):
-    (tmp_path / "two.toml").write_text(TWO_ROWS)
-    data = write_data(tmp_path / "data", tasks=("STS-B",))
-    command = [sys.executable, str(ROOT / "run_experiment.py"), str(tmp_path / "two.toml")]
-    command += flag_list(scale="smoke", data_dir=data, output_dir=tmp_path / "out")
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    steps = tmp_path / "out" / "smoke" / "steps"
-    deadline = time.monotonic() + 300
-    while not list(steps.glob("pretraining-*/log.txt")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.terminate()
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "the same command goes on where it was" in stderr
-    (running,) = steps.glob("pretraining-*/.running")
-    number = int(running.read_text())
-    with pytest.raises(ProcessLookupError):
-        os.kill(number, 0)
+def children_of(number: int) -> list[int]:
+    with open(f"/proc/{number}/task/{number}/children") as file:
+        return [int(word) for word in file.read().split()]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +198,7 @@ def places(tmp_path_factory) -> dict[str, object]:
     folder = tmp_path_factory.mktemp("experiments")
     base = toy.make_bert_base_dir(folder / "base", num_hidden_layers=4)  # the last four are features
     large = toy.make_bert_base_dir(folder / "large")
-    models = {"encoder": f"base={base},large={large}", "num_parallel": 2}
+    models = {"encoder": f"base={base},large={large}"}
     return models | {"data_dir": write_data(folder / "data"), "output_dir": folder / "out"}
 
 
@@ -136,10 +213,7 @@ def places(tmp_path_factory) -> dict[str, object]:
         ("table5", ["STS-B for MNLI-m", "CoLA for QNLI", "SQuAD"]),
         ("table6", ["LM (perplexity)", "STS-B for MNLI-m", "CoLA for MRPC"]),
         ("table7", ["WNUT-17 for Dev F1", "WNUT-17 for Test F1"]),
-        (
-            "table8",
-            ["STS-B for MNLI", "WNUT-17 for NER, fine-tuned", "WNUT-17 for NER, feature-based"],
-        ),
+        ("table8", ["STS-B for MNLI", "WNUT-17 for NER, fine-tuned", "WNUT-17 for NER, feature-based"]),
         ("figure5", [f"STS-B for MNLI at {share} %" for share in (20, 40, 60, 80, 100)]),
     ],
 )
@@ -162,7 +236,6 @@ def test_an_experiment_of_the_paper(places, name, columns):
     for line in body:
         values = [re.fullmatch(r"(-?[0-9.]+) \(1\)", line[index])[1] for index in shown]
         assert list(map(float, values)) == pytest.approx(found[line[0]], abs=0.051)  # it has one digit
-    assert (output / f"{name}.png").exists() == (importlib.util.find_spec("matplotlib") is not None)
 
 
 def first_table(page: str) -> tuple[list[str], list[list[str]]]:

@@ -4,7 +4,6 @@ In: the name of a command and its flags. Out: one call of the runner of that nam
 command needs is imported when it runs: `official-bert --help` loads no runner, and no --help loads TensorFlow.
 """
 
-import difflib
 import functools
 import importlib
 import sys
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from absl import flags as absl_flags
 
 from official_bert.cli import flags
+from official_bert.io.errors import did_you_mean
 
 absl_flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
 
@@ -135,7 +135,8 @@ def run_runner(name: str, options):
     """Calls the runner of a command."""
     with flags.quiet_imports():  # most runners import TensorFlow, which --help does not need
         runner = importlib.import_module(f"official_bert.commands.{name}")
-    runner.run(options)
+    # An experiment runs other commands, and checks their flags.
+    runner.run(options, *([COMMANDS] if name == "run_experiment" else []))
 
 
 def overview() -> str:
@@ -155,8 +156,5 @@ def overview() -> str:
 
 def unknown(name: str) -> str:
     """Returns the sentence that refuses a command which is not there, and names the nearest one."""
-    name_of_script = name.replace("-", "_")
-    nearest = [command for command in COMMANDS if command.startswith(name_of_script)]
-    nearest = nearest or difflib.get_close_matches(name_of_script, COMMANDS, n=1, cutoff=0.5)
-    remedy = f"did you mean {nearest[0]}?" if nearest else f"{PROGRAM} --help lists the commands"
+    remedy = did_you_mean(name.replace("-", "_"), COMMANDS) or f"{PROGRAM} --help lists the commands"
     return f"there is no command {name!r}; {remedy}"

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import logging as std_logging
 import math
 import os
@@ -14,7 +13,7 @@ import tempfile
 from absl import app, flags, logging
 
 from official_bert.io import files, signals, writing
-from official_bert.io.errors import InputError, Terminated, WorkerLost, brief
+from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
 from official_bert.options.fields import command_field, first_word_field, flag_fields, kind_of, without_flag
 from official_bert.options.fine_tuning import DataFilesOptions, FineTuningOptions, SearchOptions, TsvOptions
@@ -75,7 +74,6 @@ REMOVED = {  # flags of earlier versions: what replaces them
     "create_pretraining_data.py, or leave it out of --input_file",
     "measure_peak_flops": "give the devices' peak by their data sheet with --peak_flops",
 }
-_SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 _DEFINE = {
@@ -210,8 +208,8 @@ def _suggestion(word: str) -> str:
     """Returns the question for the known flag that an unknown one resembles most; "" if it resembles none."""
     name = word.lstrip("-").partition("=")[0]
     known = [*flags.FLAGS, *(f"no{flag}" for flag in flags.FLAGS if flags.FLAGS[flag].boolean)]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=_SIMILARITY)
-    return f"; did you mean --{close[0]}?" if close else ""
+    question = did_you_mean(name, known, mark="--")
+    return question and f"; {question}"
 
 
 def _answer_help(argv, options_class):

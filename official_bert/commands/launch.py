@@ -16,15 +16,17 @@ import subprocess
 import sys
 import threading
 import time
+from typing import IO
 
 from absl import logging
 
+from official_bert.io import processes
 from official_bert.io.errors import InputError
 from official_bert.options.running import LaunchOptions
 
 _STRATEGY = "distribution_strategy"
 _PATIENCE_SECS = 90.0  # in which the peers of a failed worker find out and end by themselves
-_GRACE_SECS = 60.0  # from SIGTERM to SIGKILL, for the last checkpoint
+_GRACE_SECS = processes.GRACE_SECS
 
 
 def run(options: LaunchOptions):
@@ -76,82 +78,54 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
     count = options.num_processes
     hosts = [f"localhost:{port}" for port in _free_ports(count)]
     cpus, gpus = _shares(_cpus() if options.pin_cpus else [], count), _shares(_gpus(), count)
-    workers: list[_Worker] = []
+    printers: list[threading.Thread] = []
     try:
-        for index in range(count):
-            config = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
-            workers.append(_Worker(index, command, config, cpus[index], gpus[index]))
-        failed_secs = None
-        while any(worker.status is None for worker in workers):
-            time.sleep(0.1)
-            if failed_secs is None and any(worker.status for worker in workers):
-                failed_secs = time.monotonic()
-            if failed_secs and time.monotonic() - failed_secs > _PATIENCE_SECS:
-                logging.warning("The other workers did not notice the failure; they are ended")
-                break
+        with processes.Processes(_GRACE_SECS) as workers:
+            for index in range(count):
+                worker = workers.start(
+                    command,
+                    cpus[index],
+                    env=_environment(index, hosts, gpus[index]),
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                )
+                printer = threading.Thread(
+                    target=_print, args=(f"[worker {index}]", worker.stdout), daemon=True
+                )
+                printer.start()
+                printers.append(printer)
+            _wait(workers)
     finally:
-        _end(workers)
-    return [worker.status for worker in workers]
+        for printer in printers:
+            printer.join(timeout=5.0)  # a grandchild may hold the pipe open
+    return workers.statuses()
 
 
-class _Worker:
-    """A process of the command, whose lines are printed behind its name."""
-
-    def __init__(self, index: int, command: list[str], config: dict, cpus: list[int], gpus: list[str]):
-        environment = os.environ | {"TF_CONFIG": json.dumps(config)}
-        if gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        self._name = f"[worker {index}]"
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # Ctrl-C reaches this process alone, which ends the workers
-        )
-        if cpus:
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(self._process.pid, cpus)
-        self._printer = threading.Thread(target=self._print, daemon=True)
-        self._printer.start()
-
-    @property
-    def status(self) -> int | None:
-        """The exit status, or the negative number of the signal that ended it; None while it runs."""
-        return self._process.poll()
-
-    def send(self, number: int):
-        if self.status is None:
-            self._process.send_signal(number)
-
-    def wait(self, secs: float | None = None):
-        self._process.wait(secs)
-        self._printer.join(timeout=5.0)  # a grandchild may hold the pipe open
-
-    def _print(self):
-        for line in self._process.stdout:
-            sys.stdout.write(
-                f"{self._name} {line.rstrip()}\n"
-            )  # one call, so that lines of two workers do not mix
-            sys.stdout.flush()
+def _environment(index: int, hosts: list[str], gpus: list[str]) -> dict[str, str]:
+    """Returns the environment of a worker, which tells it of the others."""
+    config = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
+    environment = os.environ | {"TF_CONFIG": json.dumps(config)}
+    return environment | {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else environment
 
 
-def _end(workers: list[_Worker]):
-    """Ends the workers that still run: SIGTERM, time for a checkpoint, SIGKILL; a second Ctrl-C takes no time."""
-    try:
-        for worker in workers:
-            worker.send(signal.SIGTERM)
-        deadline = time.monotonic() + _GRACE_SECS
-        for worker in workers:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                worker.wait(max(0.1, deadline - time.monotonic()))
-    finally:
-        for worker in workers:
-            worker.send(signal.SIGKILL)
-            worker.wait()
+def _wait(workers: processes.Processes):
+    """Waits for the end of all workers; after a failure not longer than they need to notice it."""
+    failed_secs = None
+    while None in (statuses := workers.statuses()):
+        if failed_secs is None and any(statuses):
+            failed_secs = time.monotonic()
+        if failed_secs and time.monotonic() - failed_secs > _PATIENCE_SECS:
+            logging.warning("The other workers did not notice the failure; they are ended")
+            return
+        time.sleep(0.1)
+
+
+def _print(name: str, lines: IO[str]):
+    """Prints the lines of a worker behind its name."""
+    for line in lines:
+        sys.stdout.write(f"{name} {line.rstrip()}\n")  # one call, so that lines of two workers do not mix
+        sys.stdout.flush()
 
 
 def _free_ports(count: int) -> list[int]:

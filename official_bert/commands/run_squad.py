@@ -24,7 +24,7 @@ from official_bert.model_source import read_model_files, resolved
 from official_bert.options.fine_tuning import AUTO, SquadOptions
 from official_bert.tasks.squad.answers import Candidates, RawResult, choose_answers, raw_results
 from official_bert.tasks.squad.examples import read_gold_answers
-from official_bert.tasks.squad.logits import average_results, file_digest, read_logits, write_logits
+from official_bert.tasks.squad.logits import average_results, read_logits, write_logits
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import QuestionSet, SquadTask
 from official_bert.tasks.squad.windows import EncodedQuestions, EncodedWindows
@@ -253,8 +253,8 @@ class _Prediction:
         logging.info("  Num split examples = %d", len(encoded.windows))
         logging.info("  Batch size = %d", options.predict_batch_size)
         made_from = {
-            "file": file_digest(path),
-            "vocabulary": file_digest(options.vocab_file),
+            "file": files.sha256(path),
+            "vocabulary": files.sha256(options.vocab_file),
             "do_lower_case": options.do_lower_case,
             "strip_accents": options.strip_accents,
             "max_seq_length": options.max_seq_length,

@@ -1,8 +1,11 @@
 """The exceptions that users can do something about."""
 
+import difflib
 import os
 import re
+from collections.abc import Iterable
 
+_SIMILARITY = 0.7  # lerning_rate has 0.96 of learning_rate; unrelated names stay below
 _NODES = re.compile(r"\{\{.*?\}\} ?| \[Op:\w+\]")
 
 
@@ -40,6 +43,20 @@ def brief(error: Exception) -> str:
     """Returns the first line of an error's message, without the names of TensorFlow's nodes, for use in a sentence."""
     message = (getattr(error, "message", None) or str(error)).strip() or type(error).__name__
     return _NODES.sub("", message.splitlines()[0])
+
+
+def did_you_mean(word: str, words: Iterable[str], mark: str = "") -> str:
+    """Returns the question for the one of some words that begins like a wrong one or resembles it; "" if none does.
+
+    Args:
+        word: the wrong one.
+        words: those that are known.
+        mark: what stands before the word in the question, such as "--".
+    """
+    words = list(words)
+    found = [known for known in words if word and known.startswith(word)]
+    found = found or difflib.get_close_matches(word, words, n=1, cutoff=_SIMILARITY)
+    return f"did you mean {mark}{found[0]}?" if found else ""
 
 
 def warn(sentence: str, *values):

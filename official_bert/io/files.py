@@ -5,11 +5,14 @@ tf.io.gfile.
 """
 
 import glob as local_glob
+import hashlib
 import os
 import shutil
 from collections.abc import Iterable
 
 from official_bert.io.errors import InputError
+
+_PART_BYTES = 1 << 20
 
 
 def is_remote(path: str) -> bool:
@@ -79,6 +82,19 @@ def size(path: str) -> int:
         return os.stat(path).st_size
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+
+
+def sha256(path: str) -> str:
+    """Returns the SHA-256 digest of a file's content.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    digest = hashlib.sha256()
+    with open_file(path, "rb") as file:
+        while part := file.read(_PART_BYTES):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def make_folder(path: str):

@@ -37,11 +37,3 @@ def panels(path: str, title: str, num_panels: int, share_x: bool = True) -> Iter
         yield list(axes[:, 0])
         figure.savefig(file, format="png", dpi=110)
         plt.close(figure)
-
-
-def axis_at_the_right(axis: Axes, label: str, color: str) -> Axes:
-    """A second y axis of a panel, at its right, for values that do not compare with those on the first."""
-    right = axis.twinx()
-    right.set_ylabel(label, color=color)
-    right.tick_params(axis="y", colors=color)
-    return right

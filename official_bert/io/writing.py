@@ -170,6 +170,21 @@ def append_line(path: str, line: str):
         file.write(before + line.encode() + b"\n")
 
 
+def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[object]], rule: str = "---") -> str:
+    """Returns a table of Markdown, a line for each row.
+
+    Args:
+        heads: of the columns.
+        rows: their cells; a bar in one stays in it.
+        rule: how the columns behind the first are aligned, "--:" for numbers.
+    """
+    heads = list(heads)
+    lines = [heads, ["---", *[rule] * (len(heads) - 1)], *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
 def remedy_of(error: OSError) -> str | None:
     """Returns what helps when a file that was opened cannot be written: room on a full disk, for instance."""
     return _REMEDIES.get(error.errno)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from absl import logging
 
@@ -101,15 +101,20 @@ def _generated(output_dir: str, task: str, options) -> Iterator[str]:
     yield ""
     defaults = {field.name: without_flag(field) for field in dataclasses.fields(options)}
     changed = {name: value for name, value in flags.items() if value != defaults.get(name, value)}
-    yield from _table(("flag", "value"), ((f"`--{name}`", _code(value)) for name, value in changed.items()))
+    yield writing.markdown_table(
+        ("flag", "value"), ((f"`--{name}`", _code(value)) for name, value in changed.items())
+    )
+    yield ""
     for results in files.matching(os.path.join(output_dir, "eval_results*.txt")):
         lines = [line.split(" = ") for line in reading.read_lines(results)]
         yield f"## Results: {os.path.basename(results)}"
         yield ""
-        yield from _table(("metric", "value"), (line for line in lines if len(line) == 2))
+        yield writing.markdown_table(("metric", "value"), (line for line in lines if len(line) == 2))
+        yield ""
     yield "## Versions"
     yield ""
-    yield from _table(("package", "version"), record["versions"].items())
+    yield writing.markdown_table(("package", "version"), record["versions"].items())
+    yield ""
 
 
 def _started_from(record: Mapping) -> str:
@@ -121,15 +126,6 @@ def _records(output_dir: str) -> list[dict]:
     """Returns the run records that have all that a card tells."""
     path = os.path.join(output_dir, run_log.RUNS_FILE)
     return [record for record in run_log.rows(path) if record.keys() >= _KEYS]
-
-
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    heads = list(heads)
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{'---|' * len(heads)}"
-    for row in rows:
-        yield f"| {' | '.join(str(cell) for cell in row)} |"
-    yield ""
 
 
 def _code(value) -> str:

@@ -1,5 +1,6 @@
 """Globs are sorted, and errors name files and folders that cannot be used."""
 
+import hashlib
 import pathlib
 
 import pytest
@@ -31,3 +32,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     for name in ("file", "file/b"):
         with pytest.raises(InputError, match=f"{name}: no folder can be made there"):
             files.make_folder(str(tmp_path / name))
+
+
+def test_the_digest_is_of_the_whole_content(tmp_path):
+    content = b"x" * (1 << 20) + b"y"
+    (tmp_path / "a").write_bytes(content)
+    assert files.sha256(str(tmp_path / "a")) == hashlib.sha256(content).hexdigest()

@@ -43,3 +43,8 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, code):
 def test_a_file_that_cannot_be_written_is_named(tmp_path, name, sentence):
     with pytest.raises(InputError, match=sentence), writing.replacing(name and f"{tmp_path}/{name}"):
         pass
+
+
+def test_a_bar_stays_in_its_cell_of_a_markdown_table():
+    table = writing.markdown_table(["", "F1"], [["a|b", 1.5]], rule="--:")
+    assert table.splitlines() == ["|  | F1 |", "| --- | --: |", "| a\\|b | 1.5 |"]

@@ -135,7 +135,7 @@ def shard_job(
             "generator": SHARDED,
             "algorithm": ALGORITHM,
             "flags": flags | {"num_shards": num_shards},
-            "vocabulary_sha256": _sha256_of(options.vocab_file),
+            "vocabulary_sha256": files.sha256(options.vocab_file),
         },
     )
 
@@ -281,7 +281,7 @@ def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
 
 def _key_of(job: ShardJob, text_file: str) -> str:
     """Returns a hash of all that determines a shard."""
-    text = _sha256_of(text_file) if files.exists(text_file) else ""
+    text = files.sha256(text_file) if files.exists(text_file) else ""
     return hashlib.sha256(json.dumps([job.described, text], sort_keys=True).encode()).hexdigest()
 
 
@@ -294,15 +294,10 @@ def _kept_report(job: ShardJob, number: int, key: str) -> dict | None:
         report = json.load(file)
     for record_file in (job.finished_file(number), job.record_file(number)):
         if report["key"] == key and files.exists(record_file):
-            if _sha256_of(record_file) == report["sha256"]:
+            if files.sha256(record_file) == report["sha256"]:
                 return report
             files.remove(record_file)  # corrupt
     return None
-
-
-def _sha256_of(path: str) -> str:
-    with files.open_file(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:

@@ -1,6 +1,5 @@
 """The logits of a prediction as a file, and ensembles, which average those of several runs for the same windows."""
 
-import hashlib
 import io
 import json
 import zipfile
@@ -29,12 +28,6 @@ _DAMAGES = (
     zipfile.BadZipFile,
     zlib.error,
 )
-
-
-def file_digest(path: str) -> str:
-    """Returns the SHA-256 digest of a file's content."""
-    with files.open_file(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
 
 
 def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str, object]):

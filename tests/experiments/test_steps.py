@@ -5,33 +5,21 @@ import os
 
 import pytest
 
-from official_bert.jobs.experiments.steps import (
-    Config,
-    Given,
-    Layout,
-    Output,
-    Own,
-    Step,
-    config_text,
-    in_order,
-)
+from official_bert.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step, in_order
 
 RECORDS = Step(
-    "records", "of text", "create_pretraining_data", (("input_file", Given("text*.txt")), ("num_workers", 2))
+    "records",
+    "of text",
+    "create_pretraining_data",
+    (("input_file", Place(DATA, "text*.txt")), ("num_workers", 2)),
 )
-MODEL = Step(
-    "pretraining",
-    "2/16/2 seed 1",
-    "run_pretraining",
-    (
-        ("input_file", Output(RECORDS, "train")),
-        ("bert_config_file", Config()),
-        ("output_dir", Own()),
-        ("do_train", True),
-    ),
-    (("hidden_size", 16),),
-    seed=1,
+FLAGS = (
+    ("input_file", Place(RECORDS, "train")),
+    ("bert_config_file", Place(CONFIG)),
+    ("output_dir", Place(OWN)),
+    ("do_train", True),
 )
+MODEL = Step("pretraining", "2/16/2 seed 1", "run_pretraining", FLAGS, (("hidden_size", 16),), seed=1)
 
 
 @pytest.fixture
@@ -47,10 +35,8 @@ def test_a_step_comes_after_those_that_it_needs_and_once():
 
 
 def test_command_and_folders(layout):
-    records, model = (
-        f"steps/records-of-text-{layout.key(RECORDS)}",
-        f"steps/pretraining-2-16-2-seed-1-{layout.key(MODEL)}",
-    )
+    records = f"steps/records-of-text-{layout.key(RECORDS)}"
+    model = f"steps/pretraining-2-16-2-seed-1-{layout.key(MODEL)}"
     assert layout.folder(MODEL) == model
     assert layout.command(MODEL) == [
         "run_pretraining.py",
@@ -59,13 +45,10 @@ def test_command_and_folders(layout):
         f"--output_dir={model}/output",
         "--do_train=true",
     ]
-    assert (
-        layout.shell_line(RECORDS)
-        == "python create_pretraining_data.py '--input_file=data/text*.txt' --num_workers=2"
-    )
-    assert config_text(MODEL) == '{\n  "hidden_size": 16\n}\n'
-    folder = Given("", "base")
-    assert layout.path(folder) == "bert"
+    shown = "python create_pretraining_data.py '--input_file=data/text*.txt' --num_workers=2"
+    assert layout.shell_line(RECORDS) == shown
+    assert MODEL.config_text == '{\n  "hidden_size": 16\n}\n'
+    assert layout.path(Place("base")) == "bert"
 
 
 def test_an_equal_meaning_is_one_step_and_another_is_another(layout):
@@ -93,7 +76,7 @@ def test_a_step_is_another_one_when_its_inputs_are(layout, tmp_path):
 def test_models_are_told_apart_by_their_weights_and_not_by_their_folders(tmp_path):
     def key_of(*parts: str) -> str:
         layout = Layout("steps", "data", {"base": os.path.join(str(tmp_path), *parts)}, ".")
-        return layout.key(Step("fine-tuning", "CoLA", "run_classifier", (("model", Given("", "base")),)))
+        return layout.key(Step("fine-tuning", "CoLA", "run_classifier", (("model", Place("base")),)))
 
     for parent, weights in (("a", "1234"), ("b", "5678"), ("c", "1234")):
         (tmp_path / parent / "output" / "best").mkdir(parents=True)

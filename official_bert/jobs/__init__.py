@@ -1,1 +1,0 @@
-"""Code that several scripts share: training jobs, fine-tuning, evaluation during training, search, folders, cards."""

@@ -1,0 +1,150 @@
+"""The running of steps, with a script of a few lines in the place of ours: once each, in order, past failures."""
+
+import json
+import os
+import pathlib
+import signal
+import textwrap
+
+import pytest
+
+from official_bert.experiments import run
+from official_bert.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step
+from official_bert.io.errors import InputError
+from tests.shared import has_ended
+
+SCRIPT = """
+import os, sys, time
+flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+print("begins", flags.get("name"))
+with open("order.txt", "a") as file:
+    file.write(flags["name"] + "\\n")
+is_mended = os.path.exists("mended")
+if flags.get("sleeps") and not is_mended:
+    with open("number.txt", "w") as file:
+        file.write(str(os.getpid()))
+    os.kill(os.getppid(), 2)
+    time.sleep(600)
+if flags.get("fails") and not is_mended:
+    sys.exit("it went wrong")
+for name in ("model.ckpt-1", "eval_results.txt"):
+    with open(os.path.join(flags["output_dir"], name), "w") as file:
+        file.write("f1 = 0.5\\n")
+"""
+
+
+@pytest.fixture
+def layout(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.py").write_text(textwrap.dedent(SCRIPT))
+    return Layout("steps", "data", {}, ".")
+
+
+def step(name: str, *needed: Step, kind: str = "fine-tuning", **flags) -> Step:
+    given = {"name": name, "output_dir": Place(OWN), **flags}
+    if needed:
+        given["needs"] = tuple(map(Place, needed))
+    return Step(kind, name, "toy", tuple(given.items()))
+
+
+def order() -> list[str]:
+    return pathlib.Path("order.txt").read_text().split()
+
+
+def has_checkpoint(layout: Layout, each: Step) -> bool:
+    return os.path.exists(os.path.join(layout.output(each), "model.ckpt-1"))
+
+
+def test_each_step_runs_once_and_after_its_inputs(layout):
+    first, second = step("first"), step("second")
+    last = step("last", first, second)
+    assert run.execute([first, second, last], layout) == []
+    assert run.execute([first, second, last, step("more")], layout) == []
+    assert order() == ["first", "second", "last", "more"]
+    result = run.read_result(layout, last)
+    assert (result["metrics"], result["is_resumed"]) == ({"f1": 0.5}, False)
+    assert result["command"].startswith("python toy.py --name=last ")
+
+
+def test_a_failure_stops_only_what_needs_it(layout, tmp_path):
+    bad = step("bad", fails=True)
+    steps = [bad, step("after", bad), step("other")]
+    (sentence,) = run.execute(steps, layout)
+    log = f"{layout.folder(bad)}/log.txt"
+    end = "begins bad\nit went wrong"
+    assert sentence == f"fine-tuning bad ended with status 1; the end of {log}:\n{end}"
+    assert order() == ["bad", "other"]
+    (tmp_path / "mended").touch()
+    assert run.execute(steps, layout) == []
+    assert order()[2:] == ["bad", "after"]
+    assert run.read_result(layout, bad)["is_resumed"]
+
+
+def test_checkpoints_are_deleted_when_no_step_needs_them(layout, tmp_path):
+    model, tuned = step("model", kind="pretraining"), step("tuned")
+    test = step("test", tuned, model, kind="test", fails=True)
+    run.execute([model, tuned, test], layout)
+    assert has_checkpoint(layout, tuned)  # which the failed step needs
+    (tmp_path / "mended").touch()
+    run.execute([model, tuned, test], layout)
+    assert has_checkpoint(layout, model)
+    assert not has_checkpoint(layout, tuned)
+    # A later step that needs the model has it trained again.
+    other = step("other", tuned, kind="test")
+    assert run.pending_steps([model, tuned, test, other], layout) == [tuned, other]
+    assert run.execute([model, tuned, test, other], layout) == []
+    assert order() == ["model", "tuned", "test", "test", "tuned", "other"]
+
+
+def test_a_signal_ends_the_step_and_the_next_run_goes_on(layout, tmp_path):
+    quick, slow = step("quick"), step("slow", sleeps=True)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run.execute([quick, slow], layout)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert has_ended(int((tmp_path / "number.txt").read_text()), within_secs=10)
+    assert run.pending_steps([quick, slow], layout) == [slow]
+    (tmp_path / "mended").touch()
+    assert run.execute([quick, slow], layout) == []
+    assert order() == ["quick", "slow", "slow"]
+
+
+def test_configurations_are_written(layout):
+    made = Step("pretraining", "x", "toy", step("x").flags, (("hidden_size", 16),))
+    assert run.execute([made], layout) == []
+    assert json.loads(pathlib.Path(layout.path(Place(CONFIG), made)).read_text()) == {"hidden_size": 16}
+
+
+def test_absent_data_are_named(layout, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "text1.txt").write_text("x")
+    run.check_given([step("x", text=Place(DATA, "text*.txt"))], layout)
+    with pytest.raises(
+        InputError, match=r"^data/WNUT-17: no such file or folder, which fine-tuning x reads; add"
+    ):
+        run.check_given([step("x", data=Place(DATA, "WNUT-17"))], layout)
+
+
+def test_a_corrupt_result_is_named_with_its_remedy(layout):
+    made = step("x")
+    assert run.execute([made], layout) == []
+    folder = layout.folder(made)
+    pathlib.Path(folder, "result.json").write_text('{"secs": 1.5,')
+    with pytest.raises(InputError) as raised:
+        run.read_result(layout, made)
+    assert str(raised.value).startswith(f"{folder}/result.json: line 1, column 14: no JSON")
+    assert f"delete the folder {folder}, and the step runs again" in str(raised.value)
+
+
+def test_metrics_of_all_sets_and_of_the_best_run_of_a_search(tmp_path):
+    (tmp_path / "eval_results.txt").write_text("eval_accuracy = 0.25\neval_matthews = nan\nglobal_step = 7\n")
+    (tmp_path / "eval_results_mm.txt").write_text("eval_accuracy = 0.5\n")
+    found = {"eval_accuracy": 0.25, "eval_matthews": None, "global_step": 7.0, "eval_accuracy_mm": 0.5}
+    assert run.read_metrics(str(tmp_path)) == found
+    (tmp_path / "search_results.tsv").write_text("run\teval_f1\tbest\none\t0.1\t\ntwo\t0.2\t*\n")
+    for name, value in (("one", 0.1), ("two", 0.2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "eval_results.txt").write_text(f"eval_f1 = {value}\n")
+    assert run.read_metrics(str(tmp_path)) == {"eval_f1": 0.2}
