@@ -173,7 +173,7 @@ def test_odds_at_the_threshold_are_an_answer_as_in_the_script(tokenizer, reader)
 
 
 def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):
-    """The kinds of difference that docs/reports/exports.md lists: blanks, unknown pieces, changed numbers of characters."""
+    """What docs/reports/exports.md lists: blanks, unknown pieces, changed numbers of characters."""
     cases = [
         ("the  cat\n\nsat", (0, 2), "the  cat\n\nsat", "the cat sat"),
         ("(football) the", (1, 3), "football)", "(football)"),
