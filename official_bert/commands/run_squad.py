@@ -30,7 +30,7 @@ from official_bert.tasks.squad.task import QuestionSet, SquadTask
 from official_bert.tasks.squad.windows import EncodedQuestions, EncodedWindows
 from official_bert.tokenization import FullTokenizer
 from official_bert.training import distribution, reporting, run_log
-from official_bert.training.output_folder import own_folder
+from official_bert.training.output_folder import output_folder
 
 UNTUNED_THRESHOLD = 0.0
 _LOGGED_WINDOWS = 1000
@@ -177,10 +177,10 @@ def _predict_with_ensemble(options: SquadOptions, threshold_set: QuestionSet | N
             [_logits_of_run(folder, logits_name, made_from) for folder in options.ensemble_dirs]
         )
 
-    with own_folder(options.output_dir, strategy) as folder:
+    with output_folder(options.output_dir, strategy) as folder:
         options = dataclasses.replace(options, output_dir=folder)
         questions = task.read_questions(options.predict_file)
-        run_log.write_run_record(options.output_dir, "run_squad", options, options.random_seed, strategy)
+        run_log.write_start(options.output_dir, "run_squad", options, options.random_seed, strategy)
         encoded = task.encode(questions, tokenizer, options.max_seq_length, "test")
         scores = _Prediction(options, task, tokenizer, results, threshold_set).answer(encoded)
         if scores is not None:

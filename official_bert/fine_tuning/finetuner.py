@@ -30,9 +30,9 @@ from official_bert.tasks.base import Task, TaskObjective
 from official_bert.training import distribution, precision, reporting, run_log, workers
 from official_bert.training.batches import ExampleBatches, padded_length
 from official_bert.training.distribution import split_over_replicas
-from official_bert.training.evaluation import HISTORY_FILE, PeriodicEvaluation
+from official_bert.training.evaluation import PeriodicEvaluation
 from official_bert.training.prediction import compiled_outputs, predict
-from official_bert.training.trainer import TrainingJob
+from official_bert.training.trainer import Trainer
 
 
 class WithFrozenFeatures:
@@ -155,7 +155,7 @@ class FineTuning:
     """A task and its model for training, evaluation and prediction.
 
     Attributes:
-        job: the model, its optimizer and its checkpoints.
+        trainer: the model, its optimizer and its checkpoints.
         score: the task's main metric on the first evaluated set; None before an evaluation.
     """
 
@@ -192,7 +192,7 @@ class FineTuning:
                 f"{options.train_batch_size} in {options.num_train_epochs:g} epochs; lower it"
             )
         self._num_train_examples = num_train_examples
-        self.job = TrainingJob(
+        self.trainer = Trainer(
             options,
             run_dir,
             strategy,
@@ -203,33 +203,29 @@ class FineTuning:
             frozen=(*frozen_weights(options, config), *task.frozen_weights),
             unused=task.unused_weights,
         )
-        self._compiled = compiled_outputs(strategy, lambda features: task.outputs(self.job.model, features))
+        self._compiled = compiled_outputs(
+            strategy, lambda features: task.outputs(self.trainer.model, features)
+        )
         self._frozen_part = compiled_outputs(
-            strategy, lambda features: task.frozen_features(self.job.model, features)
+            strategy, lambda features: task.frozen_features(self.trainer.model, features)
         )
         self._with_frozen: dict[int, EncodedSet] = {}  # by the id of a set, which its value keeps alive
         self.score: Score | None = None
         self._has_learnt = True
-        self._best = self.job.weights_in(os.path.join(run_dir, BEST_FOLDER))
+        self._best = self.trainer.weights_in(os.path.join(run_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
-        run_log.write_run_record(
-            options.output_dir,
-            script,
-            options,
-            self.job.seed,
-            strategy,
-            self.job.num_updates,
-            self.job.facts,
+        run_log.write_start(
+            options.output_dir, script, options, self.trainer.seed, strategy, self.trainer.facts
         )
 
     def _check_no_best_is_lost(self):
-        """Refuses to evaluate the newest weights in place of the best ones, of which the history tells."""
-        history = os.path.join(self._run_dir, HISTORY_FILE)
-        if files.exists(history):
+        """Refuses to evaluate the newest weights in place of the best ones, of which the run's log tells."""
+        if run_log.read(self._run_dir, run_log.EVALUATION):
+            log = os.path.join(self._run_dir, run_log.FILE)
             raise InputError(
-                f"{self._best.output_dir}: the best checkpoint of {history} is gone; put it back, or give another "
-                "checkpoint as --init_checkpoint with another --output_dir"
+                f"{self._best.output_dir}: the best checkpoint of the evaluations in {log} is gone; put it back, or "
+                "give another checkpoint as --init_checkpoint with another --output_dir"
             )
 
     def train(self, encoded: EncodedSet, dev_set: Callable[[], EncodedSet]):
@@ -238,7 +234,7 @@ class FineTuning:
         Args:
             dev_set: returns the set for evaluations during training; called only if there are any.
         """
-        options, job, task = self.options, self.job, self.task
+        options, trainer, task = self.options, self.trainer, self.task
         distribution.check_divides(
             options.train_batch_size,
             self.strategy.num_replicas_in_sync,
@@ -250,21 +246,21 @@ class FineTuning:
             logging.info("  Num %sexamples = %d", kind, count)
         logging.info("  Batch size = %d", options.train_batch_size)
         logging.info("  Num steps = %d", self._num_train_steps)
-        objective = TaskObjective(task, job.model)
+        objective = TaskObjective(task, trainer.model)
         given = options.shuffle_buffer_size
         batches = ExampleBatches(
             self._with_frozen_features(encoded),
             self.strategy,
             options.train_batch_size,
-            job.seed,
+            trainer.seed,
             buffer_size=task.shuffle_buffer_size if given is None else given,
             max_length=options.max_seq_length,
-            most_steps=job.steps_per_loop,
+            most_steps=trainer.steps_per_loop,
             pad_to_longest=self._pads_to_longest and not task.loss_reads_padding,
         )
         evaluation = self._periodic_evaluation(dev_set)
         self._best.remove_leftovers()
-        job.train(objective, batches, objective.progress, evaluation)
+        trainer.fit(objective, batches, [evaluation] if evaluation else [])
         self._with_frozen.pop(id(encoded), None)
         self._warn_of_nothing_learnt(encoded)
         if evaluation:
@@ -277,7 +273,7 @@ class FineTuning:
         The loss of such a model, too, differs between samples of the examples, so a gain must exceed two standard
         errors of the mean over as many examples as the final loss is of.
         """
-        losses, final = self.task.constant_losses(encoded), self.job.final_loss()
+        losses, final = self.task.constant_losses(encoded), self.trainer.final_loss()
         if losses is None or final is None:
             return
         (loss, num_steps), constant = final, losses.mean()
@@ -314,7 +310,7 @@ class FineTuning:
             self.task.main_metric,
             lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),
             best,
-            self.job.global_step,
+            self.trainer.global_step,
         )
 
     def outputs(self, encoded: EncodedSet, batch_size: int) -> dict[str, np.ndarray]:
@@ -359,7 +355,7 @@ class FineTuning:
 
     def write_results(self, results: Mapping[str, float], suffix: str = ""):
         """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes the run's score."""
-        reporting.write_eval_results(self.options.output_dir, results, self.job.global_step, suffix)
+        reporting.write_eval_results(self.options.output_dir, results, self.trainer.global_step, suffix)
         metric = self.task.main_metric
         if metric in results:
             self.score = self.score or Score(metric, float(results[metric]), self._has_learnt)
@@ -371,7 +367,7 @@ class FineTuning:
         # The export needs a copy on one device, because the model may have been trained on several devices.
         with precision.stored_in(self.options.export_dtype):
             model = self.task.build_model(self.config, use_one_hot_embeddings=False)
-        trained = named_variables(self.job.model)
+        trained = named_variables(self.trainer.model)
         for name, variable in named_variables(model).items():
             variable.assign(trained[name].numpy())
         export_model(self.options, task_name, self.task, model, self.config)

@@ -31,7 +31,7 @@ from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution
 from official_bert.training.model_card import write_model_card
-from official_bert.training.output_folder import own_folder
+from official_bert.training.output_folder import output_folder
 
 _SETS = ("train", "dev", "test")
 
@@ -118,7 +118,7 @@ def fine_tune(
         config.validate("--num_bilstm_layers")
     task = _make_task(options, task_name, family)
     check_run(options, task, config)
-    with own_folder(options.output_dir, strategy) as folder:
+    with output_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         # All files are read before training, so that a bad file does not stop the run after training.
         sets = RunSets(own, task, tokenizer)

@@ -302,6 +302,7 @@ class TaskObjective:
     """The weighted mean of a task's losses over a whole update, of which each replica computes its share."""
 
     sum_names = ("loss", "weighted_loss", "weight")
+    tensorboard_only = ()
 
     def __init__(self, task: Task, model):
         self.task, self.model = task, model
