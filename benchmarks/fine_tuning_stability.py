@@ -29,7 +29,7 @@ import numpy as np
 from sentence_vectors import default_model
 
 from official_bert.io.pictures import panels
-from official_bert.training.run_log import read_train_log
+from official_bert.training import run_log
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/fine_tuning_stability.jsonl"
@@ -121,7 +121,7 @@ def one_run(
         sys.exit(ran.stdout[-2000:])
     lines = (output_dir / "eval_results.txt").read_text().splitlines()
     results = {key: float(value) for key, value in (line.split(" = ") for line in lines)}
-    logged = read_train_log(str(output_dir / "train_log.jsonl"))
+    logged = run_log.read(str(output_dir), run_log.TRAIN)
     steps, losses = np.array([(row["step"], row["loss"]) for row in logged]).T
     shutil.rmtree(output_dir)
     metric = results[DATA_SETS[name].metric]

@@ -25,7 +25,8 @@ def main():
     parser.add_argument("--picture", required=True)
     arguments = parser.parse_args()
 
-    flags = json.loads((arguments.run / "runs.jsonl").read_text().splitlines()[-1])["flags"]
+    lines = map(json.loads, (arguments.run / "run.jsonl").read_text().splitlines())
+    flags = [line["flags"] for line in lines if line["type"] == "start"][-1]
     steps = sorted(int(path.stem.split("-")[1]) for path in arguments.run.glob("model.ckpt-*.index"))
     print(f"| step | {' | '.join(SHOWN)} |\n|---|{'---|' * len(SHOWN)}")
     held_out = {}

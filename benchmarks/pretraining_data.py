@@ -31,7 +31,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "example
 from pretraining_variants import script
 from quickstart import SETTINGS, baselines, results, write_config
 
-from official_bert.training.run_log import read_train_log
+from official_bert.training import run_log
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/pretraining_data.jsonl"
@@ -148,7 +148,7 @@ def one_run(name: str, seed: int, work_dir: pathlib.Path) -> dict:
     held_out = {"input_file": folder / "held_out.tfrecord", "eval_batch_size": 64, "max_eval_steps": 0}
     run(script("run_pretraining", do_eval=True, **held_out, **common))
 
-    logged = read_train_log(str(model / "train_log.jsonl"))
+    logged = run_log.read(str(model), run_log.TRAIN)
     last = [line for line in logged if line["step"] > 0.9 * SETTING.num_train_steps]
     scores, baseline = results(model), baselines(folder)
     row = {"arm": name, "seed": seed, "secs": round(time.perf_counter() - start, 1)}

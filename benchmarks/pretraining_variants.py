@@ -24,7 +24,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from official_bert.io.pictures import panels
-from official_bert.training.run_log import read_train_log
+from official_bert.training import run_log
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/pretraining_variants.jsonl"
@@ -111,7 +111,7 @@ def one_run(variant: Variant, work_dir: pathlib.Path) -> dict:
     secs = time.perf_counter() - start
     if ran.returncode:
         sys.exit(ran.stdout[-2000:])
-    logged = read_train_log(str(output_dir / "train_log.jsonl"))
+    logged = run_log.read(str(output_dir), run_log.TRAIN)
     shutil.rmtree(output_dir)
     row = variant._asdict() | {"rate": RATES[variant.optimizer], "secs": round(secs, 1)}
     return row | {

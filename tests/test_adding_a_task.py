@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from official_bert.metrics.regression import spearman
+from official_bert.training import run_log
 from tests import toy
 from tests.scripts import run_here
 from tests.serving.answers import answers, answers_to_records
@@ -186,7 +187,7 @@ def test_a_task_of_a_new_kind_runs_on_two_replicas(folder):
     predicted = read_scores(folder / "highlights_on_two" / "highlights.txt")
     truth = drawn_texts("test").scores
     assert spearman(np.concatenate(truth), np.concatenate(predicted))["spearman"] > 0.6
-    record = json.loads((folder / "highlights_on_two" / "runs.jsonl").read_text())
+    record = run_log.read(str(folder / "highlights_on_two"), run_log.START)[0]
     assert record["num_replicas"] == 2
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.modeling import feature_based, task_models
+from official_bert.training import run_log
 from tests import fine_tuning_runs
 from tests.commands.pretraining_run import checkpoint_values
 from tests.hostile.rows import edit_json
@@ -133,6 +134,6 @@ def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, n
         assert found == wanted
     weights = {folder: checkpoint_values(latest_checkpoint(str(folder))) for folder in (one, several)}
     assert_close(weights[several], weights[one], weights=5e-6, first_moments=1e-6)
-    records = [json.loads(line) for line in (several / "runs.jsonl").read_text().splitlines()]
+    records = run_log.read(str(several), run_log.START)
     assert [record["num_replicas"] for record in records] == [num_replicas]
     print(f"{family}: {len(figures)} figures, the predictions and {len(weights[one])} tensors agree")

@@ -13,7 +13,7 @@ import pytest
 
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.features import pretraining_features
-from official_bert.training.run_log import read_train_log
+from official_bert.training import run_log
 from tests import toy, training_state
 from tests.checkpoints.sample import pretraining_shapes
 from tests.commands.pretraining_run import (
@@ -79,8 +79,8 @@ def test_the_originals_readme_commands(base, tmp_path):
         "global_step", "loss", "masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss",
     ]  # fmt: skip
     assert {path.name for path in output.iterdir() if not path.name.startswith("events.")} == {
-        "bert_config.json", "checkpoint", "eval", "eval_results.txt", "model_card.md", "run_summaries.jsonl",
-        "runs.jsonl", "train_log.jsonl", "task.json", "tokenizer_config.json", "vocab.txt",
+        "bert_config.json", "checkpoint", "eval", "eval_results.txt", "model_card.md", "run.jsonl", "task.json",
+        "tokenizer_config.json", "vocab.txt",
         *(f"{kind}.{end}" for kind in ("model.ckpt-0", "model.ckpt-20", "input.ckpt-0-0", "input.ckpt-20-0")
           for end in ("index", "data-00000-of-00001")),
     }  # fmt: skip
@@ -91,7 +91,7 @@ def test_the_originals_readme_commands(base, tmp_path):
     (logged,) = re.findall(r"  masked_lm_perplexity   = (\S+)\n", finished.stderr)
     assert float(logged) == pytest.approx(perplexity, rel=1e-5)
     tags = ("loss", "masked_lm_accuracy", "masked_lm_loss", "masked_lm_perplexity", "next_sentence_loss")
-    rows = read_train_log(str(output / "train_log.jsonl"))
+    rows = run_log.read(str(output), run_log.TRAIN)
     assert [row["step"] for row in rows] == [10, 20]
     for tag in tags:
         assert sorted(scalars(output / "eval", tag)) == [20]
@@ -148,7 +148,7 @@ def test_replicas_equal_one_device(base, tmp_path, count, flags):
         np.testing.assert_allclose(losses["several"][step], loss, atol=1e-5)
     np.testing.assert_allclose(evaluations["several"], evaluations["one"], atol=1e-5)
     training_state.assert_close(weights["several"], weights["one"], weights=1e-6, first_moments=1e-7)
-    records = [json.loads(line) for line in (tmp_path / "several" / "runs.jsonl").read_text().splitlines()]
+    records = run_log.read(str(tmp_path / "several"), run_log.START)
     assert [record["num_replicas"] for record in records] == [count]
     largest = max(abs(losses["several"][step] - loss) for step, loss in losses["one"].items())
     print(
@@ -267,7 +267,7 @@ def test_sigterm_saves_and_the_same_command_goes_on_at_that_step(base, tmp_path,
     step = int(latest_checkpoint(str(output)).rpartition("-")[2])
     assert 100 <= step < 400
     assert f"Stopped after step {step}; {output}/model.ckpt-{step} is saved" in log
-    assert read_train_log(str(output / "train_log.jsonl"))[-1]["step"] == step, "no update is lost"
+    assert run_log.read(str(output), run_log.TRAIN)[-1]["step"] == step, "no update is lost"
 
     resumed = run_script("run_pretraining.py", *stopped)
     assert f"Restored checkpoint {output}/model.ckpt-{step}" in resumed.stderr

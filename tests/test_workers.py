@@ -16,7 +16,7 @@ import pytest
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.features import pretraining_features
 from official_bert.modeling import task_models
-from official_bert.training.run_log import read_train_log
+from official_bert.training import run_log
 from tests import fine_tuning_runs, toy, training_state
 from tests.commands.pretraining_run import (
     PREDICTIONS,
@@ -125,7 +125,7 @@ def test_two_workers_pretrain_and_evaluate_as_one_device(base, tmp_path, changes
     weights = [checkpoint_values(tmp_path / name / "model.ckpt-10") for name in ("two", "one")]
     training_state.assert_close(*weights, weights=1e-6, first_moments=1e-7)
     print(f"losses of 10 steps differ by {difference:.1e} at most; evaluations are {evaluated}")
-    (record,) = [json.loads(line) for line in (tmp_path / "two" / "runs.jsonl").read_text().splitlines()]
+    (record,) = run_log.read(str(tmp_path / "two"), run_log.START)
     assert record["num_replicas"] == 2
     # Both workers log their start; results, once.
     assert re.findall(r"\[worker (\d)\] .* Random seed = 7", ran.stdout).count("1") <= 1
@@ -160,8 +160,7 @@ def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_we
     described = json.dumps(dataclasses.asdict(options) | changes)
     program = f"from tests.test_workers import run_described; run_described('classification', {described!r})"
     run_script("launch.py", "--num_processes=2", "--max_restarts=0", "--", sys.executable, "-c", program)
-    histories = [(tmp_path / name / "eval_history.jsonl").read_text() for name in ("one", "several")]
-    one, several = ([json.loads(line) for line in text.splitlines()] for text in histories)
+    one, several = (run_log.read(str(tmp_path / name), run_log.EVALUATION) for name in ("one", "several"))
     assert [row["step"] for row in several] == [row["step"] for row in one]
     for row, expected in zip(several, one, strict=True):
         assert row == pytest.approx(expected, abs=1e-4)
@@ -201,7 +200,7 @@ def test_sigterm_of_one_worker_saves_and_the_same_command_goes_on_at_that_step(b
     assert "The workers ended: worker 0 with status 143, worker 1 with status 143" in log.read_text()
     step = int(latest_checkpoint(str(output)).rpartition("-")[2])
     assert STOP_AFTER <= step < STEPS
-    assert read_train_log(str(output / "train_log.jsonl"))[-1]["step"] == step, "no update is lost"
+    assert run_log.read(str(output), run_log.TRAIN)[-1]["step"] == step, "no update is lost"
     print(f"both workers saved step {step} and ended with status 143")
 
     run_script("launch.py", "--num_processes=2", "--", "run_pretraining.py", *flags_on_workers(base, output))

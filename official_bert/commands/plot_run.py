@@ -15,9 +15,7 @@ from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.io.pictures import panels
 from official_bert.options.running import PlotOptions
-from official_bert.training.evaluation import HISTORY_FILE
-from official_bert.training.run_log import TRAIN_LOG_FILE as TRAIN_LOG
-from official_bert.training.run_log import read_train_log
+from official_bert.training import run_log
 
 Curves = dict[str, dict[int, float]]
 
@@ -28,22 +26,19 @@ def training_figures(output_dir: str) -> Curves:
     Raises:
         InputError: the folder has none.
     """
-    path = os.path.join(output_dir, TRAIN_LOG)
-    curves = _curves(read_train_log(path)) if files.exists(path) else _of_event_files(output_dir)
+    curves = _curves(run_log.read(output_dir, run_log.TRAIN)) or _of_event_files(output_dir)
     if not curves:
         raise InputError(
-            f"{output_dir}: has neither {TRAIN_LOG} nor TensorBoard's event files of a training; give the --output_dir "
-            "of a run with --do_train"
+            f"{output_dir}: has neither {run_log.FILE} nor TensorBoard's event files of a training; give the "
+            "--output_dir of a run with --do_train"
         )
     return curves
 
 
 def evaluation_figures(output_dir: str) -> Curves:
     """Returns the figures of the evaluations during training or, without any, of those after it."""
-    path = os.path.join(output_dir, HISTORY_FILE)
-    if files.exists(path):
-        return _curves(read_train_log(path))
-    return _of_event_files(os.path.join(output_dir, "eval"))
+    curves = _curves(run_log.read(output_dir, run_log.EVALUATION))
+    return curves or _of_event_files(os.path.join(output_dir, "eval"))
 
 
 def _curves(rows: Iterable[Mapping]) -> Curves:

@@ -1,16 +1,14 @@
 """Pre-training and its evaluation: the runner of run_pretraining.py.
 
 In: TFRecords of create_pretraining_data.py, a configuration, optionally a checkpoint. Out, in output_dir: the files of
-a training job, and eval_results.txt.
+a training trainer, and eval_results.txt.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -27,23 +25,16 @@ from official_bert.modeling import BertPretrainer
 from official_bert.modeling.encoder import set_packing
 from official_bert.options.shared import MaskingOptions
 from official_bert.options.training import PretrainingOptions
-from official_bert.tasks.pretraining.objective import LeftToRightObjective, PretrainingObjective
+from official_bert.tasks.pretraining.objective import LeftToRightObjective, PretrainingObjective, perplexity
 from official_bert.tokenization import load_vocab
 from official_bert.training import distribution, loop, reporting, run_log, workers
 from official_bert.training.batches import TrainingBatches
 from official_bert.training.model_card import write_model_card
-from official_bert.training.output_folder import own_folder
-from official_bert.training.trainer import TrainingJob, log_input_files
+from official_bert.training.output_folder import output_folder
+from official_bert.training.trainer import Trainer, log_input_files
 
 _EVALUATION_SEED = 12345  # of the masks, so that evaluations of different runs compare
 _FEW_FILES = 16  # of more, the first four are different ones in 94 % of all runs
-UNSHOWN_WHILE_TRAINING = (
-    "masked_lm_loss",
-    "masked_lm_perplexity",
-    "next_sentence_loss",
-    "next_token_loss",
-    "next_token_perplexity",
-)
 
 
 def run(options: PretrainingOptions):
@@ -70,9 +61,9 @@ def run(options: PretrainingOptions):
         expand_records(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
     )
     vocabulary = read_vocabulary(options, config) if options.do_train else ()
-    with own_folder(options.output_dir, strategy) as folder:
+    with output_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
-        job = TrainingJob(
+        trainer = Trainer(
             own,
             options.output_dir,
             strategy,
@@ -82,16 +73,8 @@ def run(options: PretrainingOptions):
             options.num_warmup_steps,
             has_own_input=options.shard_input_files,
         )
-        run_log.write_run_record(
-            folder,
-            "run_pretraining",
-            options,
-            job.seed,
-            strategy,
-            job.num_updates,
-            job.facts,
-        )
-        pretraining = Pretraining(own, job)
+        run_log.write_start(folder, "run_pretraining", options, trainer.seed, strategy, trainer.facts)
+        pretraining = Pretraining(own, trainer)
         if options.do_train:
             lengths = {name: getattr(options, name) for name in ("max_seq_length", "max_predictions_per_seq")}
             record = model_dir.TaskRecord("pretraining", "pretraining", lengths)
@@ -125,11 +108,11 @@ def _build_model(
 class Pretraining:
     """Training and evaluation on record files."""
 
-    def __init__(self, options: PretrainingOptions, job: TrainingJob):
-        self.options, self.job = options, job
+    def __init__(self, options: PretrainingOptions, trainer: Trainer):
+        self.options, self.trainer = options, trainer
         self.features = pretraining_features(options.max_seq_length, options.max_predictions_per_seq)
         limits = pretraining_input.pretraining_limits(
-            job.config.vocab_size, job.config.type_vocab_size, options.max_seq_length
+            trainer.config.vocab_size, trainer.config.type_vocab_size, options.max_seq_length
         )
         if options.dynamic_masking:
             self.features = unmasked_features(options.max_seq_length)
@@ -153,45 +136,46 @@ class Pretraining:
 
     def objective(self, batch_size: int) -> PretrainingObjective | LeftToRightObjective:
         """Returns the objective that the direction of the model's attention allows."""
-        if self.job.config.direction == LEFT_TO_RIGHT:
-            return LeftToRightObjective(self.job.model, batch_size)
-        return PretrainingObjective(self.job.model, batch_size, self.options.use_next_sentence_loss)
+        if self.trainer.config.direction == LEFT_TO_RIGHT:
+            return LeftToRightObjective(self.trainer.model, batch_size)
+        return PretrainingObjective(self.trainer.model, batch_size, self.options.use_next_sentence_loss)
 
     def train(self, train_files: list[str]):
         """Trains to `num_train_steps`."""
-        job, batch_size = self.job, self.options.train_batch_size
+        trainer, batch_size = self.trainer, self.options.train_batch_size
         logging.info("***** Running training *****")
         logging.info("  Batch size = %d", batch_size)
         log_input_files(train_files)
         if self.options.shard_input_files:
-            train_files, batch_size = _share_of_worker(train_files, batch_size, job.strategy)
+            train_files, batch_size = _share_of_worker(train_files, batch_size, trainer.strategy)
         each_pass = self.options.shuffle_files_each_pass
         _warn_of_files_read_twice(len(train_files), each_pass)
         dataset = pretraining_input.training_dataset(
             train_files,
             self.features,
             batch_size,
-            job.seed,
+            trainer.seed,
             self.limits,
-            self.masks(job.seed),
+            self.masks(trainer.seed),
             shuffles_each_pass=each_pass,
         )
         key = pretraining_input.reading_key(train_files, self.features, batch_size, each_pass)
         objective = self.objective(self.options.train_batch_size)
 
-        def metrics(sums, num_steps):
-            found = objective.metrics(sums, num_steps)
-            return found | perplexity(found)
-
         with pretraining_input.explaining_input_errors(train_files, self.features, self.limits):
             batches = TrainingBatches(
-                dataset, job.strategy, job.steps_per_loop, job.seed, key, self.options.shard_input_files
+                dataset,
+                trainer.strategy,
+                trainer.steps_per_loop,
+                trainer.seed,
+                key,
+                self.options.shard_input_files,
             )
-            job.train(objective, batches, metrics, unshown=UNSHOWN_WHILE_TRAINING)
+            trainer.fit(objective, batches)
 
     def evaluate(self, eval_files: list[str]):
         """Evaluates the current weights and writes eval_results.txt."""
-        options, strategy, batch_size = self.options, self.job.strategy, self.options.eval_batch_size
+        options, strategy, batch_size = self.options, self.trainer.strategy, self.options.eval_batch_size
         logging.info("***** Running evaluation *****")
         logging.info("  Batch size = %d", batch_size)
         log_input_files(eval_files)
@@ -216,7 +200,7 @@ class Pretraining:
                 results = objective.metrics_of_all(sums, num_records)
         # The original's file has no perplexity, and programs read its lines.
         reporting.write_eval_results(
-            options.output_dir, results, self.job.global_step, further=perplexity(results)
+            options.output_dir, results, self.trainer.global_step, further=perplexity(results)
         )
 
 
@@ -258,15 +242,6 @@ def _share_of_worker(
             "or make more files"
         )
     return train_files[workers.worker_index(strategy) :: count], batch_size // count
-
-
-def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the perplexity of the masked words or of the next tokens, the exponential of their mean loss."""
-    return {
-        f"{words}_perplexity": float(np.exp(metrics[f"{words}_loss"]))
-        for words in ("masked_lm", "next_token")
-        if f"{words}_loss" in metrics
-    }
 
 
 def _sums_of_all(strategy, objective, dataset, num_records: int) -> loop.Sums:

@@ -18,7 +18,6 @@ from absl import logging
 from official_bert.checkpoints import BEST_FOLDER, named_variables
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
-from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.fine_tuning import FineTuningOptions
@@ -27,9 +26,9 @@ from official_bert.tasks.base import Task
 from official_bert.training import distribution, precision, reporting, run_log, workers
 from official_bert.training.batches import ExampleBatches, padded_length
 from official_bert.training.distribution import split_over_replicas
-from official_bert.training.evaluation import HISTORY_FILE, PeriodicEvaluation
+from official_bert.training.evaluation import PeriodicEvaluation
 from official_bert.training.prediction import compiled_outputs, predict
-from official_bert.training.trainer import TrainingJob
+from official_bert.training.trainer import Trainer
 
 
 class WithFrozenFeatures:
@@ -215,7 +214,7 @@ class Finetuner:
                 f"{self._num_train_examples} training examples are no whole batch of --train_batch_size="
                 f"{options.train_batch_size} in {options.num_train_epochs:g} epochs; lower it"
             )
-        self.trainer = TrainingJob(
+        self.trainer = Trainer(
             options,
             run_dir,
             strategy,
@@ -234,14 +233,8 @@ class Finetuner:
         self._best = self.trainer.weights_in(os.path.join(run_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
-        run_log.write_run_record(
-            options.output_dir,
-            script,
-            options,
-            self.trainer.seed,
-            strategy,
-            self.trainer.num_updates,
-            self.trainer.facts,
+        run_log.write_start(
+            options.output_dir, script, options, self.trainer.seed, strategy, self.trainer.facts
         )
 
     @property
@@ -249,12 +242,12 @@ class Finetuner:
         return self._num_train_examples / self.options.train_batch_size
 
     def _check_no_best_is_lost(self):
-        """Raises if the history tells of best weights that are gone: the newest ones do not replace them."""
-        history = os.path.join(self._run_dir, HISTORY_FILE)
-        if files.exists(history):
+        """Raises if the log tells of best weights that are gone: the newest ones do not replace them."""
+        if run_log.read(self._run_dir, run_log.EVALUATION):
+            log = os.path.join(self._run_dir, run_log.FILE)
             raise InputError(
-                f"{self._best.output_dir}: the best checkpoint of {history} is gone; put it back, or give another "
-                "checkpoint as --init_checkpoint with another --output_dir"
+                f"{self._best.output_dir}: the best checkpoint of the evaluations in {log} is gone; put it back, or "
+                "give another checkpoint as --init_checkpoint with another --output_dir"
             )
 
     def train(self, encoded: EncodedSet, dev_set: EncodedSet | None):
@@ -290,7 +283,7 @@ class Finetuner:
         )
         evaluation = self._periodic_evaluation(dev_set)
         self._best.remove_leftovers()
-        trainer.train(objective, batches, objective.progress, evaluation)
+        trainer.fit(objective, batches, [evaluation] if evaluation else [])
         self._with_frozen.pop(id(encoded), None)
         self._warn_of_nothing_learnt(objective, encoded)
         if evaluation:

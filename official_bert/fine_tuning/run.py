@@ -33,7 +33,7 @@ from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution, reporting, run_log
 from official_bert.training.model_card import write_model_card
-from official_bert.training.output_folder import own_folder
+from official_bert.training.output_folder import output_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +87,12 @@ def fine_tune(
         )
     strategy = distribution.make_strategy(options)
     _check_run(options, task, config)
-    with own_folder(options.output_dir, strategy) as folder:
+    with output_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
         sets = _encode(own, task, tokenizer, _read(own, task))
         if task.predicts_without_model:
-            run_log.write_run_record(folder, script, own, own.random_seed, strategy)
+            run_log.write_start(folder, script, own, own.random_seed, strategy)
             return _predict_without_model(own, task, sets)
         _write_records(own, sets)
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts, script)

@@ -1,11 +1,10 @@
 """Evaluations during training: their history, the best checkpoint, and early stopping.
 
-In: a function that evaluates the model. Out, in output_dir: eval_history.jsonl, and `best` with the best checkpoint.
+In: a function that evaluates the model. Out, in output_dir: lines of run_log.py, and `best` with the best checkpoint.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -13,16 +12,12 @@ from collections.abc import Callable, Mapping
 from absl import logging
 
 from official_bert.checkpoints import CheckpointManager
-from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
-from official_bert.io.reading import field
-from official_bert.training import reporting
-
-HISTORY_FILE = "eval_history.jsonl"
+from official_bert.training import reporting, run_log
 
 
 class PeriodicEvaluation:
-    """Evaluates every few updates; a `loop.Evaluation`.
+    """Evaluates every few updates, and keeps the best weights; a `trainer.Hook`.
 
     Attributes:
         every_steps: updates between two evaluations.
@@ -52,27 +47,27 @@ class PeriodicEvaluation:
             first_step: updates that the model has had; later entries of the history belong to weights that are lost.
 
         Raises:
-            InputError: the run has a history, but its best weights are gone, or a line of the history is damaged.
+            InputError: the run has a history, but its best weights are gone.
         """
         self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
         self._measure, self._best, self._output_dir = measure, best, output_dir
-        self._history: dict[int, dict[str, float | None]] = {}
-        path = os.path.join(run_dir, HISTORY_FILE)
-        if files.exists(path):
-            rows = (self._row(path, number, line) for number, line in enumerate(reading.read_lines(path), 1))
-            self._history = {step: row for step, row in rows if step <= first_step}
-        if self._history and not best.latest:
+        self._values = {  # of the main metric by step; None stands for nan
+            line["step"]: line[main_metric]
+            for line in run_log.read(run_dir, run_log.EVALUATION)
+            if line["step"] <= first_step and isinstance(line.get(main_metric, ""), float | int | None)
+        }
+        if self._values and not best.latest:
             raise InputError(
-                f"{best.output_dir}: the best checkpoint of {path} is gone; put it back, or give another "
-                "--output_dir"
+                f"{best.output_dir}: the best checkpoint of the evaluations in {os.path.join(run_dir, run_log.FILE)} "
+                "is gone; put it back, or give another --output_dir"
             )
 
-    def __call__(self, step: int) -> bool:
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Evaluates the model, unless an earlier run did so at this step; returns whether training stops here."""
-        if step not in self._history:
+        if step not in self._values:
             self._evaluate(step)
         best_step = self._best_step()
-        since_best = sum(evaluated > best_step for evaluated in self._history)
+        since_best = sum(evaluated > best_step for evaluated in self._values)
         if self._patience is None or since_best < self._patience:
             return False
         logging.info(
@@ -88,33 +83,16 @@ class PeriodicEvaluation:
         if math.isnan(metrics[self._main_metric]):
             logging.warning("%s is not a number: it counts as the worst", self._main_metric)
         reporting.write_scalars(os.path.join(self._output_dir, "eval"), metrics, step)
-        # JSON has no nan.
-        self._history[step] = {
-            name: value if math.isfinite(value) else None for name, value in metrics.items()
-        }
+        value = metrics[self._main_metric]
+        self._values[step] = value if math.isfinite(value) else None
         if self._best_step() == step:
             self._best.save(step)  # before the history: a kill in between only causes a second evaluation
-        with writing.replacing(os.path.join(self._output_dir, HISTORY_FILE)) as file:
-            file.writelines(json.dumps({"step": at} | row) + "\n" for at, row in self._history.items())
-
-    def _row(self, path: str, number: int, line: str) -> tuple[int, dict[str, float | None]]:
-        """Returns the step and the metrics of a line of the history."""
-        where = f"{path}: line {number}"
-        try:
-            row = reading.parse_json(line, has_lines=False)
-        except InputError as error:
-            raise InputError(f"{where}: {error}; remove the line") from error
-        step = field(row, "step", int, where)
-        metrics = {name: value for name, value in row.items() if name != "step"}
-        for name in {self._main_metric, *metrics}:
-            if row.get(name, "") is not None:  # null stands for nan
-                field(row, name, float, where)
-        return step, metrics
+        run_log.write(self._output_dir, run_log.EVALUATION, {"step": step} | metrics)
 
     def _best_step(self) -> int:
         """Returns the step of the best evaluation, the first of equal ones."""
-        return max(self._history, key=self._value)
+        return max(self._values, key=self._value)
 
     def _value(self, step: int) -> float:
-        value = self._history[step][self._main_metric]
+        value = self._values[step]
         return -math.inf if value is None else value

@@ -1,24 +1,20 @@
-"""The loops around a step for training and for evaluation."""
+"""The loops around a step: several updates in one call into TensorFlow, where such calls end, and an evaluation."""
 
 from __future__ import annotations
 
 import math
-import signal
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.io import signals
-from official_bert.io.errors import Diverged, Terminated
 from official_bert.io.progress import Progress
 from official_bert.training.distribution import is_tpu
-from official_bert.training.precision import UPDATES
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
 
-FIRST_REPORT_STEPS = 10  # after which a user sees that all is well, however far the next log point is
+FIRST_LOG_STEPS = 10  # after which a user sees that all is well, however far the next log point is
 
 Sums = dict[str, float]
 # Batches of per-replica values by feature: stacked, [steps, batch / replicas, ...], or one by one,
@@ -26,17 +22,41 @@ Sums = dict[str, float]
 Drawn = dict | list[dict]
 
 
-class Evaluation(Protocol):
-    """An evaluation of the model in the middle of training.
+class Stops(NamedTuple):
+    """The steps at which a training leaves TensorFlow: no call crosses a progress line, a checkpoint or a hook.
 
     Attributes:
-        every_steps: updates between two evaluations.
+        first_step: updates that earlier runs made.
+        num_train_steps: updates in total.
+        steps_per_loop: the maximum number of updates in one call.
+        log_every_steps: updates between two progress lines.
+        save_every_steps: numbers of updates; a checkpoint is saved at the multiples of each, and at the end.
     """
 
-    every_steps: int
+    first_step: int
+    num_train_steps: int
+    steps_per_loop: int
+    log_every_steps: int
+    save_every_steps: tuple[int, ...]
 
-    def __call__(self, step: int) -> bool:
-        """Evaluates the model at this step; returns whether training stops here."""
+    def next_count(self, step: int) -> int:
+        """Returns the number of updates in the next call; the first call, which compiles, makes a single one."""
+        first_stops = self.first_step + 1, self.first_step + FIRST_LOG_STEPS
+        multiples = ((step // every + 1) * every for every in (self.log_every_steps, *self.save_every_steps))
+        stops = self.num_train_steps, *multiples, *(stop for stop in first_stops if stop > step)
+        return min(self.steps_per_loop, min(stops) - step)
+
+    def is_due(self, step: int, *intervals: int) -> bool:
+        """Whether this step is the last one, or a multiple of an interval."""
+        return step == self.num_train_steps or any(step % every == 0 for every in intervals)
+
+    def logs_at(self, step: int) -> bool:
+        """Whether a progress line is due: besides its multiples, there is one after the first FIRST_LOG_STEPS."""
+        return self.is_due(step, self.log_every_steps) or step == self.first_step + FIRST_LOG_STEPS
+
+    def saves_at(self, step: int) -> bool:
+        """Whether a checkpoint is due."""
+        return self.is_due(step, *self.save_every_steps)
 
 
 def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[Drawn, int], Sums]:
@@ -55,13 +75,15 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
     @tf.autograph.experimental.do_not_convert
     def one_step(batches, index):
         if is_tpu(strategy):
-            batch = _chosen_on_host(strategy, batches, index)
-            return _summed(strategy, strategy.run(lambda batch: step(batch), args=(batch,)))
-
-        def replica_step(batches, index):
-            return step({name: value[index] for name, value in batches.items()})
-
-        return _summed(strategy, strategy.run(replica_step, args=(batches, index)))
+            function, arguments = step.update, (_chosen_on_host(strategy, batches, index),)
+        elif strategy.num_replicas_in_sync == 1:
+            function, arguments = step.update, (_chosen(batches, index),)
+        else:
+            function, arguments = (
+                lambda stacked, index: step.update(_chosen(stacked, index)),
+                (batches, index),
+            )
+        return _summed(strategy, strategy.run(function, args=arguments))
 
     @tf.function(reduce_retracing=True)
     def loop(batches, num_steps):
@@ -80,6 +102,10 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
         return {name: math.fsum(float(each[name]) for each in sums) for name in sums[0]}
 
     return run_steps
+
+
+def _chosen(batches: dict, index: tf.Tensor) -> dict:
+    return {name: value[index] for name, value in batches.items()}
 
 
 def _chosen_on_host(strategy: tf.distribute.Strategy, batches: dict, index: tf.Tensor) -> dict:
@@ -122,85 +148,6 @@ def _spec(tensor: tf.Tensor, num_fixed_axes: int) -> tf.TensorSpec:
     return tf.TensorSpec([*fixed, *[None] * (tensor.shape.rank - len(fixed))], tensor.dtype)
 
 
-def train(
-    *,
-    run_steps: Callable,
-    draw: Callable[[int], Drawn],
-    first_step: int,
-    num_train_steps: int,
-    steps_per_loop: int,
-    log_every_steps: int,
-    save_every_steps: int,
-    report: Callable[[int, int, Sums], None],
-    save: Callable[[int], None],
-    evaluation: Evaluation | None = None,
-    is_true_of_any: Callable[[bool], bool] = bool,
-):
-    """Trains until `num_train_steps`; no device loop crosses a log point, a checkpoint or an evaluation.
-
-    Args:
-        run_steps: a function from `compiled_steps`; where its sums have `updates`, this many of the steps were updates.
-        draw: returns the next n batches in the form that `run_steps` expects.
-        first_step: updates made by earlier runs.
-        num_train_steps: updates in total.
-        steps_per_loop: the maximum number of updates in one call into TensorFlow.
-        log_every_steps: `report` is called at the multiples of this number and at the end; besides, after the first
-            FIRST_REPORT_STEPS updates. The first call into TensorFlow, which compiles, makes a single update, so that
-            this report knows the speed of the others.
-        save_every_steps: `save` is called at the multiples of this number and at the end.
-        report: receives the step, the steps since the last report and their sums.
-        save: receives the step.
-        evaluation: called at multiples of its `every_steps` and at the end, each time after `save`; also at
-            `first_step`, because an earlier run may have been killed before it evaluated that step.
-        is_true_of_any: tells whether a condition holds on any of the processes that train together.
-
-    Raises:
-        Diverged: the loss is not finite. Nothing is saved after that.
-        Terminated: SIGTERM or SIGHUP arrived, here or in another process. The step that was reached is saved.
-    """
-
-    def is_due(step: int, every_steps: int) -> bool:
-        return step % every_steps == 0 or step == num_train_steps
-
-    def stops_at(step: int) -> bool:
-        return evaluation is not None and is_due(step, evaluation.every_steps) and evaluation(step)
-
-    intervals = [log_every_steps, save_every_steps] + ([evaluation.every_steps] if evaluation else [])
-    first_stops = [first_step + 1, first_step + FIRST_REPORT_STEPS]
-    step, unreported, sums = first_step, 0, {}
-    if step and stops_at(step):
-        return
-    while step < num_train_steps:
-        multiples = (_next_multiple(step, every_steps) for every_steps in intervals)
-        next_stop = min(num_train_steps, *multiples, *(stop for stop in first_stops if stop > step))
-        num_steps = min(steps_per_loop, next_stop - step)
-        with signals.deferred() as arrived:
-            new = run_steps(draw(num_steps), num_steps)
-            num_made = round(new.get(UPDATES, num_steps))
-            step, unreported = step + num_made, unreported + num_made
-            if num_made:
-                if not math.isfinite(new["loss"]):
-                    raise Diverged(f"the loss is {new['loss']} between steps {step - num_made} and {step}")
-                sums = {name: sums.get(name, 0.0) + value for name, value in new.items()}
-            is_at_report = is_due(step, log_every_steps) or step == first_stops[-1]
-            is_at_save = any(is_due(step, every_steps) for every_steps in intervals[1:])
-            ends_here = is_true_of_any(arrived() is not None)
-            if unreported and (is_at_report or ends_here):
-                report(step, unreported, sums)
-                unreported, sums = 0, {}
-            if ends_here or (num_made and is_at_save):
-                save(step)
-            if ends_here:
-                is_true_of_any(False)  # waits for the process that saves
-                raise Terminated(arrived() or signal.SIGTERM)
-        if not num_made:
-            continue
-        if stops_at(step):
-            if unreported:
-                report(step, unreported, sums)
-            return
-
-
 def evaluate(
     strategy: tf.distribute.Strategy, objective: Objective, batches: Iterator[dict], num_batches: int
 ) -> Sums:
@@ -235,7 +182,3 @@ def _summed(strategy, per_replica):
 
 def _on_host(sums) -> Sums:
     return {name: float(np.asarray(value)) for name, value in sums.items()}
-
-
-def _next_multiple(step: int, of: int) -> int:
-    return (step // of + 1) * of

@@ -121,8 +121,7 @@ def _started_from(record: Mapping) -> str:
 
 def _records(output_dir: str) -> list[dict]:
     """Returns the run records that have all that a card tells."""
-    path = os.path.join(output_dir, run_log.RUNS_FILE)
-    return [record for record in run_log.rows(path) if record.keys() >= _KEYS]
+    return [record for record in run_log.read(output_dir, run_log.START) if record.keys() >= _KEYS]
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from official_bert.training import workers
 
 
 @contextlib.contextmanager
-def own_folder(run_dir: str, strategy: tf.distribute.Strategy) -> Iterator[str]:
+def output_folder(run_dir: str, strategy: tf.distribute.Strategy) -> Iterator[str]:
     """Gives this worker the folder that it writes to, as a context manager, and explains the end of another worker.
 
     Args:

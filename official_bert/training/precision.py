@@ -20,14 +20,14 @@ from official_bert.options.shared import AUTO, BFLOAT16, FLOAT16, FLOAT32
 from official_bert.training import distribution, workers
 from official_bert.training.devices import kind_of_device
 
-DTYPE_KEY = "dtype"  # in runs.jsonl
+DTYPE_KEY = "dtype"  # in the start line of run_log.py
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _CPU_SIGNS = {"amx_bf16": "AMX", "avx512_bf16": "AVX512_BF16"}  # flags of Linux; the name of the instructions
 _GPU_CAPABILITY = 8, 0  # of the first NVIDIA GPUs that multiply bfloat16
 
 
 def choose(dtype: str, strategy: tf.distribute.Strategy) -> tuple[str, dict[str, object]]:
-    """Returns the type of the matrix products for a value of --dtype, and facts for the run record."""
+    """Returns the type of the matrix products for a value of --dtype, and facts for the start line of run_log.py."""
     if dtype == AUTO:
         reason = reason_for_bfloat16(strategy)
         # The workers of a run compute in one type: the chief's.
@@ -65,7 +65,7 @@ FIRST_SCALE = 2.0**15
 LEAST_SCALE = 1.0
 GROWTH_UPDATES = 2000  # in a row without an overflow, after which the scale is doubled
 UPDATES = "updates"  # the key of the number of updates made, in the sums of a step that may skip some
-UNSHOWN = ("loss_scale", "skipped_updates")  # which the log tells when an update is skipped
+TENSORBOARD_ONLY = ("loss_scale", "skipped_updates")  # which the log tells when an update is skipped
 
 _POLICIES = {FLOAT32: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
 _STORING_POLICIES = {FLOAT32: "float32", BFLOAT16: "bfloat16"}
@@ -133,16 +133,16 @@ class LossScale:
         """The scale, float32[], a power of two."""
         return tf.convert_to_tensor(self._scale)
 
-    def adjust(self, is_made: tf.Tensor):
+    def adjust(self, is_applied: tf.Tensor):
         """Adjusts the scale to an update, in replica context.
 
         Args:
-            is_made: bool[], false for an overflow; it is the same on all replicas.
+            is_applied: bool[], false for an overflow; it is the same on all replicas.
         """
-        num_good = tf.where(is_made, self._num_good + 1, 0)
+        num_good = tf.where(is_applied, self._num_good + 1, 0)
         is_grown = num_good >= GROWTH_UPDATES
         grown = tf.where(is_grown, self._scale * 2.0, self._scale)
-        self._scale.assign(tf.where(is_made, grown, self._scale * 0.5))
+        self._scale.assign(tf.where(is_applied, grown, self._scale * 0.5))
         self._num_good.assign(tf.where(is_grown, tf.zeros_like(num_good), num_good))
 
     def restore(self, read: Callable[[str], float | None]):
@@ -160,31 +160,19 @@ class LossScale:
         """Returns the scale and the number of skipped updates, for a report."""
         return {"loss_scale": float(self.value), "skipped_updates": self.num_skipped}
 
-    def watching(self, run_steps: Callable) -> Callable:
-        """Wraps `run_steps(batches, num_steps)`: counts and logs the skipped updates.
+    def count_skipped(self, num_skipped: int):
+        """Counts and logs the updates that a call into TensorFlow has skipped.
 
         Raises:
-            Diverged: in the wrapped function, if the scale is below LEAST_SCALE: the overflow is not the scale's.
+            Diverged: the scale is below LEAST_SCALE, so the overflow is not the scale's.
         """
-
-        def watched(batches, num_steps):
-            sums = run_steps(batches, num_steps)
-            skipped = num_steps - round(sums[UPDATES])
-            if skipped:
-                self.num_skipped += skipped
-                scale = float(self.value)
-                logging.info(
-                    "Overflow in float16: %d of %d updates skipped; the loss scale is now %g",
-                    skipped,
-                    num_steps,
-                    scale,
-                )
-                if scale < LEAST_SCALE:
-                    raise Diverged(
-                        f"float16 overflows whatever the loss scale is, which has sunk to {scale:g}; lower "
-                        "--learning_rate, lengthen its warm-up, or give --dtype=bfloat16 or float32 (the last "
-                        "checkpoint is sound)"
-                    )
-            return sums
-
-        return watched
+        if not num_skipped:
+            return
+        self.num_skipped += num_skipped
+        scale = float(self.value)
+        logging.info("Overflow in float16: %d updates skipped; the loss scale is now %g", num_skipped, scale)
+        if scale < LEAST_SCALE:
+            raise Diverged(
+                f"float16 overflows whatever the loss scale is, which has sunk to {scale:g}; lower --learning_rate, "
+                "lengthen its warm-up, or give --dtype=bfloat16 or float32 (the last checkpoint is valid)"
+            )

@@ -1,16 +1,14 @@
-"""What a training tells of itself: progress lines, TensorBoard, the log of figures, and the summary at its end.
+"""What a training tells of itself: progress lines and the summary at its end; and the results of evaluations.
 
-In: the sums of the steps since the last report. Out: the files of reporting.py, train_log.py and summary.py.
+In: the sums of the steps. Out: the log, TensorBoard's event files, the lines of run_log.py, eval_results.txt.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import numbers
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,20 +16,19 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.config import BertConfig
 from official_bert.io import writing
-from official_bert.io.errors import InputError, brief
+from official_bert.io.errors import Diverged, brief
 from official_bert.io.progress import clock_time, updated_line
-from official_bert.modeling.flops import training_flops
 from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.training import TrainingOptions
-from official_bert.training import loop, precision, run_log, throughput
+from official_bert.training import precision, run_log
+from official_bert.training.loop import Drawn, Sums
 from official_bert.training.memory import peak_memory
-from official_bert.training.precision import UPDATES
-from official_bert.training.run_log import TrainLog
-from official_bert.training.step import GRADIENT_NORM
+from official_bert.training.precision import UPDATES, LossScale
+from official_bert.training.step import GRADIENT_NORM, Objective
 from official_bert.training.throughput import WorkCounter
 
+FINISHED, STOPPED_EARLY = "finished", "stopped early"
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
 
@@ -44,113 +41,175 @@ class _Interval(NamedTuple):
     flops: int
 
 
-class ProgressReporter:
-    """Writes one log line, one set of TensorBoard scalars and one line of train_log.jsonl for each report.
+class TrainingReport:
+    """Counts the steps of a training and tells of them: a log line, TensorBoard scalars and a line of run_log.py.
 
         step 200/1000  loss 6.51  mlm_accuracy 0.08  ...  120.3 examples/s  15398 tokens/s  MFU 41.2%  00:12:33 left
 
     The speed and the time left are computed from the interval since the last report, pauses for checkpoints included.
-    The first call into TensorFlow, which compiles, does not count if `watching` wraps it; a report after that call
-    alone contains neither speed nor time left.
+    The first call into TensorFlow, which compiles, does not count; a report after that call alone contains neither.
+
+    Attributes:
+        metrics: the metrics of the last report.
     """
 
     def __init__(
         self,
-        output_dir: str,
+        options: TrainingOptions,
         num_train_steps: int,
-        batch_size: int,
-        first_step: int,
-        work: WorkCounter | None = None,
+        objective: Objective,
+        optimizer: AdamWeightDecayOptimizer,
+        work: WorkCounter,
+        loss_scale: LossScale | None = None,
         peak_flops: float | None = None,
     ):
         """Starts the clock.
 
         Args:
-            output_dir: the folder of TensorBoard's event files and of train_log.jsonl.
-            num_train_steps: the total number of updates.
-            batch_size: the number of examples of an update.
-            first_step: the number of updates that earlier runs made.
-            work: counts tokens and operations of the calls that `watching` wraps; None for no such figures.
-            peak_flops: the operations a second of all replicas together, for the MFU; None for none.
+            options: the options of the script.
+            num_train_steps: updates in total, including earlier runs.
+            objective: computes the metrics from the sums.
+            optimizer: the optimizer, which knows the step and the learning rate.
+            work: counts tokens and operations.
+            loss_scale: that of float16, which counts the skipped updates.
+            peak_flops: the operations a second that all replicas can make, for the MFU; None if unknown.
         """
-        self._num_train_steps, self._batch_size = num_train_steps, batch_size
-        self._work, self._peak_flops = work, peak_flops
+        self._output_dir, self._batch_size = options.output_dir, options.train_batch_size
+        self._num_train_steps, self._objective, self._optimizer = num_train_steps, objective, optimizer
+        self._work, self._loss_scale, self._peak_flops = work, loss_scale, peak_flops
+        self._writer = _event_writer(options.output_dir)
+        self.metrics: dict[str, float] = {}
+        self._losses: list[tuple[int, float]] = []  # of each report: its updates and their mean loss
+        self._sums, self._num_steps = {}, 0  # since the last report
         self._measured = _Interval(0.0, 0, 0, 0)  # all intervals that were reported
-        self._writer, self._log = _event_writer(output_dir), TrainLog(output_dir, first_step)
-        self._step, self._step_is_compiled = first_step, False
-        self._start_interval(first_step)
+        self._first_step = self._step = int(optimizer.global_step.numpy())
+        self._start_secs, self._is_compiled = time.monotonic(), False
+        self._since = self._now()
 
-    def watching(self, run_steps: Callable) -> Callable:
-        """Wraps `run_steps(batches, num_steps)`.
-
-        The log announces its first call, which compiles, and the clock starts anew after it. On a terminal the step is
-        shown after every call.
-        """
-
-        def watched(batches, num_steps):
-            if not self._step_is_compiled:
-                logging.info("Compiling the training step ...")
-            results = run_steps(batches, num_steps)
-            if self._work:
-                self._work.add(batches, num_steps)
-            self._step += round(results.get(UPDATES, num_steps))
-            if not self._step_is_compiled:
-                self._step_is_compiled = True
-                self._start_interval(self._step)
-            updated_line.show(f"step {self._step}/{self._num_train_steps}")
-            return results
-
-        return watched
-
-    def report(self, step: int, metrics: Mapping[str, float], unshown: Collection[str] = ()):
-        """Logs a line and writes the scalars.
+    def add(self, drawn: Drawn, num_steps: int, sums: Sums) -> int:
+        """Counts a call into TensorFlow, and returns the number of its steps that were updates.
 
         Args:
-            step: the number of updates made so far.
-            metrics: the metrics of the steps since the last report, in the order of the line.
-            unshown: those that the line has no room for.
-        """
-        fields = [f"step {step}/{self._num_train_steps}"]
-        fields += [f"{name} {value:.4g}" for name, value in metrics.items() if name not in unshown]
-        scalars = dict(metrics)
-        now = self._mark(step)
-        past = _Interval(*(end - start for end, start in zip(now, self._since, strict=True)))
-        if past.steps:
-            self._measured = _Interval(*map(sum, zip(self._measured, past, strict=True)))
-            scalars |= self._speeds(past)
-            fields.append(f"{scalars['examples_per_second']:.1f} examples/s")
-            if self._work:
-                fields.append(f"{scalars['tokens_per_second']:.0f} tokens/s")
-            if "mfu" in scalars:
-                fields.append(f"MFU {scalars['mfu']:.1%}")
-            left_secs = (self._num_train_steps - step) * past.secs / past.steps
-            fields.append(f"{clock_time(left_secs)} left")
-        if self._work:
-            scalars |= peak_memory()
-        logging.info("  ".join(fields))
-        _write_scalars(self._writer, scalars, step)
-        self._log.append(step, scalars)
-        self._start_interval(step)
+            drawn: the batches of the call.
+            num_steps: the number of its steps.
+            sums: their sums.
 
-    def speeds(self) -> dict[str, float]:
-        """Returns the mean speeds of all intervals that were reported, under the names of the scalars."""
-        return self._speeds(self._measured) if self._measured.steps else {}
+        Raises:
+            Diverged: the loss is not finite, or the loss scale is below what float16 needs.
+        """
+        num_updates = round(sums.get(UPDATES, num_steps))
+        if self._loss_scale:
+            self._loss_scale.count_skipped(num_steps - num_updates)
+        self._work.add(drawn, num_steps)
+        self._step += num_updates
+        self._num_steps += num_updates
+        if num_updates:
+            if not np.isfinite(sums["loss"]):
+                before = self._step - num_updates
+                raise Diverged(f"the loss is {sums['loss']} between steps {before} and {self._step}")
+            self._sums = {name: self._sums.get(name, 0.0) + value for name, value in sums.items()}
+        if not self._is_compiled:
+            self._is_compiled, self._since = True, self._now()
+        updated_line.show(f"step {self._step}/{self._num_train_steps}")
+        return num_updates
+
+    def write(self):
+        """Reports the steps since the last report, if there are any."""
+        if not self._num_steps:
+            return
+        metrics = self._objective.progress(self._sums, self._num_steps)
+        self._losses.append((self._num_steps, metrics["loss"]))
+        metrics |= {
+            "learning_rate": float(self._optimizer.current_rate()),
+            GRADIENT_NORM: self._sums[GRADIENT_NORM] / self._num_steps,
+        }
+        if self._loss_scale:
+            metrics |= self._loss_scale.metrics()
+        self.metrics = metrics
+        hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
+        fields = [f"step {self._step}/{self._num_train_steps}"]
+        fields += [f"{name} {value:.4g}" for name, value in metrics.items() if name not in hidden]
+        now = self._now()
+        past = _Interval(*(end - start for end, start in zip(now, self._since, strict=True)))
+        speeds = self._speeds(past)
+        if speeds:
+            self._measured = _Interval(*map(sum, zip(self._measured, past, strict=True)))
+            fields.append(f"{speeds['examples_per_second']:.1f} examples/s")
+            fields.append(f"{speeds['tokens_per_second']:.0f} tokens/s")
+            fields += [f"MFU {speeds['mfu']:.1%}"] if "mfu" in speeds else []
+            left_secs = (self._num_train_steps - self._step) * past.secs / past.steps
+            fields.append(f"{clock_time(left_secs)} left")
+        logging.info("  ".join(fields))
+        scalars = metrics | speeds | peak_memory()
+        _write_scalars(self._writer, scalars, self._step)
+        run_log.write_if_possible(self._output_dir, run_log.TRAIN, {"step": self._step} | scalars)
+        self._sums, self._num_steps, self._since = {}, 0, self._now()
+
+    def final_loss(self) -> tuple[float, int] | None:
+        """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
+
+        It is counted in whole progress lines; the second value is the number of their updates. None if the run made no
+        update.
+        """
+        steps, total = 0, 0.0
+        for num_steps, loss in reversed(self._losses):
+            if 10 * steps >= self._num_train_steps:
+                break
+            steps, total = steps + num_steps, total + num_steps * loss
+        return (total / steps, steps) if steps else None
+
+    def write_summary(self, last_checkpoint: str | None, error: BaseException | None = None):
+        """Logs the figures of the whole training, and writes them into run_log.py's file.
+
+        Args:
+            last_checkpoint: the newest checkpoint of the run.
+            error: what ended the training before its time.
+        """
+        step, final = int(self._optimizer.global_step.numpy()), self.final_loss()
+        ended = FINISHED if step >= self._num_train_steps else STOPPED_EARLY
+        wall_secs = time.monotonic() - self._start_secs
+        earlier_secs = sum(line.get("wall_secs", 0.0) for line in run_log.read(self._output_dir, run_log.END))
+        figures = {
+            "ended": type(error).__name__ if error else ended,
+            "updates": step - self._first_step,
+            "last_step": step,
+            "wall_secs": wall_secs,
+            **self._speeds(self._measured),
+            "peak_flops": self._peak_flops,
+            **peak_memory(),
+            "skipped_updates": self._loss_scale.num_skipped if self._loss_scale else 0,
+            "final_loss": final and final[0],
+            "last_checkpoint": last_checkpoint,
+            "restarts": max(0, len(run_log.trainings(self._output_dir)) - 1),
+            "total_wall_secs": earlier_secs + wall_secs,
+        }
+        known = {name: value for name, value in figures.items() if value is not None}
+        log_table("Training summary", {name: _summary_text(name, value) for name, value in known.items()})
+        run_log.write_if_possible(self._output_dir, run_log.END, known)
 
     def _speeds(self, past: _Interval) -> dict[str, float]:
-        speeds = {"examples_per_second": past.steps * self._batch_size / past.secs}
-        if self._work:
-            speeds["tokens_per_second"] = past.tokens / past.secs
-            if self._peak_flops:
-                speeds["mfu"] = past.flops / past.secs / self._peak_flops
-        return speeds
+        """Returns the speeds of an interval under the names of their scalars; none of one without an update."""
+        if not past.steps:
+            return {}
+        speeds = {
+            "examples_per_second": past.steps * self._batch_size / past.secs,
+            "tokens_per_second": past.tokens / past.secs,
+        }
+        return speeds | ({"mfu": past.flops / past.secs / self._peak_flops} if self._peak_flops else {})
 
-    def _mark(self, step: int) -> _Interval:
+    def _now(self) -> _Interval:
         """Returns the interval from the beginning of time and of the counts to now."""
-        work = self._work
-        return _Interval(time.monotonic(), step, work.tokens if work else 0, work.flops if work else 0)
+        return _Interval(time.monotonic(), self._step, self._work.tokens, self._work.flops)
 
-    def _start_interval(self, step: int):
-        self._since = self._mark(step)
+
+def _summary_text(name: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    if name.endswith("_secs"):
+        return clock_time(value)
+    if name == "mfu":
+        return f"{value:.1%}"
+    return str(value) if isinstance(value, int) else f"{value:.5g}"
 
 
 def write_eval_results(
@@ -228,150 +287,3 @@ def _format_number(name: str, value) -> str:
     if isinstance(value, numbers.Integral):
         return str(int(value))
     return repr(float(value)) if name.endswith(_THRESHOLD_SUFFIXES) else str(np.float32(value))
-
-
-FILE = "run_summaries.jsonl"
-FINISHED, STOPPED_EARLY = "finished", "stopped early"
-
-
-def write_summary(output_dir: str, figures: Mapping[str, float | str | None]):
-    """Logs the table and appends the line; a full disk costs the line and not the run.
-
-    Args:
-        output_dir: the output folder of the run.
-        figures: of this process: `ended` (FINISHED, STOPPED_EARLY or the name of what stopped it), `last_step`,
-            `updates`, `wall_secs`, and others by name; None for an unknown one, which is left out.
-    """
-    path = os.path.join(output_dir, FILE)
-    earlier_secs = sum(row.get("wall_secs", 0.0) for row in run_log.rows(path))
-    starts = run_log.trainings(output_dir)
-    known = {name: value for name, value in figures.items() if value is not None}
-    known |= {"restarts": max(0, len(starts) - 1), "total_wall_secs": earlier_secs + known["wall_secs"]}
-    log_table("Training summary", {name: _text(name, value) for name, value in known.items()})
-    finite = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in known.items()
-    }
-    try:
-        writing.append_line(path, json.dumps(finite))
-    except (InputError, OSError) as error:
-        logging.warning("%s: the summary is only in the log (%s)", path, error)
-
-
-def _text(name: str, value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    if name.endswith("_secs"):
-        return clock_time(value)
-    if name == "mfu":
-        return f"{value:.1%}"
-    return str(value) if isinstance(value, int) else f"{value:.5g}"
-
-
-class TrainingReports:
-    """The reports of one process of a training."""
-
-    def __init__(
-        self,
-        options: TrainingOptions,
-        strategy: tf.distribute.Strategy,
-        config: BertConfig,
-        optimizer: AdamWeightDecayOptimizer,
-        loss_scale: precision.LossScale | None,
-        num_train_steps: int,
-        num_frozen_layers: int,
-        peak_flops: float | None,
-    ):
-        """Starts the clock.
-
-        Args:
-            options: the options of the script.
-            strategy: the strategy whose replicas share each batch.
-            config: the configuration of the model.
-            optimizer: the optimizer, which knows the step and the learning rate.
-            loss_scale: that of float16, or None.
-            num_train_steps: updates in total, including earlier runs.
-            num_frozen_layers: the number of layers without gradients.
-            peak_flops: the operations a second that all replicas can make; None if unknown.
-        """
-        self._output_dir, self._num_train_steps, self._peak_flops = (
-            options.output_dir,
-            num_train_steps,
-            peak_flops,
-        )
-        self._optimizer, self._loss_scale = optimizer, loss_scale
-        self._losses: list[tuple[int, float]] = []  # of each progress line: its updates and their mean loss
-        self._first_step, self._start_secs = self._step, time.monotonic()
-        work = throughput.WorkCounter(
-            strategy, lambda *shape: training_flops(config, *shape, num_frozen_layers)
-        )
-        self._reporter = ProgressReporter(
-            options.output_dir, num_train_steps, options.train_batch_size, self._first_step, work, peak_flops
-        )
-
-    @property
-    def _step(self) -> int:
-        return int(self._optimizer.global_step.numpy())
-
-    def watching(self, run_steps: Callable) -> Callable:
-        """Wraps `run_steps(batches, num_steps)`, to count its work and the skipped updates."""
-        if self._loss_scale:
-            run_steps = self._loss_scale.watching(run_steps)
-        return self._reporter.watching(run_steps)
-
-    def report(
-        self, step: int, num_steps: int, sums: loop.Sums, metrics: dict[str, float], unshown: Collection[str]
-    ):
-        """Reports the steps since the last report.
-
-        Args:
-            step: the number of updates made so far.
-            num_steps: the number of those since the last report.
-            sums: their sums.
-            metrics: what the objective makes of the sums, with the mean `loss`.
-            unshown: metrics that the line has no room for.
-        """
-        self._losses.append((num_steps, metrics["loss"]))
-        found = metrics | {
-            "learning_rate": float(self._optimizer.current_rate()),
-            GRADIENT_NORM: sums[GRADIENT_NORM] / num_steps,
-        }
-        if self._loss_scale:
-            found |= self._loss_scale.metrics()
-        self._reporter.report(step, found, {*unshown, GRADIENT_NORM, *precision.UNSHOWN})
-
-    def final_loss(self) -> tuple[float, int] | None:
-        """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
-
-        It is counted in whole progress lines; the second value is the number of their updates. None if the run made no
-        update.
-        """
-        steps, total = 0, 0.0
-        for num_steps, loss in reversed(self._losses):
-            if 10 * steps >= self._num_train_steps:
-                break
-            steps, total = steps + num_steps, total + num_steps * loss
-        return (total / steps, steps) if steps else None
-
-    def summarise(self, last_checkpoint: str | None, error: BaseException | None = None):
-        """Writes the summary.
-
-        Args:
-            last_checkpoint: the newest checkpoint of the run.
-            error: what ended the training before its time.
-        """
-        final = self.final_loss()
-        ended = FINISHED if self._step >= self._num_train_steps else STOPPED_EARLY
-        figures = {
-            "ended": type(error).__name__ if error else ended,
-            "updates": self._step - self._first_step,
-            "last_step": self._step,
-            "wall_secs": time.monotonic() - self._start_secs,
-            **self._reporter.speeds(),
-            "peak_flops": self._peak_flops,
-            **peak_memory(),
-            "skipped_updates": self._loss_scale.num_skipped if self._loss_scale else 0,
-            "final_loss": final and final[0],
-            "last_checkpoint": last_checkpoint,
-        }
-        write_summary(self._output_dir, figures)

@@ -1,4 +1,14 @@
-"""The records of a run: runs.jsonl, a line for each start, and train_log.jsonl, a line for each progress line."""
+"""The log of a run, output_dir/run.jsonl: a JSON object a line, whose `type` says what it tells.
+
+    start        a run began: its flags, versions, seed and devices; `first_step`, the updates that earlier runs made
+    train        a progress line: the metrics at a `step`
+    evaluation   an evaluation during training: the metrics at a `step`
+    checkpoint   the `path` of a checkpoint that was saved at a `step`
+    end          the summary of a training
+
+Lines are only ever added. When a training starts at an earlier step than an earlier one had reached, the lines of the
+steps after it belong to weights that are lost, and `read` leaves them out.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +31,26 @@ from official_bert import __version__
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 
-RUNS_FILE = "runs.jsonl"
+FILE = "run.jsonl"
+START, TRAIN, EVALUATION, CHECKPOINT, END = "start", "train", "evaluation", "checkpoint", "end"
+# Of older versions, which had a file for each type.
+OLD_FILES = {
+    START: "runs.jsonl",
+    TRAIN: "train_log.jsonl",
+    EVALUATION: "eval_history.jsonl",
+    END: "run_summaries.jsonl",
+}
 
 
-def write_run_record(
+def write_start(
     output_dir: str,
     script: str,
     options,
     seed: int,
     strategy: tf.distribute.Strategy,
-    num_updates: int | None = None,
     facts: Mapping[str, object] = MappingProxyType({}),
 ):
-    """Appends a line to output_dir/runs.jsonl that contains everything needed to repeat the run.
+    """Writes the line of a start, which contains everything needed to repeat the run.
 
     Args:
         output_dir: the output folder of the run.
@@ -41,10 +58,12 @@ def write_run_record(
         options: the dataclass of its flags.
         seed: the seed of the run, given or drawn.
         strategy: the distribution strategy of the run.
-        num_updates: the number of updates that the run is to make; None if it is no training.
-        facts: what else the run has found out.
+        facts: of a training, `num_updates` that it is to make, `first_step`, and what it has found out.
+
+    Raises:
+        InputError: the file cannot be written, or the disk is full.
     """
-    record = {
+    line = {
         "script": script,
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seed": seed,
@@ -53,9 +72,9 @@ def write_run_record(
         "strategy": type(strategy).__name__,
         "num_replicas": strategy.num_replicas_in_sync,
         "devices": [device.name for device in tf.config.list_logical_devices()],
-        "num_updates": num_updates,
+        "num_updates": None,
     }
-    writing.append_line(os.path.join(output_dir, RUNS_FILE), json.dumps(record | dict(facts)))
+    write(output_dir, START, line | dict(facts))
 
 
 def package_versions() -> dict[str, str]:
@@ -69,27 +88,87 @@ def package_versions() -> dict[str, str]:
     }
 
 
-def rows(path: str) -> Iterator[dict]:
-    """Yields the whole lines of a file of JSON objects, which need neither be there nor be readable.
+def write(output_dir: str, kind: str, values: Mapping[str, object]):
+    """Adds a line; numbers that are not finite, which JSON does not have, become null.
 
-    A killed run may have left half a line.
+    Raises:
+        InputError: the file cannot be written, or the disk is full.
     """
+    path = os.path.join(output_dir, FILE)
+    finite = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
+    line = json.dumps({"type": kind} | finite)
+    if files.is_remote(path):  # where nothing can be appended to a file
+        writing.append_line(path, line)
+        return
+    with writing.saying_why(path):
+        size = os.path.getsize(path) if os.path.exists(path) else 0
+        with open(path, "ab+", buffering=0) as file:
+            data = (b"" if _ends_a_line(file) else b"\n") + line.encode() + b"\n"
+            try:
+                while data:
+                    data = data[file.write(data) :]
+            except OSError:  # all of the line or, where the disk is full, nothing
+                with contextlib.suppress(OSError):
+                    os.truncate(path, size)
+                raise
+
+
+def _ends_a_line(file) -> bool:
+    """Whether the file is empty or ends with a line break: a killed run may have left half a line."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def write_if_possible(output_dir: str, kind: str, values: Mapping[str, object]):
+    """Adds a line; a full disk costs the line and not the run."""
+    try:
+        write(output_dir, kind, values)
+    except InputError as error:
+        logging.warning("A line of the type %s is lost: %s", kind, error)
+
+
+def read(output_dir: str, kind: str) -> list[dict]:
+    """Returns the lines of a type, in their order; those of lost steps are left out, and corrupt ones, too."""
+    found = []
+    for line in _lines(output_dir):
+        if line["type"] == START and line.get("num_updates") and "first_step" in line:
+            found = [one for one in found if one.get("step", 0) <= line["first_step"]]
+        if line["type"] == kind and ("step" in line or kind in (START, END)):
+            found.append(line)
+    return found
+
+
+def trainings(output_dir: str) -> list[dict]:
+    """Returns the lines of the starts that had updates to make, in their order."""
+    return [line for line in read(output_dir, START) if line.get("num_updates")]
+
+
+def _lines(output_dir: str) -> Iterator[dict]:
+    """Yields the lines of all types; those of the files of older versions come first."""
+    for kind, name in OLD_FILES.items():
+        for line in _objects(os.path.join(output_dir, name)):
+            yield line | {"type": kind}
+    for line in _objects(os.path.join(output_dir, FILE)):
+        if "type" in line:
+            yield line
+
+
+def _objects(path: str) -> Iterator[dict]:
+    """Yields the valid lines of a file of JSON objects, which need neither be there nor be readable."""
     try:
         lines = list(reading.read_lines(path)) if files.exists(path) else []
     except (InputError, OSError):
         return
     for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield row
-
-
-def trainings(output_dir: str) -> list[dict]:
-    """Returns the records of the runs that had updates to make, in their order."""
-    return [row for row in rows(os.path.join(output_dir, RUNS_FILE)) if row.get("num_updates")]
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(line)
+            if isinstance(found, dict) and isinstance(found.get("step", 0), int):
+                yield found
 
 
 def changed_flags(before: Mapping, now: Mapping, names: Iterable[str]) -> str:
@@ -105,68 +184,3 @@ def changed_flags(before: Mapping, now: Mapping, names: Iterable[str]) -> str:
         for name in names
         if name in now and name in before and now[name] != before[name]
     )
-
-
-TRAIN_LOG_FILE = "train_log.jsonl"
-
-
-class TrainLog:
-    """The file of a run."""
-
-    def __init__(self, output_dir: str, first_step: int):
-        """Opens the log of an earlier run, if there is one.
-
-        Args:
-            output_dir: the output folder of the run.
-            first_step: updates that the weights have had; lines of later steps are removed.
-        """
-        self._path = os.path.join(output_dir, TRAIN_LOG_FILE)
-        if files.exists(self._path):
-            with writing.replacing(self._path) as file:
-                for row in read_train_log(self._path):
-                    if row["step"] <= first_step:
-                        file.write(json.dumps(row) + "\n")
-
-    def append(self, step: int, scalars: Mapping[str, float]):
-        """Appends a line; a full disk costs the line and not the run."""
-        numbers = {name: float(value) for name, value in scalars.items()}
-        finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-        line = json.dumps({"step": step} | finite)
-        try:
-            if files.is_remote(self._path):  # where nothing can be appended to a file
-                writing.append_line(self._path, line)
-            else:
-                _append(self._path, line.encode() + b"\n")
-        except (InputError, OSError) as error:
-            logging.warning(
-                "%s: the line of step %d is lost (%s); make room on the disk", self._path, step, error
-            )
-
-
-def _append(path: str, data: bytes):
-    """Appends all of the data or, where the disk is full, nothing."""
-    size = os.path.getsize(path) if os.path.exists(path) else 0
-    try:
-        with files.open_file(path, "ab") as file:
-            file.write(data)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.truncate(path, size)
-        raise
-
-
-def read_train_log(path: str) -> list[dict]:
-    """Reads the lines of a log that are whole.
-
-    Raises:
-        InputError: there is no such file.
-    """
-    rows = []
-    for line in reading.read_lines(path):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            rows.append(row)
-    return rows

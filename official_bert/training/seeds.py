@@ -33,15 +33,15 @@ def step_seed(run_seed, step: tf.Tensor, replica) -> tf.Tensor:
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(replica, tf.int32), alg="philox")
 
 
-def part_seed(seed: tf.Tensor, part) -> tf.Tensor:
-    """Computes the dropout seed of one part of a replica's batch.
+def micro_batch_seed(seed: tf.Tensor, index) -> tf.Tensor:
+    """Computes the dropout seed of one micro-batch of a replica's batch.
 
     Args:
         seed: int32[2], the result of `step_seed`.
-        part: int32[], the number of the part. Part 0 has the seed itself, so one part is like no parts.
+        index: int32[], the index of the micro-batch. The first one has the seed itself, like a batch that is whole.
 
     Returns:
         int32[2].
     """
-    folded = tf.random.experimental.stateless_fold_in(seed, tf.cast(part, tf.int32), alg="philox")
-    return tf.where(part > 0, folded, seed)
+    folded = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int32), alg="philox")
+    return tf.where(index > 0, folded, seed)

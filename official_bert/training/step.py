@@ -1,14 +1,7 @@
-"""Runs one update on every replica, and evaluates one batch.
+"""Makes one update on every replica, and evaluates one batch.
 
-Both functions run in replica context, inside `strategy.run`. An objective defines what the model computes:
-
-    sum_names                                      the keys of the sums that `loss` returns
-    totals(features) -> {name: float32[]}          this replica's part of the sums that the loss is divided by
-    loss(features, totals, dropout_seed) -> (float32[], {name: float32[]})
-                                                   this replica's part of the loss, and sums for the metrics; `totals`
-                                                   are the sums over all replicas
-
-The losses of all replicas add up to the loss of one device on the whole batch, so N replicas equal one.
+Both functions run in replica context, inside `strategy.run`. `Objective` says what the model computes. The losses of
+all replicas add up to the loss of one device on the whole batch, so N replicas equal one.
 """
 
 from __future__ import annotations
@@ -19,26 +12,44 @@ import tensorflow as tf
 
 from official_bert.optimization import AdamWeightDecayOptimizer, clip_by_global_norm, dense_gradients
 from official_bert.training.precision import UPDATES, LossScale
-from official_bert.training.seeds import part_seed, step_seed
+from official_bert.training.seeds import micro_batch_seed, step_seed
 
 GRADIENT_NORM = "gradient_norm"
 
 
 class Objective(Protocol):
-    """The training objective of a model; the module's docstring describes it."""
+    """What a training minimises.
+
+    Attributes:
+        sum_names: the keys of the sums that `loss` returns.
+        tensorboard_only: the metrics for which a progress line has no room.
+    """
 
     sum_names: tuple[str, ...]
+    tensorboard_only: tuple[str, ...]
 
-    def totals(self, features: dict) -> dict: ...
+    def totals(self, features: dict) -> dict:
+        """Returns this replica's part of the sums that the loss is divided by, float32[] by name."""
 
-    def loss(self, features: dict, totals: dict, dropout_seed) -> tuple: ...
+    def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
+        """Returns this replica's part of the loss, float32[], and sums for the metrics, float32[] by name.
+
+        Args:
+            features: this replica's part of the batch.
+            totals: the results of `totals`, summed over the replicas.
+            dropout_seed: int32[2], or None for no dropout.
+        """
+
+    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
+        """Returns the metrics of a progress line, with the mean `loss`, from the sums of several steps."""
 
 
 class TrainingStep:
     """One training step: forward pass, backward pass, all-reduce, clipping, update.
 
     Attributes:
-        sum_names: the keys of the results of a call.
+        update: the function that makes an update; XLA compiles it if it can.
+        sum_names: the keys of its results.
     """
 
     def __init__(
@@ -48,7 +59,7 @@ class TrainingStep:
         optimizer: AdamWeightDecayOptimizer,
         run_seed: int,
         jit_compile: bool = False,
-        num_parts: int = 1,
+        num_micro_batches: int = 1,
         clips_per_replica: bool = False,
         loss_scale: LossScale | None = None,
     ):
@@ -61,25 +72,22 @@ class TrainingStep:
             run_seed: the seed of the run, which determines the dropout masks together with the step.
             jit_compile: whether XLA compiles the step: the whole step on one device, forward and backward pass on
                 several devices, where XLA cannot compile the collective operations.
-            num_parts: the number of parts of a replica's batch that are computed one after the other; it divides the
-                batch.
+            num_micro_batches: the number of parts of a replica's batch that are computed one after the other.
             clips_per_replica: whether the norm is clipped of each replica's gradient, before their mean, instead of the
                 gradient of the whole batch.
-            loss_scale: the scaling of the loss, with which an update whose gradients overflow is skipped; None for
-                none.
+            loss_scale: the scaling of the loss, with which an update whose gradients overflow is skipped.
         """
         self.sum_names = (*objective.sum_names, GRADIENT_NORM, *([UPDATES] if loss_scale else []))
-        self._loss_scale = loss_scale
         self.objective, self.variables, self.optimizer = objective, variables, optimizer
-        self.run_seed, self._num_parts, self._clips_per_replica = run_seed, num_parts, clips_per_replica
-        self._update = self._one_update
-        self._differentiate = self._gradients
+        self._run_seed, self._loss_scale, self._clips_per_replica = run_seed, loss_scale, clips_per_replica
+        self._num_micro_batches = num_micro_batches
+        self._gradients = self._whole_gradients if num_micro_batches == 1 else self._accumulated_gradients
         if jit_compile and tf.distribute.get_strategy().num_replicas_in_sync == 1:
-            self._update = tf.function(self._one_update, jit_compile=True)
+            self.update = tf.function(self.update, jit_compile=True)
         elif jit_compile:
-            self._differentiate = tf.function(self._gradients, jit_compile=True)
+            self._gradients = tf.function(self._gradients, jit_compile=True)
 
-    def __call__(self, features: dict) -> dict:
+    def update(self, features: dict) -> dict:
         """Makes one update.
 
         Args:
@@ -91,15 +99,14 @@ class TrainingStep:
             scale there is a share of `updates`, too, 1 in all for an update and 0 for a skipped one, of which all sums
             are 0.
         """
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return self._update(features, replica)
-
-    def _one_update(self, features, replica):
-        seed = step_seed(self.run_seed, self.optimizer.global_step, replica)
+        context = tf.distribute.get_replica_context()
+        seed = step_seed(self._run_seed, self.optimizer.global_step, context.replica_id_in_sync_group)
         totals = all_reduced(self.objective.totals(features))
         # A value, because the compiled function would take a mirrored variable of the first replica.
         scale = None if self._loss_scale is None else self._loss_scale.value
-        gradients, sums = self._differentiate(features, totals, seed, scale)
+        gradients, sums = self._gradients(features, totals, seed, scale)
+        if scale is not None:
+            gradients = [None if gradient is None else gradient / scale for gradient in gradients]
         if self._clips_per_replica:
             *gradients, norm = all_reduced(_clipped_share(gradients))
         else:
@@ -107,58 +114,51 @@ class TrainingStep:
             norm = tf.linalg.global_norm(gradients)
             gradients = clip_by_global_norm(gradients, norm=norm)
         pairs = zip(gradients, self.variables, strict=True)
-        share = 1.0 / tf.distribute.get_replica_context().num_replicas_in_sync
-        if self._loss_scale is None:
+        share = 1.0 / context.num_replicas_in_sync
+        if scale is None:
             self.optimizer.apply_gradients(pairs)
             return sums | {GRADIENT_NORM: norm * share}
         # The norm is that of the reduced gradients, so an overflow on one replica is one on all of them.
-        is_made = tf.math.is_finite(norm)
-        self.optimizer.apply_gradients(pairs, is_made)
-        self._loss_scale.adjust(is_made)
+        is_applied = tf.math.is_finite(norm)
+        self.optimizer.apply_gradients(pairs, is_applied)
+        self._loss_scale.adjust(is_applied)
         sums |= {GRADIENT_NORM: norm * share, UPDATES: share}
-        return {name: tf.where(is_made, value, 0.0) for name, value in sums.items()}
+        return {name: tf.where(is_applied, value, 0.0) for name, value in sums.items()}
 
-    def _gradients(self, features, totals, seed, scale):
-        """Returns the gradients of this replica's share of the loss, and the objective's sums."""
-        gradients, sums = self._scaled_gradients(features, totals, seed, scale)
-        if scale is not None:
-            gradients = [None if gradient is None else gradient / scale for gradient in gradients]
-        return gradients, sums
-
-    def _scaled_gradients(self, features, totals, seed, scale):
-        """Returns the gradients of the share of the loss times `scale`, None for 1, and the objective's sums."""
-        if self._num_parts == 1:
-            return self._gradients_of_part(features, totals, seed, scale)
-        parts = {
-            name: tf.reshape(value, tf.concat([[self._num_parts, -1], tf.shape(value)[1:]], axis=0))
-            for name, value in features.items()
-        }
-
-        def of_part(number):
-            part = {name: value[number] for name, value in parts.items()}
-            return self._gradients_of_part(part, totals, part_seed(seed, number), scale)
-
-        # The first part shows which variables have a gradient; the others run in a loop, which is traced once.
-        gradients, sums = of_part(tf.constant(0))
-        present = [gradient for gradient in gradients if gradient is not None]
-
-        def add(number, found, sums):
-            more, more_sums = of_part(number)
-            more = [gradient for gradient in more if gradient is not None]
-            found = [one + another for one, another in zip(found, more, strict=True)]
-            return number + 1, found, {name: value + more_sums[name] for name, value in sums.items()}
-
-        _, present, sums = tf.while_loop(
-            lambda number, *_: number < self._num_parts, add, (tf.constant(1), present, sums)
-        )
-        found = iter(present)
-        return [None if gradient is None else next(found) for gradient in gradients], sums
-
-    def _gradients_of_part(self, features, totals, seed, scale):
+    def _whole_gradients(self, features, totals, seed, scale):
+        """Returns the gradients of this replica's share of the loss times `scale`, and the objective's sums."""
         with tf.GradientTape() as tape:
             loss, sums = self.objective.loss(features, totals, seed)
             scaled = loss if scale is None else loss * scale
         return dense_gradients(tape.gradient(scaled, self.variables)), sums
+
+    def _accumulated_gradients(self, features, totals, seed, scale):
+        """Returns what `_whole_gradients` does, computed from one micro-batch after the other."""
+        count = self._num_micro_batches
+        micro_batches = {
+            name: tf.reshape(value, tf.concat([[count, -1], tf.shape(value)[1:]], axis=0))
+            for name, value in features.items()
+        }
+
+        def gradients_of(index):
+            micro_batch = {name: value[index] for name, value in micro_batches.items()}
+            return self._whole_gradients(micro_batch, totals, micro_batch_seed(seed, index), scale)
+
+        # The first one shows which variables have a gradient; the others run in a loop, which is traced once.
+        gradients, sums = gradients_of(tf.constant(0))
+        present = [gradient for gradient in gradients if gradient is not None]
+
+        def add(index, added, sums):
+            more, more_sums = gradients_of(index)
+            more = [gradient for gradient in more if gradient is not None]
+            added = [one + another for one, another in zip(added, more, strict=True)]
+            return index + 1, added, {name: value + more_sums[name] for name, value in sums.items()}
+
+        _, present, sums = tf.while_loop(
+            lambda index, *_: index < count, add, (tf.constant(1), present, sums)
+        )
+        added = iter(present)
+        return [None if gradient is None else next(added) for gradient in gradients], sums
 
 
 def _clipped_share(gradients: list) -> list:

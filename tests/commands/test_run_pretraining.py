@@ -23,8 +23,7 @@ from official_bert.modeling.flops import training_flops
 from official_bert.options.data_tools import PretrainingDataOptions
 from official_bert.options.training import PretrainingOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
-from official_bert.training import precision
-from official_bert.training.run_log import read_train_log
+from official_bert.training import precision, run_log
 from official_bert.training.seeds import seed_initial_weights
 from tests import toy, training_state
 from tests.commands.pretraining_run import (
@@ -126,7 +125,7 @@ def first_batches(path, count, batch_size):
 
 def test_a_folder_goes_on_where_it_stopped_and_stops_at_the_total(base, tmp_path, caplog):
     run(base, tmp_path, num_train_steps=4, random_seed=None)
-    seeds = [json.loads(line)["seed"] for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    seeds = [line["seed"] for line in run_log.read(str(tmp_path), run_log.START)]
     assert "with other flags than before" not in caplog.text
     run(base, tmp_path, num_train_steps=6, random_seed=None, optimizer_type="lamb")
     assert (
@@ -136,7 +135,7 @@ def test_a_folder_goes_on_where_it_stopped_and_stops_at_the_total(base, tmp_path
     caplog.clear()
     run(base, tmp_path, num_train_steps=6, random_seed=None)  # nothing left to do
     assert "with other flags than before" not in caplog.text
-    lines = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    lines = run_log.read(str(tmp_path), run_log.START)
     assert [line["seed"] for line in lines] == seeds * 3, "the drawn seed stays with the run"
     assert lines[1]["flags"]["num_train_steps"] == 6
     assert sorted(scalars(tmp_path, "loss")) == [1, 2, 3, 4, 5, 6]
@@ -223,7 +222,7 @@ def test_a_run_in_16_bits_resumes_with_the_same_bits(base, tmp_path, dtype, monk
     print(dtype, len(expected), "tensors with the same bits;", scale)
     assert not any("scale" in name for name in expected), "a TF1 program knows no loss scale"
 
-    log = read_train_log(str(wholes / "train_log.jsonl"))
+    log = run_log.read(str(wholes), run_log.TRAIN)
     if dtype == "float16":
         assert [row["loss_scale"] / 2**15 for row in log] == [1, 1, 2, 2, 2, 4, 4, 4, 8, 8]
         assert {row["skipped_updates"] for row in log} == {0}
@@ -247,7 +246,7 @@ def test_reports_and_the_summary_of_two_runs(base, tmp_path):
     flags = {"peak_flops": 1e12, "num_warmup_steps": 0, "learning_rate": 1e-3}
     run(base, tmp_path, **flags, num_train_steps=6, log_every_steps=2)
     run(base, tmp_path, **flags, num_train_steps=10, log_every_steps=2)
-    rows = {row["step"]: row for row in read_train_log(str(tmp_path / "train_log.jsonl"))}
+    rows = {row["step"]: row for row in run_log.read(str(tmp_path), run_log.TRAIN)}
     tokens, flops = 8 * SEQ, training_flops(BertConfig.from_dict(toy.BERT_CONFIG), 8, SEQ, PREDICTIONS)
     for step in (4, 6, 10):
         row, updates_per_second = rows[step], rows[step]["examples_per_second"] / 8
@@ -289,7 +288,7 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, tmp_path):
     gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
     expected = np.sqrt(sum(np.sum(np.square(tf.convert_to_tensor(one))) for one in gradients))
     for name in ("whole", "parts"):
-        (row,) = read_train_log(str(tmp_path / name / "train_log.jsonl"))
+        (row,) = run_log.read(str(tmp_path / name), run_log.TRAIN)
         assert row["gradient_norm"] == pytest.approx(expected, rel=1e-4)
 
 
@@ -357,7 +356,7 @@ def test_a_training_that_fails_has_a_summary_too(base, tmp_path):
 
 
 def read_summaries(output_dir) -> list[dict]:
-    return [json.loads(line) for line in (output_dir / "run_summaries.jsonl").read_text().splitlines()]
+    return run_log.read(str(output_dir), run_log.END)
 
 
 @pytest.mark.parametrize(

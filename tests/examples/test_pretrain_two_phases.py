@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.folder import newest
+from official_bert.training import run_log
 from tests import toy
 from tests.commands.pretraining_run import checkpoint_values
 from tests.scripts import run_here, run_script
@@ -52,10 +53,7 @@ def assert_two_phases(output: pathlib.Path):
     table = "bert/embeddings/position_embeddings"
     moved = np.abs(second_end[table] - second_start[table]).max(axis=1) > 1e-6
     assert moved[40:].any(), "positions that the first phase never saw"
-    records = [
-        json.loads((output / name / "runs.jsonl").read_text().splitlines()[0])
-        for name in ("phase1", "phase2")
-    ]
+    records = [run_log.read(str(output / name), run_log.START)[0] for name in ("phase1", "phase2")]
     lengths = [
         [record["flags"][name] for name in ("max_seq_length", "max_predictions_per_seq")]
         for record in records

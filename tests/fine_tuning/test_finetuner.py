@@ -14,6 +14,7 @@ from official_bert.commands import run_classifier
 from official_bert.fine_tuning.finetuner import Finetuner, has_learnt
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions
+from official_bert.training import run_log
 from tests import toy
 from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.test_run_classifier import write_task
@@ -38,7 +39,7 @@ def run(options, folder, **changes):
 
 
 def history_of(folder):
-    return [json.loads(line) for line in (folder / "eval_history.jsonl").read_text().splitlines()]
+    return run_log.read(str(folder), run_log.EVALUATION)
 
 
 def figures_of(folder):

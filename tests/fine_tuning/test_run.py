@@ -19,6 +19,7 @@ from official_bert.tasks.classification.glue import ColaProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_config import TokenizerConfig
+from official_bert.training import run_log
 from tests import fine_tuning_runs, toy
 from tests.fine_tuning_runs import MAX_LENGTH
 from tests.shared import in_test_long
@@ -71,7 +72,7 @@ def test_each_example_is_tokenized_once_a_run(options, tmp_path, tokenized):
         for line in (tmp_path / f"{name}.tsv").read_text().splitlines()
     ]
     assert [tokenized[text] for text in texts if text != "text"] == [1] * 24
-    assert len((tmp_path / "out" / "eval_history.jsonl").read_text().splitlines()) == 4
+    assert len(run_log.read(str(tmp_path / "out"), run_log.EVALUATION)) == 4
     for name in ("train", "eval", "predict"):
         assert len(list(read_examples(str(tmp_path / "out" / f"{name}.tf_record")))) == 8
 
@@ -88,7 +89,7 @@ def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
             eval_every_steps=1,
         )
     )  # fmt: skip
-    assert len((tmp_path / "out" / "eval_history.jsonl").read_text().splitlines()) == 3
+    assert len(run_log.read(str(tmp_path / "out"), run_log.EVALUATION)) == 3
     assert tokenized[QUESTIONS[0]["question"]] == tokenized["What began ?"] == 1
     assert list(json.loads((tmp_path / "out" / "predictions.json").read_text())) == ["q2"]
 

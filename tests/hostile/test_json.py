@@ -131,43 +131,21 @@ class State(NamedTuple):
     says: str
 
 
-def history(folder: pathlib.Path) -> PeriodicEvaluation:
-    return PeriodicEvaluation(
-        str(folder), str(folder), 2, None, "eval_accuracy", dict, best=_Best(), first_step=10
-    )
-
-
 class _Best:
     output_dir, latest = "best", "best/model.ckpt-2"
 
 
-GOOD_LINE = '{"step": 2, "eval_accuracy": 0.5}\n'
-HISTORIES = [
-    State("half a line", GOOD_LINE + '{"step": 4, "ev', "line 2: no JSON (Unterminated string"),
-    State("a list", "[4]\n", "line 1: is no object"),
-    State("no step", '{"eval_accuracy": 0.5}\n', 'line 1: "step" is missing'),
-    State("another metric", '{"step": 2, "eval_f1": 0.5}\n', 'line 1: "eval_accuracy" is missing; give it a number'),
-    State("a metric of nan", '{"step": 2, "eval_accuracy": NaN}\n', 'line 1: "eval_accuracy" is not a number'),
-    State("a list as a metric", '{"step": 2, "eval_accuracy": 1, "loss": [1]}\n', 'line 1: "loss" is not a number'),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("state", HISTORIES, ids=lambda state: state.name)
-def test_histories_of_evaluations(state, tmp_path):
-    (tmp_path / "eval_history.jsonl").write_text(state.content)
-    with pytest.raises(InputError) as refused:
-        history(tmp_path)
-    assert f"{tmp_path}/eval_history.jsonl: {state.says}" in str(refused.value)
-
-
-def test_a_good_history_is_continued(tmp_path):
-    lines = [
-        GOOD_LINE,
-        '{"step": 4, "eval_accuracy": null, "loss": 3}\n',
-        '{"step": 12, "eval_accuracy": 1}\n',
-    ]
-    (tmp_path / "eval_history.jsonl").write_text("".join(lines))
-    assert history(tmp_path)._history == {2: {"eval_accuracy": 0.5}, 4: {"eval_accuracy": None, "loss": 3}}
+def test_lines_of_a_history_that_are_none_are_passed_over(tmp_path):
+    """Half a line, a list, a line without its step or of another metric; the files of older versions, too."""
+    rows = [{"step": 2, "f1": 0.5}, [4], {"f1": 0.5}, {"step": 4, "f1": None, "loss": 3}, {"step": 6, "loss": 1},
+            {"step": 6, "f1": "high"}, {"step": "6", "f1": 1}, {"step": 12, "f1": 1}]  # fmt: skip
+    for name, kind in (("run.jsonl", {"type": "evaluation"}), ("eval_history.jsonl", {})):
+        lines = [json.dumps(kind | row if isinstance(row, dict) else row) for row in rows]
+        folder = tmp_path / name.removesuffix(".jsonl")
+        folder.mkdir()
+        (folder / name).write_text("\n".join([*lines, lines[0][:-4]]))
+        found = PeriodicEvaluation(str(folder), str(folder), 2, None, "f1", dict, best=_Best(), first_step=10)
+        assert found._values == {2: 0.5, 4: None}
 
 
 HEADER = "run\ttrain_batch_size\tlearning_rate\tnum_train_epochs\trandom_seed\teval_accuracy\tbest\n"

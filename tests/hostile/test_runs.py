@@ -210,7 +210,7 @@ RESUMING = [
         "the list of the best checkpoint is lost, and the newest one would be taken for it",
         "run_classifier.py",
         _without_best,
-        ("out/best: the best checkpoint of", "eval_history.jsonl is gone; put it back"),
+        ("out/best: the best checkpoint of", "run.jsonl is gone; put it back"),
     ),
     Row(
         "the list of the best checkpoint is lost, and a run elsewhere starts with the folder",
@@ -431,8 +431,8 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
         "bert_config.json", "checkpoint",
         f"input.ckpt-6-0.{data}", "input.ckpt-6-0.index",
         *(f"model.ckpt-{step}.{end}" for step in (3, 4, 6) for end in (data, "index")),
-        "model_card.md", "notes.tmp-1", "run_summaries.jsonl", "runs.jsonl", "task.json", "tokenizer_config.json",
-        "train_log.jsonl", "vocab.txt",
+        "model_card.md", "notes.tmp-1", "run.jsonl", "task.json", "tokenizer_config.json",
+        "vocab.txt",
     ]  # fmt: skip
 
 

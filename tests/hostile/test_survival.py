@@ -13,7 +13,7 @@ import pytest
 from official_bert.checkpoints import CheckpointManager
 from official_bert.data.records.framing import frame, read_records
 from official_bert.features import pretraining_features
-from official_bert.training.run_log import read_train_log
+from official_bert.training import run_log
 from tests import training_state
 from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, write_records
 from tests.hostile.test_runs import classification, pretraining
@@ -74,7 +74,7 @@ def assert_ends_as_expected(folder: pathlib.Path):
         training_state.assert_equal(found, whole)
         print(f"step {step}: {len(whole)} tensors are equal, bit for bit")
     assert (out / "checkpoint").read_text() == (expected / "checkpoint").read_text()
-    logs = [read_train_log(str(each / "train_log.jsonl")) for each in (out, expected)]
+    logs = [run_log.read(str(each), run_log.TRAIN) for each in (out, expected)]
     losses = [[(row["step"], row["loss"]) for row in log] for log in logs]
     print(f"losses by step: {losses[0]}")
     assert losses[0] == losses[1]
@@ -173,9 +173,9 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
     assert ended.status == 0, ended.sentence
     assert "training goes on from step 4" in ended.log
     assert_ends_as_expected(folder)
-    history = (out / "eval_history.jsonl").read_text()
+    history = run_log.read(str(out), run_log.EVALUATION)
     print(history)
-    assert history == (expected / "eval_history.jsonl").read_text()
+    assert history == run_log.read(str(expected), run_log.EVALUATION)
     assert (out / "best" / "checkpoint").read_text() == (expected / "best" / "checkpoint").read_text()
 
 

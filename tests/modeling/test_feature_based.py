@@ -15,6 +15,7 @@ from official_bert.modeling import BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.bilstm import BiLstm
 from official_bert.modeling.feature_based import BertFeatureTagger
 from official_bert.options.fine_tuning import FEATURE_LAYERS
+from official_bert.training import run_log
 from official_bert.training.precision import computing_in
 from official_bert.training.seeds import seed_initial_weights
 from tests import fine_tuning_runs, toy
@@ -289,7 +290,7 @@ def test_a_run_trains_all_but_the_encoder_and_computes_it_once(tmp_path, monkeyp
         np.testing.assert_array_equal(after[each], first[each], err_msg=each)
     assert not [each for each in after if each.startswith("bert/") and "adam" in each]
     assert [each for each in after if "bilstm/" in each and "adam" in each]
-    log = [json.loads(line) for line in (tmp_path / "out/train_log.jsonl").read_text().splitlines()]
+    log = run_log.read(str(tmp_path / "out"), run_log.TRAIN)
     assert log[-1]["loss"] < log[0]["loss"]
 
 

@@ -1,11 +1,11 @@
 """Tests the choice of the best evaluation, and early stopping, on invented metrics."""
 
-import json
 import math
 
 import pytest
 
 from official_bert.io.errors import InputError
+from official_bert.training import run_log
 from official_bert.training.evaluation import PeriodicEvaluation
 
 
@@ -35,7 +35,7 @@ def evaluate_all(folder, values, patience=None, first_step=0):
         first_step,
     )
     for step in range(first_step + 10, first_step + 10 * len(values) + 1, 10):
-        if evaluation(step):
+        if evaluation(step, {}):
             return best.steps, step
     return best.steps, None
 
@@ -43,7 +43,7 @@ def evaluate_all(folder, values, patience=None, first_step=0):
 def test_the_first_of_the_best_is_kept_and_nan_is_the_worst(tmp_path):
     values = [math.nan, -0.5, 0.25, 0.25, math.nan, 0.5, 0.4]
     assert evaluate_all(tmp_path, values) == ([10, 20, 30, 60], None)
-    rows = [json.loads(line) for line in (tmp_path / "eval_history.jsonl").read_text().splitlines()]
+    rows = run_log.read(str(tmp_path), run_log.EVALUATION)
     assert [row["f1"] for row in rows] == [None, -0.5, 0.25, 0.25, None, 0.5, 0.4]
     assert [row["step"] for row in rows] == [10, 20, 30, 40, 50, 60, 70]
 
@@ -65,6 +65,8 @@ def test_the_history_of_the_run_counts_and_that_of_lost_weights_does_not(tmp_pat
     evaluate_all(tmp_path, [3, 1, 5])
     # Resumed at 20: step 30 is measured anew, 10 is still the best.
     assert evaluate_all(tmp_path, [2], patience=2, first_step=20) == ([], 30)
+    # It has no metric of this name: another task.
+    run_log.write(str(tmp_path), run_log.EVALUATION, {"step": 10, "accuracy": 1.0})
     # Another run in the folder starts with none.
     assert evaluate_all(tmp_path, [0, 1], patience=1) == ([10, 20], None)
 
@@ -72,7 +74,7 @@ def test_the_history_of_the_run_counts_and_that_of_lost_weights_does_not(tmp_pat
 def test_best_weights_that_are_gone_are_missed(tmp_path, monkeypatch):
     evaluate_all(tmp_path, [3, 1])
     monkeypatch.setattr(Recorder, "latest", None)
-    with pytest.raises(InputError, match=r"^best: the best checkpoint of .*eval_history\.jsonl is gone"):
+    with pytest.raises(InputError, match=r"^best: the best checkpoint of .*run\.jsonl is gone"):
         evaluate_all(tmp_path, [2], first_step=20)
     assert evaluate_all(tmp_path, [2])[0] == [10]  # another run begins in the folder
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.io.errors import Diverged
 from official_bert.options.shared import DistributionOptions
 from official_bert.training import loop
 from official_bert.training.distribution import make_strategy, split_over_replicas
-from official_bert.training.loop import compiled_steps, traced_once, train
+from official_bert.training.loop import Stops, compiled_steps, traced_once
 from tests.shared import ROOT
 
 LENGTHS = (8, 24, 16, 8, 40)
@@ -30,7 +29,7 @@ class SquaringStep:
     def __init__(self):
         self.objective, self.seen_shapes = self, []
 
-    def __call__(self, features):
+    def update(self, features):
         self.seen_shapes.append(features["x"].shape.as_list())
         return {"loss": tf.reduce_sum(features["x"] ** 2)}
 
@@ -104,41 +103,26 @@ def test_fixed_axes_keep_their_sizes(num_fixed_axes, shape):
     assert seen == [shape]
 
 
-def reported_steps(first_step: int, num_train_steps: int, **flags) -> tuple[list[int], list[int]]:
-    """The steps at which a made-up training reports, and the number of updates in each call into TensorFlow."""
-    reports, calls = [], []
-
-    def run_steps(batches, num_steps):
-        calls.append(num_steps)
-        return {"loss": float(num_steps)}
-
-    def report(step, num_steps, sums):
-        reports.append(step)
-        assert sums == {"loss": float(num_steps)}
-
-    given = {"steps_per_loop": 10, "log_every_steps": 100, "save_every_steps": 1000} | flags
-    train(
-        run_steps=run_steps, draw=lambda num_steps: None, first_step=first_step, num_train_steps=num_train_steps,
-        report=report, save=lambda step: None, **given,
-    )  # fmt: skip
-    assert sum(calls) == num_train_steps - first_step
-    return reports, calls
+def stops_of(first_step: int, num_train_steps: int, **flags) -> tuple[list[int], list[int], list[int]]:
+    """The steps at which a training logs and saves, and the number of updates in each call into TensorFlow."""
+    given = {"steps_per_loop": 10, "log_every_steps": 100, "save_every_steps": (1000,)} | flags
+    stops, step, calls, steps = Stops(first_step, num_train_steps, **given), first_step, [], []
+    while step < num_train_steps:
+        calls.append(stops.next_count(step))
+        step += calls[-1]
+        steps.append(step)
+    assert step == num_train_steps
+    return list(filter(stops.logs_at, steps)), list(filter(stops.saves_at, steps)), calls
 
 
-def test_the_first_report_comes_after_ten_updates():
-    assert reported_steps(0, 250) == ([10, 100, 200, 250], [1, 9, *[10] * 24])
-    assert reported_steps(105, 230, steps_per_loop=100) == ([115, 200, 230], [1, 9, 85, 30])
-    assert reported_steps(0, 7) == ([7], [1, 6])
-    assert reported_steps(0, 4, log_every_steps=2) == ([2, 4], [1, 1, 2])
+def test_the_first_progress_line_comes_after_ten_updates():
+    assert stops_of(0, 250) == ([10, 100, 200, 250], [250], [1, 9, *[10] * 24])
+    assert stops_of(105, 230, steps_per_loop=100) == ([115, 200, 230], [230], [1, 9, 85, 30])
+    assert stops_of(0, 7) == ([7], [7], [1, 6])
+    assert stops_of(0, 4, log_every_steps=2) == ([2, 4], [4], [1, 1, 2])
 
 
-@pytest.mark.parametrize("loss", [np.nan, np.inf, -np.inf])
-def test_a_loss_that_is_not_finite_ends_the_training_unsaved(loss):
-    saved = []
-    with pytest.raises(Diverged, match=f"the loss is {loss} between steps 0 and 1"):
-        train(
-            run_steps=lambda batches, num_steps: {"loss": loss}, draw=lambda num_steps: None, first_step=0,
-            num_train_steps=4, steps_per_loop=2, log_every_steps=1, save_every_steps=1,
-            report=lambda *report: saved.append(report), save=saved.append,
-        )  # fmt: skip
-    assert saved == []
+def test_no_call_crosses_a_checkpoint_or_an_evaluation():
+    logs, saves, calls = stops_of(0, 50, steps_per_loop=50, save_every_steps=(20, 15))
+    assert (logs, saves) == ([10, 50], [15, 20, 30, 40, 45, 50])
+    assert calls == [1, 9, 5, 5, 10, 10, 5, 5]

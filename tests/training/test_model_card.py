@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.training.model_card import BEGIN, END, FILE, write_model_card
-from official_bert.training.run_log import write_run_record
+from official_bert.training.run_log import write_start
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def options(tmp_path):
 
 def record(options, seed=7, num_updates=5):
     one_device = tf.distribute.get_strategy()
-    write_run_record(options.output_dir, "run_classifier", options, seed, one_device, num_updates)
+    write_start(options.output_dir, "run_classifier", options, seed, one_device, {"num_updates": num_updates})
 
 
 def test_a_card_says_what_was_trained_on_what(options, tmp_path):
@@ -87,8 +87,8 @@ def test_a_card_without_the_comments_is_left_alone(options, tmp_path, caplog):
 
 def test_damaged_records_are_passed_over_and_no_card_costs_no_run(options, tmp_path, caplog):
     record(options)
-    with open(tmp_path / "runs.jsonl", "a") as file:
-        file.write('{"script": 3\n7\n{"script": "run_x", "flags": {}}\n')
+    with open(tmp_path / "run.jsonl", "a") as file:
+        file.write('{"type": "start", "script": 3\n7\n{"type": "start", "script": "run_x", "flags": {}}\n')
     write_model_card(str(tmp_path), "CoLA", options)
     assert "- Seed: 7\n" in (tmp_path / FILE).read_text()
 
@@ -97,9 +97,9 @@ def test_damaged_records_are_passed_over_and_no_card_costs_no_run(options, tmp_p
     write_model_card(str(tmp_path), "CoLA", options)
     assert f"{tmp_path / FILE}: cannot be written" in caplog.text
     (tmp_path / FILE).rmdir()
-    (tmp_path / "runs.jsonl").write_text(json.dumps({"script": "run_x"}) + "\n")
+    (tmp_path / "run.jsonl").write_text(json.dumps({"type": "start", "script": "run_x"}) + "\n")
     write_model_card(str(tmp_path), "CoLA", options)
-    assert "runs.jsonl: has no record of a run" in caplog.text
+    assert "run.jsonl: has no record of a run" in caplog.text
 
 
 def test_a_training_that_made_no_update_is_none(options, tmp_path):

@@ -1,6 +1,5 @@
 """The texts of log lines, eval_results.txt and the run record, and the content of TensorBoard's event files."""
 
-import json
 import pathlib
 import resource
 
@@ -8,7 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.training import reporting
+from official_bert.io.errors import Diverged
+from official_bert.optimization import AdamWeightDecayOptimizer
+from official_bert.options.fine_tuning import ClassificationOptions
+from official_bert.training import reporting, run_log
 
 
 class Clock:
@@ -43,31 +45,17 @@ def scalars_in(folder) -> dict:
     return found
 
 
-METRICS = {"loss": 6.5123, "mlm_accuracy": 0.08, "nsp_accuracy": 0.55, "learning_rate": 9.8e-5}
+METRICS = {"loss": 6.5123, "mlm_accuracy": 0.08, "nsp_accuracy": 0.55}
 
 
-def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
-    reporter = reporting.ProgressReporter(str(tmp_path), num_train_steps=1000, batch_size=32, first_step=100)
-    clock.secs += 50.0
-    reporter.report(200, METRICS)
-    # 100 steps of 32 in 50 s, and 800 steps to go at half a second each.
-    assert lines == [
-        "step 200/1000  loss 6.512  mlm_accuracy 0.08  nsp_accuracy 0.55  learning_rate 9.8e-05  "
-        "64.0 examples/s  00:06:40 left"
-    ]
-    found = scalars_in(tmp_path)
-    assert set(found) == {(name, 200) for name in [*METRICS, "examples_per_second"]}
-    np.testing.assert_allclose(found["loss", 200], 6.5123, rtol=1e-6)
-    assert found["examples_per_second", 200] == 64.0
+class Objective:
+    """Its metrics are those of `METRICS` with the mean of the summed losses."""
 
+    tensorboard_only = ("nsp_accuracy",)
 
-def test_speed_is_that_since_the_last_report(tmp_path, clock, lines):
-    reporter = reporting.ProgressReporter(str(tmp_path), 40000, 10, 0)
-    clock.secs += 100.0
-    reporter.report(100, {"loss": 2.0})
-    clock.secs += 50.0
-    reporter.report(110, {"loss": 1.0})
-    assert lines[1] == "step 110/40000  loss 1  2.0 examples/s  55:24:10 left"  # 39,890 steps at 5 s
+    @staticmethod
+    def progress(sums, num_steps):
+        return METRICS | {"loss": sums["loss"] / num_steps}
 
 
 class Work:
@@ -79,56 +67,122 @@ class Work:
         self.tokens, self.flops = self.tokens + 3000 * num_steps, self.flops + 2e9 * num_steps
 
 
-def test_tokens_and_utilization_are_those_since_the_last_report(tmp_path, clock, lines):
-    """The memory is in TensorBoard and in the log of figures only; skipped steps count as work, not as progress."""
+class Training:
+    """A made-up training of batches of 8 examples, whose report is tested."""
 
-    def run_steps(batches, num_steps):
-        clock.secs += 7.0 if not batches else 0.5 * num_steps
-        return {"loss": 3.0, "updates": num_steps - batches}
+    def __init__(self, folder, clock, num_train_steps=100, first_step=0, peak_flops=None, loss_scale=None):
+        self.clock, self.optimizer = clock, AdamWeightDecayOptimizer(0.25)
+        self.optimizer.global_step.assign(first_step)
+        options = ClassificationOptions(task_name="", data_dir="", output_dir=str(folder), train_batch_size=8)
+        self.report = reporting.TrainingReport(
+            options, num_train_steps, Objective(), self.optimizer, Work(), loss_scale, peak_flops
+        )
 
-    reporter = reporting.ProgressReporter(str(tmp_path), 100, 8, 0, work=Work(), peak_flops=1e10)
-    watched = reporter.watching(run_steps)
-    watched(0, 1)
-    watched(2, 10)
-    assert reporter.speeds() == {}
-    reporter.report(9, {"loss": 3.0})
-    watched(5, 15)
-    reporter.report(19, {"loss": 3.0})
+    def run(self, num_steps: int, secs: float = 0.0, num_skipped: int = 0, loss: float = 3.0) -> int:
+        """Makes steps with this loss; skipped ones are no updates."""
+        self.clock.secs += secs
+        num_updates = num_steps - num_skipped
+        self.optimizer.global_step.assign_add(num_updates)
+        sums = {"loss": loss * num_updates, "gradient_norm": 2.0 * num_updates, "updates": num_updates}
+        return self.report.add(None, num_steps, sums)
+
+
+def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
+    """Tokens, MFU and time left are those since the last report; skipped steps count as work, not as progress."""
+    training = Training(tmp_path, clock, peak_flops=1e10)
+    training.run(1, secs=60.0)  # which compiles, and is left out
+    training.run(10, secs=5.0, num_skipped=2)
+    training.report.write()
+    training.run(15, secs=7.5, num_skipped=5, loss=2.0)
+    training.report.write()
+    training.report.write()  # nothing is left to report
     # 8 of 10 steps were updates in 5 s, then 10 of 15 in 7.5 s; two updates a second, of 8 examples, need 4e9 FLOP/s.
-    assert lines[1:] == [
-        "step 9/100  loss 3  12.8 examples/s  6000 tokens/s  MFU 40.0%  00:00:57 left",
-        "step 19/100  loss 3  10.7 examples/s  6000 tokens/s  MFU 40.0%  00:01:01 left",
+    assert lines == [
+        "step 9/100  loss 3  mlm_accuracy 0.08  learning_rate 0.25  "
+        "12.8 examples/s  6000 tokens/s  MFU 40.0%  00:00:57 left",
+        "step 19/100  loss 2  mlm_accuracy 0.08  learning_rate 0.25  "
+        "10.7 examples/s  6000 tokens/s  MFU 40.0%  00:01:01 left",
     ]
     found = scalars_in(tmp_path)
-    names = {"loss", "examples_per_second", "tokens_per_second", "mfu", "memory_mb"}
-    assert {name for name, _ in found} == names
+    names = {
+        *METRICS,
+        "learning_rate",
+        "gradient_norm",
+        "examples_per_second",
+        "tokens_per_second",
+        "mfu",
+        "memory_mb",
+    }
+    assert set(found) == {(name, step) for name in names for step in (9, 19)}
+    assert (found["loss", 9], found["gradient_norm", 9], found["examples_per_second", 9]) == (
+        3.0,
+        2.0,
+        pytest.approx(12.8),
+    )
     assert 100 < found["memory_mb", 9] <= found["memory_mb", 19] < 20000
-    means = {"examples_per_second": 18 * 8 / 12.5, "tokens_per_second": 6000.0, "mfu": 0.4}
-    assert reporter.speeds() == pytest.approx(means)
-    rows = [json.loads(line) for line in (tmp_path / "train_log.jsonl").read_text().splitlines()]
-    assert [row.keys() for row in rows] == [{"step", *names}] * 2
+    rows = run_log.read(str(tmp_path), run_log.TRAIN)
+    assert [row.keys() for row in rows] == [{"type", "step", *names}] * 2
+    assert (rows[1]["step"], rows[1]["loss"]) == (19, 2.0)
 
 
-def test_the_call_that_compiles_is_left_out(tmp_path, clock, lines):
-    def run_steps(batches, num_steps):
-        clock.secs += 60.0 if not calls else 5.0
-        calls.append((batches, num_steps))
-        return {"loss": 3.0}
+def test_a_report_of_the_call_that_compiles_has_no_speed(tmp_path, clock, lines):
+    training = Training(tmp_path, clock, num_train_steps=40000)
+    training.run(10, secs=60.0)
+    training.report.write()
+    training.run(10, secs=50.0)
+    training.report.write()
+    assert lines[0] == "step 10/40000  loss 3  mlm_accuracy 0.08  learning_rate 0.25"
+    assert lines[1].endswith("1.6 examples/s  600 tokens/s  55:31:40 left")  # 39,980 steps at 5 s
 
-    calls = []
-    reporter = reporting.ProgressReporter(str(tmp_path), 40, 8, 0)
-    watched = reporter.watching(run_steps)
-    assert watched("first", 10) == {"loss": 3.0}
-    reporter.report(10, {"loss": 3.0})
-    watched("second", 10)
-    watched("third", 10)
-    reporter.report(30, {"loss": 3.0})
-    assert lines == [
-        "Compiling the training step ...",
-        "step 10/40  loss 3",
-        "step 30/40  loss 3  16.0 examples/s  00:00:05 left",  # 20 steps of 8 in 10 s
-    ]
-    assert calls == [("first", 10), ("second", 10), ("third", 10)]
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf, -np.inf])
+def test_a_loss_that_is_not_finite_is_an_error(tmp_path, clock, loss):
+    training = Training(tmp_path, clock, first_step=4)
+    training.run(2)
+    with pytest.raises(Diverged, match=f"the loss is {loss} between steps 6 and 9"):
+        training.run(3, loss=loss)
+
+
+def test_the_final_loss_is_that_of_the_last_tenth(tmp_path, clock, lines):
+    """It is counted in whole progress lines: a line of one update alone would be noise."""
+
+    def final_loss(*reports, first_step=0):
+        training = Training(tmp_path, clock, first_step=first_step)
+        for num_steps, loss in reports:
+            training.run(num_steps, 1.0, loss=loss)
+            training.report.write()
+        return training.report.final_loss()
+
+    assert final_loss() is None
+    assert final_loss((10, 4.0), (40, 3.0), (49, 2.0), (1, 9.0)) == (pytest.approx((49 * 2.0 + 9.0) / 50), 50)
+    assert final_loss((80, 3.0), (20, 1.0)) == (1.0, 20)
+    assert final_loss((5, 6.0), first_step=95) == (6.0, 5)
+
+
+@pytest.mark.parametrize("error", [None, Diverged("the loss is nan")])
+def test_the_summary(tmp_path, clock, lines, error):
+    """It is of the run's own updates; earlier runs count in the restarts and their time, evaluations do not."""
+    for num_updates in (100, None, 70):
+        run_log.write(str(tmp_path), run_log.START, {"num_updates": num_updates})
+    run_log.write(str(tmp_path), run_log.END, {"wall_secs": 10.5})
+    training = Training(tmp_path, clock, num_train_steps=40, first_step=30, peak_flops=1e10)
+    training.run(1, 1.4)
+    training.run(5 if error else 9, 60.0, loss=2.5)
+    training.report.write()
+    del lines[:]
+    training.report.write_summary("out/model.ckpt-40", error)
+    step = 36 if error else 40
+    line = run_log.read(str(tmp_path), run_log.END)[-1]
+    assert (line["ended"], line["last_step"], line["updates"]) == (
+        "Diverged" if error else "finished", step, step - 30,
+    )  # fmt: skip
+    assert (line["wall_secs"], line["total_wall_secs"], line["restarts"]) == pytest.approx((61.4, 71.9, 1))
+    assert (line["peak_flops"], line["skipped_updates"]) == (1e10, 0)
+    assert line["last_checkpoint"] == "out/model.ckpt-40"
+    texts = {name: text for name, _, text in map(str.split, lines[1:])}
+    assert texts.keys() == line.keys() - {"type"}
+    assert texts["wall_secs"] == "00:01:01"
+    assert texts["mfu"].endswith("%")
 
 
 def test_eval_results_as_the_original_writes_them(tmp_path, lines):
@@ -159,18 +213,21 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
 
 
 @pytest.mark.parametrize("num_bytes", [0, 200])
-def test_a_full_disk_costs_the_plot_and_not_the_run(tmp_path, caplog, num_bytes):
+def test_a_full_disk_costs_the_plot_and_not_the_run(tmp_path, clock, caplog, num_bytes):
     """The event file cannot be made, or not be continued; the log lines are all there."""
     caplog.set_level("INFO", logger="absl")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))  # no file grows beyond it, as on a full disk
     try:
-        reporter = reporting.ProgressReporter(str(tmp_path), num_train_steps=3, batch_size=1, first_step=0)
-        for step in (1, 2, 3):
-            reporter.report(step, METRICS)
+        training = Training(tmp_path, clock, num_train_steps=3)
+        for _ in range(3):
+            training.run(1, 1.0)
+            training.report.write()
+        training.report.write_summary(None)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [f"step {step}/3" in caplog.text for step in (1, 2, 3)] == [True] * 3
     assert "File too large" in caplog.text
     assert "make room on the disk" in caplog.text
+    assert "ended" in caplog.text
     assert "{{" not in caplog.text

@@ -1,21 +1,36 @@
-"""The records of runs: what a line has, and what later runs read of the earlier ones."""
+"""The lines of run.jsonl, and what later runs read of earlier ones, of this version and of older ones."""
 
 import datetime
 import json
+import math
+import resource
 
+import pytest
 import tensorflow as tf
 
+from official_bert.io.errors import InputError
 from official_bert.options.training import PretrainingOptions
 from official_bert.training import run_log
 
+OLD_FILES = {
+    "runs.jsonl": [{"num_updates": 30, "seed": 1}, {"num_updates": None}, {"num_updates": 10, "seed": 2}],
+    "train_log.jsonl": [{"step": 10, "loss": 3.0}, {"step": 20, "loss": 2.0}],
+    "eval_history.jsonl": [{"step": 20, "f1": 0.5}],
+    "run_summaries.jsonl": [{"wall_secs": 10.5}],
+}
 
-def test_each_run_leaves_its_record(tmp_path):
+
+def make_old_folder(folder):
+    for name, lines in OLD_FILES.items():
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines) + "damaged\n[]\n")
+
+
+def test_the_line_of_a_start(tmp_path):
     options = PretrainingOptions(bert_config_file="c.json", input_file=["a", "b"], output_dir=str(tmp_path))
     for seed in (7, 8):
-        run_log.write_run_record(
-            str(tmp_path), "run_pretraining", options, seed, tf.distribute.get_strategy()
-        )
-    first, second = map(json.loads, (tmp_path / "runs.jsonl").read_text().splitlines())
+        run_log.write_start(str(tmp_path), "run_pretraining", options, seed, tf.distribute.get_strategy())
+    first, second = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
+    assert first["type"] == "start"
     assert (first["seed"], second["seed"]) == (7, 8)
     assert first["script"] == "run_pretraining"
     assert first["flags"]["input_file"] == ["a", "b"]
@@ -28,17 +43,56 @@ def test_each_run_leaves_its_record(tmp_path):
     assert age.total_seconds() < 60
 
 
-def test_damaged_lines_and_other_files_are_passed_over(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    assert list(run_log.rows(str(path))) == []
-    path.write_text('{"num_updates": 3}\n[]\n{"num_updates": null}\n{"num_updates": 0}\n{"num_upd')
-    assert list(run_log.rows(str(path))) == [
-        {"num_updates": 3},
-        {"num_updates": None},
-        {"num_updates": 0},
+def test_lines_of_lost_steps_are_not_read(tmp_path):
+    """A training goes on from step 20, of which an earlier one had lost the checkpoint of step 30."""
+    folder = str(tmp_path)
+    run_log.write(folder, run_log.START, {"num_updates": 100, "first_step": 0})
+    for step in (10, 20, 30):
+        run_log.write(folder, run_log.TRAIN, {"step": step, "loss": math.inf if step == 10 else step / 10})
+    run_log.write(folder, run_log.START, {"num_updates": None, "first_step": 10})  # an evaluation
+    with open(tmp_path / "run.jsonl", "a") as file:
+        file.write('{"type": "train", "step": 40, "lo')  # of a run that was killed
+    run_log.write(folder, run_log.START, {"num_updates": 80, "first_step": 20})
+    run_log.write(folder, run_log.TRAIN, {"step": 25, "loss": 9.0})
+    assert [(line["step"], line["loss"]) for line in run_log.read(folder, run_log.TRAIN)] == [
+        (10, None),
+        (20, 2.0),
+        (25, 9.0),
     ]
-    assert run_log.trainings(str(tmp_path)) == [{"num_updates": 3}]
-    assert list(run_log.rows(str(tmp_path))) == []  # a folder
+    assert [line["num_updates"] for line in run_log.trainings(folder)] == [100, 80]
+
+
+def test_the_four_files_of_older_versions_are_read(tmp_path):
+    make_old_folder(tmp_path)
+    folder = str(tmp_path)
+    assert [line["seed"] for line in run_log.trainings(folder)] == [1, 2]
+    assert [line["f1"] for line in run_log.read(folder, run_log.EVALUATION)] == [0.5]
+    assert [line["wall_secs"] for line in run_log.read(folder, run_log.END)] == [10.5]
+    run_log.write(folder, run_log.START, {"num_updates": 10, "first_step": 15, "seed": 3})
+    run_log.write(folder, run_log.TRAIN, {"step": 20, "loss": 1.0})
+    assert [line["loss"] for line in run_log.read(folder, run_log.TRAIN)] == [3.0, 1.0]
+    assert [line["seed"] for line in run_log.trainings(folder)] == [1, 2, 3]
+    assert run_log.read(folder, run_log.EVALUATION) == []
+
+
+def test_a_full_disk_costs_the_line_and_not_the_run(tmp_path, caplog):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60, hard))
+    try:
+        for step in (1, 2):  # of the second line a part has room
+            run_log.write_if_possible(str(tmp_path), run_log.TRAIN, {"step": step, "loss": 6.5})
+        with pytest.raises(InputError, match=r"run.jsonl: cannot be written \(File too large\)"):
+            run_log.write(str(tmp_path), run_log.START, {"step": 3})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "A line of the type train is lost:" in caplog.text
+    assert "make room or name another path" in caplog.text
+    assert (tmp_path / "run.jsonl").read_text() == '{"type": "train", "step": 1, "loss": 6.5}\n'
+
+
+def test_a_file_that_cannot_be_read_is_none(tmp_path):
+    (tmp_path / "run.jsonl").mkdir()
+    assert run_log.read(str(tmp_path), run_log.START) == []
 
 
 def test_the_changed_flags_in_words():

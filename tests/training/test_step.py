@@ -82,16 +82,18 @@ def test_the_whole_run_equals_the_originals(golden, jit_compile):  # noqa: F811
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_parts_of_a_batch_give_the_updates_of_the_batch(golden, jit_compile):  # noqa: F811
-    """The parts have unequal numbers of predictions, one batch has a single prediction, and one has none."""
-    num_parts = {"model_gelu": 2, "model_relu16types": 3}[golden.name]
-    run = prepare(golden, "bert_model.ckpt", jit_compile=jit_compile, num_parts=num_parts)
-    predictions = [batch["masked_lm_weights"].reshape(num_parts, -1).sum(1) for batch in run.batches]
-    assert any(len(set(of_parts)) > 1 for of_parts in predictions)
+def test_micro_batches_give_the_updates_of_the_batch(golden, jit_compile):  # noqa: F811
+    """They have unequal numbers of predictions, one batch has a single prediction, and one has none."""
+    num_micro_batches = {"model_gelu": 2, "model_relu16types": 3}[golden.name]
+    run = prepare(golden, "bert_model.ckpt", jit_compile=jit_compile, num_micro_batches=num_micro_batches)
+    predictions = [batch["masked_lm_weights"].reshape(num_micro_batches, -1).sum(1) for batch in run.batches]
+    assert any(len(set(of_each)) > 1 for of_each in predictions)
     losses = run.losses(run.settings["steps"])
     recorded = np.load(golden / "training.npz")
     largest = largest_difference(losses, recorded["losses"])
-    print(f"{golden.name}: predictions of the parts {predictions}; {len(losses)} losses within {largest:.2g}")
+    print(
+        f"{golden.name}: predictions of the micro-batches {predictions}; {len(losses)} losses within {largest:.2g}"
+    )
     assert largest_difference(losses, recorded["losses"]) <= TRAINING_LOSSES
     assert_state_as_recorded(run.variables, recorded)
 

@@ -47,16 +47,16 @@ def test_a_step_is_traced_once_and_has_fixed_shapes(tmp_path, monkeypatch, train
     traced = []
 
     class NotedStep(TrainingStep):
-        def __call__(self, features):
+        def update(self, features):
             traced.append((self, {name: (value.shape, value.dtype) for name, value in features.items()}))
-            return super().__call__(features)
+            return super().update(features)
 
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: True)
     monkeypatch.setattr(trainer, "TrainingStep", NotedStep)
     train(tmp_path)
     ((step, specs),) = traced
     assert int(step.optimizer.global_step) == 5
-    compiled = hlo(step, {name: tf.zeros(shape, dtype) for name, (shape, dtype) in specs.items()})
+    compiled = hlo(step.update, {name: tf.zeros(shape, dtype) for name, (shape, dtype) in specs.items()})
     assert BOUNDED_DYNAMIC not in compiled
     rows, width = next(v.shape for v in step.variables if "word_embeddings" in v.name)
     assert f"dot(f32[{num_tokens},{rows}]" in compiled

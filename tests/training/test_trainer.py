@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert import BertPretrainer
 from official_bert.checkpoints import CheckpointManager
 from official_bert.commands import run_pretraining
 from official_bert.config import BertConfig
@@ -15,13 +16,14 @@ from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.pretraining_input import training_dataset
 from official_bert.features import pretraining_features
 from official_bert.fine_tuning.finetuner import Finetuner
+from official_bert.io.errors import Diverged
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.options.training import PretrainingOptions
 from official_bert.tasks.classification.glue import ColaProcessor
 from official_bert.tasks.classification.task import ClassificationTask
-from official_bert.training import distribution, trainer
+from official_bert.training import distribution, run_log, trainer
 from official_bert.training.seeds import seed_initial_weights
-from official_bert.training.trainer import TrainingJob
+from official_bert.training.trainer import Trainer
 from tests import toy, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.fine_tuning_runs import noted_batches, prepared, run
@@ -184,10 +186,106 @@ def test_loops(monkeypatch, is_tpu, flags, steps_per_loop, log_every_steps):
         task_name="", data_dir="", output_dir="", vocab_file="", bert_config_file="",
         save_checkpoints_steps=250, **flags,
     )  # fmt: skip
-    job = types.SimpleNamespace(options=options, strategy=None, num_train_steps=5000)
-    job.log_every_steps = TrainingJob.log_every_steps.fget(job)
-    assert job.log_every_steps == log_every_steps
-    assert TrainingJob.steps_per_loop.fget(job) == steps_per_loop
+    made_up = types.SimpleNamespace(options=options, strategy=None, num_train_steps=5000)
+    made_up.log_every_steps = Trainer.log_every_steps.fget(made_up)
+    assert made_up.log_every_steps == log_every_steps
+    assert Trainer.steps_per_loop.fget(made_up) == steps_per_loop
+
+
+class MadeUp:
+    """A trainer of a real model, whose steps are made up: it notes the calls, and what is saved.
+
+    Attributes:
+        calls: the number of steps in each call into TensorFlow.
+        saved: the steps of the checkpoints.
+    """
+
+    key = 1
+
+    def __init__(self, folder, monkeypatch, num_train_steps, **flags):
+        self.state = tf.train.Checkpoint(key=tf.Variable(1), seed=tf.Variable(7))
+        self.calls, self.saved, self.updates = [], [], iter(())
+        options = ClassificationOptions(
+            task_name="", data_dir="", output_dir=str(folder), do_train=True, train_batch_size=4, **flags
+        )
+        config = BertConfig.from_dict(toy.BERT_CONFIG)
+        one_device = tf.distribute.get_strategy()
+        self.trainer = Trainer(
+            options, str(folder), one_device, config, lambda: BertPretrainer(config), num_train_steps, 0
+        )
+        monkeypatch.setattr(self.trainer, "_compile", lambda objective: self.run_steps)
+        monkeypatch.setattr(self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step))
+
+    def draw(self, num_steps):
+        return {"input_ids": tf.zeros([num_steps, 4, 16], tf.int32)}
+
+    def run_steps(self, drawn, num_steps):
+        """Makes the next number of `updates`, or all steps; the others overflow."""
+        self.calls.append(num_steps)
+        made = next(self.updates, num_steps)
+        self.trainer.optimizer.global_step.assign_add(made)
+        if self.trainer._loss_scale:
+            for index in range(num_steps):
+                self.trainer._loss_scale.adjust(tf.constant(index < made))
+        return {"loss": 2.0 * made, "gradient_norm": 1.0 * made, "updates": float(made)}
+
+    def fit(self, hooks=()):
+        objective = types.SimpleNamespace(
+            tensorboard_only=(), progress=lambda sums, steps: {"loss": sums["loss"] / steps}
+        )
+        self.trainer.fit(objective, self, hooks)
+
+    def logged(self) -> list[tuple[int, float]]:
+        """Step and loss of each progress line."""
+        lines = run_log.read(self.trainer.options.output_dir, run_log.TRAIN)
+        return [(line["step"], line["loss"]) for line in lines]
+
+
+class NotedHook:
+    """Notes its calls, and stops the training at a step."""
+
+    def __init__(self, every_steps, stops_at=None):
+        self.every_steps, self.stops_at, self.calls = every_steps, stops_at, []
+
+    def __call__(self, step, metrics):
+        self.calls.append((step, metrics.get("loss")))
+        return step == self.stops_at
+
+
+def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path, monkeypatch):
+    flags = {"log_every_steps": 4, "save_checkpoints_steps": 6, "steps_per_loop": 3}
+    made_up = MadeUp(tmp_path, monkeypatch, 20, **flags)
+    hooks = NotedHook(5), NotedHook(7, stops_at=14)
+    made_up.fit(hooks)
+    assert made_up.calls == [1, 3, 1, 1, 1, 1, 2, 2, 2]
+    assert made_up.saved == [0, 5, 6, 7, 10, 12, 14]
+    assert hooks[0].calls == [(5, 2.0), (10, 2.0)]
+    assert hooks[1].calls == [(7, 2.0), (14, 2.0)]
+    assert made_up.logged() == [(step, 2.0) for step in (4, 8, 10, 12, 14)], (
+        "the last line is of what was left"
+    )
+
+
+def test_a_run_that_goes_on_calls_the_hooks_of_its_step_first(tmp_path, monkeypatch):
+    made_up = MadeUp(tmp_path, monkeypatch, 20)
+    made_up.trainer.optimizer.global_step.assign(10)
+    hooks = NotedHook(5, stops_at=10), NotedHook(7)
+    made_up.fit(hooks)
+    assert (made_up.calls, hooks[0].calls, hooks[1].calls) == ([], [(10, None)], [])
+    made_up.trainer.optimizer.global_step.assign(20)
+    made_up.fit(hooks)
+    assert (made_up.calls, hooks[1].calls) == ([], [(20, None)])
+
+
+def test_a_loss_scale_below_one_stops_the_training_and_skipped_updates_do_not_count(tmp_path, monkeypatch):
+    flags = {"log_every_steps": 4, "save_checkpoints_steps": 6, "steps_per_loop": 3, "dtype": "float16"}
+    made_up = MadeUp(tmp_path, monkeypatch, 40, **flags)
+    made_up.updates = iter([1, 3, 0, 2, 1, *[0] * 99])
+    with pytest.raises(Diverged, match=r"float16 overflows .* has sunk to 0.\d*; lower --learning_rate"):
+        made_up.fit()
+    # 1 + 3 updates are step 4; none; 2 of 2 are step 6; 1 of 2 is step 7; then none.
+    assert made_up.logged() == [(4, 2.0)]
+    assert made_up.saved == [0, 6]
 
 
 @pytest.mark.parametrize("is_tpu", [True, False])
@@ -228,8 +326,8 @@ def test_words_are_looked_up_as_the_strategy_wants(monkeypatch, tmp_path, is_tpu
 def test_compiles_where_tensorflow_can(monkeypatch, caplog, flag, is_tpu, has_xla, compiles, warnings):
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
     monkeypatch.setattr(trainer, "has_xla", lambda: has_xla)
-    job = types.SimpleNamespace(options=types.SimpleNamespace(jit_compile=flag), strategy=None)
-    assert TrainingJob._jit_compile(job) is compiles
+    made_up = types.SimpleNamespace(options=types.SimpleNamespace(jit_compile=flag), strategy=None)
+    assert Trainer._jit_compile(made_up) is compiles
     assert (
         caplog.text.count("--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU")
         == warnings

@@ -6,6 +6,9 @@ sections 3.1 and 5.1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
 from keras import ops
 
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
@@ -25,6 +28,7 @@ class PretrainingObjective:
         "next_sentence_loss",
         "next_sentence_correct",
     )
+    tensorboard_only = ("masked_lm_loss", "masked_lm_perplexity", "next_sentence_loss")
 
     def __init__(self, pretrainer: BertPretrainer, batch_size: int, use_next_sentence_loss: bool = True):
         """Wraps a model.
@@ -94,6 +98,11 @@ class PretrainingObjective:
         """
         return {"loss": sums["loss"] / num_batches, **self._means(sums, num_batches * self.batch_size)}
 
+    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
+        """Returns the metrics of a progress line, which has the perplexity, too."""
+        metrics = self.metrics(sums, num_steps)
+        return metrics | perplexity(metrics)
+
     def metrics_of_all(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
         """Computes the metrics of a whole set, whose last batch may be smaller, as if it were one batch.
 
@@ -135,6 +144,7 @@ class LeftToRightObjective:
     """The mean loss of the next token over all tokens of an update but the first of each sequence."""
 
     sum_names = ("loss", "next_token_loss", "next_token_correct", "next_token_weight")
+    tensorboard_only = ("next_token_loss", "next_token_perplexity")
 
     def __init__(self, pretrainer: BertPretrainer, batch_size: int):
         """Wraps a model.
@@ -189,10 +199,24 @@ class LeftToRightObjective:
         """
         return {"loss": sums["loss"] / num_batches, **_means(sums)}
 
+    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
+        """Returns the metrics of a progress line, which has the perplexity, too."""
+        metrics = self.metrics(sums, num_steps)
+        return metrics | perplexity(metrics)
+
     def metrics_of_all(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
         """Returns the metrics of a whole set of `num_examples` examples as if it were one batch."""
         means = _means(sums)
         return {"loss": means["next_token_loss"], **means}
+
+
+def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the perplexity of the masked words or of the next tokens, the exponential of their mean loss."""
+    return {
+        f"{words}_perplexity": float(np.exp(metrics[f"{words}_loss"]))
+        for words in ("masked_lm", "next_token")
+        if f"{words}_loss" in metrics
+    }
 
 
 def unmasked_ids(features: dict, vocab_size: int):

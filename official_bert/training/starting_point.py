@@ -1,0 +1,141 @@
+"""What a run finds in its output folder and begins with: the seed, the weights, and what has changed since.
+
+In: the options, the checkpoints of the folder, a model. Out: the model with its weights, or an error that says why it
+cannot go on from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints import CheckpointManager, load_checkpoint
+from official_bert.config import BertConfig
+from official_bert.io.errors import InputError
+from official_bert.model_source import check_config_beside, difference_beside
+from official_bert.options.training import LAMB, TrainingOptions
+from official_bert.training import run_log, seeds, workers
+
+# Flags on which the updates depend, beside those of the data and the model, which are compared elsewhere.
+_OF_UPDATES = (
+    "optimizer_type",
+    "adam_bias_correction",
+    "gradient_clipping",
+    "learning_rate",
+    "num_train_steps",
+    "num_train_epochs",
+    "num_warmup_steps",
+    "warmup_proportion",
+    "train_batch_size",
+    "dtype",
+)
+
+
+def check_config(options: TrainingOptions, checkpoints: CheckpointManager, config: BertConfig):
+    """Compares the configuration with that of the checkpoint; only training may begin with another one."""
+    if checkpoints.latest:
+        check_config_beside(checkpoints.latest, config, in_training=options.do_train)
+    elif options.init_checkpoint and not options.do_train:
+        check_config_beside(options.init_checkpoint, config)
+    elif options.init_checkpoint and (difference := difference_beside(options.init_checkpoint, config)):
+        logging.warning("%s: the weights were trained with another model", difference)
+
+
+def choose_seed(options: TrainingOptions, checkpoints: CheckpointManager) -> int:
+    """Returns the seed of the newest checkpoint; in training, of the newest whose input state is valid."""
+
+    def read():
+        return checkpoints.saved_input_value("seed")
+
+    saved = checkpoints.from_newest_whole(read) if options.do_train else read()
+    if saved is None:
+        return seeds.choose_seed(options.random_seed)
+    if options.random_seed not in (None, saved):
+        logging.warning("--random_seed=%d is not used: the run goes on with its seed", options.random_seed)
+    return saved
+
+
+def load_weights(
+    options: TrainingOptions,
+    checkpoints: CheckpointManager,
+    model: keras.Model,
+    weights: Collection[str],
+    unused: Sequence[str],
+) -> Collection[str]:
+    """Loads the checkpoint in output_dir or, as in the original, --init_checkpoint only without it.
+
+    Training restores all of the checkpoint here, also the slots, so that its files are read once.
+
+    Args:
+        options: the options of the script.
+        checkpoints: the checkpoints of the folder.
+        model: the model.
+        weights: the names of its weights.
+        unused: name prefixes of the weights that may be missing.
+
+    Returns:
+        The names of the weights that were loaded.
+    """
+    is_complete = options.do_train or options.allow_missing_weights
+    if options.do_train and checkpoints.latest:
+        checkpoints.from_newest_whole(checkpoints.restore)
+        loaded = weights
+    elif source := checkpoints.latest or options.init_checkpoint:
+        report = load_checkpoint(model, source)
+        if not is_complete:
+            report.check_complete(unused)
+        loaded = report.matched
+    elif is_complete:
+        loaded = []
+    else:
+        raise InputError(
+            f"--init_checkpoint: is not given, and {checkpoints.output_dir} holds no checkpoint, so the weights "
+            "would be random; give one of the two, or --allow_missing_weights to use random weights on purpose"
+        )
+    if options.init_checkpoint and checkpoints.latest:
+        logging.info(
+            "--init_checkpoint is not used: %s goes on from %s", checkpoints.output_dir, checkpoints.latest
+        )
+    return loaded
+
+
+def check_same_folder(strategy: tf.distribute.Strategy, checkpoints: CheckpointManager):
+    """Checks that all workers find the checkpoints that the chief finds, before anything is written."""
+    step = -1 if checkpoints.latest is None else checkpoints.latest_step()
+    step_of_chief = workers.from_chief(strategy, step)
+    if workers.is_true_of_any(strategy, step != step_of_chief):
+        if step == step_of_chief:
+            raise InputError("--output_dir: another worker finds other checkpoints in it; see its log")
+        raise InputError(
+            f"--output_dir={checkpoints.output_dir}: worker {workers.worker_index(strategy)} finds {_named(step)} in "
+            f"it, and the chief {_named(step_of_chief)}; name a folder on a file system that all workers share"
+        )
+
+
+def _named(step: int) -> str:
+    """Names the newest checkpoint of a folder; -1 stands for none."""
+    return "no checkpoint" if step < 0 else f"model.ckpt-{step}"
+
+
+def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
+    """Warns of flags that make the rest of a training differ from its beginning, which may be on purpose."""
+    earlier = run_log.trainings(run_dir)
+    now = dataclasses.asdict(options)
+    if earlier and (changed := run_log.changed_flags(earlier[-1].get("flags") or {}, now, _OF_UPDATES)):
+        logging.warning("%s goes on from step %d with other flags than before: %s", run_dir, step, changed)
+
+
+def way_out(options: TrainingOptions, latest: str | None) -> str:
+    """Returns what a user can do about a training that diverged, as the end of a sentence."""
+    warmup = "num_warmup_steps" if hasattr(options, "num_warmup_steps") else "warmup_proportion"
+    can_correct = options.optimizer_type != LAMB and not options.adam_bias_correction
+    correction = ", or give --adam_bias_correction" if can_correct else ""
+    return (
+        f"the last checkpoint is valid: {latest}, from which the same command goes on; lower --learning_rate, lengthen "
+        f"its warm-up (--{warmup}){correction}; to go further back, give an older checkpoint as --init_checkpoint, and "
+        "another --output_dir"
+    )
