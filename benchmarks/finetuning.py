@@ -43,12 +43,12 @@ def our_run(benchmark: tasks.Benchmark, options) -> dict:
     """Trains and evaluates with our script, and times its training and evaluation loops."""
     import importlib
 
-    from official_bert.fine_tuning.finetuner import FineTuning
+    from official_bert.fine_tuning.finetuner import Finetuner
 
     secs = {}
 
     def timed(name, what):
-        method = getattr(FineTuning, name)
+        method = getattr(Finetuner, name)
 
         def run(*arguments, **keywords):
             start = time.perf_counter(), time.process_time()
@@ -57,7 +57,7 @@ def our_run(benchmark: tasks.Benchmark, options) -> dict:
             secs[f"{what}_cpu_secs"] = time.process_time() - start[1]
             return result
 
-        setattr(FineTuning, name, run)
+        setattr(Finetuner, name, run)
 
     timed("train", "train")
     timed("outputs", "eval")

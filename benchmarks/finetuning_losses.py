@@ -80,7 +80,7 @@ def batches_of(sets: tasks.Sets, batch_size: int, num_steps: int, max_length: in
     for _ in range(num_steps):
         rows = draws.choice(len(sets.train.lengths), batch_size, replace=False)
         longest = padded_length(int(sets.train.lengths[rows].max()), max_length)
-        length = max_length if sets.task.loss_reads_padding else longest
+        length = max_length if sets.task.objective(None).reads_padding else longest
         batches.append(sets.train.features(rows, length))
     return batches
 
@@ -106,7 +106,9 @@ def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path
     load_checkpoint(model, str(model_folder))
     weights = {name: variable.value for name, variable in named_variables(model).items()}
     trained = {
-        name: value for name, value in weights.items() if not name.startswith(tuple(sets.task.unused_weights))
+        name: value
+        for name, value in weights.items()
+        if not name.startswith(getattr(model, "unused_weights", ()))
     }
     initial = {name: value.numpy() for name, value in weights.items()}
     optimizer = AdamWeightDecayOptimizer(
@@ -115,7 +117,12 @@ def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path
         exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
     )
     optimizer.build(trained.items())
-    step = TrainingStep(WithoutDropout(sets.task, model), list(trained.values()), optimizer, run_seed=1)
+    step = TrainingStep(
+        WithoutDropout(model, sets.task.losses, sets.task.weights),
+        list(trained.values()),
+        optimizer,
+        run_seed=1,
+    )
     run = compiled_steps(tf.distribute.get_strategy(), step)
     stacked = ({name: tf.constant(values[None]) for name, values in batch.items()} for batch in batches)
     return [run(batch, 1)["loss"] for batch in stacked], initial

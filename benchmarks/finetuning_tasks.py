@@ -176,8 +176,12 @@ def read_sets(options) -> Sets:
     _, tokenizer = read_model_files(options)
     task_name = getattr(options, "task_name", None) or _TASK_NAMES[type(options).__name__]
     task = registry.make_task(task_name, {"task_name": task_name} | vars(options))
-    set_names = "train", options.development_set
-    data_files = DataFiles(options.data_dir, {name: options.file(name) for name in set_names})
+    dev = "dev" if hasattr(options, "do_eval") else "test"  # run_squad.py scores its test set
+    set_names = "train", dev
+    files = {name: getattr(options, f"{name}_file", None) for name in set_names}
+    if dev == "test":
+        files["test"] = options.predict_file
+    data_files = DataFiles(getattr(options, "data_dir", None), files)
     examples = [task.read(data_files, name)[""] for name in set_names]
     train, dev = (
         task.encode(each, tokenizer, options.max_seq_length, name)
@@ -253,7 +257,11 @@ def peer_outputs(sets: Sets, logits_of, batch_size: int) -> dict[str, np.ndarray
     count = len(sets.dev.lengths)
     starts = range(0, count, batch_size)
     batches = [logits_of(np.arange(start, min(start + batch_size, count))) for start in starts]
-    width = sets.task.rules.max_seq_length if sets.task.loss_reads_padding else int(sets.dev.lengths.max())
+    width = (
+        sets.task.rules.max_seq_length
+        if sets.task.objective(None).reads_padding
+        else int(sets.dev.lengths.max())
+    )
     first, *second = (list(itertools.chain.from_iterable(parts)) for parts in zip(*batches, strict=True))
     if second:
         return {"start_logits": _filled(first, width), "end_logits": _filled(second[0], width)}

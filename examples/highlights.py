@@ -15,7 +15,7 @@ from official_bert.data.tables import not_empty, read_tsv
 from official_bert.io import writing
 from official_bert.metrics.regression import spearman
 from official_bert.modeling import BertTagger
-from official_bert.tasks.base import Task
+from official_bert.tasks.base import Task, TaskObjective
 from official_bert.tasks.clients import TextClient, numbers
 
 
@@ -51,7 +51,6 @@ def _input(text, tokenizer, max_seq_length):
 
 class HighlightTask(Task):
     main_metric = "eval_spearman"
-    unused_weights = ("bert/pooler",)  # the scores do not read it
     text_inputs: ClassVar = {"text": [None]}
 
     def read(self, data_files, set_name):
@@ -64,12 +63,13 @@ class HighlightTask(Task):
     def build_model(self, config, use_one_hot_embeddings):
         return BertTagger(config, 1, use_one_hot_embeddings)
 
-    def losses(self, model, features):
-        """Float32[B*S]: squared errors, which mean something at the ends of sentences."""
-        return ops.reshape((_scores(model, features) - features["targets"]) ** 2, [-1])
+    def objective(self, model):
+        """The mean of squared errors at the ends of sentences."""
 
-    def weights(self, features):
-        return ops.reshape(features["is_end"], [-1])
+        def errors(model, features):  # float32[B*S]
+            return ops.reshape((_scores(model, features) - features["targets"]) ** 2, [-1])
+
+        return TaskObjective(model, errors, lambda features: ops.reshape(features["is_end"], [-1]))
 
     def outputs(self, model, features):
         scores, is_end = _scores(model, features), features["is_end"]

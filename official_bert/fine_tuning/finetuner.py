@@ -1,11 +1,10 @@
-"""A task and its model for training, evaluation and prediction, the parts that fine_tune.py combines.
+"""A task and its model for training, evaluation and prediction, the parts that run.py combines.
 
 In: options, a task, encoded sets. Out, in output_dir: the files of a training job, and eval_results.txt.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import tempfile
@@ -16,17 +15,14 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import BEST_FOLDER, named_variables, open_checkpoint
-from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.checkpoints import BEST_FOLDER, named_variables
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
-from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.options.fine_tuning import FineTuningOptions, SearchOptions
-from official_bert.options.shared import FLOAT32
-from official_bert.serving.saved_model import check_text_export, export_model
-from official_bert.tasks.base import Task, TaskObjective
+from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.serving.saved_model import export_model
+from official_bert.tasks.base import Task
 from official_bert.training import distribution, precision, reporting, run_log, workers
 from official_bert.training.batches import ExampleBatches, padded_length
 from official_bert.training.distribution import split_over_replicas
@@ -73,12 +69,12 @@ class WithFrozenFeatures:
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns a batch padded to `length`, with the further features."""
-        found = self._encoded.features(rows, length)
+        batch = self._encoded.features(rows, length)
         for name, file in self._files.items():
-            found[name] = np.zeros((len(rows), length, *file.shape[1:]), file.dtype)
-            for target, row in zip(found[name], rows, strict=True):
+            batch[name] = np.zeros((len(rows), length, *file.shape[1:]), file.dtype)
+            for target, row in zip(batch[name], rows, strict=True):
                 target[: self.lengths[row]] = file[self._starts[row] : self._starts[row + 1]]
-        return found
+        return batch
 
 
 def _temporary_array(shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
@@ -121,17 +117,17 @@ class Score(NamedTuple):
     has_learnt: bool = True
 
 
-def check_training_flags(options: FineTuningOptions):
-    """Refuses flags of searches and of evaluations during training that contradict each other."""
-    for field in dataclasses.fields(SearchOptions):
-        if not options.search and getattr(options, field.name) != field.default:
-            raise InputError(f"--{field.name}: only goes with --search")
-    if options.eval_every_steps and options.eval_every_epochs:
-        raise InputError("--eval_every_steps and --eval_every_epochs: give one of them")
-    if options.early_stopping_patience and not (options.eval_every_steps or options.eval_every_epochs):
-        raise InputError(
-            "--early_stopping_patience: only goes with --eval_every_steps or --eval_every_epochs"
-        )
+def counts_of(encoded: EncodedSet) -> Mapping[str, int]:
+    """Returns the sizes of a set by kind of example, of which the first defines an epoch."""
+    return getattr(encoded, "counts", {"": len(encoded.lengths)})
+
+
+def log_set(title: str, encoded: EncodedSet, batch_size: int):
+    """Logs the sizes of a set that is evaluated or predicted."""
+    logging.info("***** %s *****", title)
+    for kind, count in counts_of(encoded).items():
+        logging.info("  Num %sexamples = %d (%d actual, %d padding)", kind, count, count, 0)
+    logging.info("  Batch size = %d", batch_size)
 
 
 def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
@@ -151,7 +147,22 @@ def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str,
     return ("bert/embeddings/", *layers)
 
 
-class FineTuning:
+def has_learnt(loss: float, num_examples: int, constant_losses: np.ndarray) -> bool:
+    """Tells whether the training loss at the end is smaller than that of a model with one output for all examples.
+
+    The loss of such a model, too, differs between samples of the examples, so a gain must exceed two standard errors
+    of the mean.
+
+    Args:
+        loss: the mean loss at the end.
+        num_examples: the number of examples that it is the mean of.
+        constant_losses: the losses of the best constant output, float[n].
+    """
+    constant, error = constant_losses.mean(), constant_losses.std() / math.sqrt(num_examples)
+    return bool(loss < constant - max(_CHANCE_STANDARD_ERRORS * error, _SMALL_SHARE * constant))
+
+
+class Finetuner:
     """A task and its model for training, evaluation and prediction.
 
     Attributes:
@@ -173,42 +184,36 @@ class FineTuning:
 
         Args:
             options: the options of the script; `output_dir` is the folder that this worker writes to.
-            counts: sizes of the training set by kind of example, of which the first defines an epoch; empty without
-                training.
+            counts: sizes of the training set, as of `counts_of`; empty without training.
 
         Raises:
             InputError: the examples are too few for a single step, or a checkpoint does not fit.
         """
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
         self._run_dir = run_dir
-        self._counts, num_train_examples = counts, next(iter(counts.values()), 0)
         on_tpu = distribution.is_tpu(strategy)
         self._pads_to_longest = options.length_aware_batches and not on_tpu
+        self._num_train_examples = next(iter(counts.values()), 0)
         # True division, rounded down once at the end: MRPC's 3,668 examples are 343 steps of 32 in three epochs.
-        self._num_train_steps = int(num_train_examples / options.train_batch_size * options.num_train_epochs)
-        if options.do_train and not self._num_train_steps:
+        num_train_steps = int(self._epoch_steps * options.num_train_epochs)
+        if options.do_train and not num_train_steps:
             raise InputError(
-                f"{num_train_examples} training examples are no whole batch of --train_batch_size="
+                f"{self._num_train_examples} training examples are no whole batch of --train_batch_size="
                 f"{options.train_batch_size} in {options.num_train_epochs:g} epochs; lower it"
             )
-        self._num_train_examples = num_train_examples
         self.trainer = Trainer(
             options,
             run_dir,
             strategy,
             config,
             lambda: task.build_model(config, use_one_hot_embeddings=on_tpu),
-            max(self._num_train_steps, 1),
-            int(self._num_train_steps * options.warmup_proportion),
-            frozen=(*frozen_weights(options, config), *task.frozen_weights),
-            unused=task.unused_weights,
+            max(num_train_steps, 1),
+            int(num_train_steps * options.warmup_proportion),
+            frozen=frozen_weights(options, config),
         )
-        self._compiled = compiled_outputs(
-            strategy, lambda features: task.outputs(self.trainer.model, features)
-        )
-        self._frozen_part = compiled_outputs(
-            strategy, lambda features: task.frozen_features(self.trainer.model, features)
-        )
+        model = self.trainer.model
+        self._compiled = compiled_outputs(strategy, lambda features: task.outputs(model, features))
+        self._frozen_part = compiled_outputs(strategy, lambda features: model.frozen_features(features))
         self._with_frozen: dict[int, EncodedSet] = {}  # by the id of a set, which its value keeps alive
         self.score: Score | None = None
         self._has_learnt = True
@@ -219,8 +224,12 @@ class FineTuning:
             options.output_dir, script, options, self.trainer.seed, strategy, self.trainer.facts
         )
 
+    @property
+    def _epoch_steps(self) -> float:
+        return self._num_train_examples / self.options.train_batch_size
+
     def _check_no_best_is_lost(self):
-        """Refuses to evaluate the newest weights in place of the best ones, of which the run's log tells."""
+        """Raises if the log tells of best weights that are gone: the newest ones do not replace them."""
         if run_log.read(self._run_dir, run_log.EVALUATION):
             log = os.path.join(self._run_dir, run_log.FILE)
             raise InputError(
@@ -228,13 +237,13 @@ class FineTuning:
                 "give another checkpoint as --init_checkpoint with another --output_dir"
             )
 
-    def train(self, encoded: EncodedSet, dev_set: Callable[[], EncodedSet]):
+    def train(self, encoded: EncodedSet, dev_set: EncodedSet | None):
         """Trains on a set; after a run with evaluations during training the model has its best weights.
 
         Args:
-            dev_set: returns the set for evaluations during training; called only if there are any.
+            dev_set: the set for evaluations during training; None if there are none.
         """
-        options, trainer, task = self.options, self.trainer, self.task
+        options, trainer = self.options, self.trainer
         distribution.check_divides(
             options.train_batch_size,
             self.strategy.num_replicas_in_sync,
@@ -242,66 +251,61 @@ class FineTuning:
             options.num_accumulation_steps,
         )
         logging.info("***** Running training *****")
-        for kind, count in self._counts.items():
+        for kind, count in counts_of(encoded).items():
             logging.info("  Num %sexamples = %d", kind, count)
         logging.info("  Batch size = %d", options.train_batch_size)
-        logging.info("  Num steps = %d", self._num_train_steps)
-        objective = TaskObjective(task, trainer.model)
+        logging.info("  Num steps = %d", trainer.num_train_steps)
+        objective = self.task.objective(trainer.model)
         given = options.shuffle_buffer_size
         batches = ExampleBatches(
             self._with_frozen_features(encoded),
             self.strategy,
             options.train_batch_size,
             trainer.seed,
-            buffer_size=task.shuffle_buffer_size if given is None else given,
+            buffer_size=getattr(encoded, "shuffle_buffer_size", 0) if given is None else given,
             max_length=options.max_seq_length,
             most_steps=trainer.steps_per_loop,
-            pad_to_longest=self._pads_to_longest and not task.loss_reads_padding,
+            pad_to_longest=self._pads_to_longest and not getattr(objective, "reads_padding", False),
         )
         evaluation = self._periodic_evaluation(dev_set)
         self._best.remove_leftovers()
         trainer.fit(objective, batches, [evaluation] if evaluation else [])
         self._with_frozen.pop(id(encoded), None)
-        self._warn_of_nothing_learnt(encoded)
+        self._warn_of_nothing_learnt(objective, encoded)
         if evaluation:
             workers.wait_for_all(self.strategy)  # for the chief, which may still write the best checkpoint
             self._best.restore()
 
-    def _warn_of_nothing_learnt(self, encoded: EncodedSet):
-        """Warns if the training ends no better than a model that gives every example the same output.
-
-        The loss of such a model, too, differs between samples of the examples, so a gain must exceed two standard
-        errors of the mean over as many examples as the final loss is of.
-        """
-        losses, final = self.task.constant_losses(encoded), self.trainer.final_loss()
+    def _warn_of_nothing_learnt(self, objective, encoded: EncodedSet):
+        """Warns if the training ends no better than a model that gives every example the same output."""
+        final = self.trainer.final_loss()
+        losses = objective.constant_losses(encoded) if hasattr(objective, "constant_losses") else None
         if losses is None or final is None:
             return
-        (loss, num_steps), constant = final, losses.mean()
-        error = losses.std() / math.sqrt(num_steps * self.options.train_batch_size)
-        if loss < constant - max(_CHANCE_STANDARD_ERRORS * error, _SMALL_SHARE * constant):
-            return
-        self._has_learnt = False
-        logging.warning(
-            "The training loss is %.4g at the end, no better than the %.4g of a constant prediction: the model has "
-            "learnt nothing. Fine-tuning fails so by chance; give --adam_bias_correction, a longer warm-up "
-            "(--warmup_proportion), a lower --learning_rate or another --random_seed",
-            loss,
-            constant,
-        )
+        loss, num_steps = final
+        self._has_learnt = has_learnt(loss, num_steps * self.options.train_batch_size, losses)
+        if not self._has_learnt:
+            logging.warning(
+                "The training loss is %.4g at the end, no better than the %.4g of a constant prediction: the model has "
+                "learnt nothing. Fine-tuning fails so by chance; give --adam_bias_correction, a longer warm-up "
+                "(--warmup_proportion), a lower --learning_rate or another --random_seed",
+                loss,
+                losses.mean(),
+            )
 
-    def _periodic_evaluation(self, dev_set: Callable[[], EncodedSet]) -> PeriodicEvaluation | None:
-        options, best, batch_size = self.options, self._best, self.options.eval_batch_size
-        if not options.evaluates_during_training:
+    def _periodic_evaluation(self, encoded: EncodedSet | None) -> PeriodicEvaluation | None:
+        options, best = self.options, self._best
+        if encoded is None:
             if best.latest:
                 raise InputError(
                     f"{best.output_dir}: holds the best checkpoint of a run with evaluations during training; give "
                     "its --eval_every_steps or --eval_every_epochs again, or another --output_dir"
                 )
             return None
-        encoded = dev_set()
         # Rounded up: after rounding down, a last evaluation would follow the one of the last pass by a few updates.
-        epoch_steps = self._num_train_examples / options.train_batch_size
-        pass_steps = max(1, math.ceil(round(options.eval_every_epochs * epoch_steps, 6)))
+        pass_steps = max(1, math.ceil(round(options.eval_every_epochs * self._epoch_steps, 6)))
+        # run_squad.py has no evaluation of its own.
+        batch_size = getattr(options, "eval_batch_size", options.predict_batch_size)
         return PeriodicEvaluation(
             options.output_dir,
             self._run_dir,
@@ -314,7 +318,9 @@ class FineTuning:
         )
 
     def outputs(self, encoded: EncodedSet, batch_size: int) -> dict[str, np.ndarray]:
-        """Computes the task's outputs of every example of a set, in its order."""
+        """Computes the task's outputs of every example of a set, in its order; none for a set without examples."""
+        if not len(encoded.lengths):
+            return {}
         return predict(
             self._compiled,
             self.strategy,
@@ -325,8 +331,8 @@ class FineTuning:
         )
 
     def _with_frozen_features(self, encoded: EncodedSet) -> EncodedSet:
-        """Returns the set with what the task's frozen weights make of its examples, computed at its first use."""
-        if not self.task.frozen_weights:
+        """Returns the set with what the model's frozen weights make of its examples, computed at its first use."""
+        if not hasattr(self.trainer.model, "frozen_features"):
             return encoded
         if id(encoded) not in self._with_frozen:
             self._with_frozen[id(encoded)] = WithFrozenFeatures(
@@ -338,22 +344,29 @@ class FineTuning:
             )
         return self._with_frozen[id(encoded)]
 
-    def evaluate(self, encoded: EncodedSet, batch_size: int, suffix: str = ""):
+    def evaluate(self, encoded: EncodedSet, suffix: str = ""):
         """Evaluates a set and writes eval_results.txt: the task's metrics, and both of the original's losses.
 
         Args:
             encoded: the set, with labels. The task's outputs contain a `loss` for each example and, if examples have
                 different weights, a `loss_weight`.
         """
-        num_examples = len(encoded.lengths)
-        logging.info("***** Running evaluation *****")
-        logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
-        logging.info("  Batch size = %d", batch_size)
+        batch_size = self.options.eval_batch_size
+        log_set("Running evaluation", encoded, batch_size)
         outputs = self.outputs(encoded, batch_size)
-        self.write_results(self._metrics(encoded, outputs, batch_size), suffix)
+        self._write_results(self._metrics(encoded, outputs, batch_size), suffix)
         self.task.report(self.options.output_dir, encoded, outputs, suffix)
 
-    def write_results(self, results: Mapping[str, float], suffix: str = ""):
+    def predict(self, encoded: EncodedSet, suffix: str = ""):
+        """Writes the prediction files of a test set, and its scores if the task knows the true answers."""
+        output_dir, batch_size = self.options.output_dir, self.options.predict_batch_size
+        log_set("Running prediction", encoded, batch_size)
+        outputs = self.outputs(encoded, batch_size)
+        results = self.task.write_predictions(output_dir, encoded, outputs, suffix)
+        if results is not None:
+            self._write_results(results, suffix)
+
+    def _write_results(self, results: Mapping[str, float], suffix: str):
         """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes the run's score."""
         reporting.write_eval_results(self.options.output_dir, results, self.trainer.global_step, suffix)
         metric = self.task.main_metric
@@ -387,34 +400,3 @@ class FineTuning:
             # The original's second value: the mean over batches, in which a shorter last batch has the same weight.
             "loss": np.mean([np.average(losses[batch], weights=weights[batch]) for batch in batches]),
         }
-
-
-def check_run(options: FineTuningOptions, task: Task, config: BertConfig):
-    """Refuses, before any set is read, what would fail later: the export, the frozen layers, the checkpoint's path.
-
-    Raises:
-        InputError: a flag cannot be used.
-    """
-    frozen_weights(options, config)
-    if options.init_checkpoint and not latest_checkpoint(options.output_dir):
-        open_checkpoint(options.init_checkpoint)
-    _check_export(options, task)
-
-
-def _check_export(options: FineTuningOptions, task: Task):
-    """Refuses an export that would fail after training, and makes its folder."""
-    if not options.export_dir:
-        for flag, is_given in (
-            ("export_text", options.export_text),
-            ("export_dtype", options.export_dtype != FLOAT32),
-        ):
-            if is_given:
-                raise InputError(f"--{flag}: only goes with --export_dir, the folder of the export")
-        return
-    if not options.do_train:
-        raise InputError(
-            "--export_dir: exports what was trained; give --do_train, or the checkpoint to export_saved_model.py"
-        )
-    if options.export_text:
-        check_text_export(task)
-    files.make_folder(options.export_dir)

@@ -1,95 +1,68 @@
 """Fine-tuning from the flags to the results: the common skeleton of all fine-tuning scripts.
 
-In: options and the name of a task. Out, in output_dir: the files of a training job, record files of the task's sets,
-eval_results.txt, the task's prediction files, and the files of model_folder.py; with --search one such
-folder for each run.
+In: options and the name of a task. Out, in output_dir: the files of a training, record files of the task's sets,
+eval_results.txt, the task's prediction files, and the files of model_dir.py; with --search one such folder for each
+run.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
-from absl import logging
-
 from official_bert import model_dir
-from official_bert.checkpoints.folder import with_best
+from official_bert.checkpoints import open_checkpoint
+from official_bert.checkpoints.folder import latest_checkpoint, with_best
 from official_bert.config import BertConfig
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet
-from official_bert.fine_tuning.finetuner import FineTuning, Score, check_run, check_training_flags
+from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, frozen_weights, log_set
 from official_bert.fine_tuning.search import search
 from official_bert.fine_tuning.trained_task import check_labels, check_task, read_labels
+from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.model_source import read_model_files, resolved, tokenizer_config_of
-from official_bert.options.fine_tuning import FineTuningOptions
-from official_bert.options.shared import MULTI_WORKER
+from official_bert.options.fine_tuning import FineTuningOptions, SearchOptions
+from official_bert.options.shared import FLOAT32, MULTI_WORKER
+from official_bert.serving.saved_model import check_text_export
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
-from official_bert.training import distribution
+from official_bert.training import distribution, reporting, run_log
 from official_bert.training.model_card import write_model_card
 from official_bert.training.output_folder import output_folder
 
-_SETS = ("train", "dev", "test")
 
+@dataclasses.dataclass(frozen=True)
+class Sets:
+    """The encoded sets of a run; those that it does not need are absent.
 
-class RunSets:
-    """The sets of a run. Each file is read once, before training; each set is encoded once, when it is first needed."""
+    Attributes:
+        train: the training set.
+        dev: the development sets by the suffix of their result files.
+        test: the test sets by the suffix of their result files.
+    """
 
-    def __init__(self, options: FineTuningOptions, task: Task, tokenizer: FullTokenizer):
-        """Reads the files that the run needs; reading the training set may define the labels of the task."""
-        self._options, self._task, self.tokenizer = options, task, tokenizer
-        self.counts: dict[str, int] = {}  # of the training set, set when it is encoded
-        data_files = DataFiles(options.data_dir, {name: options.file(name) for name in _SETS})
-        self._examples: dict[str, dict[str, Any]] = {
-            name: task.read(data_files, name) for name in _needed_sets(options)
-        }
-        self._encoded: dict[tuple[str, str], EncodedSet] = {}
+    train: EncodedSet | None
+    dev: Mapping[str, EncodedSet]
+    test: Mapping[str, EncodedSet]
 
-    def suffixes(self, set_name: str) -> list[str]:
-        """Returns the suffixes of the result files of all sets with this name."""
-        return list(self._examples[set_name])
-
-    def encoded(self, set_name: str, suffix: str = "") -> EncodedSet:
-        """Returns an encoded set; the first call encodes it and writes its record file into output_dir."""
-        key = set_name, suffix
-        if key not in self._encoded:
-            examples, options = self._examples[set_name][suffix], self._options
-            encoded = self._task.encode(examples, self.tokenizer, options.max_seq_length, set_name)
-            if set_name == "train":
-                self.counts = self._task.counts(examples, encoded)
-            self._examples[set_name][suffix] = None  # only the encoded set is needed from here on
-            self._encoded[key] = encoded
-            if stem := self._task.record_files.get(set_name):
-                path = os.path.join(options.output_dir, f"{stem}{suffix}.tf_record")
-                length = options.max_seq_length
-                write_encoded_set(
-                    path, len(encoded.lengths), lambda rows: self._task.record(encoded, rows, length)
-                )
-        return self._encoded[key]
-
-    def forget(self, set_name: str):
-        """Frees the memory of an encoded set that the run does not need any more."""
-        for suffix in self._examples[set_name]:
-            self._encoded.pop((set_name, suffix), None)
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Returns the sizes of the training set, as of `counts_of`; empty without training."""
+        return {} if self.train is None else counts_of(self.train)
 
 
 def fine_tune(
-    options: FineTuningOptions,
-    task_name: str,
-    script: str,
-    *,
-    family: str | None = None,
-    predict: Callable[[FineTuning, RunSets], None] | None = None,
+    options: FineTuningOptions, task_name: str, script: str, *, family: str | None = None
 ) -> Score | None:
     """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such runs.
 
     Args:
         family: the only family whose tasks the script accepts, besides `module:Class`; None for any family.
-        predict: runs --do_predict; None for `predict_test_sets`.
 
     Returns:
         The task's main metric on the first evaluated set; None without an evaluation.
@@ -97,77 +70,159 @@ def fine_tune(
     Raises:
         InputError: an option or a file cannot be used.
     """
-    options = resolved(options, registry.family_of(task_name, family))
+    entry = registry.find(task_name, family)
+    options = resolved(options, entry.family)
+    _check_flags(options)
+    check_task(options, task_name)
+    config, tokenizer = _read_model(options)
+    task = _make_task(options, entry)
+    if options.search:
+        return search(
+            options,
+            lambda trial: fine_tune(trial, task_name, script, family=family),
+            distribution.make_strategy(options).num_replicas_in_sync,
+        )
+    strategy = distribution.make_strategy(options)
+    _check_run(options, task, config)
+    with output_folder(options.output_dir, strategy) as folder:
+        own = dataclasses.replace(options, output_dir=folder)
+        # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
+        sets = _encode(own, task, tokenizer, _read(own, task))
+        if task.predicts_without_model:
+            run_log.write_start(folder, script, own, own.random_seed, strategy)
+            return _predict_without_model(own, task, sets)
+        _write_records(own, sets)
+        finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts, script)
+        if options.do_train:
+            _write_model_files(own, config, entry, task)
+            dev = sets.dev or sets.test
+            finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
+        if getattr(options, "do_eval", False):
+            for suffix, encoded in sets.dev.items():
+                finetuner.evaluate(encoded, suffix)
+        if options.do_predict:
+            before = task.settings()
+            for suffix, encoded in sets.test.items():
+                finetuner.predict(encoded, suffix)
+            _record_tuned(own, before, task.settings())
+        finetuner.export(task_name)
+        write_model_card(own.output_dir, task_name, options)
+        return finetuner.score
+
+
+def _check_flags(options: FineTuningOptions):
+    """Validates flags that the task does not know."""
+    validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
+    steps = [name for name in ("do_train", "do_eval", "do_predict") if hasattr(options, name)]
+    if not any(getattr(options, name) for name in steps):
+        *others, last = (f"--{name}" for name in steps)
+        raise InputError(f"nothing to do: give {', '.join(others)} or {last}")
     if options.search and options.distribution_strategy == MULTI_WORKER:
         raise InputError(
             f"--search: runs on the devices of one machine; give another --distribution_strategy than {MULTI_WORKER}"
         )
-    if options.search:
-        return search(
-            options,
-            lambda trial: fine_tune(trial, task_name, script, family=family, predict=predict),
-            options.scoring_flags,
-            distribution.make_strategy(options).num_replicas_in_sync,
+    for field in dataclasses.fields(SearchOptions):
+        if not options.search and getattr(options, field.name) != field.default:
+            raise InputError(f"--{field.name}: only goes with --search")
+    if options.eval_every_steps and options.eval_every_epochs:
+        raise InputError("--eval_every_steps and --eval_every_epochs: give one of them")
+    if options.early_stopping_patience and not (options.eval_every_steps or options.eval_every_epochs):
+        raise InputError(
+            "--early_stopping_patience: only goes with --eval_every_steps or --eval_every_epochs"
         )
-    _check_flags(options)
-    check_task(options, task_name)
-    strategy = distribution.make_strategy(options)
+
+
+def _read_model(options: FineTuningOptions) -> tuple[BertConfig, FullTokenizer]:
     config, tokenizer = read_model_files(options)
     if options.num_bilstm_layers not in (None, config.num_layers_on_top):
         config.num_bilstm_layers = options.num_bilstm_layers
         config.validate("--num_bilstm_layers")
-    task = _make_task(options, task_name, family)
-    check_run(options, task, config)
-    with output_folder(options.output_dir, strategy) as folder:
-        own = dataclasses.replace(options, output_dir=folder)
-        # All files are read before training, so that a bad file does not stop the run after training.
-        sets = RunSets(own, task, tokenizer)
-        check_labels(options, task.labels)
-        needs_labels = options.evaluates_during_training or (options.do_eval and not options.do_predict)
-        if needs_labels and not sets.suffixes(options.development_set):
-            raise InputError(
-                f"--do_eval: {options.data_dir or task_name} has no labels to evaluate with; give --do_predict"
-            )
-        if options.do_train:
-            sets.encoded("train")  # which counts the examples
-        fine_tuning = FineTuning(own, options.output_dir, config, strategy, task, sets.counts, script)
-        if options.do_train:
-            _write_model_files(own, config, task_name, task)
-            fine_tuning.train(sets.encoded("train"), dev_set=lambda: sets.encoded(options.development_set))
-            sets.forget("train")
-        if options.do_eval:
-            for suffix in sets.suffixes("dev"):
-                fine_tuning.evaluate(sets.encoded("dev", suffix), options.eval_batch_size, suffix)
-        if options.do_predict:
-            (predict or predict_test_sets)(fine_tuning, sets)
-        fine_tuning.export(task_name)
-        write_model_card(own.output_dir, task_name, options)
-        return fine_tuning.score
+    return config, tokenizer
 
 
-def predict_test_sets(fine_tuning: FineTuning, sets: RunSets):
-    """Writes the prediction files of every test set, and the scores of test sets with true answers."""
-    batch_size = fine_tuning.options.predict_batch_size
-    for suffix in sets.suffixes("test"):
-        encoded = sets.encoded("test", suffix)
-        num_examples = len(encoded.lengths)
-        logging.info("***** Running prediction*****")
-        logging.info("  Num examples = %d (%d actual, %d padding)", num_examples, num_examples, 0)
-        logging.info("  Batch size = %d", batch_size)
-        outputs = fine_tuning.outputs(encoded, batch_size)
-        output_dir = fine_tuning.options.output_dir
-        results = fine_tuning.task.write_predictions(output_dir, encoded, outputs, suffix)
-        if results is not None:
-            fine_tuning.write_results(results, suffix)
+def _make_task(options: FineTuningOptions, entry: registry.Entry) -> Task:
+    settings = {"task_name": entry.name} | vars(options)
+    # A training run takes its labels from the training file.
+    settings["checkpoint_labels"] = None if options.do_train else read_labels(options)
+    task = entry.make(settings)
+    if not isinstance(task, Task):
+        raise InputError(f"--task_name={entry.name}: is exported only and cannot be fine-tuned")
+    if not getattr(task, "main_metric", None):
+        raise InputError(
+            f"--task_name={entry.name}: has no main_metric; name the metric that compares its runs"
+        )
+    return task
 
 
-def _write_model_files(options: FineTuningOptions, config: BertConfig, task_name: str, task: Task):
+def _check_run(options: FineTuningOptions, task: Task, config: BertConfig):
+    """Validates, before any set is read, what would fail later: the frozen layers, the checkpoint, the export."""
+    frozen_weights(options, config)
+    if options.init_checkpoint and not latest_checkpoint(options.output_dir):
+        open_checkpoint(options.init_checkpoint)
+    if not options.export_dir:
+        if options.export_text or options.export_dtype != FLOAT32:
+            flag = "export_text" if options.export_text else "export_dtype"
+            raise InputError(f"--{flag}: only goes with --export_dir, the folder of the export")
+        return
+    if not options.do_train:
+        raise InputError(
+            "--export_dir: exports what was trained; give --do_train, or the checkpoint to export_saved_model.py"
+        )
+    if options.export_text:
+        check_text_export(task)
+    files.make_folder(options.export_dir)
+
+
+def _read(options: FineTuningOptions, task: Task) -> dict[str, dict[str, Any]]:
+    """Reads the sets that the run needs: first the training set, because it may define the labels of the task."""
+    evaluates = options.evaluates_during_training
+    # run_squad.py has no development set: it scores the answers to its test set.
+    has_dev = hasattr(options, "do_eval")
+    needed = {
+        "train": options.do_train,
+        "dev": has_dev and (options.do_eval or evaluates),
+        "test": options.do_predict or (evaluates and not has_dev),
+    }
+    named = {name: getattr(options, f"{name}_file", None) for name in needed}
+    named["test"] = named["test"] or getattr(options, "predict_file", None)
+    data_files = DataFiles(getattr(options, "data_dir", None), named)
+    examples = {name: task.read(data_files, name) for name, is_needed in needed.items() if is_needed}
+    check_labels(options, task.labels)
+    needs_labels = needed["dev"] and (evaluates or not options.do_predict)
+    if needs_labels and not examples["dev"]:
+        raise InputError(
+            f"--do_eval: {data_files.data_dir} has no labels to evaluate with; give --do_predict"
+        )
+    return examples
+
+
+def _encode(options: FineTuningOptions, task: Task, tokenizer: FullTokenizer, examples: dict) -> Sets:
+    """Encodes each example once."""
+
+    def encoded(set_name: str) -> dict[str, EncodedSet]:
+        sets = examples.get(set_name, {})
+        return {
+            suffix: task.encode(sets[suffix], tokenizer, options.max_seq_length, set_name) for suffix in sets
+        }
+
+    return Sets(encoded("train").get(""), encoded("dev"), encoded("test"))
+
+
+def _write_records(options: FineTuningOptions, sets: Sets):
+    """Writes the record files that the original's scripts wrote."""
+    train = {} if sets.train is None else {"": sets.train}
+    for suffix, encoded in (*train.items(), *sets.dev.items(), *sets.test.items()):
+        if stem := getattr(encoded, "record_stem", None):
+            path = os.path.join(options.output_dir, f"{stem}{suffix}.tf_record")
+            record = getattr(encoded, "record", encoded.features)
+            records = functools.partial(record, length=options.max_seq_length)
+            write_encoded_set(path, len(encoded.lengths), records)
+
+
+def _write_model_files(options: FineTuningOptions, config: BertConfig, entry: registry.Entry, task: Task):
     """Writes what a user of the model needs beside its weights, before training begins."""
-    record = model_dir.TaskRecord(
-        registry.canonical_name(task_name),
-        registry.family_of(task_name),
-        {"max_seq_length": options.max_seq_length} | task.settings(),
-    )
+    settings = {"max_seq_length": options.max_seq_length} | task.settings()
+    record = model_dir.TaskRecord(registry.canonical_name(entry.name), entry.family, settings)
     folders = with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
     for folder in folders:
         model_dir.write(
@@ -175,30 +230,18 @@ def _write_model_files(options: FineTuningOptions, config: BertConfig, task_name
         )
 
 
-def _check_flags(options: FineTuningOptions):
-    """Refuses runs without a task to do, checkpoints of the other case, and flags that contradict each other."""
-    validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
-    if not (options.do_train or options.do_eval or options.do_predict):
-        raise InputError("nothing to do: give --do_train, --do_eval or --do_predict")
-    check_training_flags(options)
+def _record_tuned(options: FineTuningOptions, before: Mapping[str, Any], after: Mapping[str, Any]):
+    """Adds settings that a prediction has tuned to the records in the folders of the model."""
+    tuned = {name: value for name, value in after.items() if value != before.get(name)}
+    for folder in with_best(options.output_dir) if tuned else ():
+        record = model_dir.ModelFolder(folder).task() if files.is_folder(folder) else None
+        if record:
+            model_dir.write_record(folder, record._replace(settings=record.settings | tuned))
 
 
-def _make_task(options: FineTuningOptions, task_name: str, family: str | None) -> Task:
-    settings = {"task_name": task_name} | vars(options)
-    # A training run takes its labels from the training file.
-    settings["checkpoint_labels"] = None if options.do_train else read_labels(options)
-    task = registry.make_task(task_name, settings, family)
-    if not isinstance(task, Task):
-        raise InputError(f"--task_name={task_name}: is exported only and cannot be fine-tuned")
-    if not getattr(task, "main_metric", None):
-        raise InputError(
-            f"--task_name={task_name}: has no main_metric; name the metric that compares its runs"
-        )
-    return task
-
-
-def _needed_sets(options: FineTuningOptions) -> list[str]:
-    """Returns the sets that the run reads; the training set comes first, because it may define the labels."""
-    evaluates = {options.development_set} if options.evaluates_during_training else set()
-    needed = {"train": options.do_train, "dev": options.do_eval, "test": options.do_predict}
-    return [name for name in _SETS if needed[name] or name in evaluates]
+def _predict_without_model(options: FineTuningOptions, task: Task, sets: Sets):
+    for suffix, encoded in sets.test.items():
+        log_set("Running prediction", encoded, options.predict_batch_size)
+        results = task.write_predictions(options.output_dir, encoded, {}, suffix)
+        if results is not None:
+            reporting.write_eval_results(options.output_dir, results, 0, suffix)

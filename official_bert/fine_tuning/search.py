@@ -29,6 +29,17 @@ from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
+_LARGE_FILES = ("*.tf_record", "*logits.npz")  # which a run can make again
+# Flags that a search may change when it is continued: they do not change the scores.
+_FLAGS_OF_A_RUN = (
+    "output_dir",
+    "do_train",
+    "do_eval",
+    "do_predict",
+    "predict_batch_size",
+    "test_file",
+    "glue_submission_dir",
+)
 _BEST_MARK, _LEARNT_NOTHING_MARK = "*", "yes"
 
 
@@ -74,7 +85,6 @@ def trials_of(options: FineTuningOptions) -> list[Trial]:
 def search(
     options: FineTuningOptions,
     run: Callable[[FineTuningOptions], Score | None],
-    evaluation: Mapping[str, bool],
     num_replicas: int = 1,
 ):
     """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
@@ -98,15 +108,17 @@ def search(
             trial.train_batch_size, num_replicas, "search_batch_sizes", options.num_accumulation_steps
         )
     with locked(options.output_dir):
-        _run_trials(options, run, evaluation, trials)
+        _run_trials(options, run, trials)
 
 
 def _run_trials(
     options: FineTuningOptions,
     run: Callable[[FineTuningOptions], Score | None],
-    evaluation: Mapping[str, bool],
     trials: list[Trial],
 ):
+    # run_squad.py has no evaluation of its own: its prediction scores the answers.
+    evaluates = hasattr(options, "do_eval")
+    scoring = {"do_eval": True, "do_predict": False} if evaluates else {"do_predict": True}
     _check_same_flags(options)
     scores = _read_results(options.output_dir)
     _drop_large_files(options, scores)  # those that a kill left
@@ -115,7 +127,7 @@ def _run_trials(
             continue
         logging.info("***** Run %d of %d: %s *****", number, len(trials), trial.folder)
         try:
-            score = run(_options_of(options, trial, {"do_train": True, **evaluation}))
+            score = run(_options_of(options, trial, {"do_train": True, **scoring}))
         except Diverged as error:
             logging.warning("%s: %s", trial.folder, error)
             score = Score("", math.nan)
@@ -132,10 +144,8 @@ def _run_trials(
     folder = os.path.join(options.output_dir, best.folder)
     logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best][:2], folder)
     _warn_of_nothing_learnt(scores)
-    predicts_already = evaluation.get("do_predict")
-    if options.do_predict and not predicts_already:
-        steps = dict.fromkeys(evaluation, False) | {"do_train": False, "do_predict": True}
-        run(_options_of(options, best, steps))
+    if options.do_predict and evaluates:
+        run(_options_of(options, best, {"do_train": False, "do_eval": False, "do_predict": True}))
 
 
 def _warn_of_nothing_learnt(scores: Mapping[Trial, Score]):
@@ -176,7 +186,7 @@ def _check_same_flags(options: FineTuningOptions):
     shared = {
         name: value
         for name, value in dataclasses.asdict(options).items()
-        if name not in own and name not in ("output_dir", "do_train", "do_eval", *options.prediction_flags)
+        if name not in own and name not in _FLAGS_OF_A_RUN
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
@@ -238,7 +248,7 @@ def _drop_large_files(options: FineTuningOptions, scores: Mapping[Trial, Score])
     best = _best(scores) if scores else None
     for trial in scores.keys() - {best}:
         folder = os.path.join(options.output_dir, trial.folder)
-        for pattern in options.large_files:
+        for pattern in _LARGE_FILES:
             for path in files.matching(os.path.join(folder, pattern)):
                 files.remove(path)
         for checkpoint_folder in with_best(folder):

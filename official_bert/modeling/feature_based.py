@@ -74,6 +74,8 @@ class BertFeatureTagger(HeadedModel):
     """
 
     feature_names = (*HeadedModel.feature_names, LAYER_VECTORS)
+    unused_weights = ("bert/pooler",)
+    frozen_weights = ("bert/",)
 
     def __init__(
         self,
@@ -139,6 +141,10 @@ class BertFeatureTagger(HeadedModel):
         else:
             layers = encoded.all_encoder_layers[self._chosen]
         return ops.stop_gradient(ops.cast(ops.stack(layers, axis=2), "float32"))
+
+    def frozen_features(self, features) -> dict:
+        """Returns `layer_vectors`, which follow from frozen weights alone."""
+        return {LAYER_VECTORS: self.layer_vectors(features)}
 
     def call(self, features, training=None, dropout_seed=None):
         """Computes the logits of a batch.

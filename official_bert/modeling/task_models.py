@@ -1,6 +1,8 @@
 """The fine-tuning models: the encoder with a head for classification or regression, choice, tagging or answer spans.
 
 The heads have the original's constants for dropout and initial weights; the configuration applies to the encoder only.
+A model may name the weights that no output reads, `unused_weights`, and those that are never trained, `frozen_weights`,
+by prefixes; its `frozen_features(features)` are then computed once for each example, and join the features of batches.
 
 B batch   S length   K outputs   N choices
 """
@@ -142,6 +144,7 @@ class BertTagger(_LinearModel):
     """A tagger: K logits for every token. Devlin et al. (2019), section 5.3."""
 
     huggingface_class = "BertForTokenClassification"
+    unused_weights = ("bert/pooler",)
 
     def __init__(
         self,
@@ -180,6 +183,8 @@ class _SpanScope(keras.layers.Layer):
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertSpans(HeadedModel):
     """A model of answer spans: a start and an end logit for every token. Devlin et al. (2019), section 4.2."""
+
+    unused_weights = ("bert/pooler",)
 
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "spans"):
         """Builds the model and draws its weights; the arguments are those of BertModel."""

@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import ClassVar
 
 from official_bert.options.fields import (
     LENGTH,
@@ -60,19 +58,7 @@ EXPORT_TEXT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions, TokenizerOptions, SearchOptions):
-    """Flags that the fine-tuning scripts share.
-
-    Attributes:
-        scoring_flags: flags with which a run evaluates after training and does nothing else, for a search.
-        development_set: the set that evaluations during training read.
-        prediction_flags: flags that only change predictions; a search that is continued may change them.
-        large_files: globs of the large files in output_dir that a run can make again.
-    """
-
-    scoring_flags: ClassVar[Mapping[str, bool]] = {"do_eval": True, "do_predict": False}
-    development_set: ClassVar[str] = "dev"
-    prediction_flags: ClassVar[tuple[str, ...]] = ("do_predict", "predict_batch_size", "test_file")
-    large_files: ClassVar[tuple[str, ...]] = ("*.tf_record",)
+    """Flags that the fine-tuning scripts share."""
 
     do_predict: bool = option(
         False, help="Write the predictions for the test set, or in run_squad.py for --predict_file."
@@ -137,10 +123,6 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions, SearchOptions):
     export_text: bool = option(False, help=EXPORT_TEXT)
     export_dtype: str = option(FLOAT32, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
 
-    def file(self, set_name: str) -> str | None:
-        """The file that was given for the set train, dev or test; None for that in --data_dir."""
-        return None
-
     @property
     def evaluates_during_training(self) -> bool:
         """Whether the flags ask for evaluations during training."""
@@ -163,10 +145,6 @@ class DataFilesOptions(FineTuningOptions):
     )
     do_eval: bool = option(False, help="Evaluate the model on the development set.")
     eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
-
-    def file(self, set_name: str) -> str | None:
-        """The file that was given for the set train, dev or test; None for that in --data_dir."""
-        return {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}[set_name]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,8 +175,6 @@ class TsvOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationOptions(FineTuningOptions, TsvOptions):
-    prediction_flags: ClassVar[tuple[str, ...]] = (*FineTuningOptions.prediction_flags, "glue_submission_dir")
-
     data_dir: str = option(help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv.")
     task_name: str = option(
         help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX or XNLI, in any case and without "
@@ -290,13 +266,6 @@ def _is_threshold(text: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadOptions(FineTuningOptions):
-    # The script has no evaluation of its own: the answers to --predict_file are scored if it has the true ones.
-    scoring_flags: ClassVar[Mapping[str, bool]] = {"do_predict": True}
-    development_set: ClassVar[str] = "test"
-    large_files: ClassVar[tuple[str, ...]] = (*FineTuningOptions.large_files, "*logits.npz")
-    data_dir: ClassVar[None] = None
-    do_eval: ClassVar[bool] = False
-
     train_file: str | None = option(
         None, help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json."
     )
@@ -350,12 +319,3 @@ class SquadOptions(FineTuningOptions):
         help="Pad a prediction batch to its longest window instead of --max_seq_length, except on a TPU. That is "
         "faster, but since the original ranks padding positions too, the last n-best entries may differ.",
     )
-
-    @property
-    def eval_batch_size(self) -> int:
-        """Of evaluations during training."""
-        return self.predict_batch_size
-
-    def file(self, set_name: str) -> str | None:
-        """The file that was given for the set train or test."""
-        return self.train_file if set_name == "train" else self.predict_file

@@ -64,7 +64,7 @@ def build(options: ExportOptions) -> CheckpointModel:
         model = task.build_model(config, use_one_hot_embeddings=False)
     report = load_checkpoint(model, checkpoint.path)
     report.check_complete(
-        task.unused_weights,
+        getattr(model, "unused_weights", ()),
         f"which --task_name={task_name} needs; give a checkpoint that was trained on the task",
     )
     check_config_beside(report.path, config)

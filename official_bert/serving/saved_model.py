@@ -121,7 +121,7 @@ def check_text_export(task: ServedTask):
 def task_signatures(task: ServedTask, model: keras.Model, config: BertConfig) -> dict[str, Callable]:
     """Returns the signatures of token ids and of records, by name: tf.functions with input signatures."""
     signatures = tensor_signatures(functools.partial(task.serving_outputs, model), config, task.num_choices)
-    for name, outputs in task.position_signatures(model).items():
+    for name, outputs in task.further_signatures(model).items():
         signatures[name] = position_signature(outputs, config)
     return signatures
 
@@ -152,7 +152,7 @@ def _tensor_content(
     signatures = task_signatures(task, model, config)
     requests = warmup.tensor_requests(options.max_seq_length, task.num_choices)
     requests += [
-        warmup.position_request(name, options.max_seq_length) for name in task.position_signatures(model)
+        warmup.position_request(name, options.max_seq_length) for name in task.further_signatures(model)
     ]
     with files.open_file(options.vocab_file, "rb") as file:
         return _Content(signatures, requests, None, {"assets/vocab.txt": file.read()})
@@ -171,7 +171,7 @@ def _text_content(
     reader = TextReader(tokenizer, full.vocab, options.max_seq_length)
     answer = functools.partial(task.serving_text, model, reader=reader)
     signatures = dict.fromkeys(("serving_default", "serving_text"), text_signature(task.text_inputs, answer))
-    for name, function in task.text_signatures(model, reader).items():
+    for name, function in task.further_signatures(model, reader).items():
         signatures[name] = text_signature(task.text_inputs, function)
     request = text_request(task.text_inputs, options.max_seq_length)
     return _Content(signatures, [(name, request) for name in signatures], tokenizer, {})

@@ -1,13 +1,13 @@
 """The contract of a task over its whole life. Code outside a task's own folder or file uses only this contract.
 
     files of a set --read--> examples --encode--> EncodedSet          the input of training, evaluation and prediction
-    build_model, losses, weights, outputs, metrics                    the computations
+    build_model, objective, outputs, metrics                          the computations
     write_predictions                                                 the files of predictions
     serving_outputs, serving_text, settings                           the answers and the record of an export
     client                                                            the requests of predict.py and Predictor
 
-`fine_tune` trains a `Task`. A `ServedTask`, such as a pre-trained model, can only be exported.
-docs/adding_a_task.md shows how to write a task outside this package.
+`fine_tune` trains a `Task`. A `ServedTask`, such as a sentence encoder, can only be exported. What few tasks need is in
+`Hooks`. docs/adding_a_task.md shows how to write a task outside this package.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -65,30 +65,71 @@ class DataFiles(NamedTuple):
         if not self.data_dir:
             raise InputError(f"--{set_name}_file: must be given, or --data_dir")
         paths = [os.path.join(self.data_dir, name) for name in names]
-        found = [path for path in paths if files.exists(path)]
-        if not found and len(names) > 1:
+        existing = [path for path in paths if files.exists(path)]
+        if not existing and len(names) > 1:
             raise InputError(f"{self.data_dir}: has neither {' nor '.join(names)}; check --data_dir")
-        if len(found) > 1:
-            errors.warn("%s is read, and %s, which is there, too, is not", *found[:2])
-        return next(iter(found), paths[0])
+        if len(existing) > 1:
+            errors.warn("%s is read, and %s, which is there, too, is not", *existing[:2])
+        return next(iter(existing), paths[0])
 
 
-class ServedTask(abc.ABC):
+class Hooks:
+    """What few tasks define; the defaults suit the others.
+
+    Attributes:
+        num_choices: number of texts or pairs of each example, whose features are [B, choices, S]; None for tasks whose
+            features are [B, S].
+        predicts_without_model: whether `write_predictions` reads the outputs of other runs and gets none.
+    """
+
+    num_choices: int | None = None
+    predicts_without_model: bool = False
+
+    def for_checkpoint(
+        self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
+    ) -> ServedTask:
+        """Returns the part of the task that a checkpoint can serve: the checkpoint may lack a head, for example.
+
+        Args:
+            names: TF1 names of the checkpoint's variables.
+            tokenizer: the tokenizer with the vocabulary.
+            config: the configuration of the encoder.
+        """
+        return self
+
+    def further_signatures(self, model, reader=None) -> dict[str, Callable[[dict], dict]]:
+        """Returns further signatures of an export, by name, as functions to a dict of [B, ...].
+
+        Those of an export of tensors read the encoder's features and `masked_lm_positions`, int32[B, P]. Those of an
+        export of text, which has a `reader`, read texts, as `serving_text` does.
+        """
+        return {}
+
+    def report(self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""):
+        """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix.
+
+        The arguments are those of `write_predictions`, of a set with labels.
+        """
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings that an export records for its client, as JSON values by flag name.
+
+        They are the values that the model was built with, after defaults and tuning.
+        """
+        return {}
+
+
+class ServedTask(Hooks, abc.ABC):
     """A task whose model can be exported: the methods that export_saved_model.py, Predictor and predict.py use.
 
     Attributes:
         labels: the labels in the order of the model's outputs; None if the task has none, or while they are unknown. A
             task may raise InputError instead while they are unknown.
-        num_choices: number of texts or pairs of each example, whose features are [B, choices, S]; None for tasks whose
-            features are [B, S].
-        unused_weights: name prefixes of the weights that no output reads; they receive no gradient.
         text_inputs: names of the strings of a request -> their shapes, such as [None] or [None, choices]; empty if the
             task has no export that reads text.
     """
 
     labels: Sequence[str] | None = None
-    num_choices: int | None = None
-    unused_weights: Sequence[str] = ()
     text_inputs: Mapping[str, Sequence[int | None]] = MappingProxyType({})
 
     @classmethod
@@ -105,21 +146,12 @@ class ServedTask(abc.ABC):
         """
         return cls()
 
-    def for_checkpoint(
-        self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
-    ) -> ServedTask:
-        """Returns the part of the task that a checkpoint can serve: the checkpoint may lack a head, for example.
-
-        Args:
-            names: TF1 names of the checkpoint's variables.
-            tokenizer: the tokenizer with the vocabulary.
-            config: the configuration of the encoder.
-        """
-        return self
-
     @abc.abstractmethod
     def build_model(self, config: BertConfig, use_one_hot_embeddings: bool):
-        """Returns a Keras model with initial weights: model(features, training, dropout_seed) -> its outputs."""
+        """Returns a Keras model with initial weights: model(features, training, dropout_seed) -> its outputs.
+
+        The model may have the attributes of modeling/task_models.py: `unused_weights` and `frozen_weights`.
+        """
 
     @abc.abstractmethod
     def serving_outputs(self, model, features: dict) -> dict:
@@ -130,33 +162,15 @@ class ServedTask(abc.ABC):
             features: the three encoder features, int32[B, S] each, without labels.
         """
 
-    def position_signatures(self, model) -> dict[str, Callable[[dict], dict]]:
-        """Returns further signatures of an export of tensors, which also read `masked_lm_positions`, int32[B, P].
-
-        By name; each signature is a function from the encoder's features and the positions to a dict of [B, ...].
-        """
-        return {}
-
     def serving_text(self, model, texts: dict, reader) -> dict:
         """Returns the outputs of an export of text: a dict of tensors [B, ...].
 
         Args:
             model: the model of the task.
             texts: string tensors by name, as in `text_inputs`.
-            reader: a data.text.graph_inputs.TextReader, which makes encoder features of the strings.
+            reader: a graph_text.inputs.TextReader, which makes encoder features of the strings.
         """
         raise NotImplementedError(f"{type(self).__name__} has text_inputs, but no method serving_text")
-
-    def text_signatures(self, model, reader) -> dict[str, Callable[[dict], dict]]:
-        """Returns further signatures of an export of text, by name: functions of `texts` as in `serving_text`."""
-        return {}
-
-    def settings(self) -> dict[str, Any]:
-        """Returns the settings that an export records for its client, as JSON values by flag name.
-
-        They are the values that the model was built with, after defaults and tuning.
-        """
-        return {}
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> Client:
@@ -182,22 +196,13 @@ class ServedTask(abc.ABC):
 
 
 class Task(ServedTask):
-    """A task that can be fine-tuned.
+    """A task that can be trained.
 
     Attributes:
         main_metric: key of `metrics` by which checkpoints and runs are compared; higher is better.
-        shuffle_buffer_size: size of the buffer from which training examples are drawn; 0 shuffles the whole set for
-            each epoch. ORIGINAL_BUFFER_SIZE for the original's tasks.
-        frozen_weights: name prefixes of the weights that the task never trains, whatever the flags say.
-        loss_reads_padding: whether the length to which a training batch is padded changes the loss.
-        record_files: set -> stem of the record file that a run writes for it, as the original's scripts did.
     """
 
     main_metric: str
-    shuffle_buffer_size: int = 0
-    frozen_weights: Sequence[str] = ()
-    loss_reads_padding: ClassVar[bool] = False
-    record_files: ClassVar[Mapping[str, str]] = {}
 
     @abc.abstractmethod
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, Any]:
@@ -222,43 +227,20 @@ class Task(ServedTask):
     ) -> EncodedSet:
         """Encodes a set from `read` for the model; each example is tokenized once.
 
+        Beside `lengths` and `features`, the result may have what the original's sets have:
+        - `counts`: numbers for the log by a prefix that ends in a blank; the first is the length of an epoch.
+        - `shuffle_buffer_size`: the size of the buffer from which training examples are drawn; 0, the default, shuffles
+          the whole set for each epoch.
+        - `record_stem`: the name without suffixes of the record file that a run writes of the set; None, the default,
+          for none. The records are those of `record(rows, length)`, or else of `features`.
+
         Raises:
             InputError: an example cannot be encoded because its label is unknown, for example.
         """
 
-    def counts(self, examples: Any, encoded: EncodedSet) -> dict[str, int]:
-        """Counts the examples of a training set; the first count is the length of an epoch.
-
-        Returns:
-            Counts by a prefix for the log, which writes "Num <prefix>examples = <count>"; a prefix ends in a blank.
-        """
-        return {"": len(encoded.lengths)}
-
-    def constant_losses(self, encoded: EncodedSet) -> np.ndarray | None:
-        """Returns the loss that the best constant output has on each example of a training set, float[n].
-
-        A model that learns has a smaller mean loss; None if the task does not know it.
-        """
-        return None
-
-    def record(self, encoded: EncodedSet, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns the features of the given examples for a record file."""
-        return encoded.features(rows, length)
-
-    def frozen_features(self, model, features: dict) -> dict:
-        """Returns further features, a dict of float[B, S, ...], that follow from `frozen_weights` alone.
-
-        They are computed once for each example, before training or evaluation, and join the features of its batches.
-        """
-        return {}
-
     @abc.abstractmethod
-    def losses(self, model, features: dict):
-        """Returns the loss of each example or token, float32[N]; calls of `model` apply dropout in training."""
-
-    @abc.abstractmethod
-    def weights(self, features: dict):
-        """Returns the weight of each of these losses, float32[N]; it must not depend on the model."""
+    def objective(self, model):
+        """Returns the objective of the training, an `Objective` of training/step.py; see `TaskObjective`."""
 
     @abc.abstractmethod
     def outputs(self, model, features: dict) -> dict:
@@ -271,12 +253,6 @@ class Task(ServedTask):
     @abc.abstractmethod
     def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Computes the official metrics of a set from the outputs of all its examples, in its order."""
-
-    def report(self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""):
-        """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix; nothing by default.
-
-        The arguments are those of `write_predictions`, of a set with labels.
-        """
 
     @abc.abstractmethod
     def write_predictions(
@@ -299,30 +275,50 @@ class Task(ServedTask):
 
 
 class TaskObjective:
-    """The weighted mean of a task's losses over a whole update, of which each replica computes its share."""
+    """The weighted mean of losses over a whole update, of which each replica computes its share.
+
+    Attributes:
+        reads_padding: whether the length to which a training batch is padded changes the loss.
+    """
 
     sum_names = ("loss", "weighted_loss", "weight")
     tensorboard_only = ()
+    reads_padding = False
 
-    def __init__(self, task: Task, model):
-        self.task, self.model = task, model
+    def __init__(self, model, losses: Callable, weights: Callable):
+        """Combines a model with the functions of a task.
+
+        Args:
+            model: the model.
+            losses: (model, features) -> the loss of each example or token, float32[N]; calls of its `model` apply
+                dropout in training.
+            weights: features -> the weight of each of these losses, float32[N].
+        """
+        self.model, self._losses, self._weights = model, losses, weights
 
     def totals(self, features: dict) -> dict:
         """Returns the sum of the weights, the denominator of the loss."""
         from keras import ops
 
-        return {"weight": ops.sum(self.task.weights(features))}
+        return {"weight": ops.sum(self._weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
         """Returns this replica's share of the loss, float32[], and the sums for the progress line."""
         from keras import ops
 
         model = functools.partial(self.model, training=dropout_seed is not None, dropout_seed=dropout_seed)
-        weights = self.task.weights(features)
-        weighted = ops.sum(self.task.losses(model, features) * weights)
+        weights = self._weights(features)
+        weighted = ops.sum(self._losses(model, features) * weights)
         loss = weighted / totals["weight"]
         return loss, {"loss": loss, "weighted_loss": weighted, "weight": ops.sum(weights)}
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
         """Returns the mean loss of several steps."""
         return {"loss": sums["loss"] / num_steps}
+
+    def constant_losses(self, encoded: EncodedSet) -> np.ndarray | None:
+        """Returns the loss that the best constant output has on each example of a training set, float[n].
+
+        A model that learns has a smaller mean loss; None if the objective does not know it.
+        """
+        return None

@@ -32,12 +32,37 @@ class _Entry(NamedTuple):
     """A task in the table.
 
     Attributes:
-        family: key of `_FAMILIES`.
+        family: key of `_FAMILIES`; of a task class outside this package `module:Class`.
         variant: the value that distinguishes the task within its family; see ServedTask.from_settings.
     """
 
     family: str
     variant: Any = None
+
+
+class Entry(NamedTuple):
+    """A task that was found by its name; `family` and `variant` are those of the table."""
+
+    name: str
+    family: str
+    variant: Any
+
+    def make(self, settings: Settings) -> ServedTask:
+        """Makes the task.
+
+        Args:
+            settings: the flags of the script, by name.
+
+        Raises:
+            InputError: the settings do not fit the task.
+        """
+        made_by = task_class(self.family)
+        try:
+            return made_by.from_settings(self.variant, settings)
+        except Exception as error:
+            if isinstance(error, InputError) or not is_outside(self.name):
+                raise
+            raise _failure(self.name, "making the task fails", error) from error
 
 
 _TASKS = {
@@ -53,8 +78,8 @@ _TASKS = {
 }
 
 
-def make_task(task_name: str, settings: Settings, family: str | None = None) -> ServedTask:
-    """Makes the task with a name.
+def find(task_name: str, family: str | None = None) -> Entry:
+    """Finds a task by its name.
 
     Args:
         task_name: the value of --task_name: a name of the table, in which case, hyphens and underscores are ignored, or
@@ -62,33 +87,32 @@ def make_task(task_name: str, settings: Settings, family: str | None = None) -> 
         family: the only family whose names are accepted; `module:Class` may belong to any family.
 
     Raises:
-        InputError: there is no such task, or the settings do not fit it.
-    """
-    entry = _entry(task_name, family)
-    made_by = task_class(entry.family)
-    try:
-        return made_by.from_settings(entry.variant, settings)
-    except Exception as error:
-        if isinstance(error, InputError) or not is_outside(task_name):
-            raise
-        raise _failure(task_name, "making the task fails", error) from error
-
-
-def family_of(task_name: str, family: str | None = None) -> str:
-    """Returns the family of a task for `task_class`; for a task class outside this package it is `module:Class`.
-
-    Raises:
         InputError: there is no such task.
     """
-    return _entry(task_name, family).family
+    if is_outside(task_name):
+        outside_class = load(task_name)
+        is_processor = issubclass(outside_class, DataProcessor)  # a variant of classification
+        return Entry(task_name, *((CLASSIFICATION, outside_class) if is_processor else (task_name, None)))
+    wanted = _plain(task_name)
+    entry = next((entry for name, entry in _TASKS.items() if _plain(name) == wanted), None)
+    if entry is None or family not in (None, entry.family):
+        names = [name for name, one in _TASKS.items() if family in (None, one.family)]
+        raise InputError(f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class")
+    return Entry(task_name, *entry)
+
+
+def make_task(task_name: str, settings: Settings) -> ServedTask:
+    """Makes the task with a name; see `find` and `Entry.make`."""
+    return find(task_name).make(settings)
+
+
+def family_of(task_name: str) -> str:
+    """Returns the family of a task for `task_class`; see `find`."""
+    return find(task_name).family
 
 
 def task_class(family: str) -> type[ServedTask]:
-    """Returns the class of a family's tasks.
-
-    Raises:
-        InputError: a `module:Class` cannot be loaded.
-    """
+    """Returns the class of a family's tasks."""
     return load(_FAMILIES.get(family, family))
 
 
@@ -157,31 +181,6 @@ def _failure(task_name: str, what: str, error: Exception) -> InputError:
     return InputError(
         f"--task_name={task_name}: {what} ({type(error).__name__} in {place}: {reason}); correct it"
     )
-
-
-def _entry(task_name: str, family: str | None) -> _Entry:
-    if is_outside(task_name):
-        return _outside_entry(task_name)
-    entry = _found(task_name)
-    if entry is None or family not in (None, entry.family):
-        names = [name for name, one in _TASKS.items() if family in (None, one.family)]
-        raise InputError(f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class")
-    return entry
-
-
-def _outside_entry(task_name: str) -> _Entry:
-    """Makes the entry of `module:Class`: a DataProcessor is a variant of classification, a Task a family of its own."""
-    outside_class = load(task_name)
-    return (
-        _Entry(CLASSIFICATION, outside_class)
-        if issubclass(outside_class, DataProcessor)
-        else _Entry(task_name)
-    )
-
-
-def _found(task_name: str) -> _Entry | None:
-    wanted = _plain(task_name)
-    return next((entry for name, entry in _TASKS.items() if _plain(name) == wanted), None)
 
 
 def _plain(task_name: str) -> str:

@@ -91,7 +91,6 @@ class Trainer:
         num_train_steps: int,
         num_warmup_steps: int,
         frozen: Sequence[str] = (),
-        unused: Sequence[str] = (),
         has_own_input: bool = False,
     ):
         """Builds everything in the strategy's scope and loads the weights.
@@ -104,8 +103,8 @@ class Trainer:
             build_model: makes the model with initial weights.
             num_train_steps: updates in total, including earlier runs.
             num_warmup_steps: updates of the warm-up.
-            frozen: name prefixes of the frozen weights, which have no gradient, no slots and no decay.
-            unused: name prefixes of the weights on which no output depends; they are frozen, and may be missing.
+            frozen: name prefixes of the frozen weights, beside those of the model: they have no gradient, no slots and
+                no decay. The model's unused weights are frozen, too, and may be missing.
             has_own_input: whether each worker reads records of its own, and saves its own position in them.
 
         Raises:
@@ -134,9 +133,9 @@ class Trainer:
         with strategy.scope(), precision.computing_in(dtype):
             self.model = build_model()
             weights = {name: variable.value for name, variable in named_variables(self.model).items()}
-            trained = {
-                name: value for name, value in weights.items() if not name.startswith((*frozen, *unused))
-            }
+            unused = getattr(self.model, "unused_weights", ())
+            untrained = (*frozen, *unused, *getattr(self.model, "frozen_weights", ()))
+            trained = {name: value for name, value in weights.items() if not name.startswith(untrained)}
             set_recomputation(self.model, options.recompute_layers)
             rate = WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps)
             self.optimizer = make_optimizer(options, rate)

@@ -53,9 +53,7 @@ def assert_two_phases(output: pathlib.Path):
     table = "bert/embeddings/position_embeddings"
     moved = np.abs(second_end[table] - second_start[table]).max(axis=1) > 1e-6
     assert moved[40:].any(), "positions that the first phase never saw"
-    records = [
-        run_log.read(str(output / name), run_log.START)[0]["flags"] for name in ("phase1", "phase2")
-    ]
+    records = [run_log.read(str(output / name), run_log.START)[0]["flags"] for name in ("phase1", "phase2")]
     flags = ("max_seq_length", "max_predictions_per_seq", "num_warmup_steps", "random_seed")
     assert [[record[name] for name in flags] for record in records] == [[32, 5, 2, 5], [64, 10, 0, 5]]
 

@@ -11,9 +11,10 @@ import pytest
 from official_bert import tokenization
 from official_bert.commands import run_classifier, run_squad
 from official_bert.data.records.framing import read_examples
-from official_bert.fine_tuning.run import RunSets, fine_tune
+from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions, SquadOptions
+from official_bert.tasks.base import DataFiles
 from official_bert.tasks.classification.glue import ColaProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
@@ -93,23 +94,19 @@ def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
     assert list(json.loads((tmp_path / "out" / "predictions.json").read_text())) == ["q2"]
 
 
-def test_a_set_is_encoded_when_it_is_needed_and_left_as_a_record_file(options, base, tmp_path):
-    (tmp_path / "out").mkdir()
-    tokenizer = FullTokenizer(str(base / "vocab.txt"))
-    sets = RunSets(options, ClassificationTask(ColaProcessor()), tokenizer)
-    assert not list((tmp_path / "out").iterdir())
-    dev = sets.encoded("dev")
-    assert sets.encoded("dev") is dev
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["eval.tf_record"]
+def test_the_encoded_sets_are_left_as_record_files(options, base, tmp_path):
+    run_classifier.run(
+        dataclasses.replace(options, do_train=False, do_predict=False, allow_missing_weights=True)
+    )
+    assert [path.name for path in (tmp_path / "out").glob("*.tf_record")] == ["eval.tf_record"]
     records = [record for _, record in read_examples(str(tmp_path / "out" / "eval.tf_record"))]
-    batch = dev.features(np.arange(8), 8)
+    task, tokenizer = ClassificationTask(ColaProcessor()), FullTokenizer(str(base / "vocab.txt"))
+    examples = task.read(DataFiles(str(tmp_path)), "dev")[""]
+    batch = task.encode(examples, tokenizer, 8, "dev").features(np.arange(8), 8)
     for name, values in batch.items():
         np.testing.assert_array_equal(
             np.stack([record[name] for record in records]).reshape(values.shape), values
         )
-    assert sets.counts == {}
-    sets.encoded("train")
-    assert sets.counts == {"": 8}
 
 
 def test_a_run_with_nothing_to_do_is_refused(options):

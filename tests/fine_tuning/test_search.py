@@ -56,9 +56,6 @@ def table_of(folder):
         return list(csv.DictReader(file, delimiter="\t"))
 
 
-EVALUATION = {"do_eval": True, "do_predict": False}
-
-
 def test_the_papers_grid_is_the_default_and_seeds_count_upwards():
     trials = trials_of(
         options_in("x", search_batch_sizes=None, search_learning_rates=None, search_epochs=None)
@@ -76,7 +73,7 @@ def test_the_papers_grid_is_the_default_and_seeds_count_upwards():
 
 def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_path):
     runs = Runs([0.5, math.nan, 0.75, 0.75])
-    search(options_in(tmp_path, do_predict=True, max_seq_length=64), runs, EVALUATION)
+    search(options_in(tmp_path, do_predict=True, max_seq_length=64), runs)
     rows = table_of(tmp_path)
     assert [(row["train_batch_size"], row["num_train_epochs"]) for row in rows] == [
         ("8", "1.0"), ("8", "2.5"), ("16", "1.0"), ("16", "2.5")
@@ -106,17 +103,17 @@ def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_pat
 
 def test_a_search_goes_on_where_it_was_killed(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        search(options_in(tmp_path), Runs([0.5, KeyboardInterrupt]), EVALUATION)
+        search(options_in(tmp_path), Runs([0.5, KeyboardInterrupt]))
     assert len(table_of(tmp_path)) == 1
     (tmp_path / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")  # the double makes it anew
     runs = Runs([0.25, 0.125, 1.0])
-    search(options_in(tmp_path), runs, EVALUATION)
+    search(options_in(tmp_path), runs)
     assert len(runs.options) == 3
     assert [row["eval_accuracy"] for row in table_of(tmp_path)] == ["0.5", "0.25", "0.125", "1.0"]
     # Once more: nothing is left to do, whatever is to be predicted. A wider search makes only what is new.
-    search(options_in(tmp_path, predict_batch_size=16, test_file="t"), Runs([]), EVALUATION)
+    search(options_in(tmp_path, predict_batch_size=16, test_file="t"), Runs([]))
     wider = Runs([0.0, 0.0])
-    search(options_in(tmp_path, search_batch_sizes=["8", "16", "4"]), wider, EVALUATION)
+    search(options_in(tmp_path, search_batch_sizes=["8", "16", "4"]), wider)
     assert [options.train_batch_size for options in wider.options] == [4, 4]
 
 
@@ -124,60 +121,59 @@ def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
     search(
         options_in(tmp_path),
         Runs([Diverged("the loss is nan"), math.nan, 0.5, Diverged("again")]),
-        EVALUATION,
     )
     rows = table_of(tmp_path)
     assert [row["eval_accuracy"] for row in rows] == ["nan", "nan", "0.5", "nan"]
     assert [row["best"] for row in rows] == ["", "", "*", ""]
-    search(options_in(tmp_path), Runs([]), EVALUATION)  # nothing is tried again
+    search(options_in(tmp_path), Runs([]))  # nothing is tried again
 
     first, then = tmp_path / "first", tmp_path / "then"
     with pytest.raises(KeyboardInterrupt):
-        search(options_in(first), Runs([Diverged("the loss is nan"), KeyboardInterrupt]), EVALUATION)
+        search(options_in(first), Runs([Diverged("the loss is nan"), KeyboardInterrupt]))
     (first / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
-    search(options_in(first), Runs([0.5, 0.25, 0.75]), EVALUATION)
+    search(options_in(first), Runs([0.5, 0.25, 0.75]))
     assert [row["eval_accuracy"] for row in table_of(first)] == ["nan", "0.5", "0.25", "0.75"]
     with pytest.raises(
         InputError, match="the loss of every run diverged; give lower --search_learning_rates"
     ):
-        search(options_in(then), Runs([Diverged("the loss is nan")] * 4), EVALUATION)
+        search(options_in(then), Runs([Diverged("the loss is nan")] * 4))
 
 
 def test_a_negative_score_is_better_than_none(tmp_path):
-    search(options_in(tmp_path), Runs([math.nan, -0.5, Diverged("the loss is nan"), -0.25]), EVALUATION)
+    search(options_in(tmp_path), Runs([math.nan, -0.5, Diverged("the loss is nan"), -0.25]))
     assert [row["best"] for row in table_of(tmp_path)] == ["", "", "", "*"]
 
 
 def test_runs_that_have_learnt_nothing_are_marked_and_counted(tmp_path, caplog):
     failed = Score("eval_accuracy", 0.25, has_learnt=False)
     with pytest.raises(KeyboardInterrupt):
-        search(options_in(tmp_path), Runs([failed, 0.5, KeyboardInterrupt]), EVALUATION)
+        search(options_in(tmp_path), Runs([failed, 0.5, KeyboardInterrupt]))
     (tmp_path / "batch16_lr0.0001_epochs1_seed0").rename(tmp_path / "moved")  # the double makes it anew
-    search(options_in(tmp_path), Runs([failed, 0.75]), EVALUATION)  # the mark of the first run is read again
+    search(options_in(tmp_path), Runs([failed, 0.75]))  # the mark of the first run is read again
     assert [row["learnt_nothing"] for row in table_of(tmp_path)] == ["yes", "", "yes", ""]
     assert (
         "2 of 4 runs have learnt nothing (batch8_lr0.0001_epochs1_seed0, batch16_lr0.0001_epochs1_seed0); "
         "give --adam_bias_correction"
     ) in caplog.text
     caplog.clear()
-    search(options_in(tmp_path / "all_learn"), Runs([1, 2, 3, 4]), EVALUATION)
+    search(options_in(tmp_path / "all_learn"), Runs([1, 2, 3, 4]))
     assert "learnt nothing" not in caplog.text
 
 
 def test_a_table_without_the_mark_of_what_learnt_nothing_is_read(tmp_path):
-    search(options_in(tmp_path), Runs([0.5, 0.25, 0.75, 0.5]), EVALUATION)
+    search(options_in(tmp_path), Runs([0.5, 0.25, 0.75, 0.5]))
     table = tmp_path / "search_results.tsv"
     lines = [line.rpartition("\t")[0] for line in table.read_text().splitlines()]
     assert lines[0].endswith("\tbest")
     table.write_text("\n".join(lines) + "\n")
-    search(options_in(tmp_path), Runs([]), EVALUATION)
+    search(options_in(tmp_path), Runs([]))
 
 
 def test_checkpoints_that_a_kill_left_go_when_the_search_is_repeated(tmp_path):
-    search(options_in(tmp_path), Runs([1, 2, 3, 4]), EVALUATION)
+    search(options_in(tmp_path), Runs([1, 2, 3, 4]))
     left = tmp_path / table_of(tmp_path)[0]["run"] / "model.ckpt-3.index"
     left.write_text("")
-    search(options_in(tmp_path), Runs([]), EVALUATION)
+    search(options_in(tmp_path), Runs([]))
     assert not left.exists()
 
 
@@ -190,7 +186,7 @@ def test_the_model_of_a_run_is_freed_before_the_next(tmp_path):
         graphs.append(weakref.ref(traced.graph))
         return runs(options)
 
-    search(options_in(tmp_path), run, EVALUATION)
+    search(options_in(tmp_path), run)
     assert len(graphs) == 4
 
 
@@ -205,19 +201,19 @@ def test_what_cannot_be_searched_is_named(tmp_path):
         ({"search_learning_rates": ["nan"]}, "--search_learning_rates=nan: give positive numbers"),
     ):
         with pytest.raises(InputError, match=words):
-            search(options_in(tmp_path, **changes), Runs([]), EVALUATION)
-    search(options_in(tmp_path), Runs([1, 2, 3, 4]), EVALUATION)
+            search(options_in(tmp_path, **changes), Runs([]))
+    search(options_in(tmp_path), Runs([1, 2, 3, 4]))
     for changes, words in (
         ({"max_seq_length": 32}, "--max_seq_length was 128"),
         ({"do_lower_case": False}, "--do_lower_case was True"),
     ):
         with pytest.raises(InputError, match=words):
-            search(options_in(tmp_path, **changes), Runs([]), EVALUATION)
+            search(options_in(tmp_path, **changes), Runs([]))
 
 
 def test_a_batch_that_the_replicas_cannot_share_is_refused_before_the_first_run(tmp_path):
     runs = Runs([0.5])
     with pytest.raises(InputError, match="--search_batch_sizes=8 cannot be shared evenly by 3 replicas"):
-        search(options_in(tmp_path / "out"), runs, EVALUATION, num_replicas=3)
+        search(options_in(tmp_path / "out"), runs, num_replicas=3)
     assert runs.options == []
     assert not (tmp_path / "out").exists()

@@ -11,7 +11,6 @@ from official_bert.checkpoints import load_checkpoint, named_variables, open_che
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger, task_models
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
-from official_bert.tasks.base import TaskObjective
 from official_bert.tasks.classification.glue import MnliProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.squad.rules import SquadRules
@@ -44,7 +43,7 @@ def train(task, model, batch, settings):
     weights = {
         name: variable.value
         for name, variable in named_variables(model).items()
-        if not name.startswith(tuple(task.unused_weights))
+        if not name.startswith(tuple(getattr(model, "unused_weights", ())))
     }
     optimizer = AdamWeightDecayOptimizer(
         WarmupLinearDecay(settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"]),
@@ -52,7 +51,7 @@ def train(task, model, batch, settings):
         exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
     )
     optimizer.build(weights.items())
-    step = TrainingStep(TaskObjective(task, model), list(weights.values()), optimizer, run_seed=1)
+    step = TrainingStep(task.objective(model), list(weights.values()), optimizer, run_seed=1)
     run = compiled_steps(tf.distribute.get_strategy(), step)
     stacked = {name: tf.constant(value[None]) for name, value in batch.items()}
     losses = [run(stacked, 1)["loss"] for _ in range(settings["steps"])]

@@ -9,7 +9,6 @@ from official_bert import AdamWeightDecayOptimizer, BertClassifier, BertConfig, 
 from official_bert.checkpoints import named_variables
 from official_bert.modeling import task_models
 from official_bert.optimization import EXCLUDED_FROM_DECAY, KerasAdamWeightDecay, WarmupLinearDecay
-from official_bert.tasks.base import TaskObjective
 from official_bert.tasks.classification.glue import MnliProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.training.loop import compiled_steps
@@ -42,7 +41,7 @@ def trained_by_the_step(model, features) -> dict[str, np.ndarray]:
         WarmupLinearDecay(0.002, 12, 3), weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
     )
     optimizer.build(weights.items())
-    objective = TaskObjective(ClassificationTask(MnliProcessor()), model)
+    objective = ClassificationTask(MnliProcessor()).objective(model)
     step = TrainingStep(objective, list(weights.values()), optimizer, run_seed=1)
     run = compiled_steps(tf.distribute.get_strategy(), step)
     for update in range(UPDATES):

@@ -28,21 +28,13 @@ def test_neither_a_file_nor_a_folder_is_refused():
         DataFiles(named={"train": "train.tsv"}).path("test", ["test.tsv"])
 
 
-class Squares:
-    """Losses are the squares of a feature, weighted by another."""
-
-    def losses(self, model, features):
-        return model(features) ** 2
-
-    def weights(self, features):
-        return features["weight"]
-
-
 def test_shares_of_the_loss_add_up_to_the_weighted_mean():
     def model(features, training, dropout_seed):
         return features["x"]
 
-    objective = TaskObjective(Squares(), model)
+    objective = TaskObjective(
+        model, lambda model, features: model(features) ** 2, lambda features: features["weight"]
+    )
     halves = [
         {"x": np.float32([1.0, 2.0]), "weight": np.float32([1.0, 0.5])},
         {"x": np.float32([3.0]), "weight": np.float32([2.0])},

@@ -12,7 +12,7 @@ from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.tasks.embedding.task import EmbeddingTask
 from official_bert.tasks.pretraining.task import PretrainingTask
-from official_bert.tasks.registry import family_of, load, make_task
+from official_bert.tasks.registry import family_of, find, load, make_task
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.task import TaggingTask
 
@@ -64,7 +64,7 @@ def modules(tmp_path, monkeypatch):
 
 
 def processor_of(task_name):
-    return make_task(task_name, {"task_name": task_name, "labels": None}, "classification").processor
+    return find(task_name, "classification").make({"task_name": task_name, "labels": None}).processor
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_every_family_is_there(task_name, kind, family):
 def test_a_class_outside_the_package_goes_by_its_module(modules):
     assert processor_of("made_up_package.tasks:Mine").get_labels() == ["yes", "no"]
     assert family_of("made_up_package.tasks:Mine") == "classification"
-    assert isinstance(make_task("made_up_package.tasks:ChoiceTask", {}, "classification"), ChoiceTask)
+    assert isinstance(find("made_up_package.tasks:ChoiceTask", "classification").make({}), ChoiceTask)
     assert family_of("made_up_package.tasks:ChoiceTask") == "made_up_package.tasks:ChoiceTask"
 
 
@@ -126,7 +126,7 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
         ("collections:OrderedDict", "is neither a DataProcessor nor a Task of official_bert/tasks/base.py"),
         (
             "made_up_package.tasks:Unfinished",
-            "lacks encode, losses, metrics, outputs, read, serving_outputs, weights",
+            "lacks encode, metrics, objective, outputs, read, serving_outputs",
         ),
     ],
 )

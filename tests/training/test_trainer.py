@@ -15,7 +15,7 @@ from official_bert.config import BertConfig
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.pretraining_input import training_dataset
 from official_bert.features import pretraining_features
-from official_bert.fine_tuning.finetuner import FineTuning
+from official_bert.fine_tuning.finetuner import Finetuner
 from official_bert.io.errors import Diverged
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.options.training import PretrainingOptions
@@ -307,7 +307,7 @@ def test_words_are_looked_up_as_the_strategy_wants(monkeypatch, tmp_path, is_tpu
     )  # fmt: skip
     strategy = distribution.tf.distribute.get_strategy()
     with pytest.raises(Built):
-        FineTuning(
+        Finetuner(
             options,
             str(tmp_path),
             BertConfig.from_dict(toy.BERT_CONFIG),

@@ -17,7 +17,7 @@ from official_bert.io import writing
 from official_bert.metrics import classification
 from official_bert.modeling import BertChoice
 from official_bert.modeling.losses import cross_entropy
-from official_bert.tasks.base import DataFiles, Settings, Task
+from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.choice.client import ChoiceClient
 from official_bert.tasks.choice.examples import (
     NUM_CHOICES,
@@ -58,6 +58,10 @@ class ChoiceTask(Task):
     def build_model(self, config, use_one_hot_embeddings: bool) -> BertChoice:
         """Returns a BertChoice."""
         return BertChoice(config, use_one_hot_embeddings)
+
+    def objective(self, model) -> TaskObjective:
+        """Returns the mean cross-entropy of the correct choice."""
+        return TaskObjective(model, self.losses, self.weights)
 
     def losses(self, model, features: dict):
         """Float32[B]: the cross-entropy of the correct choice."""

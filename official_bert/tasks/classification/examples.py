@@ -71,11 +71,15 @@ class EncodedExamples:
         inputs: ids and segments of every example.
         label_ids: int32[n]; float32[n] in regression; int32[n, labels] in multi-label classification.
         is_real_example: int32[n], 0 for padding examples.
+        shuffle_buffer_size: as in Task.encode.
+        record_stem: as in Task.encode.
     """
 
     inputs: ModelInputs
     label_ids: np.ndarray
     is_real_example: np.ndarray
+    shuffle_buffer_size: int = 0
+    record_stem: str | None = None
 
     def __len__(self) -> int:
         return len(self.label_ids)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +23,7 @@ from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
 from official_bert.options.fields import without_flag
 from official_bert.options.fine_tuning import TsvOptions
-from official_bert.tasks.base import DataFiles, Settings, Task
+from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.classification.client import ClassificationClient
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
 from official_bert.tasks.classification.glue import GlueProcessor
@@ -88,13 +88,26 @@ _LABEL_METRICS = {
 _SCORE_METRICS = {"pearson": regression.pearson, "spearman": regression.spearman}
 _METRICS_OF_EACH_LABEL = ("precision", "recall", "f1")  # "precision" brings all three, for each label
 _LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
+_RECORD_STEMS = {"train": "train", "dev": "eval", "test": "predict"}
 LIKELY = 0.5  # the model predicts those of several labels whose probability exceeds this
+
+
+class ClassificationObjective(TaskObjective):
+    """The objective of examples of equal weight."""
+
+    def constant_losses(self, encoded: EncodedExamples) -> np.ndarray:
+        """Returns the losses of the mean score, or of the labels' shares as probabilities."""
+        targets = encoded.label_ids
+        if targets.dtype.kind == "f":  # regression
+            return np.square(targets - np.mean(targets))
+        if targets.ndim == 2:  # several labels an example
+            shares = np.where(targets, targets.mean(0), 1 - targets.mean(0))  # of the label's value
+            return -np.log(shares).mean(-1)
+        return -np.log(np.bincount(targets) / len(targets))[targets]
 
 
 class ClassificationTask(Task):
     """A task of run_classifier.py. Devlin et al. (2019), section 4.1."""
-
-    record_files: ClassVar = {"train": "train", "dev": "eval", "test": "predict"}
 
     def __init__(
         self,
@@ -114,8 +127,6 @@ class ClassificationTask(Task):
         self.processor, self._submission_dir = processor, glue_submission_dir
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
-        # Not inherited: a user's subclass of an original processor is no task of the original.
-        self.shuffle_buffer_size = vars(type(processor)).get("shuffle_buffer_size", 0)
         known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_METRICS_OF_EACH_LABEL}
         if unknown := [name for name in (*processor.metrics, processor.main_metric) if name not in known]:
             raise InputError(
@@ -185,30 +196,26 @@ class ClassificationTask(Task):
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
         """Encodes the examples and logs the first five."""
-        return encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)
+        encoded = encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)
+        # Not inherited: a user's subclass of an original processor is no task of the original.
+        buffer_size = vars(type(self.processor)).get("shuffle_buffer_size", 0)
+        return dataclasses.replace(
+            encoded, shuffle_buffer_size=buffer_size, record_stem=_RECORD_STEMS[set_name]
+        )
 
     def build_model(self, config, use_one_hot_embeddings: bool) -> BertClassifier:
         """Returns a BertClassifier with an output for each label, or with one output in regression."""
         num_outputs = 1 if self.labels is None else len(self.labels)
         return BertClassifier(config, num_outputs, use_one_hot_embeddings)
 
+    def objective(self, model) -> ClassificationObjective:
+        """Returns the mean cross-entropy of the label or of all labels, or the mean squared error."""
+        objective = TaskObjective if self.class_weights else ClassificationObjective
+        return objective(model, self.losses, self.weights)
+
     def losses(self, model, features: dict):
         """Float32[B]: the cross-entropy of the label, the mean cross-entropy of all labels, or the squared error."""
         return self._losses(model(features), features["label_ids"])
-
-    def constant_losses(self, encoded: EncodedExamples) -> np.ndarray | None:
-        """Returns the losses of the mean score, or of the labels' shares as probabilities; None with class weights."""
-        if self.class_weights is not None:
-            return None
-        targets = encoded.label_ids
-        if self.processor.is_regression:
-            return np.square(targets - np.mean(targets))
-        if self.processor.is_multi_label:
-            shares = np.where(
-                targets, targets.mean(0), 1 - targets.mean(0)
-            )  # of the label's value, [n, labels]
-            return -np.log(shares).mean(-1)
-        return -np.log(np.bincount(targets) / len(targets))[targets]
 
     def weights(self, features: dict):
         """Float32[B]: 0 for padding examples, else 1 or the weight of the label."""

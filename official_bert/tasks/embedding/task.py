@@ -21,7 +21,6 @@ from official_bert.tasks.embedding.client import EMBEDDING, EmbeddingClient
 class EmbeddingTask(ServedTask):
     """One vector for each text, pooled from the last layer."""
 
-    unused_weights = ("bert/pooler",)
     text_inputs: ClassVar = {"text_a": [None]}
 
     def __init__(self, pooling: str = "mean", normalize: bool = True):
@@ -41,7 +40,9 @@ class EmbeddingTask(ServedTask):
 
     def build_model(self, config, use_one_hot_embeddings: bool) -> BertModel:
         """Returns a BertModel."""
-        return BertModel(config, use_one_hot_embeddings)
+        model = BertModel(config, use_one_hot_embeddings)
+        model.unused_weights = ("bert/pooler",)
+        return model
 
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `embedding`, float32[B, hidden]."""

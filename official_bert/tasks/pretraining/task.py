@@ -53,15 +53,12 @@ class PretrainingTask(ServedTask):
                 logging.warning("The checkpoint has no %s: %s is left out of the export", head, output)
         return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has[_MASKED_LM])
 
-    @property
-    def unused_weights(self) -> tuple[str, ...]:
-        """Returns the name prefixes of the weights that no output reads."""
-        absent = {_POOLER: not self.has_pooler, _MASKED_LM: not self.has_masked_lm}
-        return (_NEXT_SENTENCE, *(name for name, is_absent in absent.items() if is_absent))
-
     def build_model(self, config, use_one_hot_embeddings: bool) -> BertPretrainer:
         """Returns a BertPretrainer."""
-        return BertPretrainer(config, use_one_hot_embeddings)
+        model = BertPretrainer(config, use_one_hot_embeddings)
+        absent = {_POOLER: not self.has_pooler, _MASKED_LM: not self.has_masked_lm}
+        model.unused_weights = (_NEXT_SENTENCE, *(name for name, is_absent in absent.items() if is_absent))
+        return model
 
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B, hidden]."""
@@ -71,10 +68,12 @@ class PretrainingTask(ServedTask):
             outputs[POOLED] = tf.cast(encoded.pooled_output, tf.float32)
         return outputs
 
-    def position_signatures(self, model) -> dict[str, Callable[[dict], dict]]:
-        """Returns `masked_words` as a signature, if the checkpoint has the masked LM head."""
-        if not self.has_masked_lm:
+    def further_signatures(self, model, reader=None) -> dict[str, Callable[[dict], dict]]:
+        """Returns `masked_words` or, of text, `fill_masks`, if the checkpoint has a masked LM head for [MASK]."""
+        if not self.has_masked_lm or (reader and MASK not in reader.vocab):
             return {}
+        if reader:
+            return {TEXT_MASK_SIGNATURE: lambda texts: self.fill_masks(model, texts, reader)}
         return {MASK_SIGNATURE: lambda features: self.masked_words(model, features)}
 
     def masked_words(self, model, features: dict) -> dict:
@@ -102,12 +101,6 @@ class PretrainingTask(ServedTask):
         """
         features = _text_features(texts, reader)
         return self.serving_outputs(model, features) | {"tokens": self._tokens_of(features)}
-
-    def text_signatures(self, model, reader) -> dict[str, Callable[[dict], dict]]:
-        """Returns `fill_masks` as a signature, if the checkpoint has the masked LM head and the vocabulary [MASK]."""
-        if not (self.has_masked_lm and MASK in reader.vocab):
-            return {}
-        return {TEXT_MASK_SIGNATURE: lambda texts: self.fill_masks(model, texts, reader)}
 
     def fill_masks(self, model, texts: dict, reader) -> dict:
         """Returns `masked_words` for every [MASK] in a text or a pair, [B, masks], in order.

@@ -6,6 +6,7 @@ In: SQuAD files. Out: the methods of Task in tasks/base.py. Devlin et al. (2019)
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import random
@@ -17,11 +18,13 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.metrics.squad import Question, best_null_odds_threshold, evaluate_v1, evaluate_v2
 from official_bert.modeling import BertSpans
 from official_bert.modeling.losses import cross_entropy
-from official_bert.tasks.base import ORIGINAL_BUFFER_SIZE, DataFiles, Settings, Task
+from official_bert.options.fine_tuning import AUTO
+from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.squad.answers import (
     Candidates,
@@ -33,6 +36,7 @@ from official_bert.tasks.squad.answers import (
 )
 from official_bert.tasks.squad.client import SquadClient
 from official_bert.tasks.squad.examples import SquadExample, read_gold_answers, read_squad_examples
+from official_bert.tasks.squad.logits import average_results, file_digest, read_logits, write_logits
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 from official_bert.tasks.squad.windows import (
     EncodedQuestions,
@@ -41,6 +45,7 @@ from official_bert.tasks.squad.windows import (
     encode_training,
 )
 
+UNTUNED_THRESHOLD = 0.0
 SHUFFLE_SEED = 12345  # shuffles the training questions before they are cut into windows
 
 
@@ -51,43 +56,82 @@ class QuestionSet(NamedTuple):
         path: the path of the file.
         examples: the questions.
         gold: the true answers; None in training, and if the file has none.
+        tunes_threshold: whether the set only serves to tune the threshold.
     """
 
     path: str
     examples: list[SquadExample]
     gold: list[Question] | None = None
+    tunes_threshold: bool = False
+
+
+class SpanObjective(TaskObjective):
+    """The mean loss of spans, with a softmax over positions that include padding."""
+
+    reads_padding = True
 
 
 class SquadTask(Task):
-    """The task of run_squad.py."""
+    """The task of run_squad.py.
 
-    unused_weights = ("bert/pooler",)  # the span head does not read the pooled output
+    Attributes:
+        rules: the rules; `write_predictions` tunes a threshold that has to be tuned.
+        main_metric: the key of F1; of the F1 at the best threshold if the threshold has to be tuned.
+    """
+
     text_inputs: ClassVar = {"question": [None], "context": [None]}
-    record_files: ClassVar = {"train": "train", "test": "eval"}
-    shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
-    loss_reads_padding = True
 
-    def __init__(self, rules: SquadRules | None = None):
-        """Args: rules: None for the original's defaults."""
+    def __init__(
+        self,
+        rules: SquadRules | None = None,
+        vocab_file: str | None = None,
+        threshold_file: str | None = None,
+        ensemble_dirs: Sequence[str] = (),
+    ):
+        """Sets how answers are chosen.
+
+        Args:
+            rules: None for the original's defaults.
+            vocab_file: the vocabulary, for the file of logits.
+            threshold_file: the questions on which a threshold is tuned; None for those that are predicted.
+            ensemble_dirs: the folders of the runs whose logits are averaged; none for those of the model.
+        """
         self.rules = rules or SquadRules()
+        self.main_metric = "best_f1" if self.rules.is_tuned else "f1"
+        self.predicts_without_model = bool(ensemble_dirs)
+        self._reports_threshold = self.rules.is_tuned
+        self._vocab_file, self._threshold_file = vocab_file, threshold_file
+        self._ensemble_dirs = ensemble_dirs
 
     @classmethod
     def from_settings(cls, variant: None, settings: Settings) -> Self:
-        """Makes the task with the rules that the flags give."""
-        return cls(SquadRules.from_settings(settings))
+        """Makes the task with the rules that the flags give.
 
-    @property
-    def main_metric(self) -> str:
-        """The key of F1; of the F1 at the best threshold while the threshold has to be tuned."""
-        return "best_f1" if self.rules.is_tuned else "f1"
+        Raises:
+            InputError: flags of run_squad.py contradict each other, or a file lacks the answers that they need.
+        """
+        rules = SquadRules.from_settings(settings)
+        if "predict_file" not in settings:  # an export
+            return cls(rules)
+        _check_flags(settings, rules)
+        threshold_file = settings["threshold_file"] if settings["do_predict"] else None
+        return cls(rules, settings["vocab_file"], threshold_file, settings["ensemble_dirs"] or ())
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, QuestionSet]:
-        """Reads the questions of the set's file; training questions are shuffled as in the original."""
+        """Reads the questions of the set's file; those that tune the threshold come before those of the test set."""
         path = data_files.path(set_name, [])
-        return {"": self.read_training(path) if set_name == "train" else self.read_questions(path)}
+        if set_name == "train":
+            return {"": self._read_training(path)}
+        tuning = {}
+        if self._threshold_file:
+            questions = _read_questions(self._threshold_file)
+            if questions.gold is None:
+                raise _nothing_to_tune_on(questions.path)
+            tuning["_threshold"] = questions._replace(tunes_threshold=True)
+        return tuning | {"": _read_questions(path)}
 
-    def read_training(self, path: str) -> QuestionSet:
-        """Reads the questions of a training file."""
+    def _read_training(self, path: str) -> QuestionSet:
+        """Reads the questions of a training file and shuffles them as in the original."""
         examples = read_squad_examples(path, True, self.rules.version_2_with_negative)
         if not examples:
             raise InputError(
@@ -96,33 +140,24 @@ class SquadTask(Task):
         random.Random(SHUFFLE_SEED).shuffle(examples)
         return QuestionSet(path, examples)
 
-    def read_questions(self, path: str) -> QuestionSet:
-        """Reads the questions of a file for prediction, with their true answers if the file has them."""
-        examples = read_squad_examples(path, False)
-        if not examples:
-            raise InputError(f"{path}: has no question; give a file with at least one")
-        return QuestionSet(path, examples, read_gold_answers(path))
-
     def encode(self, examples: QuestionSet, tokenizer, max_seq_length, set_name) -> EncodedWindows:
         """Cuts the questions and their documents into windows."""
+        path, questions, gold, tunes_threshold = examples
         if set_name != "train":
-            return encode_questions(examples.examples, tokenizer, self.rules, examples.gold)
-        encoded = encode_training(examples.examples, tokenizer, self.rules)
+            more = {"path": path, "tunes_threshold": tunes_threshold}
+            return encode_questions(questions, tokenizer, self.rules, gold, **more)
+        encoded = encode_training(questions, tokenizer, self.rules)
         if not len(encoded.lengths):
-            raise InputError(f"{examples.path}: its documents are empty; there is nothing to train on")
+            raise InputError(f"{path}: its documents are empty; there is nothing to train on")
         return encoded
-
-    def counts(self, examples: QuestionSet, encoded: EncodedWindows) -> dict[str, int]:
-        """Counts the questions, which define an epoch in the original, and the windows, which are trained on."""
-        return {"orig ": len(examples.examples), "split ": len(encoded.lengths)}
-
-    def record(self, encoded: EncodedWindows, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns the features of a record file, which include `unique_ids`."""
-        return encoded.record(rows, length)
 
     def build_model(self, config, use_one_hot_embeddings: bool) -> BertSpans:
         """Returns a BertSpans."""
         return BertSpans(config, use_one_hot_embeddings)
+
+    def objective(self, model) -> SpanObjective:
+        """Returns the mean cross-entropy of the answers' starts and ends."""
+        return SpanObjective(model, self.losses, self.weights)
 
     def losses(self, model, features: dict):
         """Float32[B]: the mean cross-entropy of the answer's start and end, with a softmax that includes padding."""
@@ -137,10 +172,12 @@ class SquadTask(Task):
 
     def outputs(self, model, features: dict) -> dict:
         """Returns `start_logits` and `end_logits`, float32[B, max_seq_length]; -10000 beyond the batch's length."""
-        found = self.serving_outputs(model, features)
+        outputs = self.serving_outputs(model, features)
         missing = self.rules.max_seq_length - ops.shape(features["input_ids"])[1]
         padding = [[0, 0], [0, missing]]
-        return {name: ops.pad(logits, padding, constant_values=NO_POSITION) for name, logits in found.items()}
+        return {
+            name: ops.pad(logits, padding, constant_values=NO_POSITION) for name, logits in outputs.items()
+        }
 
     def metrics(self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns the official scores of a set that has true answers."""
@@ -152,12 +189,6 @@ class SquadTask(Task):
     def candidates(self, encoded: EncodedQuestions, results: Sequence[RawResult]) -> Candidates:
         """Extracts n-best lists and null odds from a result for each window."""
         return extract_candidates(encoded.examples, encoded.windows, results, self.rules)
-
-    def tuned(self, encoded: EncodedQuestions, candidates: Candidates) -> SquadTask:
-        """Returns the task with the threshold that gives the best F1 on a set with true answers."""
-        answers = choose_answers(*candidates, math.inf)
-        threshold = best_null_odds_threshold(encoded.gold, answers, candidates.null_odds)
-        return SquadTask(dataclasses.replace(self.rules, null_score_diff_threshold=threshold))
 
     def scores(
         self, gold: Sequence[Question], answers: Mapping[str, str], null_odds: Mapping[str, float]
@@ -172,25 +203,55 @@ class SquadTask(Task):
         return evaluate_v1(gold, answers)
 
     def write_predictions(
-        self,
-        output_dir: str,
-        encoded: EncodedQuestions,
-        outputs: dict[str, np.ndarray],
-        suffix: str = "",
+        self, output_dir: str, encoded: EncodedQuestions, outputs: dict[str, np.ndarray], suffix: str = ""
     ) -> dict[str, float] | None:
-        """Writes the original's files of answers; a threshold that has to be tuned is tuned on the same set."""
-        candidates = self.candidates(encoded, raw_results(encoded.windows, outputs))
-        task = self.tuned(encoded, candidates) if self.rules.is_tuned else self
-        return task.write_answers(output_dir, encoded, candidates, suffix)
+        """Writes the logits of the model and the original's files of answers.
 
-    def write_answers(
-        self, output_dir: str, encoded: EncodedQuestions, candidates: Candidates, suffix: str = ""
-    ) -> dict[str, float] | None:
-        """Writes predictions.json, nbest_predictions.json and, with version 2, null_odds.json.
+        A threshold that has to be tuned is tuned on the set of --threshold_file, whose answers are not written, or else
+        on the set itself.
 
         Returns:
-            The official scores; None for a set without true answers.
+            The official scores of a set with true answers, and the tuned threshold; None if there is neither.
         """
+        candidates = self.candidates(encoded, self._results(output_dir, encoded, outputs))
+        is_tuned_here = self.rules.is_tuned
+        if is_tuned_here:
+            self._tune(encoded, candidates)
+        if encoded.tunes_threshold:
+            return None
+        scores = self._write_answers(output_dir, encoded, candidates, suffix)
+        if not self._reports_threshold:
+            return scores
+        scores = (scores or {}) | {"null_score_diff_threshold": self.rules.null_score_diff_threshold}
+        return scores | self._untuned_scores(encoded, candidates) if is_tuned_here else scores
+
+    def _results(self, output_dir: str, encoded: EncodedQuestions, outputs: dict) -> list[RawResult]:
+        """Returns the logits of the model, which it writes for ensembles, or the mean of those of an ensemble."""
+        name = f"{'threshold_' if encoded.tunes_threshold else ''}logits.npz"
+        settings = ("do_lower_case", "strip_accents", "max_seq_length", "doc_stride", "max_query_length")
+        made_from = {"file": file_digest(encoded.path), "vocabulary": file_digest(self._vocab_file)}
+        made_from |= {setting: getattr(self.rules, setting) for setting in settings}
+        if self._ensemble_dirs:
+            return average_results(
+                [_logits_of_run(folder, name, made_from) for folder in self._ensemble_dirs]
+            )
+        results = raw_results(encoded.windows, outputs)
+        path = os.path.join(output_dir, name)
+        write_logits(path, results, made_from)
+        logging.info("Wrote %s", path)
+        return results
+
+    def _tune(self, encoded: EncodedQuestions, candidates: Candidates):
+        """Sets the threshold that gives the best F1 on a set with true answers."""
+        answers = choose_answers(*candidates, math.inf)
+        threshold = best_null_odds_threshold(encoded.gold, answers, candidates.null_odds)
+        self.rules = dataclasses.replace(self.rules, null_score_diff_threshold=threshold)
+        logging.info("  Null score diff threshold = %r", threshold)
+
+    def _write_answers(
+        self, output_dir: str, encoded: EncodedQuestions, candidates: Candidates, suffix: str
+    ) -> dict[str, float] | None:
+        """Writes predictions.json, nbest_predictions.json and, with version 2, null_odds.json; returns the scores."""
         answers = choose_answers(*candidates, self.rules.null_score_diff_threshold)
         contents = {"predictions": answers, "nbest_predictions": candidates.nbest}
         if self.rules.version_2_with_negative:
@@ -202,6 +263,16 @@ class SquadTask(Task):
         if encoded.gold is None:
             return None
         return self.scores(encoded.gold, answers, candidates.null_odds)
+
+    def _untuned_scores(self, encoded: EncodedQuestions, candidates: Candidates) -> dict[str, float]:
+        """Returns the scores with an untuned threshold, and a mark that the other one was tuned on the same file."""
+        logging.warning(
+            "The threshold was tuned on the predicted file: its scores are too good; see untuned_exact and untuned_f1"
+        )
+        answers = choose_answers(*candidates, UNTUNED_THRESHOLD)
+        scores = self.scores(encoded.gold, answers, candidates.null_odds)
+        untuned = {f"untuned_{name}": value for name, value in scores.items() if "best" not in name}
+        return untuned | {"threshold_is_tuned_on_predicted_file": 1}
 
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `start_logits` and `end_logits`, float32[B, S] each."""
@@ -234,3 +305,78 @@ def _position_loss(logits, positions):
     inside = ops.logical_and(positions >= 0, positions < ops.shape(logits)[-1])
     loss = cross_entropy(logits, ops.where(inside, positions, ops.zeros_like(positions)))
     return ops.where(inside, loss, ops.zeros_like(loss))
+
+
+def _read_questions(path: str) -> QuestionSet:
+    """Reads the questions of a file for prediction, with their true answers if the file has them."""
+    examples = read_squad_examples(path, False)
+    if not examples:
+        raise InputError(f"{path}: has no question; give a file with at least one")
+    return QuestionSet(path, examples, read_gold_answers(path))
+
+
+def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> list[RawResult]:
+    """Reads the logits of a member of an ensemble."""
+    path = os.path.join(folder, name)
+    if not files.exists(path):
+        flags = "--do_predict and --threshold_file" if name.startswith("threshold") else "--do_predict"
+        raise InputError(f"{path}: no such file; run_squad.py with {flags} writes it into its --output_dir")
+    return read_logits(path, made_from)
+
+
+def _check_flags(settings: Settings, rules: SquadRules):
+    """Validates the flags of run_squad.py: the original's checks in its order, then those of the new flags."""
+    given, predicts = settings.get, settings["do_predict"]
+    evaluates = given("do_train") and (given("eval_every_steps") or given("eval_every_epochs"))
+    if given("do_train") and not given("train_file"):
+        raise InputError("--train_file: must be given with --do_train")
+    for is_needed, purpose in (
+        (predicts, "with --do_predict"),
+        (evaluates, "for evaluations during training"),
+        (given("search"), "with --search"),
+    ):
+        if is_needed and not given("predict_file"):
+            raise InputError(f"--predict_file: must be given {purpose}")
+    rules.check_room()
+    is_auto = given("null_score_diff_threshold") == AUTO
+    if is_auto and not rules.version_2_with_negative:
+        raise InputError("--null_score_diff_threshold=auto: only goes with --version_2_with_negative")
+    if is_auto and given("export_text") and not predicts:
+        raise InputError(
+            "--null_score_diff_threshold=auto: is known after --do_predict, and --export_text needs it; add that flag"
+        )
+    if given("threshold_file") and not is_auto:
+        raise InputError("--threshold_file: only goes with --null_score_diff_threshold=auto")
+    if given("ensemble_dirs") is not None:
+        _check_ensemble(settings)
+    has_answers = functools.cache(lambda: read_gold_answers(given("predict_file")) is not None)
+    if given("search") and not has_answers():
+        raise InputError(
+            f"{given('predict_file')}: has no answers to compare the runs of a search by; give a file with answers"
+        )
+    if evaluates and not has_answers():
+        raise InputError(
+            f"{given('predict_file')}: has no answers to evaluate with; leave out --eval_every_steps and "
+            "--eval_every_epochs, or give a file with answers"
+        )
+    if is_auto and predicts and not (given("threshold_file") or has_answers()):
+        raise _nothing_to_tune_on(given("predict_file"))
+
+
+def _check_ensemble(settings: Settings):
+    if not all(settings["ensemble_dirs"] or [""]):
+        raise InputError(
+            "--ensemble_dirs: the name of a folder is empty; give output folders of runs, separated by commas"
+        )
+    if settings["do_train"] or not settings["do_predict"]:
+        raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
+    for flag in ("export_dir", "export_text"):
+        if settings[flag]:
+            raise InputError(f"--{flag}: an ensemble has no model of its own to export; leave the flag out")
+
+
+def _nothing_to_tune_on(path: str) -> InputError:
+    return InputError(
+        f"{path}: has no answers to tune the threshold on; give a file with answers as --threshold_file, "
+        "or a number as --null_score_diff_threshold"
+    )

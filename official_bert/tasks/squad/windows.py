@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -17,6 +17,7 @@ from official_bert.data.text_lines import log_example
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.metrics.squad import Question
+from official_bert.tasks.base import ORIGINAL_BUFFER_SIZE
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tokenization import FullTokenizer
@@ -322,13 +323,23 @@ class EncodedWindows:
         offsets: int64[n], position of the document's first piece, after the question.
         positions: int32[n, 2], first and last position of the answer; None in prediction.
         is_impossible: int32[n], 1 for the windows of questions without an answer; None in prediction.
+        num_questions: number of questions.
     """
+
+    shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
+    record_stem = "train"
 
     input_ids: np.ndarray
     lengths: np.ndarray
     offsets: np.ndarray
     positions: np.ndarray | None = None
     is_impossible: np.ndarray | None = None
+    num_questions: int = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Returns the number of questions, which define an epoch in the original, and of windows."""
+        return {"orig ": self.num_questions, "split ": len(self.lengths)}
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns a batch: encoder features, int32[b, length], and in training `start_positions` and `end_positions`.
@@ -363,18 +374,28 @@ class EncodedQuestions(EncodedWindows):
         examples: the questions.
         windows: the n windows of the questions.
         gold: the true answers; None if the file has none.
+        path: the path of the file.
+        tunes_threshold: whether the set only serves to tune the threshold.
     """
 
     examples: Sequence[SquadExample] = ()
     windows: Sequence[InputFeatures] = ()
     gold: Sequence[Question] | None = None
+    path: str = ""
+    tunes_threshold: bool = False
+
+    @property
+    def record_stem(self) -> str | None:
+        """Returns the name of the original's record file."""
+        return None if self.tunes_threshold else "eval"
 
 
 def encode_training(
-    examples: Iterable[SquadExample], tokenizer: FullTokenizer, rules: SquadRules
+    examples: Sequence[SquadExample], tokenizer: FullTokenizer, rules: SquadRules
 ) -> EncodedWindows:
     """Encodes training questions, and drops the tokens and word maps of their windows, which only prediction needs."""
-    return EncodedWindows(**_arrays(windows_of(examples, tokenizer, rules, is_training=True)))
+    arrays = _arrays(windows_of(examples, tokenizer, rules, is_training=True))
+    return EncodedWindows(**arrays, num_questions=len(examples))
 
 
 def encode_questions(
@@ -383,10 +404,12 @@ def encode_questions(
     rules: SquadRules,
     gold: Sequence[Question] | None = None,
     num_logged: int = LOGGED_EXAMPLES,
+    **more: Any,
 ) -> EncodedQuestions:
     """Encodes questions for prediction."""
     windows = list(windows_of(examples, tokenizer, rules, is_training=False, num_logged=num_logged))
-    return EncodedQuestions(**_arrays(windows), examples=examples, windows=windows, gold=gold)
+    fields = {"num_questions": len(examples), "examples": examples, "windows": windows, "gold": gold}
+    return EncodedQuestions(**_arrays(windows), **fields, **more)
 
 
 def _arrays(windows: Iterable[InputFeatures]) -> dict[str, np.ndarray | None]:

@@ -22,10 +22,10 @@ from official_bert.graph_text.tokenizer import readable
 from official_bert.io.errors import InputError
 from official_bert.metrics.entities import entity_scores
 from official_bert.modeling import BertTagger
-from official_bert.modeling.feature_based import LAYER_VECTORS, BertFeatureTagger
+from official_bert.modeling.feature_based import BertFeatureTagger
 from official_bert.modeling.losses import cross_entropy
 from official_bert.options.fine_tuning import DEFAULT_BILSTM_SIZE
-from official_bert.tasks.base import DataFiles, Settings, Task
+from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.tagging.client import TaggingClient
 from official_bert.tasks.tagging.windows import (
@@ -99,7 +99,6 @@ class TaggingTask(Task):
     """The task of run_ner.py."""
 
     main_metric = "eval_f1"
-    unused_weights = ("bert/pooler",)  # the tagger does not read the pooled output
     text_inputs: ClassVar = {"text": [None]}
 
     def __init__(self, labels: Sequence[str] | None = None, document_context: bool = False):
@@ -160,6 +159,10 @@ class TaggingTask(Task):
                 "--init_checkpoint, or in export_saved_model.py --labels"
             )
         return self.labels
+
+    def objective(self, model) -> TaskObjective:
+        """Returns the mean cross-entropy of the labels of all words."""
+        return TaskObjective(model, self.losses, self.weights)
 
     def losses(self, model, features: dict):
         """Float32[B*S]: the cross-entropy of each piece's label; undefined for pieces without a label."""
@@ -229,9 +232,6 @@ class TaggingTask(Task):
 
     def serving_text(self, model, texts: dict, reader) -> dict:
         """Returns the words of each text with their tags and offsets; see tasks/tagging/task.py."""
-        # Imported here because it needs tensorflow_text, which only exports of text need.
-        pass
-
         return tag_words(model, texts["text"], reader, self.labels)
 
     @classmethod
@@ -242,8 +242,6 @@ class TaggingTask(Task):
 
 class FeatureTaggingTask(TaggingTask):
     """The task of run_ner.py --feature_layers: a BiLSTM on the outputs of a frozen encoder."""
-
-    frozen_weights = ("bert/",)
 
     def __init__(
         self,
@@ -261,10 +259,6 @@ class FeatureTaggingTask(TaggingTask):
         return BertFeatureTagger(
             config, len(self._known_labels()), self._feature_layers, self._bilstm_size, use_one_hot_embeddings
         )
-
-    def frozen_features(self, model, features: dict) -> dict:
-        """Returns `layer_vectors`, float32[B, S, layers, hidden]."""
-        return {LAYER_VECTORS: model.layer_vectors(features)}
 
     def settings(self) -> dict[str, Any]:
         """Returns the layers and the width of the BiLSTM."""

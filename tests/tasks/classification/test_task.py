@@ -71,7 +71,8 @@ def test_losses_of_the_best_constant_output():
     """Their mean is the entropy of the labels, or the variance of the scores."""
 
     def constant_losses(processor, targets, **more):
-        return ClassificationTask(processor, **more).constant_losses(types.SimpleNamespace(label_ids=targets))
+        objective = ClassificationTask(processor, **more).objective(None)
+        return objective.constant_losses(types.SimpleNamespace(label_ids=targets))
 
     losses = constant_losses(ColaProcessor(), np.int32([1, 0, 1, 1]))
     np.testing.assert_allclose(losses, -np.log([0.75, 0.25, 0.75, 0.75]))
