@@ -20,7 +20,7 @@ from official_bert.fine_tuning.finetuner import FineTuning, Score, check_trainin
 from official_bert.fine_tuning.run import RunSets, fine_tune
 from official_bert.io import files
 from official_bert.io.errors import InputError
-from official_bert.model_source import read_model_files, resolved
+from official_bert.model_source import resolve
 from official_bert.options.fine_tuning import AUTO, SquadOptions
 from official_bert.tasks.squad.answers import Candidates, RawResult, choose_answers, raw_results
 from official_bert.tasks.squad.examples import read_gold_answers
@@ -49,7 +49,7 @@ def run(options: SquadOptions) -> Score | None:
     Raises:
         InputError: an option or a file cannot be used.
     """
-    options = resolved(options, "squad")
+    options = resolve(options, "squad").options
     _check(options)
     threshold_set = _read_threshold_set(options)
     if options.ensemble_dirs:
@@ -169,7 +169,7 @@ def _record_threshold(output_dir: str, threshold: float):
 def _predict_with_ensemble(options: SquadOptions, threshold_set: QuestionSet | None):
     """Answers --predict_file with the mean of the logits of several runs, without building a model."""
     strategy = distribution.make_strategy(options)
-    _, tokenizer = read_model_files(options)
+    tokenizer = resolve(options, "squad").tokenizer
     task = SquadTask(SquadRules.from_settings(vars(options)))
 
     def results(encoded: EncodedQuestions, logits_name: str, made_from: Mapping[str, object]):

@@ -16,14 +16,12 @@ from absl import logging
 
 from official_bert import model_dir
 from official_bert.checkpoints.folder import with_best
-from official_bert.config import BertConfig
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet
 from official_bert.fine_tuning.finetuner import FineTuning, Score, check_run, check_training_flags
 from official_bert.fine_tuning.search import search
-from official_bert.fine_tuning.trained_task import check_labels, check_task, read_labels
 from official_bert.io.errors import InputError
-from official_bert.model_source import read_model_files, resolved, tokenizer_config_of
+from official_bert.model_source import ModelSource, resolve
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.shared import MULTI_WORKER
 from official_bert.tasks import registry
@@ -97,7 +95,8 @@ def fine_tune(
     Raises:
         InputError: an option or a file cannot be used.
     """
-    options = resolved(options, registry.family_of(task_name, family))
+    source = resolve(options, registry.family_of(task_name, family))
+    options = source.options
     if options.search and options.distribution_strategy == MULTI_WORKER:
         raise InputError(
             f"--search: runs on the devices of one machine; give another --distribution_strategy than {MULTI_WORKER}"
@@ -110,19 +109,19 @@ def fine_tune(
             distribution.make_strategy(options).num_replicas_in_sync,
         )
     _check_flags(options)
-    check_task(options, task_name)
+    source.check_task(task_name, registry.is_same)
     strategy = distribution.make_strategy(options)
-    config, tokenizer = read_model_files(options)
+    config, tokenizer = source.config, source.tokenizer
     if options.num_bilstm_layers not in (None, config.num_layers_on_top):
         config.num_bilstm_layers = options.num_bilstm_layers
         config.validate("--num_bilstm_layers")
-    task = _make_task(options, task_name, family)
+    task = _make_task(source, task_name, family)
     check_run(options, task, config)
     with own_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         # All files are read before training, so that a bad file does not stop the run after training.
         sets = RunSets(own, task, tokenizer)
-        check_labels(options, task.labels)
+        source.check_labels(task.labels)
         needs_labels = options.evaluates_during_training or (options.do_eval and not options.do_predict)
         if needs_labels and not sets.suffixes(options.development_set):
             raise InputError(
@@ -132,7 +131,7 @@ def fine_tune(
             sets.encoded("train")  # which counts the examples
         fine_tuning = FineTuning(own, options.output_dir, config, strategy, task, sets.counts, script)
         if options.do_train:
-            _write_model_files(own, config, task_name, task)
+            _write_model_files(own, source, task_name, task)
             fine_tuning.train(sets.encoded("train"), dev_set=lambda: sets.encoded(options.development_set))
             sets.forget("train")
         if options.do_eval:
@@ -161,7 +160,7 @@ def predict_test_sets(fine_tuning: FineTuning, sets: RunSets):
             fine_tuning.write_results(results, suffix)
 
 
-def _write_model_files(options: FineTuningOptions, config: BertConfig, task_name: str, task: Task):
+def _write_model_files(options: FineTuningOptions, source: ModelSource, task_name: str, task: Task):
     """Writes what a user of the model needs beside its weights, before training begins."""
     record = model_dir.TaskRecord(
         registry.canonical_name(task_name),
@@ -171,7 +170,7 @@ def _write_model_files(options: FineTuningOptions, config: BertConfig, task_name
     folders = with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
     for folder in folders:
         model_dir.write(
-            folder, config, options.vocab_file, tokenizer_config_of(options, config), record, task.labels
+            folder, source.config, options.vocab_file, source.tokenizer_config, record, task.labels
         )
 
 
@@ -183,10 +182,10 @@ def _check_flags(options: FineTuningOptions):
     check_training_flags(options)
 
 
-def _make_task(options: FineTuningOptions, task_name: str, family: str | None) -> Task:
-    settings = {"task_name": task_name} | vars(options)
+def _make_task(source: ModelSource, task_name: str, family: str | None) -> Task:
+    settings = {"task_name": task_name} | vars(source.options)
     # A training run takes its labels from the training file.
-    settings["checkpoint_labels"] = None if options.do_train else read_labels(options)
+    settings["checkpoint_labels"] = None if source.options.do_train else source.labels
     task = registry.make_task(task_name, settings, family)
     if not isinstance(task, Task):
         raise InputError(f"--task_name={task_name}: is exported only and cannot be fine-tuned")

@@ -245,7 +245,12 @@ class PredictOptions(PredictorOptions):
 
 
 FORMATS = ("tf1", "huggingface")
-MODEL_CLASSES = ("BertForSequenceClassification", "BertForTokenClassification", "BertForMultipleChoice")
+# The class of transformers for a head of one linear layer, by the family of its task.
+MODEL_CLASSES = {
+    "classification": "BertForSequenceClassification",
+    "tagging": "BertForTokenClassification",
+    "choice": "BertForMultipleChoice",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -273,7 +278,7 @@ class ConversionOptions:
     )
     model_class: str | None = option(
         None,
-        choices=MODEL_CLASSES,
+        choices=tuple(MODEL_CLASSES.values()),
         help="With huggingface, the class of a model whose head is one linear layer, since its weights do not show "
         "whether it reads texts, tokens or choices. Without this flag the script takes the class from the record that "
         "training wrote beside the checkpoint.",
