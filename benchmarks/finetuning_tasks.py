@@ -168,12 +168,12 @@ class Sets(NamedTuple):
 
 def read_sets(options) -> Sets:
     """Reads and encodes the sets with the functions that our script uses."""
-    from official_bert.model_source import read_model_files, resolved
+    from official_bert.model_source import resolve
     from official_bert.tasks import registry
     from official_bert.tasks.base import DataFiles
 
-    options = resolved(options)
-    _, tokenizer = read_model_files(options)
+    source = resolve(options)
+    options, tokenizer = source.options, source.tokenizer
     task_name = getattr(options, "task_name", None) or _TASK_NAMES[type(options).__name__]
     task = registry.make_task(task_name, {"task_name": task_name} | vars(options))
     dev = "dev" if hasattr(options, "do_eval") else "test"  # run_squad.py scores its test set

@@ -1,16 +1,19 @@
-"""Completes the flags of a model with what its folder says, and reads the files that they name.
+"""Which model does a run start from? A `ModelSource`, as `resolve(options)` finds it, is the only answer.
 
-In: options with the flags of a model. Out: options without an open value, the configuration and the tokenizer. A flag
-that contradicts the folder is refused.
+In: options with the flags of a model. Out: the options without an open value, and the files that they name. A flag that
+contradicts the folder of the model is an error.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import logging
 
 from official_bert.config import BertConfig, read_config
 from official_bert.data.model_inputs import check_vocabulary
@@ -22,6 +25,9 @@ from official_bert.options.fields import kind_of
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig
 
+if TYPE_CHECKING:
+    from official_bert.checkpoints.loading import Checkpoint
+
 _NO_SHAPE = ("num_attention_heads", "hidden_act", "direction")
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # What the weights were trained with, so that another value gives answers without meaning; the other settings of a
@@ -29,149 +35,142 @@ _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 _FIXED = ("do_lower_case", "strip_accents", "max_seq_length", "multi_label", "regression")
 _UNUSED_PIECE = "[unused"
 
-Options = TypeVar("Options")
 
-
-class ModelFlags(Protocol):
-    """The flags that name a model's files, after `resolved`; the options of every script that loads a model."""
-
-    bert_config_file: str
-    vocab_file: str
-    do_lower_case: bool
-    strip_accents: bool | None
-    max_seq_length: int
-
-
-def resolved(options: Options, family: str | None = None) -> Options:
-    """Returns options in which no value is open.
-
-    A run takes its model from --output_dir if that holds a checkpoint, else from --init_checkpoint or --model. The
-    folder of that checkpoint says what no flag says: the vocabulary, the configuration, and how text is tokenized; and,
-    if the run goes on with a model of its own task without training it, the settings of that training. Completed
-    options stay as they are.
+def resolve(options, family: str | None = None) -> ModelSource:
+    """Finds the model of a run, and completes the options by what its folder knows.
 
     Args:
         options: the options of a script with --model.
         family: the family of the run's task, as in tasks/registry.py; None for a run without a task.
 
     Raises:
-        InputError: a flag contradicts the folder, a file of the folder is damaged, or a file is not named at all.
+        InputError: a flag contradicts the folder, a file of the folder is corrupt, or a file is not named at all.
     """
-    names = {field.name for field in dataclasses.fields(options)}
-    if options.model and not (files.exists(options.model) or files.exists(f"{options.model}.index")):
-        raise InputError(f"--model={options.model}: no such folder; check the path")
-    values: dict[str, Any] = {"model": None}
-    if "init_checkpoint" in names:
-        values["init_checkpoint"] = _init_checkpoint(options)
-    origin = _origin(options)
-    folder = ModelFolder(origin) if origin else None
-    for flag, attribute in (("vocab_file", "vocab_file"), ("bert_config_file", "config_file")):
-        if flag in names:
-            values[flag] = getattr(options, flag) or getattr(folder, attribute, None)
-            if not values[flag] and flag not in options.optional_files:
-                raise _missing(flag, options, origin)
-    if "vocab_file" in options.optional_files and not values["vocab_file"]:
-        values["vocab_file"] = ModelFolder(values["bert_config_file"]).vocab_file
-    known = _Known(options, folder, family, values.get("vocab_file"))
-    known.check_vocabulary(values.get("vocab_file"))
-    for field in dataclasses.fields(options):
-        otherwise = field.metadata["otherwise"]
-        if otherwise is not dataclasses.MISSING:
-            values[field.name] = known.value(field, getattr(options, field.name), otherwise)
-    return dataclasses.replace(options, **values)
+    source = ModelSource(options)
+    source.complete(family)
+    return source
 
 
-def _missing(flag: str, options, origin: str | None) -> InputError:
-    """Returns the error of a file that neither a flag nor the folder of the model names."""
-    if origin:
-        return InputError(
-            f"--{flag}: must be given, since {origin} has no such file; if it is not the folder that you mean, correct "
-            "its path"
+class ModelSource:
+    """The model that a run starts from; each of its files is read once, when it is first needed.
+
+    A run takes its model from --output_dir if that holds a checkpoint, else from --init_checkpoint or --model.
+
+    Attributes:
+        options: the options of the script; no value is open after `complete`.
+        resumes: whether --output_dir holds checkpoints.
+        path: the checkpoint, or a folder with files for it; None if no flag names one.
+        dir: the files beside the checkpoint; None if no flag names one.
+    """
+
+    def __init__(self, options):
+        output_dir = getattr(options, "output_dir", None)
+        self.options = options
+        self.resumes = bool(output_dir) and holds_checkpoints(output_dir)
+        given = getattr(options, "init_checkpoint", None) or options.model
+        self.path: str | None = output_dir if self.resumes else given
+        self.dir = ModelFolder(self.path) if self.path else None
+
+    @functools.cached_property
+    def config(self) -> BertConfig:
+        """The configuration of the encoder, which --max_seq_length must not exceed."""
+        return read_config(self.options.bert_config_file, self.options.max_seq_length)
+
+    @functools.cached_property
+    def tokenizer(self) -> FullTokenizer:
+        """The tokenizer, whose vocabulary must fit the configuration."""
+        options = self.options
+        tokenizer = FullTokenizer(
+            options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents
         )
-    output_dir = getattr(options, "output_dir", None)
-    there = (
-        f"; --output_dir={output_dir} holds no trained model" if output_dir and not options.do_train else ""
-    )
-    return InputError(
-        f"--{flag}: must be given, or --model with the folder of a model that has the file{there}"
-    )
+        check_vocabulary(tokenizer, self.config.vocab_size, options.vocab_file)
+        return tokenizer
 
+    @functools.cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The opened checkpoint."""
+        from official_bert.checkpoints import (
+            open_checkpoint,
+        )  # with TensorFlow, which the making of records lacks
 
-def _init_checkpoint(options) -> str | None:
-    if options.model and options.init_checkpoint:
-        raise InputError(
-            f"--init_checkpoint={options.init_checkpoint}: --model={options.model} names a checkpoint, too; give one "
-            "of the two"
+        if not self.path:
+            raise InputError("--model: must be given, or --init_checkpoint with the checkpoint")
+        return open_checkpoint(self.path)
+
+    @functools.cached_property
+    def task(self) -> TaskRecord | None:
+        """What the model was trained on, if its folder says so."""
+        return self.dir.task() if self.dir else None
+
+    @functools.cached_property
+    def labels(self) -> list[str] | None:
+        """The labels beside the checkpoint, in the order of the outputs."""
+        return self.dir.labels() if self.dir else None
+
+    @functools.cached_property
+    def tokenizer_config(self) -> TokenizerConfig:
+        """The settings of the run's tokenizer, for the folder of its model."""
+        options = self.options
+        return TokenizerConfig(
+            options.do_lower_case, options.strip_accents, self.config.max_position_embeddings
         )
-    return options.init_checkpoint or options.model
 
+    def complete(self, family: str | None, **known: Any):
+        """Fills the open values of the options with what the folder says, or else with the fallbacks.
 
-def _origin(options) -> str | None:
-    """Returns the path of the checkpoint that the run starts from, or a folder with files for it."""
-    output_dir = getattr(options, "output_dir", None)
-    if output_dir and holds_checkpoints(output_dir):
-        return output_dir
-    return getattr(options, "init_checkpoint", None) or options.model
-
-
-class _Known:
-    """What a folder says about the flags of a run."""
-
-    def __init__(self, options, folder: ModelFolder | None, family: str | None, vocab_file: str | None):
-        self._folder = folder
-        self._tokenizer = folder.tokenizer_config() if folder else None
-        self._tokenizer_source = folder.path if folder else None
-        # The vocabulary may be in the folder of another model.
-        if self._tokenizer is None and vocab_file and files.exists(vocab_file):
-            self._tokenizer_source = os.path.dirname(vocab_file)
-            self._tokenizer = TokenizerConfig.read(self._tokenizer_source)
-        record = folder.task() if folder else None
-        is_used = record is not None and record.family == family and not getattr(options, "do_train", False)
-        self._record: TaskRecord | None = record if is_used else None
-
-    def value(self, field: dataclasses.Field, given, otherwise):
-        """Returns the value of a flag.
+        The folder knows the vocabulary, the configuration, and how text is tokenized; and, if the run uses a model of
+        its own task without training it, the settings of that training. Completed options stay as they are.
 
         Args:
-            given: the value of the flag; None without it.
-            otherwise: the value without the flag and without a folder that knows it.
+            **known: values of options that have been found elsewhere.
         """
-        source, found = self._found(field)
-        if field.name == "strip_accents" and self._tokenizer and given is not None:
-            found = self._tokenizer.strips_accents
-        if given is None:
-            if found is not None:
-                return found
-            longest = self._tokenizer.model_max_length if self._tokenizer else None
-            return min(otherwise, longest) if field.name == "max_seq_length" and longest else otherwise
-        if found is not None and given != found and field.name in _FIXED:
-            raise InputError(
-                f"--{field.name}={given}: {source} says {found}, with which the model was trained; leave the flag out"
-            )
-        return given
+        options = dataclasses.replace(self.options, **known)
+        names = {field.name for field in dataclasses.fields(options)}
+        model, values = options.model, {"model": None}
+        if model and not (files.exists(model) or files.exists(f"{model}.index")):
+            raise InputError(f"--model={model}: no such folder; check the path")
+        if "init_checkpoint" in names:
+            if model and options.init_checkpoint:
+                raise InputError(
+                    f"--init_checkpoint={options.init_checkpoint}: --model={model} names a checkpoint, too; give one "
+                    "of the two"
+                )
+            values["init_checkpoint"] = options.init_checkpoint or model
+        for flag, attribute in (("vocab_file", "vocab_file"), ("bert_config_file", "config_file")):
+            if flag in names:
+                values[flag] = getattr(options, flag) or getattr(self.dir, attribute, None)
+                if not values[flag] and flag not in options.optional_files:
+                    raise self._missing(flag)
+        if "vocab_file" in options.optional_files and not values["vocab_file"]:
+            values["vocab_file"] = ModelFolder(values["bert_config_file"]).vocab_file
+        self._check_pieces(values.get("vocab_file"))
+        known_by = self._known_by(values.get("vocab_file"), family)
+        for field in dataclasses.fields(options):
+            fallback = field.metadata["otherwise"]
+            if fallback is not dataclasses.MISSING:
+                values[field.name] = known_by(field, getattr(options, field.name), fallback)
+        self.options = dataclasses.replace(options, **values)
 
-    def _found(self, field: dataclasses.Field) -> tuple[str | None, Any]:
-        """Returns the file that knows the value of a flag, and the value; None if no file does."""
-        if field.name in ("do_lower_case", "strip_accents"):
-            value = getattr(self._tokenizer, field.name, None)
-            return os.path.join(self._tokenizer_source or "", TOKENIZER_CONFIG_NAME), value
-        if self._record is None or self._record.settings.get(field.name) is None:
-            return None, None
-        source, value = self._folder.task_file, self._record.settings[field.name]
-        check: tuple[Callable, str] | None = field.metadata["check"]
-        is_infinite = isinstance(value, float) and kind_of(field) is float  # as a threshold may be
-        if not (is_infinite or is_of_kind(value, kind_of(field))) or (check and not check[0](value)):
-            raise InputError(
-                f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what the training wrote"
+    def _missing(self, flag: str) -> InputError:
+        """Returns the error of a file that neither a flag nor the folder of the model names."""
+        if self.path:
+            return InputError(
+                f"--{flag}: must be given, since {self.path} has no such file; if it is not the folder that you mean, "
+                "correct its path"
             )
-        return source, value
+        output_dir = getattr(self.options, "output_dir", None)
+        is_lost = output_dir and not self.options.do_train
+        there = f"; --output_dir={output_dir} holds no trained model" if is_lost else ""
+        return InputError(
+            f"--{flag}: must be given, or --model with the folder of a model that has the file{there}"
+        )
 
-    def check_vocabulary(self, vocab_file: str | None):
-        """Refuses a vocabulary other than that of a model whose folder knows itself.
+    def _check_pieces(self, vocab_file: str | None):
+        """Compares a vocabulary with that of a model whose folder knows itself.
 
         Pieces that no training has used may have been replaced by others.
         """
-        own = self._folder.vocab_file if self._folder and self._folder.tokenizer_config() else None
+        own = self.dir.vocab_file if self.dir and self.dir.tokenizer_config() else None
         if not own or not vocab_file or files.real_path(own) == files.real_path(vocab_file):
             return
         pairs = itertools.zip_longest(reading.read_lines(vocab_file), reading.read_lines(own))
@@ -183,49 +182,120 @@ class _Known:
                     "that the model was trained with; leave the flag out"
                 )
 
+    def _known_by(self, vocab_file: str | None, family: str | None) -> Callable[..., Any]:
+        """Returns a function from a field, the value of its flag and its fallback to the value that holds."""
+        tokenizer, folder = (self.dir.tokenizer_config(), self.dir.path) if self.dir else (None, "")
+        # The vocabulary may be in the folder of another model.
+        if tokenizer is None and vocab_file and files.exists(vocab_file):
+            folder = os.path.dirname(vocab_file)
+            tokenizer = TokenizerConfig.read(folder)
+        is_used = self.task and self.task.family == family and not getattr(self.options, "do_train", False)
+        settings = self.task.settings if is_used else {}
 
-def read_model_files(options: ModelFlags) -> tuple[BertConfig, FullTokenizer]:
-    """Reads the configuration and the tokenizer and checks them against each other and against --max_seq_length.
+        def value(field: dataclasses.Field, given, fallback):
+            if field.name in ("do_lower_case", "strip_accents"):
+                source, known = (
+                    os.path.join(folder, TOKENIZER_CONFIG_NAME),
+                    getattr(tokenizer, field.name, None),
+                )
+                if field.name == "strip_accents" and tokenizer and given is not None:
+                    known = tokenizer.strips_accents
+            else:
+                source, known = getattr(self.dir, "task_file", None), settings.get(field.name)
+                _check_recorded(field, known, source)
+            if given is None:
+                if known is not None:
+                    return known
+                longest = tokenizer.model_max_length if tokenizer else None
+                return min(fallback, longest) if field.name == "max_seq_length" and longest else fallback
+            if known is not None and given != known and field.name in _FIXED:
+                raise InputError(
+                    f"--{field.name}={given}: {source} says {known}, with which the model was trained; leave the flag "
+                    "out"
+                )
+            return given
 
-    Raises:
-        InputError: a file cannot be used, or --max_seq_length exceeds the model's positions.
-    """
-    config = read_config(options.bert_config_file, options.max_seq_length)
-    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
-    check_vocabulary(tokenizer, config.vocab_size, options.vocab_file)
-    return config, tokenizer
+        return value
 
+    def check_task(self, task_name: str, is_same: Callable[[str, str], bool]):
+        """Refuses to train a folder's model on with another task, and warns of its evaluation on another.
 
-def read_vocabulary(options, config: BertConfig) -> tuple[str | None, TokenizerConfig | None]:
-    """Checks the vocabulary of a pre-training, which works without one, for the folder of its model.
+        Args:
+            is_same: tells whether two names are of the same task.
 
-    Args:
-        options: completed options of run_pretraining.py.
-
-    Returns:
-        The path of the vocabulary and how text is tokenized; None and None, and a warning, without a vocabulary.
-
-    Raises:
-        InputError: the vocabulary does not fit the model.
-    """
-    vocab_file = options.vocab_file
-    if vocab_file is None:
-        errors.warn(
-            "--vocab_file is not given, so %s gets no vocabulary; who uses the model must name it",
-            options.output_dir,
+        Raises:
+            InputError: output_dir holds a model that was trained on another task.
+        """
+        is_training = self.options.do_train
+        record = self.task if self.resumes or not is_training else None
+        if record is None or is_same(task_name, record.task_name):
+            return
+        if is_training:
+            raise InputError(
+                f"--task_name={task_name}: {self.dir.task_file} says {record.task_name}, on which the model in "
+                "--output_dir was trained; give the folder as --model, and another --output_dir"
+            )
+        logging.warning(
+            "The model was trained on %s, as %s says, and not on %s: its results are those of another task",
+            record.task_name,
+            self.dir.task_file,
+            task_name,
         )
-        return None, None
-    tokenizer = FullTokenizer(vocab_file)
-    check_vocabulary(tokenizer, config.vocab_size, vocab_file)
-    do_lower_case = options.do_lower_case
-    if do_lower_case is None:
-        do_lower_case = TokenizerConfig.guessed(tokenizer.vocab).do_lower_case
-    return vocab_file, TokenizerConfig(do_lower_case, options.strip_accents, config.max_position_embeddings)
+
+    def check_labels(self, labels: Sequence[str] | None):
+        """Compares the labels of a task, None in regression, with those of a trained model.
+
+        A training run that starts anew may load a model with other labels, because it trains the outputs for the new
+        ones.
+
+        Raises:
+            InputError: the labels differ from those beside the checkpoint.
+        """
+        is_training = self.options.do_train
+        if labels is None or (is_training and not self.resumes):
+            return
+        names = [str(label) for label in labels]
+        if self.labels in (None, names):
+            return
+        remedy = "give another --output_dir" if is_training else "take a checkpoint of this task"
+        raise InputError(
+            f"{self.dir.labels_file}: the model's outputs stand for {', '.join(self.labels)}, but the task's labels "
+            f"are {', '.join(names)}; name the labels in the model's order, or {remedy}"
+        )
+
+    def vocabulary(self) -> tuple[str | None, TokenizerConfig | None]:
+        """Checks the vocabulary of a pre-training, which works without one, for the folder of its model.
+
+        Returns:
+            The path of the vocabulary and how text is tokenized; None and None, and a warning, without a vocabulary.
+
+        Raises:
+            InputError: the vocabulary does not fit the model.
+        """
+        options, vocab_file = self.options, self.options.vocab_file
+        if vocab_file is None:
+            errors.warn(
+                "--vocab_file is not given, so %s gets no vocabulary; who uses the model must name it",
+                options.output_dir,
+            )
+            return None, None
+        tokenizer = FullTokenizer(vocab_file)
+        check_vocabulary(tokenizer, self.config.vocab_size, vocab_file)
+        if options.do_lower_case is None:
+            guessed = TokenizerConfig.guessed(tokenizer.vocab).do_lower_case
+            return vocab_file, dataclasses.replace(self.tokenizer_config, do_lower_case=guessed)
+        return vocab_file, self.tokenizer_config
 
 
-def tokenizer_config_of(options: ModelFlags, config: BertConfig) -> TokenizerConfig:
-    """Returns the settings of a run's tokenizer, for the folder of its model."""
-    return TokenizerConfig(options.do_lower_case, options.strip_accents, config.max_position_embeddings)
+def _check_recorded(field: dataclasses.Field, value, source: str | None):
+    """Checks a value of task.json as its flag would be."""
+    check, kind = field.metadata["check"], kind_of(field)
+    is_infinite = isinstance(value, float) and kind is float  # as a threshold may be
+    if value is None or ((is_infinite or is_of_kind(value, kind)) and not (check and not check[0](value))):
+        return
+    raise InputError(
+        f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what the training wrote"
+    )
 
 
 def check_config_beside(checkpoint: str, config: BertConfig, in_training: bool = False):
@@ -241,7 +311,7 @@ def check_config_beside(checkpoint: str, config: BertConfig, in_training: bool =
 
 
 def difference_beside(checkpoint: str, config: BertConfig, in_training: bool = False) -> str | None:
-    """Describes the first difference that `check_config_beside` refuses; None if there is none or no other config.
+    """Describes the first difference that `check_config_beside` finds; None if there is none or no other config.
 
     The number of heads and the activation show in no shape of a weight, and another one gives other numbers without an
     error.

@@ -22,8 +22,8 @@ LINES = (
     {"serving"},
     {"training", "tasks"},
     {"optimization", "modeling"},
-    {"checkpoints"},
     {"model_source"},
+    {"checkpoints"},
     {"data"},
     {"graph_text", "model_dir"},
     {"features", "config", "tokenization", "metrics"},
@@ -37,7 +37,7 @@ SINGLE_IMPORTER = {
     "matplotlib": "io.pictures",
     "tensorflow_text": "graph_text.tokenizer",
     "safetensors": "checkpoints.huggingface",
-    "tensorflow_serving": "serving.warmup",
+    "tensorflow_serving": "serving.signatures",
 }
 LIGHT_ROOMS = (
     "cli",

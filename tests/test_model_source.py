@@ -2,17 +2,21 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
+import tensorflow as tf
 
 from official_bert import model_dir
+from official_bert.checkpoints import CheckpointManager
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
-from official_bert.model_source import check_config_beside, read_vocabulary, resolved
+from official_bert.model_source import ModelSource, check_config_beside, resolve
 from official_bert.options.data_tools import PretrainingDataOptions
-from official_bert.options.fine_tuning import ClassificationOptions, SquadOptions
+from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions
 from official_bert.options.serving import ExportOptions, ExtractionOptions
 from official_bert.options.training import PretrainingOptions
+from official_bert.tasks import registry
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 
@@ -37,6 +41,10 @@ def make(tmp_path):
         return folder
 
     return model
+
+
+def resolved(options, family=None):
+    return resolve(options, family).options
 
 
 def record(family="classification", **settings):
@@ -196,7 +204,7 @@ def test_a_folder_of_hugging_face_with_capitals_is_not_lower_cased(make):
 
 
 def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, caplog):
-    folder, config = make(), BertConfig.from_dict(toy.BERT_CONFIG)
+    folder = make()
 
     def found(**changes):
         given = {
@@ -204,7 +212,7 @@ def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, c
             "output_dir": "absent",
             "bert_config_file": str(folder / "bert_config.json"),
         }
-        return read_vocabulary(resolved(PretrainingOptions(**given | changes)), config)
+        return resolve(PretrainingOptions(**given | changes)).vocabulary()
 
     assert found() == (str(folder / "vocab.txt"), TokenizerConfig(False, True, 512))
     with pytest.raises(InputError, match=r"--do_lower_case=True: .*/tokenizer_config.json says False"):
@@ -228,3 +236,78 @@ def test_a_config_that_changes_the_numbers_is_refused(make):
     config.num_attention_heads = 4
     with pytest.raises(InputError, match="its num_attention_heads is 2, and 4 by --bert_config_file"):
         check_config_beside(str(folder / "model.ckpt-3"), config)
+
+
+@pytest.fixture
+def choice(tmp_path):
+    return ChoiceOptions(vocab_file="v", bert_config_file="c", output_dir=str(tmp_path / "out"))
+
+
+def save_model(folder, labels):
+    CheckpointManager(str(folder), {"global_step": tf.Variable(3, dtype=tf.int64)}).save(3)
+    (folder / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+
+
+def test_labels_come_from_where_the_weights_come_from(choice, tmp_path, monkeypatch):
+    assert ModelSource(choice).labels is None
+    save_model(tmp_path / "given", "ab")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "labels.txt").write_text("stale\n")  # of a run that was killed before it saved
+    for given in (tmp_path / "given", tmp_path / "given" / "model.ckpt-3"):
+        assert ModelSource(dataclasses.replace(choice, init_checkpoint=str(given))).labels == ["a", "b"]
+    monkeypatch.chdir(tmp_path / "given")
+    choice = dataclasses.replace(choice, init_checkpoint="model.ckpt-3")
+    assert ModelSource(choice).labels == ["a", "b"]
+    save_model(tmp_path / "out" / "best", "cd")
+    assert ModelSource(choice).labels == ["stale"]
+    save_model(tmp_path / "out", "cd")
+    assert ModelSource(choice).labels == ["c", "d"]
+
+
+@pytest.mark.parametrize("do_train", [True, False])
+def test_a_trained_models_outputs_get_no_other_names(choice, tmp_path, do_train):
+    choice = dataclasses.replace(choice, do_train=do_train)
+    ModelSource(choice).check_labels(["a", "b"])
+    save_model(tmp_path / "out", "ab")
+    ModelSource(choice).check_labels(["a", "b"])
+    ModelSource(choice).check_labels(None)  # a regression
+    remedy = "give another --output_dir" if do_train else "take a checkpoint of this task"
+    path = re.escape(str(tmp_path / "out" / "labels.txt"))
+    for labels, told in ((["b", "a"], "b, a"), ([0, 1], "0, 1"), (["a"], "a")):
+        with pytest.raises(
+            InputError,
+            match=f"^{path}: the model's outputs stand for a, b, but the task's labels are {told}; name the labels "
+            f"in the model's order, or {remedy}$",
+        ):
+            ModelSource(choice).check_labels(labels)
+
+
+def test_a_training_may_begin_from_a_model_of_other_labels(choice, tmp_path):
+    save_model(tmp_path / "given", "ab")
+    choice = dataclasses.replace(choice, init_checkpoint=str(tmp_path / "given"))
+    ModelSource(dataclasses.replace(choice, do_train=True)).check_labels(["x", "y"])
+    with pytest.raises(InputError, match="stand for a, b, but the task's labels are x, y"):
+        ModelSource(choice).check_labels(["x", "y"])
+
+
+def test_a_folder_keeps_its_task(choice, tmp_path, caplog):
+    save_model(tmp_path / "out", "ab")
+    model_dir.write_record(str(tmp_path / "out"), model_dir.TaskRecord("sst-2", "classification", {}))
+    training = dataclasses.replace(choice, do_train=True)
+    for same in ("SST-2", "sst2"):
+        ModelSource(training).check_task(same, registry.is_same)
+        ModelSource(choice).check_task(same, registry.is_same)
+    assert "another task" not in caplog.text
+    with pytest.raises(
+        InputError, match=r"--task_name=CoLA: .*out/task\.json says sst-2, .*; give the folder as --model"
+    ):
+        ModelSource(training).check_task("CoLA", registry.is_same)
+    ModelSource(choice).check_task("CoLA", registry.is_same)
+    assert "was trained on sst-2" in caplog.text
+    caplog.clear()
+    beginning = dataclasses.replace(
+        training, output_dir=str(tmp_path / "new"), init_checkpoint=str(tmp_path / "out")
+    )
+    # A new model may begin with the weights of another task.
+    ModelSource(beginning).check_task("CoLA", registry.is_same)
+    assert not caplog.text

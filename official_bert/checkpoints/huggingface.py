@@ -17,15 +17,14 @@ from official_bert.config import BertConfig
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field
+from official_bert.options.serving import MODEL_CLASSES
 
 WEIGHTS_FILE = "model.safetensors"
 SHARDS_FILE = "model.safetensors.index.json"
 PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 CONFIG_FILE = "config.json"
 LINEAR_HEAD = "output_weights"
-SEQUENCE_CLASSIFICATION = "BertForSequenceClassification"
-TOKEN_CLASSIFICATION = "BertForTokenClassification"
-MULTIPLE_CHOICE = "BertForMultipleChoice"
+SEQUENCE_CLASSIFICATION = MODEL_CLASSES["classification"]
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
@@ -138,7 +137,7 @@ def write(
 
     architecture = _architecture(heads, linear_class)
     fields = config.to_huggingface_dict() | {"architectures": [architecture]}
-    if architecture in (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION):
+    if architecture in (SEQUENCE_CLASSIFICATION, MODEL_CLASSES["tagging"]):
         num_outputs = len(tensors["output_bias"])
         if labels is None or len(labels) != num_outputs:
             labels = [f"LABEL_{i}" for i in range(num_outputs)]

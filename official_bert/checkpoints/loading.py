@@ -19,8 +19,6 @@ from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder
 
-# What a model must not leave out; a name of Hugging Face that is in no table keeps its dots.
-_ENCODER = ("bert/", "bert.", "bilstm/")
 _NAMES_SHOWN = 6
 _MISSING = (
     "which would stay random; give a checkpoint that was trained on the task, or --allow_missing_weights to use random "
@@ -59,7 +57,7 @@ class LoadReport:
         lacking = [name for name in self.missing if not name.startswith(tuple(unused))]
         if lacking:
             raise InputError(f"{self.path}: lacks {_enumerated(lacking)}, {explanation}")
-        dropped = [name for name in self.unexpected if name.startswith(_ENCODER)]
+        dropped = [name for name in self.unexpected if name.startswith(names.ENCODER)]
         if dropped:
             raise InputError(
                 f"{self.path}: has {_enumerated(dropped)}, which the model of the config lacks; give the config of "
@@ -124,21 +122,18 @@ def _name_in(model, variable) -> str:
     return names.from_path(variable.path)
 
 
-def load_checkpoint(model, path: str) -> LoadReport:
+def load_checkpoint(model, source: str | Checkpoint) -> LoadReport:
     """Loads the weights of a checkpoint into a model, and logs the names that only one of the two has.
 
     Args:
         model: a built Keras model.
-        path: as for `open_checkpoint`.
-
-    Returns:
-        LoadReport.
+        source: an opened checkpoint, or a path as for `open_checkpoint`.
 
     Raises:
         InputError: there is no checkpoint, it has no variable of the model, a shape or type differs, or a value is not
             finite or absurdly large.
     """
-    checkpoint = open_checkpoint(path)
+    checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
     variables = named_variables(model)
     report = LoadReport(
         checkpoint.path,
@@ -168,7 +163,7 @@ def assign(checkpoint: Checkpoint, variables: dict):
     """Assigns the values of a checkpoint to the variables of the same names.
 
     Raises:
-        InputError: a shape or type differs, in which case no variable is changed, or a value is that of no sound model.
+        InputError: a shape or type differs, in which case no variable is changed, or a value is that of no valid model.
     """
     are_floats = {name: tf.as_dtype(variable.dtype).is_floating for name, variable in variables.items()}
     for name, variable in variables.items():

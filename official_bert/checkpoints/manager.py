@@ -112,8 +112,8 @@ class CheckpointManager:
             InputError: the folder cannot be written to.
             Diverged: a variable is not finite or absurdly large; nothing is written.
         """
-        if unsound := tf1.find_unsound(self.variables):
-            raise Diverged(f"the weights of step {step} are not saved, since {unsound}")
+        if invalid := tf1.find_invalid(self.variables):
+            raise Diverged(f"the weights of step {step} are not saved, since {invalid}")
         tf.io.gfile.makedirs(self.output_dir)
         if input_state is not None and (self.worker == 0 or self._wait_for_all):
             with tf1.replacing(self._input_prefix(step)) as temporary:

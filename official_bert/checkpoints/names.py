@@ -5,8 +5,10 @@ has two columns. In: a name of one kind. Out: the name of the other kind, and wh
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+from official_bert.io.errors import InputError
 
 GLOBAL_STEP = "global_step"
 SLOTS = ("adam_m", "adam_v")
@@ -72,6 +74,18 @@ _TABLE = (
 )
 _SCOPES = ("bert", "cls")
 NEW_SCOPES = ("bilstm", "features_")  # that the original does not have
+# The names of what is no head begin so; a name of Hugging Face that is not in the table keeps its dots.
+ENCODER = ("bert/", "bert.", "bilstm/")
+_PRETRAINED, _LINEAR = ("pretraining",), ("classification", "tagging", "choice")
+# The beginning of the names of a head's variables -> the families of tasks, as in tasks/registry.py, that have it.
+HEADS = {
+    "cls/predictions/": _PRETRAINED,
+    "cls/seq_relationship/": _PRETRAINED,
+    "cls/squad/": ("squad",),
+    "output_weights": _LINEAR,
+    "output_bias": _LINEAR,
+    "features_": ("tagging",),
+}
 _BY_TF1 = {entry.tf1: entry for entry in _TABLE}
 _BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
 
@@ -129,6 +143,30 @@ def is_tied_table(huggingface: str) -> bool:
 def is_training_state(tf1: str) -> bool:
     """Tells whether a TF1 name is the name of an Adam slot or of the step, which only training needs."""
     return tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in SLOTS
+
+
+def families_of(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
+    """Returns the families of tasks that the heads in a checkpoint may be of; none for an encoder alone.
+
+    Args:
+        shapes: TF1 name -> shape.
+        path: of the checkpoint, for the error.
+
+    Raises:
+        InputError: a head is in no table.
+    """
+    families: set[str] = set()
+    for name, shape in shapes.items():
+        if is_training_state(name) or name.startswith(ENCODER) or not len(shape):
+            continue
+        of_head = next((found for start, found in HEADS.items() if name.startswith(start)), None)
+        if of_head is None:
+            raise InputError(
+                f"{path}: has {name}, the head of no known task; name its task, module:Class for one of your own, with "
+                "export_saved_model.py --task_name=..."
+            )
+        families.update(of_head)
+    return families
 
 
 def num_layers(tf1_names: Iterable[str]) -> int:

@@ -106,33 +106,33 @@ def check_type(checkpoint: Readable, name: str, is_float: bool = True):
 
 
 def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
-    """Reads a weight as float32, and raises InputError if a value is unsound."""
+    """Reads a weight as float32, and raises InputError if a value is none of a valid model."""
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is refused
         weight = np.asarray(checkpoint.read(name), np.float32)
-    if not _is_sound(weight):
+    if not _is_valid(weight):
         raise InputError(
-            f"{checkpoint.path}: {name} holds {_unsound_value(weight)}, so the checkpoint is damaged or of a run that "
+            f"{checkpoint.path}: {name} holds {_invalid_value(weight)}, so the checkpoint is damaged or of a run that "
             "diverged; give an earlier checkpoint"
         )
     return weight
 
 
-def find_unsound(variables: Mapping[str, tf.Variable]) -> str | None:
-    """Returns the name and a value of the first unsound floating variable; None if all are sound."""
+def find_invalid(variables: Mapping[str, tf.Variable]) -> str | None:
+    """Returns the name and a value of the first invalid floating variable; None if all are valid."""
     for name, variable in variables.items():
         if tf.as_dtype(variable.dtype).is_floating:
             value = tf.convert_to_tensor(variable).numpy()
-            if not _is_sound(value):
-                return f"{name} holds {_unsound_value(value)}"
+            if not _is_valid(value):
+                return f"{name} holds {_invalid_value(value)}"
     return None
 
 
-def _is_sound(weight: np.ndarray) -> bool:
-    """Tells whether all values are sound; NaN, which is the maximum of what it is in, fails the comparison."""
+def _is_valid(weight: np.ndarray) -> bool:
+    """Tells whether all values may be a model's; NaN, which is the maximum of what it is in, fails the comparison."""
     return not weight.size or bool(weight.max() <= LARGEST_WEIGHT and weight.min() >= -LARGEST_WEIGHT)
 
 
-def _unsound_value(weight: np.ndarray) -> str:
+def _invalid_value(weight: np.ndarray) -> str:
     return f"{weight[~(np.abs(weight) <= LARGEST_WEIGHT)].flat[0]:g}"
 
 

@@ -20,12 +20,6 @@ from official_bert.options.serving import MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
 
-_CLASSES = {  # by family of tasks
-    "classification": huggingface.SEQUENCE_CLASSIFICATION,
-    "tagging": huggingface.TOKEN_CLASSIFICATION,
-    "choice": huggingface.MULTIPLE_CHOICE,
-}
-
 
 def run(options: ConversionOptions):
     """Converts one checkpoint.
@@ -179,7 +173,7 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
     if options.output_format != "huggingface" or huggingface.LINEAR_HEAD not in chosen:
         return huggingface.SEQUENCE_CLASSIFICATION
     record = folder.task()
-    recorded = _CLASSES.get(record.family) if record else None
+    recorded = MODEL_CLASSES.get(record.family) if record else None
     if options.model_class:
         if recorded not in (None, options.model_class):
             logging.warning(
@@ -191,7 +185,7 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
         return options.model_class
     if recorded:
         return recorded
-    flag = f"--model_class={'|'.join(MODEL_CLASSES)}"
+    flag = f"--model_class={'|'.join(MODEL_CLASSES.values())}"
     if record:
         raise InputError(
             f"{folder.path}: was trained on the task {record.task_name}, whose kind is not known; give {flag}"

@@ -22,7 +22,7 @@ from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.io.folder_lock import locked
 from official_bert.io.progress import Progress
-from official_bert.model_source import resolved
+from official_bert.model_source import resolve
 from official_bert.options.data_tools import SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
 
@@ -36,7 +36,7 @@ def run(options: PretrainingDataOptions) -> random.Random | None:
         InputError: no file matches, the files contain no text, the vocabulary lacks a special token, a flag does not
             fit the generator, or an output cannot be written.
     """
-    options = resolved(options)
+    options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     vocabulary = InstanceVocabulary.of(tokenizer.vocab)
     if options.generator == SHARDED:

@@ -14,7 +14,7 @@ from official_bert.data.pretraining.shards import log_manifest, shard_job
 from official_bert.data.pretraining.text_formats import reader_of
 from official_bert.data.records.record_files import log_files
 from official_bert.io.errors import InputError
-from official_bert.model_source import resolved
+from official_bert.model_source import resolve
 from official_bert.options.data_tools import BeamDataOptions
 from official_bert.tokenization import FullTokenizer
 
@@ -37,7 +37,7 @@ def run(options: BeamDataOptions):
             f"--output_file={','.join(options.output_file)}: the files are named by the script; give the beginning of "
             "their names"
         )
-    options = resolved(options)
+    options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     sizes = beam.sizes_of(options.input_file)
     num_shards = options.num_shards or shards.default_num_shards(sum(sizes.values()))

@@ -16,5 +16,5 @@ def run(options: ExportOptions):
         InputError: an option or a file cannot be used, or the checkpoint lacks weights of the task.
     """
     log_devices()
-    built = model.build(options)
+    built = model.build(options, options.export_dtype)
     export_model(built.options, built.options.task_name, built.task, built.model, built.config)

@@ -18,14 +18,13 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import load_checkpoint
-from official_bert.config import BertConfig
 from official_bert.data.model_inputs import ModelInput, model_input, padded_features
 from official_bert.data.text_lines import Sentence, log_example, read_sentences
 from official_bert.features import ENCODER_INPUTS, encoder_features
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.model_source import check_config_beside, read_model_files, resolved
+from official_bert.model_source import ModelSource, check_config_beside, resolve
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import pooled
 from official_bert.options.serving import ExtractionOptions
@@ -91,7 +90,8 @@ def run(options: ExtractionOptions):
     Raises:
         InputError: an option or a file cannot be used.
     """
-    options = resolved(options)
+    source = resolve(options)
+    options = source.options
     if options.pooling and options.attentions:
         raise InputError(
             "--attentions: does not go with --pooling, which writes no tokens; leave one of them out"
@@ -99,13 +99,13 @@ def run(options: ExtractionOptions):
     writing.keep_apart([options.output_file], _inputs(options))
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
-    config, tokenizer = read_model_files(options)
+    config, tokenizer = source.config, source.tokenizer
     layers = layer_numbers(options.layers, config.num_hidden_layers)
     batches = _batches(read_sentences(options.input_file), options.batch_size)
     first = next(batches)  # reports an empty file before anything is built or written
 
     with writing.replacing(options.output_file) as file:
-        encode = _encoder(options, config, strategy, layers)
+        encode = _encoder(source, strategy, layers)
         progress = Progress("lines")
         for sentences in itertools.chain([first], batches):
             inputs = [
@@ -168,7 +168,7 @@ def _make_strategy(options: ExtractionOptions) -> tf.distribute.Strategy:
 
 
 def _encoder(
-    options: ExtractionOptions, config: BertConfig, strategy: tf.distribute.Strategy, layers: Sequence[int]
+    source: ModelSource, strategy: tf.distribute.Strategy, layers: Sequence[int]
 ) -> Callable[[Features], dict[str, np.ndarray]]:
     """Builds the model and loads the checkpoint's weights.
 
@@ -176,14 +176,15 @@ def _encoder(
         A function from a batch of features, int32[B, S] each, to `vectors`, float32[B, S, layers, hidden], and with
         --attentions to `attentions`, float32[B, layers, N, S, S]. With --pooling it is to `pooled`, float32[B, hidden].
     """
+    options = source.options
     precision.check_dtype(options.dtype, strategy)
     dtype, _ = precision.choose(options.dtype, strategy)
     with strategy.scope(), precision.computing_in(dtype):
-        model = BertModel(config, use_one_hot_embeddings=options.use_one_hot_embeddings)
-    report = load_checkpoint(model, options.init_checkpoint)
+        model = BertModel(source.config, use_one_hot_embeddings=options.use_one_hot_embeddings)
+    report = load_checkpoint(model, source.checkpoint)
     if not options.allow_missing_weights:
         report.check_complete(unused=("bert/pooler/",))
-    check_config_beside(report.path, config)
+    check_config_beside(report.path, source.config)
     report.log(model)
 
     def chosen_layers(features):

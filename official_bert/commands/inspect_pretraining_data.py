@@ -17,7 +17,7 @@ from official_bert.io import writing
 from official_bert.io.errors import InputError
 from official_bert.io.pictures import panels
 from official_bert.io.progress import Progress
-from official_bert.model_source import resolved
+from official_bert.model_source import resolve
 from official_bert.options.data_tools import InspectionOptions
 from official_bert.tokenization import FullTokenizer
 
@@ -30,7 +30,7 @@ def run(options: InspectionOptions):
     Raises:
         InputError: a file has no records, or they do not fit the vocabulary, or the picture cannot be written.
     """
-    options = resolved(options)
+    options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file)
     input_files = expand_records(options.input_file, "input_file")
     if options.histogram_file:

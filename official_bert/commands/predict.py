@@ -97,7 +97,11 @@ def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor,
                 errors[row] = error
                 if options.on_error == STOP:
                     break
-        answer_all = predictor.answers if options.on_error == STOP else functools.partial(_answers, predictor)
+        answer_all = (
+            predictor.answers_to_checked
+            if options.on_error == STOP
+            else functools.partial(_answers, predictor)
+        )
         answers = answer_all(requests)
         for row in range(len(requests) + len(errors)):
             if row in errors and options.on_error == STOP:
@@ -158,7 +162,7 @@ def _json_reader(predictor: Predictor) -> Callable[[str], Sequence[str]]:
 def _answers(predictor: Predictor, requests: Sequence[Sequence[str]]) -> Iterator[dict | InputError]:
     """Yields an answer or an error for each request: where the model refuses some, each is asked for alone."""
     try:
-        yield from list(predictor.answers(requests))
+        yield from list(predictor.answers_to_checked(requests))
         return
     except InputError as error:
         if len(requests) == 1:

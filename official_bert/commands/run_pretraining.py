@@ -13,14 +13,14 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import model_dir
-from official_bert.config import LEFT_TO_RIGHT, BertConfig, read_config
+from official_bert.config import LEFT_TO_RIGHT, BertConfig
 from official_bert.data.pretraining.masks import DynamicMasks
 from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.record_files import expand_records
 from official_bert.features import pretraining_features, unmasked_features
 from official_bert.io.errors import InputError
-from official_bert.model_source import read_vocabulary, resolved
+from official_bert.model_source import resolve
 from official_bert.modeling import BertPretrainer
 from official_bert.modeling.encoder import set_packing
 from official_bert.options.shared import MaskingOptions
@@ -43,7 +43,8 @@ def run(options: PretrainingOptions):
     Raises:
         InputError: an option or a file cannot be used.
     """
-    options = resolved(options)
+    source = resolve(options)
+    options = source.options
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
     strategy = distribution.make_strategy(options)
@@ -55,12 +56,12 @@ def run(options: PretrainingOptions):
         if is_used:
             distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag, num_parts)
     _check_masking(options)
-    config = read_config(options.bert_config_file, options.max_seq_length)
+    config = source.config
     train_files = expand_records(options.input_file, "input_file")
     eval_files = (
         expand_records(options.eval_input_file, "eval_input_file") if options.eval_input_file else train_files
     )
-    vocabulary = read_vocabulary(options, config) if options.do_train else ()
+    vocabulary = source.vocabulary() if options.do_train else ()
     with output_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         trainer = Trainer(

@@ -14,17 +14,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from official_bert import model_dir
-from official_bert.checkpoints import open_checkpoint
 from official_bert.checkpoints.folder import latest_checkpoint, with_best
 from official_bert.config import BertConfig
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet
 from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, frozen_weights, log_set
 from official_bert.fine_tuning.search import search
-from official_bert.fine_tuning.trained_task import check_labels, check_task, read_labels
 from official_bert.io import files
 from official_bert.io.errors import InputError
-from official_bert.model_source import read_model_files, resolved, tokenizer_config_of
+from official_bert.model_source import ModelSource, resolve
 from official_bert.options.fine_tuning import FineTuningOptions, SearchOptions
 from official_bert.options.shared import FLOAT32, MULTI_WORKER
 from official_bert.serving.saved_model import check_text_export
@@ -71,11 +69,12 @@ def fine_tune(
         InputError: an option or a file cannot be used.
     """
     entry = registry.find(task_name, family)
-    options = resolved(options, entry.family)
+    source = resolve(options, entry.family)
+    options = source.options
     _check_flags(options)
-    check_task(options, task_name)
-    config, tokenizer = _read_model(options)
-    task = _make_task(options, entry)
+    source.check_task(task_name, registry.is_same)
+    config, tokenizer = _read_model(source)
+    task = _make_task(source, entry)
     if options.search:
         return search(
             options,
@@ -83,18 +82,18 @@ def fine_tune(
             distribution.make_strategy(options).num_replicas_in_sync,
         )
     strategy = distribution.make_strategy(options)
-    _check_run(options, task, config)
+    _check_run(source, task)
     with output_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
-        sets = _encode(own, task, tokenizer, _read(own, task))
+        sets = _encode(own, task, tokenizer, _read(source, task))
         if task.predicts_without_model:
             run_log.write_start(folder, script, own, own.random_seed, strategy)
             return _predict_without_model(own, task, sets)
         _write_records(own, sets)
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts, script)
         if options.do_train:
-            _write_model_files(own, config, entry, task)
+            _write_model_files(own, source, entry, task)
             dev = sets.dev or sets.test
             finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
         if getattr(options, "do_eval", False):
@@ -132,18 +131,19 @@ def _check_flags(options: FineTuningOptions):
         )
 
 
-def _read_model(options: FineTuningOptions) -> tuple[BertConfig, FullTokenizer]:
-    config, tokenizer = read_model_files(options)
-    if options.num_bilstm_layers not in (None, config.num_layers_on_top):
-        config.num_bilstm_layers = options.num_bilstm_layers
+def _read_model(source: ModelSource) -> tuple[BertConfig, FullTokenizer]:
+    config, num_bilstm_layers = source.config, source.options.num_bilstm_layers
+    if num_bilstm_layers not in (None, config.num_layers_on_top):
+        config.num_bilstm_layers = num_bilstm_layers
         config.validate("--num_bilstm_layers")
-    return config, tokenizer
+    return config, source.tokenizer
 
 
-def _make_task(options: FineTuningOptions, entry: registry.Entry) -> Task:
+def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
+    options = source.options
     settings = {"task_name": entry.name} | vars(options)
     # A training run takes its labels from the training file.
-    settings["checkpoint_labels"] = None if options.do_train else read_labels(options)
+    settings["checkpoint_labels"] = None if options.do_train else source.labels
     task = entry.make(settings)
     if not isinstance(task, Task):
         raise InputError(f"--task_name={entry.name}: is exported only and cannot be fine-tuned")
@@ -154,11 +154,12 @@ def _make_task(options: FineTuningOptions, entry: registry.Entry) -> Task:
     return task
 
 
-def _check_run(options: FineTuningOptions, task: Task, config: BertConfig):
+def _check_run(source: ModelSource, task: Task):
     """Validates, before any set is read, what would fail later: the frozen layers, the checkpoint, the export."""
-    frozen_weights(options, config)
+    options = source.options
+    frozen_weights(options, source.config)
     if options.init_checkpoint and not latest_checkpoint(options.output_dir):
-        open_checkpoint(options.init_checkpoint)
+        _ = source.checkpoint  # which can be opened
     if not options.export_dir:
         if options.export_text or options.export_dtype != FLOAT32:
             flag = "export_text" if options.export_text else "export_dtype"
@@ -173,8 +174,9 @@ def _check_run(options: FineTuningOptions, task: Task, config: BertConfig):
     files.make_folder(options.export_dir)
 
 
-def _read(options: FineTuningOptions, task: Task) -> dict[str, dict[str, Any]]:
+def _read(source: ModelSource, task: Task) -> dict[str, dict[str, Any]]:
     """Reads the sets that the run needs: first the training set, because it may define the labels of the task."""
+    options = source.options
     evaluates = options.evaluates_during_training
     # run_squad.py has no development set: it scores the answers to its test set.
     has_dev = hasattr(options, "do_eval")
@@ -187,7 +189,7 @@ def _read(options: FineTuningOptions, task: Task) -> dict[str, dict[str, Any]]:
     named["test"] = named["test"] or getattr(options, "predict_file", None)
     data_files = DataFiles(getattr(options, "data_dir", None), named)
     examples = {name: task.read(data_files, name) for name, is_needed in needed.items() if is_needed}
-    check_labels(options, task.labels)
+    source.check_labels(task.labels)
     needs_labels = needed["dev"] and (evaluates or not options.do_predict)
     if needs_labels and not examples["dev"]:
         raise InputError(
@@ -219,14 +221,14 @@ def _write_records(options: FineTuningOptions, sets: Sets):
             write_encoded_set(path, len(encoded.lengths), records)
 
 
-def _write_model_files(options: FineTuningOptions, config: BertConfig, entry: registry.Entry, task: Task):
+def _write_model_files(options: FineTuningOptions, source: ModelSource, entry: registry.Entry, task: Task):
     """Writes what a user of the model needs beside its weights, before training begins."""
     settings = {"max_seq_length": options.max_seq_length} | task.settings()
     record = model_dir.TaskRecord(registry.canonical_name(entry.name), entry.family, settings)
     folders = with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
     for folder in folders:
         model_dir.write(
-            folder, config, options.vocab_file, tokenizer_config_of(options, config), record, task.labels
+            folder, source.config, options.vocab_file, source.tokenizer_config, record, task.labels
         )
 
 

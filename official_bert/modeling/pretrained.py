@@ -31,7 +31,7 @@ from official_bert.tokenizer_config import TokenizerConfig
 PACKAGE = "official_bert"  # Keras' name for the models of this project in a file
 FORMATS = {"tf1": f"{loading.TF1_NAME}.index", "huggingface": huggingface.WEIGHTS_FILE}
 # What may be missing, because fine-tuning learns it.
-_DRAWN = ("bert/pooler/", "cls/", "output_", *names.NEW_SCOPES)
+_DRAWN = ("bert/pooler/", "bilstm", *names.HEADS)
 
 
 class ConfiguredModel(keras.Model):
@@ -149,7 +149,7 @@ def _load(model_class, folder: str, arguments: dict) -> keras.Model:
     if model_class.has_open_outputs and arguments.get("num_outputs") is None:
         arguments = arguments | {"num_outputs": _num_outputs(checkpoint)}
     model = model_class(config, **arguments)
-    report = load_checkpoint(model, checkpoint.path)
+    report = load_checkpoint(model, checkpoint)
     report.check_complete(_DRAWN, "so that it is no whole encoder; give a checkpoint of a BERT model")
     return model
 

@@ -18,6 +18,7 @@ from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.heads import HeadedModel, LinearHead
 from official_bert.modeling.layers import create_initializer, float32_weight
 from official_bert.modeling.pretrained import PACKAGE
+from official_bert.options.serving import MODEL_CLASSES
 
 CLASSIFIER_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02
@@ -74,7 +75,7 @@ class BertClassifier(_LinearModel):
     It computes K outputs from the pooled output: the logits of K classes, or one score.
     """
 
-    huggingface_class = "BertForSequenceClassification"
+    huggingface_class = MODEL_CLASSES["classification"]
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class BertChoice(BertClassifier):
     """A multiple-choice model: one score for each of N texts or pairs. Devlin et al. (2019), section 4.4."""
 
     has_open_outputs = False
-    huggingface_class = "BertForMultipleChoice"
+    huggingface_class = MODEL_CLASSES["choice"]
 
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "choice"):
         """Builds the model and draws its weights; the arguments are those of BertModel."""
@@ -143,7 +144,7 @@ class BertChoice(BertClassifier):
 class BertTagger(_LinearModel):
     """A tagger: K logits for every token. Devlin et al. (2019), section 5.3."""
 
-    huggingface_class = "BertForTokenClassification"
+    huggingface_class = MODEL_CLASSES["tagging"]
     unused_weights = ("bert/pooler",)
 
     def __init__(

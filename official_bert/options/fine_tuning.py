@@ -265,18 +265,9 @@ def _is_threshold(text: str) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadOptions(FineTuningOptions):
-    train_file: str | None = option(
-        None, help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json."
-    )
-    predict_file: str | None = option(
-        None, help="The questions to answer: a JSON file in SQuAD's format, such as dev-v2.0.json."
-    )
-    max_seq_length: int | None = option(
-        otherwise=384,
-        check=LENGTH,
-        help="The number of tokens of a window together with its question and the special tokens.",
-    )
+class SquadServing:
+    """How questions are cut into windows, and answers are chosen."""
+
     doc_stride: int = option(
         128,
         check=LENGTH,
@@ -290,14 +281,58 @@ class SquadOptions(FineTuningOptions):
     n_best_size: int = option(
         20,
         check=LENGTH,
-        help="The number of answers in nbest_predictions.json for each question, and of start positions and of end "
-        "positions that are considered in each window.",
+        help="The number of start positions and of end positions that are considered in each window, and of answers in "
+        "nbest_predictions.json for each question.",
     )
     max_answer_length: int = option(30, check=LENGTH, help="The number of tokens of the longest answer.")
+    version_2_with_negative: bool = option(False, help="Let a question have no answer, as in SQuAD 2.0.")
+    null_score_diff_threshold: float = option(
+        0.0,
+        check=(lambda odds: not math.isnan(odds), "must be a number"),
+        help="The null odds above which a question is left unanswered. A run with --null_score_diff_threshold=auto "
+        "writes the best value into eval_results.txt.",
+    )
+    length_aware_batches: bool = option(
+        False,
+        help="Pad a batch to its longest window instead of --max_seq_length, except on a TPU. That is faster, but "
+        "since the original ranks padding positions too, a few answers may differ.",
+    )
+
+
+def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = False) -> type:
+    """Returns a class with the flags of another, without which the value holds that a model's record has.
+
+    Args:
+        task: of the flags, for their help.
+        hint: a last sentence of their help.
+        falls_back: whether the defaults hold where there is no record.
+    """
+    fields = []
+    for field in dataclasses.fields(options_class):
+        text, metadata = field.metadata["help"], dict(field.metadata)
+        metadata["help"] = f"With {task}, {text[0].lower()}{text[1:]}{hint}"
+        if falls_back:
+            metadata["otherwise"] = field.default
+        fields.append((field.name, field.type | None, dataclasses.field(default=None, metadata=metadata)))
+    return dataclasses.make_dataclass(options_class.__name__, fields, frozen=True, kw_only=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadOptions(SquadServing, FineTuningOptions):
+    train_file: str | None = option(
+        None, help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json."
+    )
+    predict_file: str | None = option(
+        None, help="The questions to answer: a JSON file in SQuAD's format, such as dev-v2.0.json."
+    )
+    max_seq_length: int | None = option(
+        otherwise=384,
+        check=LENGTH,
+        help="The number of tokens of a window together with its question and the special tokens.",
+    )
     verbose_logging: bool = option(
         False, help="Log every answer whose text could not be located in the words of the document."
     )
-    version_2_with_negative: bool = option(False, help="Let a question have no answer, as in SQuAD 2.0.")
     null_score_diff_threshold: str = option(
         "0.0",
         check=(_is_threshold, f"must be a number or {AUTO}"),
@@ -313,9 +348,4 @@ class SquadOptions(FineTuningOptions):
         None,
         help="The --output_dir folders of several runs that predicted the same files, separated by commas. The "
         "script averages their logits instead of running a model.",
-    )
-    length_aware_batches: bool = option(
-        False,
-        help="Pad a prediction batch to its longest window instead of --max_seq_length, except on a TPU. That is "
-        "faster, but since the original ranks padding positions too, the last n-best entries may differ.",
     )

@@ -1,10 +1,15 @@
 """The options of the scripts that use or convert a trained model: features, exports, predictions, checkpoints."""
 
 import dataclasses
-import math
 
-from official_bert.options.fields import LENGTH, LENGTH_OR_NONE, MIN_SEQ_LENGTH, POSITIVE, SIZE, option
-from official_bert.options.fine_tuning import DEFAULT_BILSTM_SIZE, EXPORT_TEXT, FEATURE_LAYERS
+from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
+from official_bert.options.fine_tuning import (
+    DEFAULT_BILSTM_SIZE,
+    EXPORT_TEXT,
+    FEATURE_LAYERS,
+    SquadServing,
+    recorded,
+)
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     CHECKPOINT_FORMS,
@@ -74,17 +79,15 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions(ConfigOptions, TokenizerOptions):
+class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squad", falls_back=True)):
+    """What a trained model is, as far as its folder does not say it."""
+
     task_name: str | None = option(
         None,
         help="The task that the checkpoint was trained on: a task of run_classifier.py (CoLA, SST-2, MRPC, STS-B, "
         "QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, tsv), squad, swag, codah or ner; pretraining for the vectors and the "
         "masked words of a pre-trained model; embedding for one vector of a text; or module:Class for a task of your "
         "own. Without this flag the folder of the checkpoint says what it was trained on.",
-    )
-    export_dir: str = option(
-        help="The folder that the model server watches. The export becomes a folder in it, named with the next "
-        "version number."
     )
     init_checkpoint: str | None = option(
         None, help=f"The checkpoint to export: {CHECKPOINT_FORMS}. It must be given unless --model is."
@@ -102,8 +105,6 @@ class ExportOptions(ConfigOptions, TokenizerOptions):
     )
     multi_label: bool | None = option(otherwise=False, help="With tsv, let an example have several labels.")
     regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score.")
-    export_text: bool = option(False, help=EXPORT_TEXT)
-    export_dtype: str = option(FLOAT32, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
     feature_layers: str | None = option(
         otherwise=None,
         choices=FEATURE_LAYERS,
@@ -124,48 +125,25 @@ class ExportOptions(ConfigOptions, TokenizerOptions):
         otherwise=True,
         help="With embedding, divide a vector by its norm, so that a product of two is their cosine.",
     )
-    doc_stride: int | None = option(
-        otherwise=128,
-        check=LENGTH,
-        help="With squad, the number of tokens from the start of a window of a long context to the start of the next.",
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions(ServedOptions):
+    export_dir: str = option(
+        help="The folder that the model server watches. The export becomes a folder in it, named with the next "
+        "version number."
     )
-    max_query_length: int | None = option(
-        otherwise=64,
-        check=LENGTH_OR_NONE,
-        help="With squad, the number of tokens of a question that are kept. Longer questions are truncated.",
-    )
-    n_best_size: int | None = option(
-        otherwise=20,
-        check=LENGTH,
-        help="With squad, the number of start positions and of end positions that are considered in each window.",
-    )
-    max_answer_length: int | None = option(
-        otherwise=30, check=LENGTH, help="With squad, the number of tokens of the longest answer."
-    )
-    version_2_with_negative: bool | None = option(
-        otherwise=False, help="With squad, let a question have no answer, as in SQuAD 2.0."
-    )
-    null_score_diff_threshold: float | None = option(
-        otherwise=0.0,
-        check=(lambda odds: not math.isnan(odds), "must be a number"),
-        help="With squad, the null odds above which a question is left unanswered. A run with "
-        "--null_score_diff_threshold=auto writes the best value into eval_results.txt.",
-    )
-    length_aware_batches: bool | None = option(
-        otherwise=False,
-        help="With squad and --export_text, pad a request to its longest window instead of --max_seq_length. That is "
-        "faster, but since the script ranks padding positions too, a few answers may differ.",
-    )
+    export_text: bool = option(False, help=EXPORT_TEXT)
+    export_dtype: str = option(FLOAT32, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
 
 
 TSV, JSON = "tsv", "json"
 STOP, REPORT = "stop", "report"
 POOLED, SEQUENCE = "pooled_output", "sequence_output"
-_AS_EXPORTED = "Without this flag the value of the export holds."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictorOptions:
+class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the value of the export holds.")):
     """How a model answers."""
 
     model_dir: str = option(
@@ -183,41 +161,6 @@ class PredictorOptions:
         choices=(POOLED, SEQUENCE),
         help="The answer of a pre-trained model to a text without [MASK]: pooled_output is one vector, "
         "sequence_output a vector for each token.",
-    )
-    doc_stride: int | None = option(
-        None,
-        check=LENGTH,
-        help="With SQuAD, the number of tokens from the start of a window of a long context to the start of the "
-        f"next. {_AS_EXPORTED}",
-    )
-    max_query_length: int | None = option(
-        None,
-        check=LENGTH_OR_NONE,
-        help=f"With SQuAD, the number of tokens of a question that are kept. {_AS_EXPORTED}",
-    )
-    n_best_size: int | None = option(
-        None,
-        check=LENGTH,
-        help="With SQuAD, the number of start positions and of end positions that are considered in each window. "
-        f"{_AS_EXPORTED}",
-    )
-    max_answer_length: int | None = option(
-        None,
-        check=LENGTH,
-        help=f"With SQuAD, the number of tokens of the longest answer. {_AS_EXPORTED}",
-    )
-    version_2_with_negative: bool | None = option(
-        None, help=f"With SQuAD, let a question have no answer. {_AS_EXPORTED}"
-    )
-    null_score_diff_threshold: float | None = option(
-        None,
-        check=(lambda odds: not math.isnan(odds), "must be a number"),
-        help=f"With SQuAD 2.0, the null odds above which a question is left unanswered. {_AS_EXPORTED}",
-    )
-    length_aware_batches: bool | None = option(
-        None,
-        help="With SQuAD, pad a batch to its longest window instead of the export's --max_seq_length. That is "
-        f"faster, but since the script ranks padding positions too, a few answers may differ. {_AS_EXPORTED}",
     )
 
 
@@ -245,7 +188,12 @@ class PredictOptions(PredictorOptions):
 
 
 FORMATS = ("tf1", "huggingface")
-MODEL_CLASSES = ("BertForSequenceClassification", "BertForTokenClassification", "BertForMultipleChoice")
+# The class of transformers for a head of one linear layer, by the family of its task.
+MODEL_CLASSES = {
+    "classification": "BertForSequenceClassification",
+    "tagging": "BertForTokenClassification",
+    "choice": "BertForMultipleChoice",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -273,7 +221,7 @@ class ConversionOptions:
     )
     model_class: str | None = option(
         None,
-        choices=MODEL_CLASSES,
+        choices=tuple(MODEL_CLASSES.values()),
         help="With huggingface, the class of a model whose head is one linear layer, since its weights do not show "
         "whether it reads texts, tokens or choices. Without this flag the script takes the class from the record that "
         "training wrote beside the checkpoint.",

@@ -1,32 +1,46 @@
-"""A model in memory that answers like an exported one: of a checkpoint, or of a folder."""
+"""Models that answer requests: `SavedModel` is of an export, `InMemoryModel` of a checkpoint, with the same signatures.
+
+In: the folder of an export, or of a model. Out: a `ServedModel` of tasks/clients.py. `build` loads the model of a
+checkpoint, for an export.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
-from official_bert.checkpoints import load_checkpoint, open_checkpoint
+from official_bert.checkpoints import load_checkpoint
+from official_bert.checkpoints.names import families_of
 from official_bert.config import BertConfig
+from official_bert.data.model_inputs import check_vocabulary
+from official_bert.features import EncodedSet
+from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
-from official_bert.model_dir import ModelFolder
-from official_bert.model_source import check_config_beside, read_model_files, resolved
-from official_bert.options.serving import ExportOptions
-from official_bert.serving.saved_model import record_of, task_signatures
+from official_bert.model_dir import LABELS_NAME, ModelFolder
+from official_bert.model_source import ModelSource, check_config_beside
+from official_bert.options.serving import ServedOptions
+from official_bert.options.shared import FLOAT32
+from official_bert.serving.export import versions
+from official_bert.serving.saved_model import RECORD_FILE, Record, import_text_ops, record_of, task_signatures
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
+from official_bert.tasks.clients import Row
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import precision
+from official_bert.training.prediction import predict
 
-_HEADS_OF_TASKS = ("output_weights", "cls/squad/output_weights")
-_FEATURE_HEADS = "features_"  # of --feature_layers, whose name follows
+_OF_LABELS = {"label", "labels", "tags"}  # outputs whose strings are labels
+_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
-class CheckpointModel(NamedTuple):
+class TrainedModel(NamedTuple):
     """A task with its trained model.
 
     Attributes:
@@ -37,75 +51,69 @@ class CheckpointModel(NamedTuple):
         tokenizer: the tokenizer of the model.
     """
 
-    options: ExportOptions
+    options: ServedOptions
     task: ServedTask
     model: keras.Model
     config: BertConfig
     tokenizer: FullTokenizer
 
 
-def build(options: ExportOptions) -> CheckpointModel:
+def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     """Builds the task and the model, and loads the weights.
+
+    Args:
+        dtype: the type in which the kernels and tables are stored.
 
     Raises:
         InputError: an option or a file cannot be used, or the checkpoint lacks weights of the task.
     """
-    path = options.model or options.init_checkpoint
-    if not path:
-        raise InputError("--model: must be given, or --init_checkpoint with the checkpoint")
-    checkpoint, folder = open_checkpoint(path), ModelFolder(path)
-    task_name = options.task_name or _task_name(path, folder, checkpoint.shapes)
-    _check_task_name(task_name, folder)
-    options = resolved(dataclasses.replace(options, task_name=task_name), registry.family_of(task_name))
+    source = ModelSource(options)
+    checkpoint = source.checkpoint
+    task_name = options.task_name or _task_name(source)
+    family = registry.family_of(task_name)
+    if (
+        source.task
+        and family == source.task.family
+        and not registry.is_same(task_name, source.task.task_name)
+    ):
+        raise InputError(
+            f"--task_name={task_name}: {source.dir.task_file} says {source.task.task_name}; leave the flag out"
+        )
+    source.complete(family, task_name=task_name)
+    options = source.options
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
-    config, tokenizer = read_model_files(options)
-    task = _make_task(options, folder).for_checkpoint(checkpoint.shapes, tokenizer, config)
-    with precision.stored_in(options.export_dtype):
+    config, tokenizer = source.config, source.tokenizer
+    task = _make_task(source).for_checkpoint(checkpoint.shapes, tokenizer, config)
+    with precision.stored_in(dtype):
         model = task.build_model(config, use_one_hot_embeddings=False)
-    report = load_checkpoint(model, checkpoint.path)
-    report.check_complete(
+    load_checkpoint(model, checkpoint).check_complete(
         getattr(model, "unused_weights", ()),
         f"which --task_name={task_name} needs; give a checkpoint that was trained on the task",
     )
-    check_config_beside(report.path, config)
-    return CheckpointModel(options, task, model, config, tokenizer)
+    check_config_beside(checkpoint.path, config)
+    return TrainedModel(options, task, model, config, tokenizer)
 
 
-def _task_name(path: str, folder: ModelFolder, names) -> str:
+def _task_name(source: ModelSource) -> str:
     """Returns the task that the folder was trained on; without a record, a model without a task's head is pre-trained.
 
     Raises:
         InputError: the task is not known.
     """
-    if record := folder.task():
-        return record.task_name
-    if any(name in _HEADS_OF_TASKS or name.startswith(_FEATURE_HEADS) for name in names):
+    if source.task:
+        return source.task.task_name
+    if families_of(source.checkpoint.shapes, source.path) - {"pretraining"}:
         raise InputError(
-            f"{path}: has the head of a task, and no task.json says of which; export it with export_saved_model.py "
-            "--task_name=... (tsv for labels of your own)"
+            f"{source.path}: has the head of a task, and no task.json says of which; export it with "
+            "export_saved_model.py --task_name=... (tsv for labels of your own)"
         )
     return "pretraining"
 
 
-def _check_task_name(task_name: str, folder: ModelFolder):
-    """Refuses another task of the family that the model was trained on; its vectors may be exported from any model.
-
-    Raises:
-        InputError: task.json says another task.
-    """
-    record = folder.task()
-    if record is None or registry.family_of(task_name) != record.family:
-        return
-    if not registry.is_same(task_name, record.task_name):
-        raise InputError(
-            f"--task_name={task_name}: {folder.task_file} says {record.task_name}; leave the flag out"
-        )
-
-
-def _make_task(options: ExportOptions, folder: ModelFolder) -> ServedTask:
+def _make_task(source: ModelSource) -> ServedTask:
     """Makes the task with the labels that the flags give, or with those beside the checkpoint."""
-    beside, record = folder.labels(), folder.task()
-    settings = (record.settings if record else {}) | vars(options) | {"checkpoint_labels": beside}
+    options, beside = source.options, source.labels
+    settings = (source.task.settings if source.task else {}) | vars(options) | {"checkpoint_labels": beside}
     task = registry.make_task(options.task_name, settings)
     known = task.labels
     if beside and known is not None and list(map(str, known)) != beside:
@@ -119,25 +127,101 @@ def _make_task(options: ExportOptions, folder: ModelFolder) -> ServedTask:
     return task
 
 
-class LiveModel:
-    """A model in memory with the signatures of an export of tensors.
+class _Model:
+    """A model with signatures, in the form of tasks/clients.py's ServedModel.
 
     Attributes:
         path: the folder of the model.
-        record: the record that an export would have.
+        record: the record of an export of it.
         tokenizer: the tokenizer of the model.
         labels: the labels in the order of the outputs; None if the task has none.
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
     """
 
-    def __init__(self, folder: str):
+    path: str
+    record: Record
+    tokenizer: FullTokenizer
+    labels: list[str] | None
+    inputs: Mapping[str, Sequence[str]]
+    outputs: Collection[str]
+    _signatures: Mapping[str, Callable]
+
+    def __init__(self, batch_size: int):
+        self._batch_size = batch_size
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the signatures take strings."""
+        return self.record.settings["export_text"]
+
+    @property
+    def max_seq_length(self) -> int:
+        """The length to which text is cut, in tokens."""
+        return self.record.settings["max_seq_length"]
+
+    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs a signature and returns its outputs.
+
+        Args:
+            inputs: arrays by name; those that the signature does not have are ignored.
+
+        Raises:
+            InputError: the model refuses the inputs.
+        """
+        try:
+            tensors = {name: tf.constant(inputs[name]) for name in self.inputs[signature]}
+            return {name: value.numpy() for name, value in self._signatures[signature](**tensors).items()}
+        except tf.errors.OpError as error:
+            raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
+
+    def run(
+        self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
+    ) -> dict[str, np.ndarray]:
+        """Runs a signature of tensors on every example of a set; see tasks/clients.py."""
+        return predict(
+            lambda inputs: self(signature, inputs),
+            tf.distribute.get_strategy(),
+            encoded,
+            self._batch_size,
+            self.max_seq_length,
+            pads_to_longest,
+        )
+
+    def run_texts(self, texts: Mapping[str, Sequence], signature: str = "serving_text") -> list[Row]:
+        """Runs a signature of text and returns the outputs for each request; see tasks/clients.py."""
+        # TensorFlow reads bytes; inputs that the signature does not have, such as a second text, are left out.
+        inputs = {
+            name: np.vectorize(str.encode, otypes=[object])(np.array(texts[name], object))
+            for name in self.inputs[signature]
+        }
+        num_requests = len(next(iter(inputs.values())))
+        sizes = sum(
+            np.vectorize(len)(values).reshape(num_requests, -1).sum(axis=1) for values in inputs.values()
+        )
+        # Requests of similar length share a batch, because a batch is padded to its longest request.
+        order = np.argsort(-sizes, kind="stable")
+        found: list[Row] = [{} for _ in range(num_requests)]
+        for start in range(0, num_requests, self._batch_size):
+            rows = order[start : start + self._batch_size]
+            batch = {name: values[rows] for name, values in inputs.items()}
+            for output, values in self(signature, batch).items():
+                for row, value in zip(rows, values, strict=True):
+                    found[row][output] = value
+        return found
+
+
+class InMemoryModel(_Model):
+    """The model of a folder with a checkpoint, with the signatures of an export of tensors."""
+
+    def __init__(self, folder: str, batch_size: int = 32):
         """Builds the task of the folder and loads its weights.
 
         Raises:
             InputError: the folder lacks a file of the model, or its files do not fit each other.
         """
-        built = build(ExportOptions(model=folder, export_dir=""))
+        super().__init__(batch_size)
+        built = build(ServedOptions(model=folder))
         self.path = folder
         self.record = record_of(built.options, built.options.task_name, built.task)
         self.tokenizer = built.tokenizer
@@ -152,14 +236,110 @@ class LiveModel:
         }
         self.outputs = set(self._signatures["serving_default"].structured_outputs)
 
-    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs a signature and returns its outputs; inputs that the signature does not have are ignored.
+
+class SavedModel(_Model):
+    """A loaded SavedModel of export_saved_model.py, with the files that it contains."""
+
+    def __init__(self, model_dir: str, batch_size: int = 32):
+        """Loads a version of an export.
+
+        Args:
+            model_dir: the folder of a version, or the folder of versions, of which the newest is taken.
 
         Raises:
-            InputError: the model refuses the inputs.
+            InputError: the folder has no model, one that this package did not export, or one whose files are corrupt or
+                do not belong together.
         """
+        super().__init__(batch_size)
+        self.path = _version_folder(model_dir)
+        self.record = Record.read(self.path)
+        settings = self.record.settings
+        labels_file = os.path.join(self.path, "assets.extra", LABELS_NAME)
+        self.labels = list(reading.read_lines(labels_file)) if files.exists(labels_file) else None
+        vocab_file = os.path.join(self.path, "assets", "vocab.txt")
+        self.tokenizer = FullTokenizer(
+            vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"]
+        )
+        if self.reads_text:
+            import_text_ops(f"{self.path}: reads raw text, and")
         try:
-            tensors = [tf.constant(inputs[name]) for name in self.inputs[signature]]
-            return {name: value.numpy() for name, value in self._signatures[signature](*tensors).items()}
-        except tf.errors.OpError as error:
-            raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
+            with _quiet():
+                model = tf.saved_model.load(self.path)
+            self._signatures = model.signatures
+            self.inputs = {
+                name: tuple(function.structured_input_signature[1])
+                for name, function in self._signatures.items()
+            }
+            outputs = self._signatures["serving_default"].structured_outputs
+        except Exception as error:  # a corrupt file can end in any error of the loader
+            raise InputError(
+                f"{self.path}: is no complete SavedModel ({brief(error)}); export it anew"
+            ) from error
+        self.outputs = set(outputs)
+        embeddings = getattr(model, "model_weights", {}).get(_WORD_EMBEDDINGS)
+        if embeddings is not None:
+            check_vocabulary(self.tokenizer, embeddings.shape[0], vocab_file)
+        self._check_signatures()
+        self._check_labels(labels_file, outputs)
+
+    def _check_signatures(self):
+        """Checks the record against the graph."""
+        signature = "serving_text" if self.reads_text else "serving_ids"
+        if signature not in self.inputs:
+            raise InputError(
+                f"{os.path.join(self.path, RECORD_FILE)}: export_text is {self.reads_text}, but the model has no "
+                f"signature {signature}; put the export's own file back"
+            )
+
+    def _check_labels(self, path: str, outputs: Mapping[str, tf.TensorSpec]):
+        """Checks the labels against the graph."""
+        if self.labels is None:
+            if _OF_LABELS & self.outputs:
+                raise InputError(f"{path}: no such file, but the model answers labels; put it back")
+            return
+        shape = outputs["probabilities"].shape if "probabilities" in outputs else None
+        if shape is not None and shape.rank and shape[-1] not in (None, len(self.labels)):
+            raise InputError(
+                f"{path}: has {len(self.labels)} labels, but the model has {shape[-1]} outputs; put the export's own "
+                "file back"
+            )
+
+
+def open_model(model_dir: str, batch_size: int) -> SavedModel | InMemoryModel:
+    """Loads an export, or builds the model of a folder with a checkpoint.
+
+    Raises:
+        InputError: there is no model, or it cannot be used.
+    """
+    if not _is_export(model_dir) and ModelFolder(model_dir).config_file:
+        return InMemoryModel(model_dir, batch_size)
+    return SavedModel(model_dir, batch_size)
+
+
+def _is_export(model_dir: str) -> bool:
+    """Tells whether a folder is a version, or a folder of versions."""
+    return _is_version(model_dir) or (files.is_folder(model_dir) and bool(versions(model_dir)))
+
+
+def _is_version(folder: str) -> bool:
+    return files.exists(os.path.join(folder, "saved_model.pb"))
+
+
+def _version_folder(model_dir: str) -> str:
+    if not _is_export(model_dir):
+        raise InputError(
+            f"--model_dir={model_dir}: holds no model; name an --export_dir, a version in it, or the --output_dir of a "
+            "training script"
+        )
+    return model_dir if _is_version(model_dir) else os.path.join(model_dir, str(versions(model_dir)[-1]))
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Suppresses TensorFlow's warnings that an export has no gradients, which no export needs."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)

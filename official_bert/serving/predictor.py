@@ -11,33 +11,14 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from official_bert.features import EncodedSet
 from official_bert.io.errors import InputError
-from official_bert.model_dir import ModelFolder
-from official_bert.options.serving import PredictorOptions
-from official_bert.serving.loaded import LoadedModel, is_export
-from official_bert.serving.model import LiveModel
+from official_bert.options.serving import POOLED, PredictorOptions
+from official_bert.serving.model import InMemoryModel, SavedModel, open_model
 from official_bert.tasks import registry
-from official_bert.tasks.clients import Row, Texts
-from official_bert.training.prediction import predict
+from official_bert.tasks.clients import Texts
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
-_OF_PREDICTOR = ("model_dir", "batch_size")  # all other options are settings of the client
 _NOT_RECORDED = ("vectors",)  # settings of a client that an export does not record
-
-
-def open_model(model_dir: str) -> LoadedModel | LiveModel:
-    """Loads an export, or builds the model of a folder with a checkpoint.
-
-    Raises:
-        InputError: there is no model, or it cannot be used.
-    """
-    if not is_export(model_dir) and ModelFolder(model_dir).config_file:
-        return LiveModel(model_dir)
-    return LoadedModel(model_dir)
 
 
 class Predictor:
@@ -67,24 +48,19 @@ class Predictor:
         Raises:
             InputError: there is no model, or it cannot be used with these settings.
         """
-        known = [field.name for field in dataclasses.fields(PredictorOptions)]
+        known = [field.name for field in dataclasses.fields(PredictorOptions) if field.name != "model_dir"]
         for name in settings:
             if name not in known:
-                raise InputError(f"{name}: Predictor has no such setting; it has {', '.join(known[1:])}")
+                raise InputError(f"{name}: Predictor has no such setting; it has {', '.join(known)}")
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size}: must be positive")
-        options = PredictorOptions(model_dir=model_dir, batch_size=batch_size, **settings)
-        given = {
-            name: value
-            for name, value in dataclasses.asdict(options).items()
-            if value is not None and name not in _OF_PREDICTOR
-        }
-        model = open_model(model_dir)
-        served = _ServedModel(model, batch_size)
+        given = {name: value for name, value in settings.items() if value is not None}
+        model = open_model(model_dir, batch_size)
+        record = model.record
         _check_settings(given, model)
-        self.path, self._batch_size, self._task_name = model.path, batch_size, model.record.task_name
-        task_class = registry.task_class(model.record.family)
-        self._client = task_class.client(served, model.record.settings | {"labels": model.labels} | given)
+        self.path, self._batch_size, self._task_name = model.path, batch_size, record.task_name
+        of_client = record.settings | {"labels": model.labels, "vectors": POOLED} | given
+        self._client = registry.task_class(record.family).client(model, of_client)
         self.columns, self.num_required = self._client.columns, self._client.num_required
 
     def __call__(self, *texts: str | tuple[str, ...] | list) -> dict | list[dict]:
@@ -154,11 +130,18 @@ class Predictor:
         Raises:
             InputError: the model cannot answer a request, see `check`.
         """
-        requests = map(_as_request, requests)
+        return self.answers_to_checked(map(self._checked, requests))
+
+    def answers_to_checked(self, requests: Iterable[Texts]) -> Iterator[dict]:
+        """Answers many requests that have passed `check`, as `answers` does."""
+        requests = iter(requests)
         while window := list(itertools.islice(requests, self._batch_size * WINDOW_BATCHES)):
-            for texts in window:
-                self.check(texts)
             yield from self._client.answers(window)
+
+    def _checked(self, request: str | Texts) -> Texts:
+        texts = _as_request(request)
+        self.check(texts)
+        return texts
 
     def check(self, texts: Texts):
         """Refuses a request that the model cannot answer.
@@ -193,7 +176,7 @@ def _as_request(request: Any) -> Texts:
     return tuple(texts)
 
 
-def _check_settings(given: Mapping[str, Any], model: LoadedModel | LiveModel):
+def _check_settings(given: Mapping[str, Any], model: SavedModel | InMemoryModel):
     """Refuses settings that the task of a model does not have, and changes of what the graph of an export fixes."""
     record = model.record
     for name in given.keys() - _NOT_RECORDED:
@@ -205,47 +188,3 @@ def _check_settings(given: Mapping[str, Any], model: LoadedModel | LiveModel):
             raise InputError(
                 f"--{name}: {model.path} reads text itself, with what it was exported with; export it anew to change it"
             )
-
-
-class _ServedModel:
-    """A model in the form of tasks/clients.py's ServedModel."""
-
-    def __init__(self, model: LoadedModel | LiveModel, batch_size: int):
-        settings = model.record.settings
-        self._model, self._batch_size = model, batch_size
-        self.path, self.inputs, self.outputs = model.path, model.inputs, model.outputs
-        self.reads_text, self.max_seq_length = settings["export_text"], settings["max_seq_length"]
-        self.tokenizer = model.tokenizer
-
-    def run(
-        self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
-    ) -> dict[str, np.ndarray]:
-        return predict(
-            lambda inputs: self._model(signature, inputs),
-            tf.distribute.get_strategy(),
-            encoded,
-            self._batch_size,
-            self.max_seq_length,
-            pads_to_longest,
-        )
-
-    def run_texts(self, texts: Mapping[str, Sequence], signature: str = "serving_text") -> list[Row]:
-        # TensorFlow reads bytes; inputs that the signature does not have, such as a second text, are left out.
-        inputs = {
-            name: np.vectorize(str.encode, otypes=[object])(np.array(texts[name], object))
-            for name in self.inputs[signature]
-        }
-        num_requests = len(next(iter(inputs.values())))
-        sizes = sum(
-            np.vectorize(len)(values).reshape(num_requests, -1).sum(axis=1) for values in inputs.values()
-        )
-        # Requests of similar length share a batch, because a batch is padded to its longest request.
-        order = np.argsort(-sizes, kind="stable")
-        found: list[Row] = [{} for _ in range(num_requests)]
-        for start in range(0, num_requests, self._batch_size):
-            rows = order[start : start + self._batch_size]
-            batch = {name: values[rows] for name, values in inputs.items()}
-            for output, values in self._model(signature, batch).items():
-                for row, value in zip(rows, values, strict=True):
-                    found[row][output] = value
-        return found

@@ -1,4 +1,4 @@
-"""Exports a model and its weights as the next version in a folder that a server watches.
+"""Exports a model and its weights as the next version in a folder that a server watches, and reads the record of one.
 
 In: a task, its model, and options for tokenizing text. Out, in export_dir/<version>/: a SavedModel of tensors or of raw
 text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json and warm-up requests in assets.extra.
@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import keras
 import tensorflow as tf
@@ -24,22 +24,75 @@ from official_bert.config import BertConfig
 from official_bert.graph_text.inputs import TextReader
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
+from official_bert.io.reading import field, is_of_kind
 from official_bert.model_dir import LABELS_NAME
-from official_bert.options.fine_tuning import FineTuningOptions
-from official_bert.options.serving import ExportOptions
-from official_bert.serving import warmup
+from official_bert.options.fine_tuning import AUTO, FineTuningOptions, SquadServing
+from official_bert.options.serving import ExportOptions, ServedOptions
+from official_bert.serving import signatures
 from official_bert.serving.export import ExportedModel, export_version, versions
-from official_bert.serving.loaded import RECORD_FILE, Record
-from official_bert.serving.signatures import (
-    position_signature,
-    tensor_signatures,
-    text_request,
-    text_signature,
-)
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.run_log import package_versions
+
+RECORD_FILE = "assets.extra/export.json"
+_SETTINGS = {"export_text": bool, "max_seq_length": int, "do_lower_case": bool, "strip_accents": bool}
+
+
+class Record(NamedTuple):
+    """The content of an export's record file.
+
+    Attributes:
+        task_name: the name of the task, as for export_saved_model.py.
+        family: key of the task's class in tasks/registry.py.
+        settings: the values by flag name that a client of the model needs.
+        flags: the flags of the script that made the export, to repeat it.
+        versions: the versions of the packages that made the export.
+    """
+
+    task_name: str
+    family: str
+    settings: dict[str, Any]
+    flags: dict[str, Any]
+    versions: dict[str, str]
+
+    @classmethod
+    def read(cls, version: str) -> Self:
+        """Reads the record of an export in the folder of a version.
+
+        Raises:
+            InputError: the file is missing or corrupt.
+        """
+        path = os.path.join(version, RECORD_FILE)
+        if not files.exists(path):
+            raise InputError(
+                f"{path}: is missing, and with it how text is read; export the model with export_saved_model.py"
+            )
+        content = reading.read_json(path)
+        kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
+        record = cls(**{name: field(content, name, kinds[name], path) for name in cls._fields})
+        _check_settings(record.settings, f"{path}: settings")
+        return record
+
+
+def _check_settings(settings: dict[str, Any], where: str):
+    """Checks the types of the settings that every client needs, and of those that the flags of predict.py replace."""
+    for name, kind in _SETTINGS.items():
+        if name != "strip_accents" or settings.get(name) is not None:
+            field(settings, name, kind, where)
+    settings.setdefault("strip_accents", None)
+    if settings["max_seq_length"] < 1:
+        raise InputError(f"{where}: max_seq_length must be positive; export the model anew")
+    for rule in dataclasses.fields(SquadServing):
+        value, kind = settings.get(rule.name), rule.type
+        if value is None or (
+            kind is float and (value == AUTO or isinstance(value, float))
+        ):  # may be infinite
+            continue
+        if not is_of_kind(value, kind) or (kind is int and value < 0):
+            raise InputError(
+                f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew"
+            )
 
 
 def export_model(
@@ -60,20 +113,22 @@ def export_model(
             content = _text_content(options, task, model, folder)
         else:
             content = _tensor_content(options, task, model, config)
+        record = record_of(options, task_name, task, options.export_text)
         extra_files = content.extra_files | {
             "assets.extra/bert_config.json": config.to_json_string().encode(),
-            RECORD_FILE: json.dumps(record_of(options, task_name, task)._asdict(), indent=2).encode(),
-            warmup.FILE: warmup.warmup_records(content.requests),
+            RECORD_FILE: json.dumps(record._asdict(), indent=2).encode(),
+            signatures.WARMUP_FILE: signatures.warmup_records(content.requests),
         }
         if task.labels:
             lines = "".join(f"{label}\n" for label in task.labels)
             extra_files[f"assets.extra/{LABELS_NAME}"] = lines.encode()
         weights = {name: variable.value for name, variable in named_variables(model).items()}
-        logging.info("Compiling the signatures %s ...", ", ".join(content.signatures))
+        names = ", ".join(content.signatures)
+        logging.info("Compiling the signatures %s ...", names)
         exported = ExportedModel(content.signatures, weights, content.resources)
         logging.info("Writing the SavedModel ...")
         version = export_version(options.export_dir, exported, content.signatures, extra_files)
-    logging.info("Exported %s with the signatures %s", version, ", ".join(content.signatures))
+    logging.info("Exported %s with the signatures %s", version, names)
     return version
 
 
@@ -84,14 +139,12 @@ def _warn_of_other_versions(options: ExportOptions | FineTuningOptions, task_nam
     if not path or not files.exists(path):
         return
     record = reading.read_json(path)
-    is_same = isinstance(record, dict) and (
+    ours = registry.canonical_name(task_name), options.export_text
+    theirs = isinstance(record, dict) and (
         record.get("task_name"),
         record.get("settings", {}).get("export_text"),
-    ) == (
-        registry.canonical_name(task_name),
-        options.export_text,
     )
-    if not is_same:
+    if ours != theirs:
         logging.warning(
             "--export_dir=%s: holds versions of another task or with other signatures; a server that watches it "
             "switches to the new version",
@@ -110,20 +163,30 @@ def check_text_export(task: ServedTask):
             "--export_text: the task does not say what it answers to text; give it text_inputs and the method "
             "serving_text of tasks/base.py, or leave the flag off"
         )
+    import_text_ops("--export_text:")
+
+
+def import_text_ops(what: str):
+    """Imports the ops of text, without which no graph of text can be made or loaded.
+
+    Raises:
+        InputError: tensorflow_text is missing; the message begins with `what` needs it.
+    """
     try:
         importlib.import_module("official_bert.graph_text.tokenizer")
     except ImportError as error:
         raise InputError(
-            f"--export_text: needs tensorflow-text, which cannot be imported ({error}); install requirements.txt"
+            f"{what} needs tensorflow-text, which cannot be imported ({error}); install requirements.txt"
         ) from error
 
 
 def task_signatures(task: ServedTask, model: keras.Model, config: BertConfig) -> dict[str, Callable]:
     """Returns the signatures of token ids and of records, by name: tf.functions with input signatures."""
-    signatures = tensor_signatures(functools.partial(task.serving_outputs, model), config, task.num_choices)
-    for name, outputs in task.further_signatures(model).items():
-        signatures[name] = position_signature(outputs, config)
-    return signatures
+    outputs = functools.partial(task.serving_outputs, model)
+    return signatures.tensor_signatures(outputs, config, task.num_choices) | {
+        name: signatures.position_signature(outputs, config)
+        for name, outputs in task.further_signatures(model).items()
+    }
 
 
 class _Content(NamedTuple):
@@ -137,25 +200,21 @@ class _Content(NamedTuple):
     """
 
     signatures: dict[str, Callable]
-    requests: list[warmup.Request]
+    requests: list[signatures.Request]
     resources: tf.Module | None
     extra_files: dict[str, bytes]
 
 
 def _tensor_content(
-    options: ExportOptions | FineTuningOptions,
-    task: ServedTask,
-    model: keras.Model,
-    config: BertConfig,
+    options: ExportOptions | FineTuningOptions, task: ServedTask, model: keras.Model, config: BertConfig
 ) -> _Content:
     """Makes the signatures of token ids and of records."""
-    signatures = task_signatures(task, model, config)
-    requests = warmup.tensor_requests(options.max_seq_length, task.num_choices)
-    requests += [
-        warmup.position_request(name, options.max_seq_length) for name in task.further_signatures(model)
-    ]
+    length = options.max_seq_length
+    requests = signatures.tensor_requests(length, task.num_choices)
+    requests += [signatures.position_request(name, length) for name in task.further_signatures(model)]
     with files.open_file(options.vocab_file, "rb") as file:
-        return _Content(signatures, requests, None, {"assets/vocab.txt": file.read()})
+        vocabulary = {"assets/vocab.txt": file.read()}
+    return _Content(task_signatures(task, model, config), requests, None, vocabulary)
 
 
 def _text_content(
@@ -170,20 +229,24 @@ def _text_content(
     tokenizer = TextTokenizer(full, folder)
     reader = TextReader(tokenizer, full.vocab, options.max_seq_length)
     answer = functools.partial(task.serving_text, model, reader=reader)
-    signatures = dict.fromkeys(("serving_default", "serving_text"), text_signature(task.text_inputs, answer))
-    for name, function in task.further_signatures(model, reader).items():
-        signatures[name] = text_signature(task.text_inputs, function)
-    request = text_request(task.text_inputs, options.max_seq_length)
-    return _Content(signatures, [(name, request) for name in signatures], tokenizer, {})
+    answering = signatures.text_signature(task.text_inputs, answer)
+    found = {"serving_default": answering, "serving_text": answering} | {
+        name: signatures.text_signature(task.text_inputs, further)
+        for name, further in task.further_signatures(model, reader).items()
+    }
+    request = signatures.text_request(task.text_inputs, options.max_seq_length)
+    return _Content(found, [(name, request) for name in found], tokenizer, {})
 
 
-def record_of(options: ExportOptions | FineTuningOptions, task_name: str, task: ServedTask) -> Record:
+def record_of(
+    options: ServedOptions | FineTuningOptions, task_name: str, task: ServedTask, export_text: bool = False
+) -> Record:
     """Returns the content of export.json: the settings for clients, and the flags to repeat the export with."""
-    reading = ("max_seq_length", "do_lower_case", "strip_accents", "export_text")
+    reading = {name: getattr(options, name) for name in ("max_seq_length", "do_lower_case", "strip_accents")}
     return Record(
         task_name=registry.canonical_name(task_name),
         family=registry.family_of(task_name),
-        settings={name: getattr(options, name) for name in reading} | task.settings(),
+        settings=reading | {"export_text": export_text} | task.settings(),
         flags=dataclasses.asdict(options),
         versions=package_versions(),
     )

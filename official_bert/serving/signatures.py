@@ -1,19 +1,28 @@
-"""The signatures of an export: of token ids, of serialized tf.Examples, and of raw text."""
+"""The signatures of an export: of token ids, of serialized tf.Examples, and of raw text; and its warm-up requests.
 
-from collections.abc import Callable, Mapping, Sequence
+A server runs the warm-up before it accepts requests, because the first ones are slow. Its file has TensorFlow Serving's
+PredictionLog records, encoded without its package.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from official_bert.config import BertConfig
+from official_bert.data.records.examples import encode_examples, varint
+from official_bert.data.records.framing import frame
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
+
+PADDING_ID = 0
 
 # Names of the strings of a request, and their shapes: ("question", [None]), ("endings", [None, 4]).
 TextInputs = Mapping[str, Sequence[int | None]]
-Answer = Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
+Features = dict[str, tf.Tensor]
+Outputs = Callable[[Features], dict[str, tf.Tensor]]
 
 
-def text_signature(inputs: TextInputs, answer: Answer) -> Callable:
+def text_signature(inputs: TextInputs, answer: Outputs) -> Callable:
     """Returns a tf.function of strings.
 
     Args:
@@ -40,12 +49,6 @@ def text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
     """Makes the strings for the warm-up: one example whose texts have `length` words, of which one is [MASK]."""
     text = b"[MASK]" + b" a" * (length - 1)
     return {name: np.full((1, *shape[1:]), text, object) for name, shape in inputs.items()}
-
-
-PADDING_ID = 0
-
-Features = dict[str, tf.Tensor]
-Outputs = Callable[[Features], dict[str, tf.Tensor]]
 
 
 def tensor_signatures(
@@ -182,3 +185,49 @@ def _within(name: str, values: tf.Tensor, limit: int | tf.Tensor, limit_name: st
     lowest, highest = tf.reduce_min(values), tf.reduce_max(values)
     sentence = f"{name} must be at least 0 and below {limit_name or limit}, the lowest and the highest are"
     return tf.debugging.Assert((lowest >= 0) & (highest < limit), [sentence, lowest, highest])
+
+
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+Request = tuple[str, Mapping[str, np.ndarray]]
+
+# Field numbers: PredictionLog.predict_log, PredictLog.request, PredictRequest.model_spec and .inputs,
+# ModelSpec.signature_name, key and value of a map's entry.
+_PREDICT_LOG, _REQUEST, _MODEL_SPEC, _INPUTS, _SIGNATURE_NAME, _KEY, _VALUE = 6, 1, 1, 2, 3, 1, 2
+
+
+def warmup_records(requests: Iterable[Request]) -> bytes:
+    """Returns the content of the file."""
+    return b"".join(frame(_prediction_log(signature, inputs)) for signature, inputs in requests)
+
+
+def position_request(signature: str, length: int) -> Request:
+    """Makes a request for a signature that reads positions: one example of `length` tokens, with one position."""
+    ones, zeros = np.ones((1, length), np.int32), np.zeros((1, length), np.int32)
+    features = dict(zip(ENCODER_INPUTS, (ones, ones, zeros), strict=True))
+    return signature, features | {MASKED_LM_POSITIONS: zeros[:, :1]}
+
+
+def tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:
+    """Makes a request for each signature of `tensor_signatures`: a single example of `length` tokens."""
+    shape = (1, length) if num_choices is None else (1, num_choices, length)
+    ones, zeros = np.ones(shape, np.int32), np.zeros(shape, np.int32)
+    features = dict(zip(ENCODER_INPUTS, (ones, ones, zeros), strict=True))
+    flat = {name: values.reshape(1, -1) for name, values in features.items()}
+    return [
+        ("serving_default", features),
+        ("serving_ids", {"input_ids": ones}),
+        ("serving_examples", {"examples": np.array(encode_examples(flat), object)}),
+    ]
+
+
+def _prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
+    request = _field(_MODEL_SPEC, _field(_SIGNATURE_NAME, signature.encode()))
+    for name, values in sorted(inputs.items()):
+        tensor = tf.make_tensor_proto(values).SerializeToString()
+        request += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
+    return _field(_PREDICT_LOG, _field(_REQUEST, request))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Encodes a field of protobuf's wire type 2: a message or a string."""
+    return bytes((number << 3 | 2,)) + varint(len(content)) + content

@@ -3,6 +3,8 @@
 import pytest
 
 from official_bert.checkpoints import names
+from official_bert.io.errors import InputError
+from official_bert.tasks import registry
 
 PAIRS = {
     "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
@@ -87,3 +89,17 @@ def test_training_state():
 def test_layers_are_counted():
     assert names.num_layers(PAIRS) == 12
     assert names.num_layers(["output_bias"]) == 0
+
+
+def test_every_head_of_the_table_of_names_is_of_known_families():
+    heads = {entry.tf1: (2, 4) for entry in names._TABLE if not entry.tf1.startswith(names.ENCODER)}
+    assert names.families_of(heads, "path") == {
+        family for of_head in names.HEADS.values() for family in of_head
+    }
+    assert {registry.task_class(family) for family in names.families_of(heads, "path")}
+    state = {"output_weights/adam_m": (2, 4), "global_step": (), "loss_scale": ()}
+    assert names.families_of({"bert/pooler/dense/bias": (4,), "bilstm/kernel": (4,)} | state, "path") == set()
+    with pytest.raises(
+        InputError, match=r"^path: has relation/kernel, the head of no known task; name its task"
+    ):
+        names.families_of(heads | {"relation/kernel": (8, 2)}, "path")

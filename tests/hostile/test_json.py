@@ -392,7 +392,7 @@ def test_a_request_that_the_model_refuses_is_reported_in_its_place(version, tmp_
             raise tf.errors.ResourceExhaustedError(None, None, "no memory left")
         return real(values, *arguments, **others)
 
-    monkeypatch.setattr("official_bert.serving.loaded.tf.constant", constant)
+    monkeypatch.setattr("official_bert.serving.model.tf.constant", constant)
     found = answers(version, tmp_path)
     assert [one["label"] for one in found[:3]] == [one["label"] for one in wanted[:3]]
     assert "cannot answer (no memory left)" in found[3]["error"]

@@ -9,8 +9,7 @@ import pytest
 
 from official_bert import Predictor, model_dir
 from official_bert.io.errors import InputError
-from official_bert.serving.loaded import LoadedModel
-from official_bert.serving.model import LiveModel
+from official_bert.serving.model import InMemoryModel, SavedModel
 from official_bert.tasks import registry
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
@@ -26,7 +25,7 @@ def folder_of(tmp_path_factory, tmp_path):
         made = exported.shared_export(tmp_path_factory, kind)
         path = str(tmp_path / "model")
         shutil.copytree(os.path.dirname(made.options.init_checkpoint), path, ignore=lambda *_: ["exports"])
-        settings = LoadedModel(str(made.path)).record.settings
+        settings = SavedModel(str(made.path)).record.settings
         model_dir.write_record(path, model_dir.TaskRecord(kind, registry.family_of(kind), settings))
         return path, made
 
@@ -36,7 +35,7 @@ def folder_of(tmp_path_factory, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_signatures_are_those_of_the_export(folder_of, kind):
     path, made = folder_of(kind)
-    live, loaded = LiveModel(path), LoadedModel(str(made.path))
+    live, loaded = InMemoryModel(path), SavedModel(str(made.path))
     assert live.record.settings == loaded.record.settings
     assert (live.labels, live.outputs) == (loaded.labels, loaded.outputs)
     assert {name: set(inputs) for name, inputs in live.inputs.items()} == {
@@ -73,7 +72,7 @@ def test_casing_and_threshold_come_from_the_folder(tmp_path):
     settings = {"max_seq_length": 70, "version_2_with_negative": True, "null_score_diff_threshold": -7.25}
     record = {"task_name": "squad", "family": "squad", "settings": settings}
     (tmp_path / "task.json").write_text(json.dumps(record))
-    model = LiveModel(str(tmp_path))
+    model = InMemoryModel(str(tmp_path))
     assert model.tokenizer.tokenize("The the") == ["The", "the"]
     found = model.record.settings
     assert {name: found[name] for name in settings} == settings

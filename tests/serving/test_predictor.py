@@ -1,5 +1,6 @@
 """Tests that `Predictor` gives the scripts' predictions for the same texts, with an export of the same checkpoint."""
 
+import copy
 import csv
 import functools
 import json
@@ -17,8 +18,8 @@ from official_bert.options.fine_tuning import (
     SquadOptions,
     TaggingOptions,
 )
-from official_bert.serving import predictor
-from official_bert.serving.loaded import LoadedModel
+from official_bert.serving import model
+from official_bert.serving.model import SavedModel
 from official_bert.serving.predictor import Predictor
 from tests import toy
 from tests.serving import exported
@@ -38,13 +39,19 @@ def texts(count: int, longest: int, seed: int = 1) -> list[str]:
     return [*found, ""]
 
 
-loaded_once = functools.cache(LoadedModel)
+loaded_once = functools.cache(SavedModel)
+
+
+def of_batch_size(model_dir: str, batch_size: int) -> SavedModel:
+    loaded = copy.copy(loaded_once(model_dir))
+    loaded._batch_size = batch_size
+    return loaded
 
 
 @pytest.fixture(autouse=True)
 def models_are_loaded_once(monkeypatch):
     """The first call of a signature of a loaded model takes seconds."""
-    monkeypatch.setattr(predictor, "LoadedModel", loaded_once)
+    monkeypatch.setattr(model, "SavedModel", of_batch_size)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from official_bert.data.model_inputs import model_input, padded_features
 from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import saved_model
-from official_bert.serving.loaded import LoadedModel
+from official_bert.serving.model import SavedModel
 from official_bert.serving.saved_model import check_text_export
 from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.squad.answers import choose_answers, extract_candidates, raw_results
@@ -255,7 +255,7 @@ def test_an_unusual_vocabulary_answers(tmp_path):
         "text_a": strings(["the cat", "zoo", "\u5317\u4eac\u2028\u6b22\u8fce"]),
         "text_b": strings(["", "CAT zoo", "a"]),
     }
-    loaded = LoadedModel(str(made.path))
+    loaded = SavedModel(str(made.path))
     assert loaded.tokenizer.tokenize("CAT cat") == ["CAT", "cat"]
     assert_same(loaded("serving_text", texts), of_script(made, texts))
 

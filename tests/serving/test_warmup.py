@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.serving import warmup
+from official_bert.serving import signatures
 from tests.serving import exported
 from tests.serving.answers import signatures_of
 
@@ -31,7 +31,7 @@ def test_requests_come_back_as_they_were_given(tmp_path):
     ids, text = np.arange(6, dtype=np.int32).reshape(2, 3), np.array([b"caf\xc3\xa9", b""], object)
     given = [("serving_default", {"input_ids": ids, "segment_ids": ids * 0}), (long_name, {"text": text})]
     path = tmp_path / "requests"
-    path.write_bytes(warmup.warmup_records(given))
+    path.write_bytes(signatures.warmup_records(given))
     found = requests_of(path)
     assert [name for name, _ in found] == ["serving_default", long_name]
     np.testing.assert_array_equal(found[0][1]["input_ids"], ids)
@@ -42,11 +42,11 @@ def test_requests_come_back_as_they_were_given(tmp_path):
 def test_the_signatures_take_the_requests_of_their_export(tmp_path_factory):
     for kind in ("pretraining", "swag"):
         made = exported.shared_export(tmp_path_factory, kind)
-        signatures = signatures_of(made.path)
+        served = signatures_of(made.path)
         requests = requests_of(made.path / "assets.extra" / "tf_serving_warmup_requests")
-        assert sorted(name for name, _ in requests) == sorted(signatures)
+        assert sorted(name for name, _ in requests) == sorted(served)
         for name, inputs in requests:
-            answer = signatures[name](**{key: tf.constant(value) for key, value in inputs.items()})
+            answer = served[name](**{key: tf.constant(value) for key, value in inputs.items()})
             assert all(np.isfinite(value).all() for value in answer.values() if value.dtype == tf.float32)
             lengths = [value.shape[-1] for key, value in inputs.items() if key == "input_ids"]
             assert lengths in ([made.options.max_seq_length], []), "the script's length"

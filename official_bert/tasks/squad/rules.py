@@ -7,25 +7,21 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from official_bert.io.errors import InputError
-from official_bert.options.fine_tuning import AUTO
+from official_bert.options.fine_tuning import AUTO, SquadServing
 
 NO_POSITION = -1e4  # the logit of a position outside a window: finite, and below every logit of a model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadRules:
+class SquadRules(SquadServing):
     """The rules that cut questions into windows and choose answers by logits. The fields are named like the flags.
 
     Attributes:
         max_seq_length: length of a window with its question and the special tokens, in tokens.
-        doc_stride: distance between the starts of two consecutive windows, in tokens.
-        max_query_length: length to which a question is cut, in tokens.
         do_lower_case: as for the tokenizer.
         strip_accents: as for the tokenizer.
         n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
             2 the list has a further entry for "no answer".
-        max_answer_length: maximum length of an answer, in tokens.
-        version_2_with_negative: whether a question may have no answer.
         null_score_diff_threshold: null odds above which the answer is ""; None while it has to be tuned. Only version 2
             uses it.
         length_aware_batches: whether batches of a prediction are padded to their longest window. Padding is then
@@ -34,15 +30,9 @@ class SquadRules:
     """
 
     max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
     do_lower_case: bool = True
     strip_accents: bool | None = None
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    version_2_with_negative: bool = False
     null_score_diff_threshold: float | None = 0.0
-    length_aware_batches: bool = False
     verbose_logging: bool = False
 
     @classmethod

@@ -36,7 +36,7 @@ from official_bert.tasks.squad.answers import (
 )
 from official_bert.tasks.squad.client import SquadClient
 from official_bert.tasks.squad.examples import SquadExample, read_gold_answers, read_squad_examples
-from official_bert.tasks.squad.logits import average_results, file_digest, read_logits, write_logits
+from official_bert.tasks.squad.logits import average_results, read_logits, write_logits
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 from official_bert.tasks.squad.windows import (
     EncodedQuestions,
@@ -229,7 +229,7 @@ class SquadTask(Task):
         """Returns the logits of the model, which it writes for ensembles, or the mean of those of an ensemble."""
         name = f"{'threshold_' if encoded.tunes_threshold else ''}logits.npz"
         settings = ("do_lower_case", "strip_accents", "max_seq_length", "doc_stride", "max_query_length")
-        made_from = {"file": file_digest(encoded.path), "vocabulary": file_digest(self._vocab_file)}
+        made_from = {"file": files.sha256(encoded.path), "vocabulary": files.sha256(self._vocab_file)}
         made_from |= {setting: getattr(self.rules, setting) for setting in settings}
         if self._ensemble_dirs:
             return average_results(

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from official_bert.io.errors import InputError
-from official_bert.model_source import resolved
+from official_bert.model_source import resolve
 from official_bert.options.fine_tuning import SquadOptions
 from official_bert.options.serving import ExportOptions
 from official_bert.tasks.squad.rules import SquadRules
@@ -18,7 +18,7 @@ def test_flags_not_given_are_the_original_defaults():
     assert SquadRules.from_settings({}) == SquadRules()
     assert SquadRules.from_settings(vars(SquadOptions(**FILES, output_dir=""))) == SquadRules()
     exported = ExportOptions(**FILES, task_name="squad", export_dir="", init_checkpoint="")
-    rules = SquadRules.from_settings(vars(resolved(exported)))
+    rules = SquadRules.from_settings(vars(resolve(exported).options))
     assert rules == dataclasses.replace(SquadRules(), max_seq_length=128)
 
 

@@ -50,9 +50,9 @@ def test_variables_are_looked_through_as_they_are_now():
         "step": tf.Variable(2**40, dtype=tf.int64),
         "empty": tf.zeros([0, 3]),
     }
-    assert tf1.find_unsound(variables) is None
+    assert tf1.find_invalid(variables) is None
     for value, said in ((np.nan, "nan"), (np.inf, "inf"), (-2e6, "-2e+06")):
         variables["b"].assign([[value]])
-        assert tf1.find_unsound(variables) == f"b holds {said}"
+        assert tf1.find_invalid(variables) == f"b holds {said}"
     variables["b"].assign([[2.0]])
-    assert tf1.find_unsound(variables) is None
+    assert tf1.find_invalid(variables) is None
