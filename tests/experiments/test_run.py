@@ -1,6 +1,5 @@
 """The running of steps, with a script of a few lines in the place of ours: once each, in order, past failures."""
 
-import json
 import os
 import pathlib
 import signal
@@ -9,7 +8,7 @@ import textwrap
 import pytest
 
 from official_bert.experiments import run
-from official_bert.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step
+from official_bert.experiments.steps import OWN, Layout, Place, Step
 from official_bert.io.errors import InputError
 from tests.shared import has_ended
 
@@ -109,22 +108,6 @@ def test_a_signal_ends_the_step_and_the_next_run_goes_on(layout, tmp_path):
     (tmp_path / "mended").touch()
     assert run.execute([quick, slow], layout) == []
     assert order() == ["quick", "slow", "slow"]
-
-
-def test_configurations_are_written(layout):
-    made = Step("pretraining", "x", "toy", step("x").flags, (("hidden_size", 16),))
-    assert run.execute([made], layout) == []
-    assert json.loads(pathlib.Path(layout.path(Place(CONFIG), made)).read_text()) == {"hidden_size": 16}
-
-
-def test_absent_data_are_named(layout, tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "text1.txt").write_text("x")
-    run.check_given([step("x", text=Place(DATA, "text*.txt"))], layout)
-    with pytest.raises(
-        InputError, match=r"^data/WNUT-17: no such file or folder, which fine-tuning x reads; add"
-    ):
-        run.check_given([step("x", data=Place(DATA, "WNUT-17"))], layout)
 
 
 def test_a_corrupt_result_is_named_with_its_remedy(layout):
