@@ -91,7 +91,6 @@ def test_a_column_without_its_metric_is_empty_and_the_script_fails(finish, tmp_p
     ("changes", "sentence"),
     [
         ({"name": ""}, "no name: there is no such experiment; name one before the flags, as in"),
-        ({"scale": "huge"}, "--scale=huge: "),
         ({"data_dir": "nowhere"}, "nowhere/corpus/train*.txt: no such file or folder, which"),
         ({"name": "table3"}, "table3.toml: nothing is left at --scale=smoke"),
         ({"encoder": ["nowhere"]}, "--encoder=nowhere: is no folder of a model"),

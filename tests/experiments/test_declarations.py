@@ -1,7 +1,5 @@
 """The declarations: ours are read, and whoever writes a wrong one is told the file, the field and the remedy."""
 
-import shutil
-
 import pytest
 
 from official_bert.experiments.declarations import names_of, read_catalogue, read_experiment, scale_of
@@ -62,32 +60,9 @@ def test_a_wrong_experiment_ends_in_one_sentence(old, new, sentence, tmp_path):
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(
-        InputError, match=r"table9: there is no such experiment; .*, one of figure5, table1, "
-    ):
+    with pytest.raises(InputError, match=r"table9: there is no such .*, one of figure5, table1, "):
         read_experiment("table9", CATALOGUE)
     with pytest.raises(InputError, match=r"mine\.toml: no such file"):
         read_experiment("mine.toml", CATALOGUE)
     with pytest.raises(InputError, match="no such scale; it is one of smoke, tiny, small, paper"):
         scale_of("huge", CATALOGUE)
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "sentence"),
-    [
-        ("scales.toml", "seeds = 1\n", "seeds = 0\n", "smoke: must have seeds, pretraining_seeds and phases"),
-        ("scales.toml", "seeds = 1\n", "sedes = 1\n", "smoke: unknown field 'sedes'; did you mean seeds?"),
-        ("scales.toml", '"MRPC" = "CoLA"', '"MRPC" = "Cola2"', "'Cola2' is no task of tasks.toml"),
-        ("tasks.toml", "percent = true", "percent = 1", "SQuAD 1.1: percent: must be true or false, got 1"),
-    ],
-)
-def test_a_wrong_scale_or_task_ends_in_one_sentence(file, old, new, sentence, tmp_path):
-    for name in ("scales.toml", "tasks.toml"):
-        shutil.copy(ROOT / "experiments" / name, tmp_path)
-    text = (tmp_path / file).read_text()
-    assert old in text
-    (tmp_path / file).write_text(text.replace(old, new, 1))
-    with pytest.raises(InputError) as raised:
-        read_catalogue(str(tmp_path))
-    assert str(raised.value).startswith(str(tmp_path / file))
-    assert sentence in str(raised.value)

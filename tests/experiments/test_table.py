@@ -1,6 +1,5 @@
 """The table: its arithmetic against values computed here, its pages, and those that are committed."""
 
-import dataclasses
 import json
 import math
 
@@ -48,7 +47,6 @@ def test_summaries_and_differences():
     gap, errors = difference(summary(first), summary(other))
     error = np.sqrt(np.var(first, ddof=1) / 3 + np.var(other, ddof=1) / 3)
     np.testing.assert_allclose((gap, errors), (np.mean(other) - np.mean(first), gap / error))
-    assert summary([5.0]) == Summary(5.0, None, 1)
     # Nobody knows the error of one run or of equal runs.
     assert difference(Summary(1.0, None, 1), Summary(3.0, 0.1, 3)) == (2.0, None)
     assert difference(Summary(1.0, 0.0, 2), Summary(3.0, 0.0, 2)) == (2.0, None)
@@ -97,15 +95,10 @@ def test_numbers_that_are_not_finite_are_shown_and_are_null_in_json(plan):
     assert lines[-1] == place | ran
 
 
-@pytest.mark.parametrize(
-    ("scale", "members"), [("tiny", "3 fine-tunings instead of 7"), ("paper", "7 fine-tunings")]
-)
-def test_the_page_says_how_many_members_an_ensemble_has(scale, members):
-    plan = plan_of("table2", scale, encoders=["base"])
-    sentence = f"An ensemble is one run, the mean of the predictions of {members}."
-    assert page_of(plan, {}).count(sentence) == 1
-    single = dataclasses.replace(plan, cells=[cell for cell in plan.cells if "single" in cell.row])
-    assert "ensemble is" not in page_of(single, {})
+def test_the_page_says_how_many_members_an_ensemble_has():
+    for scale, members in (("tiny", "3 fine-tunings instead of 7"), ("paper", "7 fine-tunings")):
+        page = page_of(plan_of("table2", scale, encoders=["base"]), {})
+        assert page.count(f"An ensemble is one run, the mean of the predictions of {members}.") == 1
 
 
 @pytest.mark.parametrize("name", ["table5", "table6", "table7", "table8"])
