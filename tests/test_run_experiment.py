@@ -153,7 +153,6 @@ def test_a_stopped_or_killed_experiment_goes_on_where_it_was(tmp_path):
     assert process.returncode == 128 + signal.SIGTERM
     assert "the same command goes on where it was" in output
     assert has_ended(training, within_secs=10)
-
     process = started(600)
     (training,) = children_of(process.pid)
     process.kill()
@@ -169,7 +168,6 @@ def test_a_stopped_or_killed_experiment_goes_on_where_it_was(tmp_path):
     assert json.loads(result.read_text())["is_resumed"]
     assert (result.parent / "log.txt").read_text().count("***** Running training *****") == 3
     assert (result.parent / "output" / "model.ckpt-1200.index").exists()
-
     row = json.loads((tmp_path / "out" / "smoke" / "one.jsonl").read_text())
     assert 1 < row["value"] < 400  # words of the vocabulary
     assert f"| BERT | {row['value']:.2f} (1) | 3.5 |" in (tmp_path / "out" / "smoke" / "one.md").read_text()
