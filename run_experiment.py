@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reproduces a table or a figure of the paper: trains and evaluates its models, writes table and plot."""
+"""Reproduces a table or a figure of the paper: trains and evaluates its models, writes the table."""
 
 from official_bert.cli import commands
 

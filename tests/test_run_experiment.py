@@ -1,6 +1,5 @@
 """run_experiment.py: what it prints and refuses, a kill in the middle, and each table of the paper at its smallest."""
 
-import itertools
 import json
 import os
 import re
@@ -60,12 +59,9 @@ def test_a_dry_run_prints_commands_for_a_shell_and_makes_nothing(run, capsys, tm
     *lines, last = capsys.readouterr().out.splitlines()
     assert last == "# 9 of 9 commands are still to run, for 4 cells"
     commands = [shlex.split(line)[1] for line in lines if line.startswith("python ")]
-    assert [command.rpartition("/")[2] for command in commands] == [
-        "build_vocab.py",
-        "create_pretraining_data.py",
-        "create_pretraining_data.py",
-        *["run_pretraining.py", "run_pretraining.py", "run_classifier.py"] * 2,
-    ]
+    rows = ["run_pretraining.py", "run_pretraining.py", "run_classifier.py"] * 2
+    made = ["build_vocab.py", *["create_pretraining_data.py"] * 2]
+    assert [command.rpartition("/")[2] for command in commands] == made + rows
     assert not (tmp_path / "out").exists()
 
 
@@ -94,11 +90,7 @@ def test_a_column_without_its_metric_is_empty_and_the_script_fails(finish, tmp_p
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (
-            {"name": ""},
-            "no name: there is no such experiment; name one before the flags, as in run_experiment.py",
-        ),
-        ({"scale": "huge"}, "--scale=huge: "),
+        ({"name": ""}, "no name: there is no such experiment; name one before the flags, as in"),
         ({"data_dir": "nowhere"}, "nowhere/corpus/train*.txt: no such file or folder, which"),
         ({"name": "table3"}, "table3.toml: nothing is left at --scale=smoke"),
         ({"encoder": ["nowhere"]}, "--encoder=nowhere: is no folder of a model"),
@@ -119,9 +111,8 @@ def test_models_by_name(tmp_path):
     assert run_experiment.read_encoders([two]) == {"base": two}
     with pytest.raises(InputError, match="names base twice"):
         run_experiment.read_encoders([one, f"base={two}"])
-    path = tmp_path / "one" / "bert_config.json"
-    path.write_text(json.dumps(toy.BERT_CONFIG | {"hidden_size": "x"}))
-    with pytest.raises(InputError, match=rf"^{path}: hidden_size must be a positive whole number, got 'x'"):
+    (tmp_path / "one" / "bert_config.json").write_text(json.dumps(toy.BERT_CONFIG | {"hidden_size": "x"}))
+    with pytest.raises(InputError, match="json: hidden_size must be a positive whole number, got 'x'"):
         run_experiment.read_encoders([one])
 
 
@@ -138,10 +129,8 @@ def test_a_stopped_or_killed_experiment_goes_on_where_it_was(tmp_path):
     one_row = measure[: measure.rindex("[[rows]]")]
     more = "num_train_steps = 1200, log_every_steps = 400, save_checkpoints_steps = 200"
     (tmp_path / "one.toml").write_text(f"{one_row}pretraining = {{ {more} }}\n")
-    flags = [
-        str(tmp_path / "one.toml"),
-        *flag_list(scale="smoke", data_dir=data, output_dir=tmp_path / "out"),
-    ]
+    places = {"scale": "smoke", "data_dir": str(data), "output_dir": str(tmp_path / "out")}
+    flags = [str(tmp_path / "one.toml"), *flag_list(**places)]
     steps = tmp_path / "out" / "smoke" / "steps"
 
     def started(checkpoint: int) -> subprocess.Popen:
@@ -156,14 +145,14 @@ def test_a_stopped_or_killed_experiment_goes_on_where_it_was(tmp_path):
         return process
 
     process = started(200)
-    assert "works in it; wait for its end" in run_script("run_experiment.py", *flags, status=1).stderr
     (training,) = children_of(process.pid)
+    with pytest.raises(InputError, match="works in it; wait for its end"):
+        run_experiment.run(ExperimentOptions(name=flags[0], **places), COMMANDS)
     process.terminate()
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
     assert "the same command goes on where it was" in output
     assert has_ended(training, within_secs=10)
-
     process = started(600)
     (training,) = children_of(process.pid)
     process.kill()
@@ -179,10 +168,7 @@ def test_a_stopped_or_killed_experiment_goes_on_where_it_was(tmp_path):
     assert json.loads(result.read_text())["is_resumed"]
     assert (result.parent / "log.txt").read_text().count("***** Running training *****") == 3
     assert (result.parent / "output" / "model.ckpt-1200.index").exists()
-
-    (line,) = (tmp_path / "out" / "smoke" / "one.jsonl").read_text().splitlines()
-    row = json.loads(line)
-    assert (row["arm"], row["metric"], row["seed"]) == ("BERT", "perplexity", 1)
+    row = json.loads((tmp_path / "out" / "smoke" / "one.jsonl").read_text())
     assert 1 < row["value"] < 400  # words of the vocabulary
     assert f"| BERT | {row['value']:.2f} (1) | 3.5 |" in (tmp_path / "out" / "smoke" / "one.md").read_text()
 
@@ -198,8 +184,8 @@ def places(tmp_path_factory) -> dict[str, object]:
     folder = tmp_path_factory.mktemp("experiments")
     base = toy.make_bert_base_dir(folder / "base", num_hidden_layers=4)  # the last four are features
     large = toy.make_bert_base_dir(folder / "large")
-    models = {"encoder": f"base={base},large={large}"}
-    return models | {"data_dir": write_data(folder / "data"), "output_dir": folder / "out"}
+    names = f"base={base},large={large}"
+    return {"encoder": names, "data_dir": write_data(folder / "data"), "output_dir": folder / "out"}
 
 
 @pytest.mark.long
@@ -220,29 +206,18 @@ def places(tmp_path_factory) -> dict[str, object]:
 def test_an_experiment_of_the_paper(places, name, columns):
     """Every cell has the result that its run has written; the rows are those of the declaration."""
     declared = tomllib.loads((ROOT / "experiments" / f"{name}.toml").read_text())["rows"]
-    rows = [row for row in declared if "first_task" not in row]  # there is no TriviaQA
+    rows = [row["label"] for row in declared if "first_task" not in row]  # there is no TriviaQA
     run_script("run_experiment.py", name, *flag_list(scale="smoke", **places), timeout_secs=1800)
     output = places["output_dir"] / "smoke"
-    head, body = first_table((output / f"{name}.md").read_text())
-    shown = [index for index, heading in enumerate(head) if index and not heading.startswith("paper, ")]
-    assert [head[index] for index in shown] == columns
-    assert [line[0] for line in body] == [row["label"] for row in rows]
-    found = {}
-    for line in (output / f"{name}.jsonl").read_text().splitlines():
-        result = json.loads(line)
-        assert np.isfinite(result["value"])
-        assert (output / result["folder"] / "result.json").exists()
-        found.setdefault(result["arm"], []).append(result["value"])
-    for line in body:
-        values = [re.fullmatch(r"(-?[0-9.]+) \(1\)", line[index])[1] for index in shown]
-        assert list(map(float, values)) == pytest.approx(found[line[0]], abs=0.051)  # it has one digit
-
-
-def first_table(page: str) -> tuple[list[str], list[list[str]]]:
-    """The head and the body of the first table of a Markdown page."""
-    lines = itertools.takewhile(
-        lambda line: line.startswith("|"),
-        itertools.dropwhile(lambda line: line[:1] != "|", page.splitlines()),
-    )
-    head, _, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    return head, body
+    results = [json.loads(line) for line in (output / f"{name}.jsonl").read_text().splitlines()]
+    found = [(result["arm"], result["column"]) for result in results]
+    assert found == [(row, column) for row in rows for column in columns]
+    assert all((output / result["folder"] / "result.json").exists() for result in results)
+    page = (output / f"{name}.md").read_text()
+    digits = [2 if "perplexity" in column else 1 for column in columns]
+    for row in rows:
+        values = [result["value"] for result in results if result["arm"] == row]
+        cells = re.search(rf"^\| {re.escape(row)} \|(.*)\|$", page, re.MULTILINE)[1].split("|")
+        shown = [float(cell.removesuffix(" (1) ")) for cell in cells if cell.endswith(" (1) ")]
+        rounding = [10.0**-places for places in digits]
+        np.testing.assert_array_less(np.abs(np.subtract(shown, values)), rounding)

@@ -103,7 +103,7 @@ COMMANDS = {
     ),
     "run_experiment": Command(
         "running.ExperimentOptions",
-        "Reproduces a table or a figure of the paper: trains and evaluates its models, writes table and plot.",
+        "Reproduces a table or a figure of the paper: trains and evaluates its models, writes the table.",
     ),
 }  # in the order in which a model is made and used
 

@@ -73,6 +73,10 @@ REMOVED = {  # flags of earlier versions: what replaces them
     "skip_corrupt_records": "a corrupt record ends the run with its file; make that file anew with "
     "create_pretraining_data.py, or leave it out of --input_file",
     "measure_peak_flops": "give the devices' peak by their data sheet with --peak_flops",
+    "num_parallel": "the steps of an experiment run one after the other",
+    "estimate": "docs/reports/experiments.md has what the experiments cost",
+    "utilisation": "docs/reports/experiments.md has what the experiments cost",
+    "experiments_dir": "give a .toml file of your own, or change the files in the folder experiments",
 }
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

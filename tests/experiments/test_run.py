@@ -1,6 +1,5 @@
 """The running of steps, with a script of a few lines in the place of ours: once each, in order, past failures."""
 
-import json
 import os
 import pathlib
 import signal
@@ -9,7 +8,7 @@ import textwrap
 import pytest
 
 from official_bert.experiments import run
-from official_bert.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step
+from official_bert.experiments.steps import OWN, Layout, Place, Step
 from official_bert.io.errors import InputError
 from tests.shared import has_ended
 
@@ -111,31 +110,15 @@ def test_a_signal_ends_the_step_and_the_next_run_goes_on(layout, tmp_path):
     assert order() == ["quick", "slow", "slow"]
 
 
-def test_configurations_are_written(layout):
-    made = Step("pretraining", "x", "toy", step("x").flags, (("hidden_size", 16),))
-    assert run.execute([made], layout) == []
-    assert json.loads(pathlib.Path(layout.path(Place(CONFIG), made)).read_text()) == {"hidden_size": 16}
-
-
-def test_absent_data_are_named(layout, tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "text1.txt").write_text("x")
-    run.check_given([step("x", text=Place(DATA, "text*.txt"))], layout)
-    with pytest.raises(
-        InputError, match=r"^data/WNUT-17: no such file or folder, which fine-tuning x reads; add"
-    ):
-        run.check_given([step("x", data=Place(DATA, "WNUT-17"))], layout)
-
-
 def test_a_corrupt_result_is_named_with_its_remedy(layout):
     made = step("x")
     assert run.execute([made], layout) == []
     folder = layout.folder(made)
     pathlib.Path(folder, "result.json").write_text('{"secs": 1.5,')
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(
+        InputError, match=f"^{folder}/result.json: line 1, column 14: .*; delete the folder {folder}"
+    ):
         run.read_result(layout, made)
-    assert str(raised.value).startswith(f"{folder}/result.json: line 1, column 14: no JSON")
-    assert f"delete the folder {folder}, and the step runs again" in str(raised.value)
 
 
 def test_metrics_of_all_sets_and_of_the_best_run_of_a_search(tmp_path):
@@ -144,7 +127,6 @@ def test_metrics_of_all_sets_and_of_the_best_run_of_a_search(tmp_path):
     found = {"eval_accuracy": 0.25, "eval_matthews": None, "global_step": 7.0, "eval_accuracy_mm": 0.5}
     assert run.read_metrics(str(tmp_path)) == found
     (tmp_path / "search_results.tsv").write_text("run\teval_f1\tbest\none\t0.1\t\ntwo\t0.2\t*\n")
-    for name, value in (("one", 0.1), ("two", 0.2)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "eval_results.txt").write_text(f"eval_f1 = {value}\n")
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "eval_results.txt").write_text("eval_f1 = 0.2\n")
     assert run.read_metrics(str(tmp_path)) == {"eval_f1": 0.2}
