@@ -37,10 +37,6 @@ class TrainingBatches:
 
         Args:
             dataset: batches of {name: [batch, ...]}, all of one shape.
-            strategy: the strategy whose replicas share each batch.
-            most_steps: the maximum of `draw`'s `num_steps`.
-            seed: the seed of the run.
-            key: the key of the dataset.
             is_own: whether the dataset has this worker's part of each batch only.
         """
         self.key = key
@@ -71,8 +67,6 @@ def example_order(num_examples: int, seed: int, buffer_size: int) -> Iterator[in
     """Yields indices of examples, without end.
 
     Args:
-        num_examples: size of the set.
-        seed: the seed of the run.
         buffer_size: size of the original's shuffle buffer: it holds this many examples, 100 in the original, and the
             next example is drawn from it. The set is repeated without a break, so passes overlap; 0 shuffles the whole
             set anew for each pass.
@@ -114,18 +108,7 @@ class ExampleBatches:
         most_steps: int,
         pad_to_longest: bool,
     ):
-        """Starts at the first example.
-
-        Args:
-            encoded: the set.
-            strategy: the strategy whose replicas share each batch.
-            batch_size: examples of an update, over all replicas.
-            seed: the seed of the run.
-            buffer_size: as in `example_order`.
-            max_length: the padded length in tokens, or its maximum with `pad_to_longest`.
-            most_steps: the maximum of `draw`'s `num_steps`.
-            pad_to_longest: pad each batch to its longest example.
-        """
+        """Starts at the first example."""
         self._encoded, self._lengths, self._strategy = encoded, encoded.lengths, strategy
         self._batch_size, self._seed, self._buffer_size = batch_size, seed, buffer_size
         self._max_length, self._most_steps, self._pad_to_longest = max_length, most_steps, pad_to_longest

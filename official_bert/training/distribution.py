@@ -72,9 +72,6 @@ def check_divides(batch_size: int, num_replicas: int, flag: str, num_parts: int 
     """Checks that the replicas can share a batch evenly, and each compute its share in parts of one size.
 
     Args:
-        batch_size: the number of examples of all replicas together.
-        num_replicas: the number of replicas.
-        flag: the flag with the batch size, for the error message.
         num_parts: the parts of each share, the value of --num_accumulation_steps.
 
     Raises:
@@ -101,10 +98,8 @@ def split_over_replicas(
     """Gives replica r the r-th part of every value.
 
     Args:
-        strategy: the strategy of the replicas.
         batch: values whose dimension `axis` is the whole batch; [steps, batch, ...] when `axis` is 1.
         axis: the dimension to split; its size is a multiple of the number of replicas.
-        is_own: whether the batch is that of this worker, whose replicas share it.
 
     Returns:
         The same keys with distributed values for `strategy.run`, [steps, batch / replicas, ...] on each replica. If

@@ -21,7 +21,6 @@ def output_folder(run_dir: str, strategy: tf.distribute.Strategy) -> Iterator[st
     Args:
         run_dir: the output folder of the run. It lies on a file system that all workers share, because each reads the
             checkpoints in it.
-        strategy: the strategy of the run.
 
     Yields:
         The folder: of the chief, or of the only process, `run_dir`, which is locked; else a temporary one.

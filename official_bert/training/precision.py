@@ -72,11 +72,7 @@ _STORING_POLICIES = {FLOAT32: "float32", BFLOAT16: "bfloat16"}
 
 
 def computing_in(dtype: str):
-    """Lets the models that are built inside compute in this type; their weights are float32.
-
-    Args:
-        dtype: float32, bfloat16 or float16.
-    """
+    """Lets the models that are built inside compute in this type; their weights are float32."""
     return _under_policy(_POLICIES[dtype])
 
 

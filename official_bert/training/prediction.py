@@ -21,7 +21,6 @@ def compiled_outputs(
     """Returns a function from a batch, split over the replicas, to the gathered outputs of all replicas.
 
     Args:
-        strategy: the strategy whose replicas share each batch.
         outputs: a function from a batch to a dict of [batch, ...], which runs in replica context.
     """
 
@@ -50,14 +49,6 @@ def predict(
     pad_to_longest: bool,
 ) -> dict[str, np.ndarray]:
     """Runs a model over a set, including the incomplete last batch.
-
-    Args:
-        run: a function from `compiled_outputs`.
-        strategy: the strategy whose replicas share each batch.
-        encoded: the set, with at least one example.
-        batch_size: examples of a batch, over all replicas.
-        max_length: the maximum padded length of a batch, in tokens.
-        pad_to_longest: group examples by length and pad each batch to its longest example.
 
     Returns:
         A dict of arrays [n, ...]; an output [batch, length, ...] has the length of the longest batch, filled with 0.

@@ -19,7 +19,6 @@ class WorkCounter:
         """Starts at 0.
 
         Args:
-            strategy: the strategy whose replicas share each batch.
             flops_of: the operations of an update, as a function of the number of its sequences, their padded length and
                 the number of masked LM positions of each, 0 without such positions.
         """
