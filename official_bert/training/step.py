@@ -66,9 +66,7 @@ class TrainingStep:
         """Prepares a step.
 
         Args:
-            objective: the objective to minimise.
             variables: the variables that `optimizer` was built with, in the same order.
-            optimizer: the optimizer, which holds the slots and the number of updates.
             run_seed: the seed of the run, which determines the dropout masks together with the step.
             jit_compile: whether XLA compiles the step: the whole step on one device, forward and backward pass on
                 several devices, where XLA cannot compile the collective operations.
@@ -88,10 +86,7 @@ class TrainingStep:
             self._gradients = tf.function(self._gradients, jit_compile=True)
 
     def update(self, features: dict) -> dict:
-        """Makes one update.
-
-        Args:
-            features: this replica's part of the batch.
+        """Makes one update with this replica's part of the batch.
 
         Returns:
             The objective's sums on this replica, and its share of `gradient_norm`, the norm of the whole batch's
@@ -165,9 +160,6 @@ def _clipped_share(gradients: list) -> list:
     """Clips the gradient of this replica's own mean loss, and returns its share of the mean over the replicas.
 
     The last item is the share of the mean of the replicas' norms.
-
-    Args:
-        gradients: the gradients of this replica's share of the loss, whose sum over the replicas is the loss.
     """
     num_replicas = tf.distribute.get_replica_context().num_replicas_in_sync
     own = [None if gradient is None else gradient * num_replicas for gradient in gradients]

@@ -99,11 +99,7 @@ class Trainer:
         Args:
             options: the options of the script; `output_dir` is the folder that this worker writes to.
             run_dir: the folder of the run's checkpoints, which all workers read and the chief writes.
-            strategy: the strategy whose replicas share each batch.
-            config: the configuration of the model.
-            build_model: makes the model with initial weights.
             num_train_steps: updates in total, including earlier runs.
-            num_warmup_steps: updates of the warm-up.
             frozen: name prefixes of the frozen weights, which have no gradient, no slots and no decay.
             unused: name prefixes of the weights on which no output depends; they are frozen, and may be missing.
             has_own_input: whether each worker reads records of its own, and saves its own position in them.
@@ -208,11 +204,6 @@ class Trainer:
     def fit(self, objective: Objective, batches: Batches, hooks: Sequence[Hook] = ()):
         """Trains to `num_train_steps`, from the newest checkpoint of output_dir on.
 
-        Args:
-            objective: the objective that training minimises.
-            batches: the training batches.
-            hooks: what else happens every few updates.
-
         Raises:
             Diverged: the loss is not finite. Nothing is saved after that.
             Terminated: SIGTERM or SIGHUP arrived, here or in another process. The step that was reached is saved.
@@ -304,7 +295,8 @@ class Trainer:
             return self.options.jit_compile
         if not distribution.is_tpu(self.strategy):
             logging.warning(
-                "--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU; install tensorflow instead"
+                "--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU; "
+                "install tensorflow instead"
             )
         return False
 
