@@ -147,9 +147,7 @@ class Trainer:
         loaded = starting_point.load_weights(
             options, self.checkpoints, self.model, self._weights_and_step, unused
         )
-        if (
-            self.checkpoints.latest != newest
-        ):  # that one is corrupt, and the older one may have a seed of its own
+        if self.checkpoints.latest != newest:  # which is corrupt; the older one may have another seed
             self.seed = starting_point.choose_seed(options, self.checkpoints)
             seeds.seed_initial_weights(self.seed)
         if self.checkpoints.latest:
