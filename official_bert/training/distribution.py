@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.io import signals
+from official_bert.io import signals, waiting
 from official_bert.io.errors import InputError, WorkerLost, brief
 from official_bert.options.shared import MULTI_WORKER, DistributionOptions
-from official_bert.training import memory, waiting, workers
+from official_bert.training import memory, workers
 from official_bert.training.devices import log_devices
 
 _TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to answer
@@ -68,19 +68,19 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     return strategy
 
 
-def check_divides(batch_size: int, num_replicas: int, flag: str, num_parts: int = 1):
-    """Checks that the replicas can share a batch evenly, and each compute its share in parts of one size.
+def check_divides(batch_size: int, num_replicas: int, flag: str, num_micro_batches: int = 1):
+    """Checks that the replicas can share a batch evenly, and each compute its share in micro-batches of one size.
 
     Args:
-        num_parts: the parts of each share, the value of --num_accumulation_steps.
+        num_micro_batches: the parts of each share, the value of --num_accumulation_steps.
 
     Raises:
-        InputError: num_replicas * num_parts does not divide batch_size.
+        InputError: num_replicas * num_micro_batches does not divide batch_size.
     """
-    if num_parts > 1 and batch_size % (num_replicas * num_parts):
+    if num_micro_batches > 1 and batch_size % (num_replicas * num_micro_batches):
         raise InputError(
             f"--{flag}={batch_size} cannot be computed by {num_replicas} replicas in --num_accumulation_steps="
-            f"{num_parts} equal parts; give a multiple of {num_replicas * num_parts}"
+            f"{num_micro_batches} equal parts; give a multiple of {num_replicas * num_micro_batches}"
         )
     if batch_size % num_replicas:
         raise InputError(

@@ -62,10 +62,6 @@ class Stops(NamedTuple):
 def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[Drawn, int], Sums]:
     """Returns a function that makes several updates in one call into TensorFlow.
 
-    Args:
-        strategy: the strategy whose replicas share each batch.
-        step: the step that every replica runs on its part of a batch.
-
     Returns:
         A function of the result of `ExampleBatches.draw` and the number of its steps; it returns the step's sums over
         these steps and all replicas.
@@ -125,7 +121,6 @@ def traced_once(
     """Returns a tf.function that is traced once for batches of any length, or twice with several replicas.
 
     Args:
-        strategy: the strategy whose replicas share each batch.
         function: a function of a batch {name: tensor}; tracing unrolls its loops.
         num_fixed_axes: number of leading axes of the tensors whose sizes never change.
     """
@@ -151,14 +146,7 @@ def _spec(tensor: tf.Tensor, num_fixed_axes: int) -> tf.TensorSpec:
 def evaluate(
     strategy: tf.distribute.Strategy, objective: Objective, batches: Iterator[dict], num_batches: int
 ) -> Sums:
-    """Sums the objective's values over `num_batches` batches of per-replica features.
-
-    Args:
-        strategy: the strategy whose replicas share each batch.
-        objective: the objective that computes the values.
-        batches: per-replica features [batch / replicas, ...].
-        num_batches: number of batches that are read.
-    """
+    """Sums the objective's values over `num_batches` batches of per-replica features [batch / replicas, ...]."""
 
     @tf.function
     def run(features):

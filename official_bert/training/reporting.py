@@ -8,7 +8,7 @@ from __future__ import annotations
 import numbers
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -66,12 +66,7 @@ class TrainingReport:
         """Starts the clock.
 
         Args:
-            options: the options of the script.
             num_train_steps: updates in total, including earlier runs.
-            objective: computes the metrics from the sums.
-            optimizer: the optimizer, which knows the step and the learning rate.
-            work: counts tokens and operations.
-            loss_scale: that of float16, which counts the skipped updates.
             peak_flops: the operations a second that all replicas can make, for the MFU; None if unknown.
         """
         self._output_dir, self._batch_size = options.output_dir, options.train_batch_size
@@ -88,11 +83,6 @@ class TrainingReport:
 
     def add(self, drawn: Drawn, num_steps: int, sums: Sums) -> int:
         """Counts a call into TensorFlow, and returns the number of its steps that were updates.
-
-        Args:
-            drawn: the batches of the call.
-            num_steps: the number of its steps.
-            sums: their sums.
 
         Raises:
             Diverged: the loss is not finite, or the loss scale is below what float16 needs.
@@ -126,24 +116,28 @@ class TrainingReport:
         if self._loss_scale:
             metrics |= self._loss_scale.metrics()
         self.metrics = metrics
-        hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
-        fields = [f"step {self._step}/{self._num_train_steps}"]
-        fields += [f"{name} {value:.4g}" for name, value in metrics.items() if name not in hidden]
-        now = self._now()
-        past = _Interval(*(end - start for end, start in zip(now, self._since, strict=True)))
+        past = _Interval(*(end - start for end, start in zip(self._now(), self._since, strict=True)))
         speeds = self._speeds(past)
         if speeds:
             self._measured = _Interval(*map(sum, zip(self._measured, past, strict=True)))
-            fields.append(f"{speeds['examples_per_second']:.1f} examples/s")
-            fields.append(f"{speeds['tokens_per_second']:.0f} tokens/s")
-            fields += [f"MFU {speeds['mfu']:.1%}"] if "mfu" in speeds else []
-            left_secs = (self._num_train_steps - self._step) * past.secs / past.steps
-            fields.append(f"{clock_time(left_secs)} left")
-        logging.info("  ".join(fields))
+        logging.info("  ".join(self._fields(metrics, speeds, past)))
         scalars = metrics | speeds | peak_memory()
         _write_scalars(self._writer, scalars, self._step)
         run_log.write_if_possible(self._output_dir, run_log.TRAIN, {"step": self._step} | scalars)
         self._sums, self._num_steps, self._since = {}, 0, self._now()
+
+    def _fields(self, metrics: Sums, speeds: Sums, past: _Interval) -> Iterator[str]:
+        """Yields the parts of a progress line."""
+        hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
+        yield f"step {self._step}/{self._num_train_steps}"
+        yield from (f"{name} {value:.4g}" for name, value in metrics.items() if name not in hidden)
+        if speeds:
+            yield f"{speeds['examples_per_second']:.1f} examples/s"
+            yield f"{speeds['tokens_per_second']:.0f} tokens/s"
+            if "mfu" in speeds:
+                yield f"MFU {speeds['mfu']:.1%}"
+            left_secs = (self._num_train_steps - self._step) * past.secs / past.steps
+            yield f"{clock_time(left_secs)} left"
 
     def final_loss(self) -> tuple[float, int] | None:
         """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
@@ -159,12 +153,7 @@ class TrainingReport:
         return (total / steps, steps) if steps else None
 
     def write_summary(self, last_checkpoint: str | None, error: BaseException | None = None):
-        """Logs the figures of the whole training, and writes them into run_log.py's file.
-
-        Args:
-            last_checkpoint: the newest checkpoint of the run.
-            error: what ended the training before its time.
-        """
+        """Logs the figures of the whole training and keeps them; an error ended it before its time."""
         step, final = int(self._optimizer.global_step.numpy()), self.final_loss()
         ended = FINISHED if step >= self._num_train_steps else STOPPED_EARLY
         wall_secs = time.monotonic() - self._start_secs
@@ -224,10 +213,8 @@ def write_eval_results(
     A scalar that training writes, too, such as `loss`, has the same tag, so that TensorBoard shows both in one chart.
 
     Args:
-        output_dir: the output folder of the run.
         results: the metrics by name; `global_step` is added.
-        step: the number of updates made so far.
-        suffix: a suffix of the names for a second set: "_mm" gives eval_results_mm.txt and eval_mm/.
+        suffix: of a second set: "_mm" gives eval_results_mm.txt and eval_mm/.
         further: metrics that the original's file does not have; they are in the log and in TensorBoard only.
     """
 

@@ -53,12 +53,8 @@ def write_start(
     """Writes the line of a start, which contains everything needed to repeat the run.
 
     Args:
-        output_dir: the output folder of the run.
-        script: the name of the script.
-        options: the dataclass of its flags.
-        seed: the seed of the run, given or drawn.
-        strategy: the distribution strategy of the run.
-        facts: of a training, `num_updates` that it is to make, `first_step`, and what it has found out.
+        options: the dataclass of the script's flags.
+        facts: of a training, the `num_updates` that it is to make, `first_step`, and what it knows of its devices.
 
     Raises:
         InputError: the file cannot be written, or the disk is full.
@@ -74,7 +70,7 @@ def write_start(
         "devices": [device.name for device in tf.config.list_logical_devices()],
         "num_updates": None,
     }
-    write(output_dir, START, line | dict(facts))
+    write(output_dir, START, {**line, **facts})
 
 
 def package_versions() -> dict[str, str]:
@@ -106,7 +102,9 @@ def write(output_dir: str, kind: str, values: Mapping[str, object]):
     with writing.saying_why(path):
         size = os.path.getsize(path) if os.path.exists(path) else 0
         with open(path, "ab+", buffering=0) as file:
-            data = (b"" if _ends_a_line(file) else b"\n") + line.encode() + b"\n"
+            file.seek(max(0, size - 1))
+            is_half = file.read(1) not in (b"", b"\n")  # a killed run left half a line
+            data = b"\n" * is_half + line.encode() + b"\n"
             try:
                 while data:
                     data = data[file.write(data) :]
@@ -114,14 +112,6 @@ def write(output_dir: str, kind: str, values: Mapping[str, object]):
                 with contextlib.suppress(OSError):
                     os.truncate(path, size)
                 raise
-
-
-def _ends_a_line(file) -> bool:
-    """Whether the file is empty or ends with a line break: a killed run may have left half a line."""
-    if file.seek(0, os.SEEK_END) == 0:
-        return True
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
 
 
 def write_if_possible(output_dir: str, kind: str, values: Mapping[str, object]):
@@ -174,10 +164,7 @@ def _objects(path: str) -> Iterator[dict]:
 def changed_flags(before: Mapping, now: Mapping, names: Iterable[str]) -> str:
     """Returns the flags in which two runs differ, as in "--learning_rate=0.1 (0.2 before)"; "" if there are none.
 
-    Args:
-        before: the flags of the earlier run; a flag that this one did not know does not count.
-        now: the flags of the later run.
-        names: the flags to compare.
+    A flag that one of the runs does not know does not count.
     """
     return ", ".join(
         f"--{name}={now[name]} ({before[name]} before)"

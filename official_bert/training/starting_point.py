@@ -71,10 +71,7 @@ def load_weights(
     Training restores all of the checkpoint here, also the slots, so that its files are read once.
 
     Args:
-        options: the options of the script.
-        checkpoints: the checkpoints of the folder.
-        model: the model.
-        weights: the names of its weights.
+        weights: the names of the model's weights.
         unused: name prefixes of the weights that may be missing.
 
     Returns:

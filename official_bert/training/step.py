@@ -84,7 +84,7 @@ class TrainingStep:
             self._gradients = tf.function(self._gradients, jit_compile=True)
 
     def update(self, features: dict) -> dict:
-        """Makes one update.
+        """Makes one update with this replica's part of the batch.
 
         Returns:
             The objective's sums on this replica, and its share of `gradient_norm`, the norm of the whole batch's

@@ -98,9 +98,6 @@ class Trainer:
         Args:
             options: the options of the script; `output_dir` is the folder that this worker writes to.
             run_dir: the folder of the run's checkpoints, which all workers read and the chief writes.
-            strategy: the strategy whose replicas share each batch.
-            config: the configuration of the model.
-            build_model: makes the model with initial weights.
             num_train_steps: updates in total, including earlier runs.
             num_warmup_steps: updates of the warm-up.
             frozen: name prefixes of the frozen weights, beside those of the model: they have no gradient, no slots and
@@ -150,9 +147,7 @@ class Trainer:
         loaded = starting_point.load_weights(
             options, self.checkpoints, self.model, self._weights_and_step, unused
         )
-        if (
-            self.checkpoints.latest != newest
-        ):  # that one is corrupt, and the older one may have a seed of its own
+        if self.checkpoints.latest != newest:  # which is corrupt; the older one may have another seed
             self.seed = starting_point.choose_seed(options, self.checkpoints)
             seeds.seed_initial_weights(self.seed)
         if self.checkpoints.latest:
@@ -206,11 +201,6 @@ class Trainer:
 
     def fit(self, objective: Objective, batches: Batches, hooks: Sequence[Hook] = ()):
         """Trains to `num_train_steps`, from the newest checkpoint of output_dir on.
-
-        Args:
-            objective: the objective that training minimises.
-            batches: the training batches.
-            hooks: what else happens every few updates.
 
         Raises:
             Diverged: the loss is not finite. Nothing is saved after that.
@@ -303,7 +293,8 @@ class Trainer:
             return self.options.jit_compile
         if not distribution.is_tpu(self.strategy):
             logging.warning(
-                "--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU; install tensorflow instead"
+                "--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU; "
+                "install tensorflow instead"
             )
         return False
 

@@ -266,7 +266,7 @@ def _diverging(script: str, flags: Callable[[pathlib.Path], list[str]]) -> Row:
         f"{script} diverges",
         script,
         flags,
-        ("lower --learning_rate", "the last checkpoint is sound"),
+        ("lower --learning_rate", "the last checkpoint is valid"),
         leaves=("out/*",),
     )
 

@@ -196,7 +196,7 @@ def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
     assert "Traceback" not in finished.stderr
     assert "the loss is nan between steps 6 and 7" in sentence
     assert (
-        f"the last checkpoint is sound: {out}/model.ckpt-4, from which the same command goes on" in sentence
+        f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command goes on" in sentence
     )
     for remedy in (
         "lower --learning_rate",

@@ -195,8 +195,8 @@ def test_the_first_gpus_share_the_batch(monkeypatch):
 
 
 def test_parts_of_a_share_have_one_size():
-    check_divides(24, 2, "train_batch_size", num_parts=4)
+    check_divides(24, 2, "train_batch_size", num_micro_batches=4)
     with pytest.raises(
         InputError, match=r"--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq"
     ):
-        check_divides(20, 2, "train_batch_size", num_parts=4)
+        check_divides(20, 2, "train_batch_size", num_micro_batches=4)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from official_bert.training import waiting
+from official_bert.io import waiting
 
 
 def test_the_result_and_the_error_of_a_call_are_its_own():
