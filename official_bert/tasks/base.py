@@ -6,8 +6,8 @@
     serving_outputs, serving_text, settings                           the answers and the record of an export
     client                                                            the requests of predict.py and Predictor
 
-`fine_tune` trains a `Task`. A `ServedTask`, such as a sentence encoder, can only be exported. What few tasks need is in
-`Hooks`. docs/adding_a_task.md shows how to write a task outside this package.
+`fine_tune` trains a `Task`, `pretrain` a `TrainableTask`. A `ServedTask`, such as a sentence encoder, can only be
+exported. What few tasks need is in `Hooks`. docs/adding_a_task.md shows how to write a task outside this package.
 """
 
 from __future__ import annotations
@@ -195,14 +195,8 @@ class ServedTask(Hooks, abc.ABC):
         return TextClient(model, tuple(inputs))
 
 
-class Task(ServedTask):
-    """A task that can be trained.
-
-    Attributes:
-        main_metric: key of `metrics` by which checkpoints and runs are compared; higher is better.
-    """
-
-    main_metric: str
+class TrainableTask(ServedTask):
+    """A task that can be trained. One that is no `Task` is measured by the metrics of its objective."""
 
     @abc.abstractmethod
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, Any]:
@@ -241,6 +235,16 @@ class Task(ServedTask):
     @abc.abstractmethod
     def objective(self, model):
         """Returns the objective of the training, an `Objective` of training/step.py; see `TaskObjective`."""
+
+
+class Task(TrainableTask):
+    """A task that can be fine-tuned and predicts examples.
+
+    Attributes:
+        main_metric: key of `metrics` by which checkpoints and runs are compared; higher is better.
+    """
+
+    main_metric: str
 
     @abc.abstractmethod
     def outputs(self, model, features: dict) -> dict:

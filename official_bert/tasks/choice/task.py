@@ -6,6 +6,7 @@ In: the sets of tasks/choice/examples.py. Out: the methods of Task in tasks/base
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -18,7 +19,6 @@ from official_bert.metrics import classification
 from official_bert.modeling import BertChoice
 from official_bert.modeling.losses import cross_entropy
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
-from official_bert.tasks.choice.client import ChoiceClient
 from official_bert.tasks.choice.examples import (
     NUM_CHOICES,
     SWAG,
@@ -27,7 +27,7 @@ from official_bert.tasks.choice.examples import (
     EncodedChoices,
     encoded_choices,
 )
-from official_bert.tasks.clients import ServedModel
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 
 
 class ChoiceTask(Task):
@@ -111,3 +111,23 @@ class ChoiceTask(Task):
     def client(cls, model: ServedModel, settings: Settings) -> ChoiceClient:
         """Returns a client that asks for the most probable continuation."""
         return ChoiceClient(model)
+
+
+class ChoiceClient(TextClient):
+    """A client that asks for the most probable continuation of a context."""
+
+    def __init__(self, model: ServedModel):
+        super().__init__(model, ("context", *(f"ending{k}" for k in range(NUM_CHOICES))))
+
+    def encode(self, requests: Sequence[Texts]) -> EncodedChoices:
+        """Encodes requests; each choice and its context are cut together to the model's length."""
+        examples = [ChoiceExample("", context, tuple(endings)) for context, *endings in requests]
+        return encoded_choices(examples, self.model.max_seq_length, self.model.tokenizer)
+
+    def texts_by_input(self, requests: Sequence[Texts]) -> dict[str, Sequence]:
+        """Returns `context`, and a list of `endings` for each context."""
+        return {"context": [texts[0] for texts in requests], "endings": [texts[1:] for texts in requests]}
+
+    def answer(self, row: Row) -> dict:
+        """Returns `choice`, counted from 0, and `probabilities`."""
+        return {"choice": int(row["choice"]), "probabilities": numbers(row["probabilities"])}

@@ -24,12 +24,11 @@ from official_bert.modeling.losses import cross_entropy
 from official_bert.options.fields import without_flag
 from official_bert.options.fine_tuning import TsvOptions
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
-from official_bert.tasks.classification.client import ClassificationClient
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
 from official_bert.tasks.classification.glue import GlueProcessor
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
-from official_bert.tasks.clients import ServedModel
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 
 _MOST_COLUMNS = 12  # of labels in the log; a terminal breaks the lines of a wider matrix
 
@@ -328,6 +327,40 @@ class ClassificationTask(Task):
         if num_texts not in (None, 1, 2):
             raise InputError(f"{model.path}: its record has {num_texts!r} as num_texts; export it anew")
         return ClassificationClient(model, settings["labels"], num_texts)
+
+
+class ClassificationClient(TextClient):
+    """A client that asks for the label, the labels or the score of a text or a pair."""
+
+    method = "classify"
+
+    def __init__(self, model: ServedModel, labels: Sequence[str] | None, num_texts: int | None):
+        """Connects the client to an export.
+
+        Args:
+            model: the export.
+            labels: the labels in the order of the outputs; None in regression.
+            num_texts: number of texts that the model was trained on, 1 or 2; None if it accepts both.
+        """
+        super().__init__(model, ("text_a", "text_b")[:num_texts], num_texts or 1)
+        self._labels = labels
+
+    def answer(self, row: Row) -> dict:
+        """Returns `label` and `probabilities`, or `labels` and `probabilities`, or `score`."""
+        if "score" in row:
+            return {"score": numbers([row["score"]])[0]}
+        by_label = {"probabilities": dict(zip(self._labels, numbers(row["probabilities"]), strict=True))}
+        if "label" in row:
+            return {"label": row["label"].decode()} | by_label
+        return {"labels": [label.decode() for label in row["labels"] if label]} | by_label
+
+    def in_brief(self, texts: Texts, answer: dict) -> dict | list[dict]:
+        """Returns `label` and `score`, its probability; a list of them with several labels; `score` in regression."""
+        if "labels" in answer:
+            return [{"label": label, "score": answer["probabilities"][label]} for label in answer["labels"]]
+        if "label" not in answer:
+            return answer
+        return {"label": answer["label"], "score": answer["probabilities"][answer["label"]]}
 
 
 def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, is_labelled: bool):

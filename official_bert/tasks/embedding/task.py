@@ -14,8 +14,9 @@ from official_bert.io.errors import InputError
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, normalized, pooled
 from official_bert.tasks.base import ServedTask, Settings
-from official_bert.tasks.clients import ServedModel
-from official_bert.tasks.embedding.client import EMBEDDING, EmbeddingClient
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
+
+EMBEDDING = "embedding"
 
 
 class EmbeddingTask(ServedTask):
@@ -63,3 +64,20 @@ class EmbeddingTask(ServedTask):
     def client(cls, model: ServedModel, settings: Settings) -> EmbeddingClient:
         """Returns a client that asks for vectors."""
         return EmbeddingClient(model)
+
+
+class EmbeddingClient(TextClient):
+    """A client that asks for the vector of a text."""
+
+    method = "embed"
+
+    def __init__(self, model: ServedModel):
+        super().__init__(model, ("text_a",))
+
+    def answer(self, row: Row) -> dict:
+        """Returns `embedding`."""
+        return {EMBEDDING: numbers(row[EMBEDDING])}
+
+    def in_brief(self, texts: Texts, answer: dict) -> list[float]:
+        """Returns the vector of a text."""
+        return answer[EMBEDDING]

@@ -1,21 +1,38 @@
-"""A pre-trained model as a task that is only exported: vectors, and words for masked tokens. objective.py trains it.
+"""Pre-training as a task on record files, whose exports give vectors, and words for masked tokens.
 
-In: the vocabulary, and the names of a checkpoint's variables. Out: the methods of ServedTask in tasks/base.py.
+In: record files, or the vocabulary and the names of a checkpoint's variables. Out: the methods of TrainableTask in
+tasks/base.py.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import types
 from collections.abc import Callable, Collection, Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import tensorflow as tf
 from absl import logging
 
-from official_bert.config import LEFT_TO_RIGHT
-from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
+from official_bert.config import LEFT_TO_RIGHT, BertConfig
+from official_bert.data.pretraining.masks import DynamicMasks
+from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config
+from official_bert.data.records import pretraining_input
+from official_bert.data.records.record_files import expand_records
+from official_bert.features import (
+    ENCODER_INPUTS,
+    MASKED_LM_POSITIONS,
+    Feature,
+    pretraining_features,
+    unmasked_features,
+)
 from official_bert.graph_text.inputs import model_inputs
+from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
-from official_bert.tasks.base import ServedTask, Settings
+from official_bert.modeling.encoder import set_packing
+from official_bert.options.shared import MaskingOptions
+from official_bert.tasks.base import DataFiles, Settings, TrainableTask
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.pretraining.client import (
     MASK,
@@ -26,19 +43,120 @@ from official_bert.tasks.pretraining.client import (
     TOP_K,
     PretrainingClient,
 )
-from official_bert.tokenization import FullTokenizer
+from official_bert.tasks.pretraining.objective import LeftToRightObjective, PretrainingObjective
+from official_bert.tokenization import FullTokenizer, load_vocab
 
 _POOLER, _MASKED_LM, _NEXT_SENTENCE = "bert/pooler", "cls/predictions", "cls/seq_relationship"
 
 
-class PretrainingTask(ServedTask):
-    """The outputs of a checkpoint's encoder and of the heads that the checkpoint has."""
+@dataclasses.dataclass(frozen=True)
+class RecordSet:
+    """Record files.
+
+    Attributes:
+        files: their names.
+        features: the features of every record.
+        masks: makes from a seed what masks the batches; None for records with masks.
+    """
+
+    files: Sequence[str]
+    features: Sequence[Feature]
+    masks: Callable[[int], DynamicMasks] | None = None
+
+    def training(
+        self, config: BertConfig, batch_size: int, seed: int, shuffles_each_pass: bool
+    ) -> tuple[tf.data.Dataset, int]:
+        """Returns endless shuffled batches, and the key without which their position has no meaning."""
+        reading = self.files, self.features, batch_size
+        masks = self.masks and self.masks(seed)
+        limits = self._limits(config)
+        dataset = pretraining_input.training_dataset(*reading, seed, limits, masks, shuffles_each_pass)
+        return dataset, pretraining_input.reading_key(*reading, shuffles_each_pass)
+
+    def evaluation(self, config: BertConfig, batch_size: int, seed: int, repeat: bool) -> tf.data.Dataset:
+        """Returns batches in the order of the files: endless with `repeat`, else every record once."""
+        masks = self.masks and self.masks(seed)
+        return pretraining_input.evaluation_dataset(
+            self.files, self.features, batch_size, self._limits(config), repeat, masks
+        )
+
+    def count(self) -> int:
+        """Returns the number of records."""
+        return pretraining_input.count_records(self.files)
+
+    def explaining_errors(self, config: BertConfig) -> contextlib.AbstractContextManager:
+        """Returns a context in which errors of the input name the record."""
+        return pretraining_input.explaining_input_errors(self.files, self.features, self._limits(config))
+
+    def _limits(self, config: BertConfig) -> dict[str, pretraining_input.Limit]:
+        length = next(feature.length for feature in self.features if feature.name == "input_ids")
+        limits = pretraining_input.pretraining_limits(config.vocab_size, config.type_vocab_size, length)
+        return {feature.name: limits[feature.name] for feature in self.features}
+
+
+class PretrainingTask(TrainableTask):
+    """The objectives of pre-training; of an export, the outputs of the encoder and of the heads of a checkpoint."""
 
     text_inputs: ClassVar = {"text_a": [None], "text_b": [None]}
 
-    def __init__(self, tokens: Sequence[str] = (), has_pooler: bool = True, has_masked_lm: bool = True):
-        """Sets the outputs of the model."""
+    def __init__(
+        self,
+        tokens: Sequence[str] = (),
+        has_pooler: bool = True,
+        has_masked_lm: bool = True,
+        flags: Settings | None = None,
+    ):
+        """Sets the outputs of the model, and the flags of run_pretraining.py, which an export has not."""
         self.tokens, self.has_pooler, self.has_masked_lm = tokens, has_pooler, has_masked_lm
+        self._flags = flags
+
+    @classmethod
+    def from_settings(cls, variant: None, settings: Settings) -> Self:
+        """Makes the task of an export or of run_pretraining.py.
+
+        Raises:
+            InputError: flags of masks have no effect, or dynamic masks lack a vocabulary.
+        """
+        if "input_file" not in settings:
+            return cls()
+        _check_masking(settings)
+        return cls(flags=settings)
+
+    def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[str]]:
+        """Returns the names of the record files; those of the training set are evaluated if there are no others."""
+        patterns = data_files.named.get(set_name)
+        flag = "eval_input_file" if patterns and set_name == "dev" else "input_file"
+        return {"": expand_records(patterns or data_files.named["train"], flag)}
+
+    def encode(self, examples: list[str], tokenizer, max_seq_length, set_name) -> RecordSet:
+        """Returns the record files with their features; the records are encoded already."""
+        if self._flags["dynamic_masking"]:
+            return RecordSet(examples, unmasked_features(max_seq_length), self._masks)
+        return RecordSet(examples, pretraining_features(**self.settings()))
+
+    def _masks(self, seed: int) -> DynamicMasks:
+        """Returns what masks batches, of records without masks."""
+        vocabulary = InstanceVocabulary.of(load_vocab(self._flags["vocab_file"]))
+        return DynamicMasks(vocabulary, mask_config(types.SimpleNamespace(**self._flags)), seed)
+
+    def objective(
+        self, model: BertPretrainer, batch_size: int | None = None
+    ) -> PretrainingObjective | LeftToRightObjective:
+        """Returns the objective that the direction of the model's attention allows.
+
+        Args:
+            model: the model.
+            batch_size: examples of a batch over all replicas; None for those of an update.
+        """
+        batch_size = batch_size or self._flags["train_batch_size"]
+        if model.config.direction == LEFT_TO_RIGHT:
+            return LeftToRightObjective(model, batch_size)
+        return PretrainingObjective(model, batch_size, self._flags["use_next_sentence_loss"])
+
+    def settings(self) -> dict[str, int]:
+        """Returns the lengths of the records; none for an export."""
+        names = ("max_seq_length", "max_predictions_per_seq") if self._flags else ()
+        return {name: self._flags[name] for name in names}
 
     def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config) -> PretrainingTask:
         """Returns the task with the heads of the checkpoint; the log names the missing heads."""
@@ -54,10 +172,33 @@ class PretrainingTask(ServedTask):
         return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has[_MASKED_LM])
 
     def build_model(self, config, use_one_hot_embeddings: bool) -> BertPretrainer:
-        """Returns a BertPretrainer."""
+        """Returns a BertPretrainer.
+
+        Raises:
+            InputError: the flags or the configuration do not go with pre-training.
+        """
+        if self._flags:
+            return self._build_trained_model(config, use_one_hot_embeddings)
         model = BertPretrainer(config, use_one_hot_embeddings)
         absent = {_POOLER: not self.has_pooler, _MASKED_LM: not self.has_masked_lm}
         model.unused_weights = (_NEXT_SENTENCE, *(name for name, is_absent in absent.items() if is_absent))
+        return model
+
+    def _build_trained_model(self, config, on_tpu: bool) -> BertPretrainer:
+        flags = self._flags
+        if flags["packed_sequences"] and (on_tpu or flags["jit_compile"]):
+            other = "a TPU" if on_tpu else "--jit_compile"
+            raise InputError(
+                f"--packed_sequences: does not go with {other}, which compiles a step for one number of tokens; leave "
+                "one of them out"
+            )
+        if config.num_layers_on_top:
+            raise InputError(
+                f"{flags['bert_config_file']}: has num_bilstm_layers={config.num_layers_on_top}, which is for "
+                "fine-tuning; remove the field"
+            )
+        model = BertPretrainer(config, use_one_hot_embeddings=on_tpu)
+        set_packing(model, flags["packed_sequences"])
         return model
 
     def serving_outputs(self, model, features: dict) -> dict:
@@ -128,6 +269,23 @@ class PretrainingTask(ServedTask):
     def client(cls, model: ServedModel, settings: Settings) -> PretrainingClient:
         """Returns a client that asks for the words of [MASK], or for vectors."""
         return PretrainingClient(model, settings["vectors"])
+
+
+def _check_masking(flags: Settings):
+    """Validates flags of masks, which need records without masks, and the vocabulary."""
+    if flags["dynamic_masking"]:
+        mask_config(types.SimpleNamespace(**flags))
+        if flags["vocab_file"] is None:
+            raise InputError(
+                "--dynamic_masking: needs the vocabulary that the records were made with; give --vocab_file"
+            )
+        return
+    for field in dataclasses.fields(MaskingOptions):
+        if flags[field.name] != field.default:
+            raise InputError(
+                f"--{field.name}: the records have their masks; give --dynamic_masking with records that have none, or "
+                "give the flag to create_pretraining_data.py"
+            )
 
 
 def _tokens(tokenizer: FullTokenizer, config) -> list[str]:

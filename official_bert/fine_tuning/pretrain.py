@@ -1,0 +1,151 @@
+"""Pre-training and its evaluation from the flags to the results: the skeleton of run_pretraining.py.
+
+In: options with the names of record files. Out, in output_dir: the files of a training, and eval_results.txt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import tensorflow as tf
+from absl import logging
+
+from official_bert import model_dir
+from official_bert.io.errors import InputError
+from official_bert.model_source import resolve
+from official_bert.options.training import PretrainingOptions
+from official_bert.tasks import registry
+from official_bert.tasks.base import DataFiles
+from official_bert.tasks.pretraining.objective import perplexity
+from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
+from official_bert.training import distribution, loop, reporting, run_log, workers
+from official_bert.training.batches import TrainingBatches
+from official_bert.training.model_card import write_model_card
+from official_bert.training.output_folder import output_folder
+from official_bert.training.trainer import Trainer, log_input_files
+
+_EVALUATION_SEED = 12345  # of the masks, so that evaluations of different runs compare
+_FEW_FILES = 16  # of more, the first four are different ones in 94 % of all runs
+
+
+def pretrain(options: PretrainingOptions):
+    """Trains, evaluates, or both.
+
+    Raises:
+        InputError: an option or a file cannot be used.
+    """
+    source = resolve(options)
+    options = source.options
+    if not (options.do_train or options.do_eval):
+        raise InputError("nothing to do: give --do_train or --do_eval")
+    strategy = distribution.make_strategy(options)
+    # Both are checked first, so that a wrong evaluation batch size does not waste a training run.
+    for batch_size, flag, is_used, num_micro_batches in (
+        (options.train_batch_size, "train_batch_size", options.do_train, options.num_accumulation_steps),
+        (options.eval_batch_size, "eval_batch_size", options.do_eval, 1),
+    ):
+        if is_used:
+            distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag, num_micro_batches)
+    task = registry.find("pretraining").make(vars(options))
+    config = source.config
+    data_files = DataFiles(named={"train": options.input_file, "dev": options.eval_input_file})
+    train, dev = (
+        task.encode(task.read(data_files, name)[""], None, options.max_seq_length, name)
+        for name in ("train", "dev")
+    )
+    vocabulary = source.vocabulary() if options.do_train else ()
+    with output_folder(options.output_dir, strategy) as folder:
+        own = dataclasses.replace(options, output_dir=folder)
+        build = functools.partial(task.build_model, config, distribution.is_tpu(strategy))
+        steps = options.num_train_steps, options.num_warmup_steps
+        trainer = Trainer(
+            own, options.output_dir, strategy, config, build, *steps, has_own_input=options.shard_input_files
+        )
+        run_log.write_start(folder, "run_pretraining", options, trainer.seed, strategy, trainer.facts)
+        if options.do_train:
+            record = model_dir.TaskRecord("pretraining", "pretraining", task.settings())
+            model_dir.write(folder, config, *vocabulary, record)
+            _train(own, trainer, task, train)
+        if options.do_eval:
+            _evaluate(own, trainer, task, dev)
+        write_model_card(folder, "masked words and next sentences", options)
+
+
+def _train(options: PretrainingOptions, trainer: Trainer, task: PretrainingTask, records: RecordSet):
+    """Trains to `num_train_steps`."""
+    batch_size, each_pass = options.train_batch_size, options.shuffle_files_each_pass
+    logging.info("***** Running training *****")
+    logging.info("  Batch size = %d", batch_size)
+    log_input_files(records.files)
+    objective = task.objective(trainer.model, batch_size)
+    if options.shard_input_files:
+        records, batch_size = _share_of_worker(records, batch_size, trainer.strategy)
+    if 1 < len(records.files) <= _FEW_FILES and not each_pass:
+        logging.warning(
+            "In the original's order, of %d input files one may be read twice at the same time, so that batches hold "
+            "records twice; --shuffle_files_each_pass reads each record once in a pass",
+            len(records.files),
+        )
+    dataset, key = records.training(trainer.config, batch_size, trainer.seed, each_pass)
+    with records.explaining_errors(trainer.config):
+        batches = TrainingBatches(
+            dataset, trainer.strategy, trainer.steps_per_loop, trainer.seed, key, options.shard_input_files
+        )
+        trainer.fit(objective, batches)
+
+
+def _evaluate(options: PretrainingOptions, trainer: Trainer, task: PretrainingTask, records: RecordSet):
+    """Evaluates the current weights and writes eval_results.txt."""
+    strategy, batch_size, num_steps = trainer.strategy, options.eval_batch_size, options.max_eval_steps
+    logging.info("***** Running evaluation *****")
+    logging.info("  Batch size = %d", batch_size)
+    log_input_files(records.files)
+    dataset = records.evaluation(trainer.config, batch_size, _EVALUATION_SEED, repeat=num_steps > 0)
+    objective = task.objective(trainer.model, batch_size)
+    with records.explaining_errors(trainer.config):
+        if num_steps:
+            sums = loop.evaluate(strategy, objective, _per_replica(strategy, dataset), num_steps)
+            results = objective.metrics(sums, num_steps)
+        else:
+            num_records = records.count()
+            logging.info("  Num examples = %d", num_records)
+            sums = _sums_of_all(strategy, objective, dataset, num_records)
+            results = objective.metrics_of_all(sums, num_records)
+    # The original's file has no perplexity, and programs read its lines.
+    reporting.write_eval_results(
+        options.output_dir, results, trainer.global_step, further=perplexity(results)
+    )
+
+
+def _share_of_worker(
+    records: RecordSet, batch_size: int, strategy: tf.distribute.Strategy
+) -> tuple[RecordSet, int]:
+    """Returns the records that this worker reads, and the number of its examples in a batch."""
+    files, count = records.files, workers.num_workers(strategy)
+    if len(files) < count:
+        raise InputError(
+            f"--shard_input_files: {len(files)} input files are too few for {count} workers; leave the flag out, "
+            "or make more files"
+        )
+    own_files = files[workers.worker_index(strategy) :: count]
+    return dataclasses.replace(records, files=own_files), batch_size // count
+
+
+def _sums_of_all(strategy, objective, dataset, num_records: int) -> loop.Sums:
+    """Sums the objective's values over every record once.
+
+    The replicas share the full batches. A smaller last one may not divide among them, so one device has it.
+    """
+    num_full, num_left = divmod(num_records, objective.batch_size)
+    batches = iter(dataset)
+    sums = loop.evaluate(strategy, objective, _per_replica(strategy, batches), num_full)
+    if num_left:
+        of_rest = loop.evaluate(tf.distribute.get_strategy(), objective, batches, 1)
+        sums = {name: sums.get(name, 0.0) + value for name, value in of_rest.items()}
+    return sums
+
+
+def _per_replica(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset):
+    for batch in dataset:
+        yield distribution.split_over_replicas(strategy, batch, axis=0)
