@@ -102,7 +102,7 @@ def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path
 
     config = BertConfig.from_dict(read_config(str(model_folder / "config.json"), 512).to_dict() | NO_DROPOUT)
     tf.keras.utils.set_random_seed(0)
-    model = sets.task.build_model(config, False)
+    model = sets.task.build_model(config, use_one_hot_embeddings=False)
     load_checkpoint(model, str(model_folder))
     weights = {name: variable.value for name, variable in named_variables(model).items()}
     trained = {

@@ -73,14 +73,12 @@ def lowered(step: Step) -> bytes:
     from official_bert.checkpoints import named_variables
     from official_bert.features import pretraining_features
     from official_bert.modeling import BertPretrainer
-    from official_bert.modeling.encoder import set_recomputation
     from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
     from official_bert.tasks.pretraining.objective import PretrainingObjective
     from official_bert.training import step as step_module
 
     config = BertConfig.from_size(step.model, VOCAB)
-    pretrainer = BertPretrainer(config, use_one_hot_embeddings=True)
-    set_recomputation(pretrainer, step.recompute_layers)
+    pretrainer = BertPretrainer(config, use_one_hot_embeddings=True, recompute_layers=step.recompute_layers)
     weights = {name: variable.value for name, variable in named_variables(pretrainer).items()}
     optimizer = AdamWeightDecayOptimizer(
         WarmupLinearDecay(1e-4, 1_000_000, 10_000), 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY

@@ -127,7 +127,6 @@ def our_step(config, batch_size: int, variant: Variant = VARIANTS["plain"], pack
 
     from official_bert.checkpoints import named_variables
     from official_bert.modeling import BertPretrainer
-    from official_bert.modeling.encoder import set_packing
     from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
     from official_bert.tasks.pretraining.objective import PretrainingObjective
     from official_bert.training.loop import compiled_steps
@@ -135,8 +134,7 @@ def our_step(config, batch_size: int, variant: Variant = VARIANTS["plain"], pack
     from official_bert.training.step import TrainingStep
 
     with computing_in(variant.dtype):
-        pretrainer = BertPretrainer(config)
-    set_packing(pretrainer, packs)
+        pretrainer = BertPretrainer(config, packed_sequences=packs)
     weights = {name: variable.value for name, variable in named_variables(pretrainer).items()}
     optimizer = AdamWeightDecayOptimizer(
         WarmupLinearDecay(1e-4, 10000, 100), 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY

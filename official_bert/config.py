@@ -22,25 +22,11 @@ SIZES = {
 # The values of the field "attention_direction", which only models of the second kind have.
 BIDIRECTIONAL, LEFT_TO_RIGHT = "bidirectional", "left_to_right"
 FURTHER_FIELDS = ("attention_direction", "num_bilstm_layers")  # that the original does not know
-ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
-
-# The original's gelu is the tanh form; Hugging Face's gelu is the erf form.
-_FROM_HUGGING_FACE = {
-    "gelu": "gelu_erf",
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "gelu_fast": "gelu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
-_TO_HUGGING_FACE = {
-    "gelu_erf": "gelu",
-    "gelu": "gelu_new",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
+# Name -> Hugging Face's name; modeling/layers.py has the functions. The original's gelu is the tanh form, and Hugging
+# Face's is the erf form.
+ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
+_FROM_HUGGING_FACE = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
+_FROM_HUGGING_FACE |= {"gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
 _LAYER_NORM_EPSILON = 1e-12
 
 _POSITIVE_FIELDS = (
@@ -182,11 +168,11 @@ class BertConfig:
         known = vars(BertConfig(self.vocab_size))
         fields = {key: value for key, value in self.to_dict().items() if key in known}
         activation = self.hidden_act or "linear"
-        if not isinstance(activation, str) or activation.lower() not in _TO_HUGGING_FACE:
+        if not isinstance(activation, str) or activation.lower() not in ACTIVATIONS:
             raise InputError(f"hidden_act: Hugging Face has no activation for {activation!r}")
         return fields | {
             "model_type": "bert",
-            "hidden_act": _TO_HUGGING_FACE[activation.lower()],
+            "hidden_act": ACTIVATIONS[activation.lower()],
             "layer_norm_eps": _LAYER_NORM_EPSILON,
             "position_embedding_type": "absolute",
             "pad_token_id": 0,

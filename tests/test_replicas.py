@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.folder import latest_checkpoint
-from official_bert.modeling import feature_based, task_models
+from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import fine_tuning_runs
 from tests.commands.pretraining_run import checkpoint_values
@@ -31,7 +31,7 @@ def run_described(family: str, described: str):
 
     Replicas draw dropout masks of their own, so that of the heads is left out, too.
     """
-    task_models.CLASSIFIER_DROPOUT = feature_based.CLASSIFIER_DROPOUT = 0.0
+    heads.CLASSIFIER_DROPOUT = 0.0
     kind = fine_tuning_runs.FAMILIES[family]
     kind.run(kind.options(**json.loads(described)))
 
@@ -60,7 +60,7 @@ def predictions(path: pathlib.Path) -> np.ndarray | str:
     ],
 )
 def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch, family, count, flags):
-    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     options = run_of_family(tmp_path, family)
     run_on_replicas(tmp_path, family, options, count, **flags)
     assert_same_results(family, tmp_path / "one", tmp_path / "several", count)
@@ -75,8 +75,7 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch
     ],
 )
 def test_replicas_train_the_papers_variants_as_one_device(tmp_path, monkeypatch, family, config, flags):
-    for module in (task_models, feature_based):
-        monkeypatch.setattr(module, "CLASSIFIER_DROPOUT", 0.0)
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     options = run_of_family(tmp_path, family, config, **flags)
     run_on_replicas(tmp_path, family, options, 2)
     assert_same_results(family, tmp_path / "one", tmp_path / "several", 2)
@@ -96,7 +95,7 @@ def run_on_replicas(tmp_path: pathlib.Path, family: str, options, count: int, **
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_parts_of_batches_of_any_length_train_as_whole_batches(tmp_path, monkeypatch, dtype):
     """On one device, where a step is compiled for every length at once."""
-    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     options = run_of_family(tmp_path, "classification", dtype=dtype)
     fine_tuning_runs.run("classification", options, tmp_path / "parts", num_accumulation_steps=2)
     weights = [checkpoint_values(latest_checkpoint(str(tmp_path / name))) for name in ("parts", "one")]

@@ -15,7 +15,7 @@ import pytest
 
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.features import pretraining_features
-from official_bert.modeling import task_models
+from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import fine_tuning_runs, toy, training_state
 from tests.commands.pretraining_run import (
@@ -134,7 +134,7 @@ def test_two_workers_pretrain_and_evaluate_as_one_device(base, tmp_path, changes
 
 def run_described(family: str, described: str):
     """A fine-tuning run on a worker, of which the options are given as JSON; heads have no dropout."""
-    task_models.CLASSIFIER_DROPOUT = 0.0
+    heads.CLASSIFIER_DROPOUT = 0.0
     kind = fine_tuning_runs.FAMILIES[family]
     kind.run(kind.options(**json.loads(described)))
 
@@ -143,7 +143,7 @@ def run_described(family: str, described: str):
     "family", ["tagging", *in_test_long("classification", "choice", "squad", "regression")]
 )
 def test_two_workers_fine_tune_and_predict_as_one_device(tmp_path, monkeypatch, family):
-    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     options = run_of_family(tmp_path, family)
     changes = {"distribution_strategy": "multi_worker_mirrored", "output_dir": str(tmp_path / "several")}
     described = json.dumps(dataclasses.asdict(options) | changes)
@@ -153,7 +153,7 @@ def test_two_workers_fine_tune_and_predict_as_one_device(tmp_path, monkeypatch, 
 
 
 def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_weights(tmp_path, monkeypatch):
-    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     evaluations = {"eval_every_steps": 3, "early_stopping_patience": 1, "num_train_epochs": 20.0}
     options = run_of_family(tmp_path, "classification", **evaluations)
     changes = {"distribution_strategy": "multi_worker_mirrored", "output_dir": str(tmp_path / "several")}

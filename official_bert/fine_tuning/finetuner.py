@@ -201,12 +201,13 @@ class Finetuner:
                 f"{self._num_train_examples} training examples are no whole batch of --train_batch_size="
                 f"{options.train_batch_size} in {options.num_train_epochs:g} epochs; lower it"
             )
+        recomputing = {"recompute_layers": True} if options.recompute_layers else {}
         self.trainer = Trainer(
             options,
             run_dir,
             strategy,
             config,
-            lambda: task.build_model(config, use_one_hot_embeddings=on_tpu),
+            lambda: task.build_model(config, use_one_hot_embeddings=on_tpu, **recomputing),
             max(num_train_steps, 1),
             int(num_train_steps * options.warmup_proportion),
             frozen=frozen_weights(options, config),

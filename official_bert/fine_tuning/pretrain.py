@@ -57,7 +57,9 @@ def pretrain(options: PretrainingOptions):
     vocabulary = source.vocabulary() if options.do_train else ()
     with output_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
-        build = functools.partial(task.build_model, config, distribution.is_tpu(strategy))
+        build = functools.partial(
+            task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy)
+        )
         steps = options.num_train_steps, options.num_warmup_steps
         trainer = Trainer(
             own, options.output_dir, strategy, config, build, *steps, has_own_input=options.shard_input_files

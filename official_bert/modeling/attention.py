@@ -8,7 +8,7 @@ from keras import ops
 
 from official_bert.config import BIDIRECTIONAL, LEFT_TO_RIGHT
 from official_bert.modeling.dropout import dropout
-from official_bert.modeling.layers import ResidualOutput, dense, gather_indexes, get_shape_list
+from official_bert.modeling.layers import Dense, ResidualOutput, Scope, gather_indexes, get_shape_list
 from official_bert.modeling.packing import Packing
 
 MASKED = -10000.0
@@ -82,21 +82,26 @@ def direction_of(config) -> Bidirectional | LeftToRight:
     return _DIRECTIONS[config.direction]
 
 
-class SelfAttention(keras.layers.Layer):
-    """Scaled dot-product attention in `num_attention_heads` heads (Vaswani et al., 2017)."""
+class Attention(keras.layers.Layer):
+    """Scaled dot-product attention in `num_attention_heads` heads (Vaswani et al., 2017), section 3.2.
 
-    def __init__(self, config, dropout_index: int, name: str = "self"):
+    Attributes:
+        heads: the projections of the vectors to queries, keys and values of all heads.
+        merge: the end of the sub-layer, which EncoderLayer applies to the heads' outputs.
+    """
+
+    def __init__(self, config, dropout_index: int, name: str = "attention"):
         super().__init__(name=name)
         self.config, self.dropout_index = config, dropout_index
         self.direction = direction_of(config)
         self.head_size = config.hidden_size // config.num_attention_heads
 
     def build(self, input_shape):
-        self.query, self.key, self.value = (
-            dense(self.config.hidden_size, self.config, name=name) for name in ("query", "key", "value")
-        )
-        for projection in (self.query, self.key, self.value):
-            projection.build(input_shape)
+        names = ("query", "key", "value")
+        self.heads = Scope("self", **{name: Dense(input_shape[-1], self.config, name=name) for name in names})
+        self.heads.build(input_shape)
+        self.merge = ResidualOutput(self.config, self.dropout_index + 1)
+        self.merge.build(input_shape)
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
         """Computes attention from the vectors `from_x` to the vectors `x`.
@@ -115,18 +120,18 @@ class SelfAttention(keras.layers.Layer):
             float[B*F, N*H], the concatenated outputs of the heads, and the attention probabilities before dropout,
             float[B, N, F, T].
         """
-        query, key, value = self.query(from_x), self.key(x), self.value(x)
+        query, key, value = self.heads.query(from_x), self.heads.key(x), self.heads.value(x)
         if isinstance(bias, Packing):
             return self._in_groups(query, key, value, bias, dropout_seed), None
         return self._attend(query, key, value, bias, dropout_seed, self.dropout_index, from_length)
 
     def _in_groups(self, query, key, value, packing: Packing, dropout_seed):
         """Returns the concatenated outputs of the heads, float[T, N*H], for packed vectors."""
-        parts = zip(*map(packing.in_groups, (query, key, value)), strict=True)
+        projections = zip(*map(packing.in_groups, (query, key, value)), strict=True)
         attended = []
-        for number, (group, part) in enumerate(zip(packing.groups, parts, strict=True)):
+        for number, (group, of_group) in enumerate(zip(packing.groups, projections, strict=True)):
             index = self.dropout_index + (number << _GROUP_SHIFT)  # no other dropout has this one
-            attended.append(self._attend(*part, self.direction.bias(group.mask), dropout_seed, index)[0])
+            attended.append(self._attend(*of_group, self.direction.bias(group.mask), dropout_seed, index)[0])
         return packing.from_groups(attended)
 
     def _attend(self, query, key, value, bias, dropout_seed, dropout_index, from_length=None):
@@ -149,22 +154,3 @@ class SelfAttention(keras.layers.Layer):
     def _split_heads(self, x, length):
         x = ops.reshape(x, (-1, length, self.config.num_attention_heads, self.head_size))  # [B, F, N, H]
         return ops.transpose(x, (0, 2, 1, 3))
-
-
-class Attention(keras.layers.Layer):
-    """The attention sub-layer: attention heads, output projection, residual sum and layer norm."""
-
-    def __init__(self, config, dropout_index: int, name: str = "attention"):
-        super().__init__(name=name)
-        self.config, self.dropout_index = config, dropout_index
-
-    def build(self, input_shape):
-        self.heads = SelfAttention(self.config, self.dropout_index)
-        self.heads.build(input_shape)
-        self.merge = ResidualOutput(self.config, self.dropout_index + 1)
-        self.merge.build(input_shape)
-
-    def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        """Returns float[B*F, N*H] and the probabilities, as SelfAttention, whose arguments these are."""
-        attended, probabilities = self.heads(from_x, x, bias, dropout_seed, from_length=from_length)
-        return self.merge(attended, from_x, dropout_seed), probabilities

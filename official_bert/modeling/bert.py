@@ -16,7 +16,7 @@ from official_bert.modeling.attention import direction_of
 from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.encoder import Encoder
 from official_bert.modeling.inputs import checked_encoder_inputs, given_features
-from official_bert.modeling.layers import DenseLayer, create_initializer, layer_norm
+from official_bert.modeling.layers import Dense, Scope, create_initializer, layer_norm
 from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, in_context
 
 
@@ -118,13 +118,23 @@ class BertModel(ConfiguredModel):
 
     checkpoint_scope = "bert"
 
-    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "bert"):
+    def __init__(
+        self,
+        config: BertConfig,
+        use_one_hot_embeddings: bool = False,
+        name: str = "bert",
+        recompute_layers: bool = False,
+        packed_sequences: bool = False,
+    ):
         """Builds the model and draws its weights.
 
         Args:
             config: the sizes, activation and dropout rates; the model keeps a copy.
             use_one_hot_embeddings: whether word embeddings are looked up by a matrix product, which is faster on TPU.
             name: the name of the model.
+            recompute_layers: whether the backward pass computes each layer again instead of keeping its inner values,
+                which takes more time and less memory.
+            packed_sequences: whether padding is left out of the encoder's computation; its outputs are 0 there.
 
         Raises:
             InputError: no model can be built from the configuration.
@@ -133,15 +143,19 @@ class BertModel(ConfiguredModel):
         super().__init__(name=name)
         self.config = copy.deepcopy(config)
         self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.recompute_layers, self.packed_sequences = recompute_layers, packed_sequences
         self.build()
 
     def build(self, input_shape=None):
         self.embeddings = Embeddings(self.config, self.use_one_hot_embeddings)
         self.embeddings.build()
-        self.encoder = Encoder(self.config)
+        self.encoder = Encoder(self.config, self.recompute_layers, self.packed_sequences)
         self.encoder.build()
-        self.pooler = DenseLayer(self.config, self.config.hidden_size, "tanh", name="pooler")
+        self.pooler = Scope("pooler", dense=Dense(self.config.hidden_size, self.config, "tanh"))
         self.pooler.build((None, self.config.hidden_size))
+
+    def get_config(self):
+        return super().get_config() | {"packed_sequences": self.packed_sequences}
 
     @property
     def embedding_table(self):
@@ -218,12 +232,11 @@ class BertModel(ConfiguredModel):
             first_token_only=first_token_only,
             output_attentions=output_attentions,
         )
-        pooled = (
-            layers[-1][:, 0]
-            if first_token_only
-            else direction_of(self.config).pooled_vectors(layers[-1], input_mask)
-        )
-        output = BertOutput(embedded, layers, layers[-1], self.pooler(pooled))
+        if first_token_only:
+            pooled = layers[-1][:, 0]
+        else:
+            pooled = direction_of(self.config).pooled_vectors(layers[-1], input_mask)
+        output = BertOutput(embedded, layers, layers[-1], self.pooler.dense(pooled))
         return BertOutputWithAttentions(*output, attentions) if output_attentions else output
 
     def dropout_seed(self, training, given):

@@ -7,8 +7,8 @@ import keras
 from keras import ops
 
 from official_bert.modeling.attention import Attention, attention_bias, direction_of
-from official_bert.modeling.layers import DenseLayer, ResidualOutput
-from official_bert.modeling.packing import Packing, pack
+from official_bert.modeling.layers import Dense, ResidualOutput, Scope
+from official_bert.modeling.packing import pack
 
 _DROPOUTS_PER_LAYER = 3
 
@@ -25,31 +25,38 @@ class EncoderLayer(keras.layers.Layer):
         config = self.config
         self.attention = Attention(config, self.dropout_index)
         self.attention.build(input_shape)
-        self.intermediate = DenseLayer(
-            config, config.intermediate_size, config.hidden_act, name="intermediate"
+        self.intermediate = Scope(
+            "intermediate", dense=Dense(config.intermediate_size, config, config.hidden_act)
         )
         self.intermediate.build(input_shape)
         self.merge = ResidualOutput(config, self.dropout_index + 2)
         self.merge.build((*input_shape[:-1], config.intermediate_size))
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        """Returns float[B*F, hidden] and float[B, N, F, T], as SelfAttention, whose arguments these are."""
-        attended, probabilities = self.attention(from_x, x, bias, dropout_seed, from_length=from_length)
-        return self.merge(self.intermediate(attended), attended, dropout_seed), probabilities
+        """Returns float[B*F, hidden] and float[B, N, F, T], as Attention, whose arguments these are."""
+        context, probabilities = self.attention(from_x, x, bias, dropout_seed, from_length=from_length)
+        attended = self.attention.merge(context, from_x, dropout_seed)
+        inner = self.intermediate.dense(attended)  # [B*F, intermediate]
+        return self.merge(inner, attended, dropout_seed), probabilities
 
 
 class Encoder(keras.layers.Layer):
-    """The stack of all encoder layers.
+    """The stack of all encoder layers."""
 
-    Attributes:
-        recomputes: whether the backward pass computes each layer again instead of keeping its inner values.
-        packs: whether padding is left out of the computation; the outputs are 0 in its places then.
-    """
+    def __init__(
+        self, config, recompute_layers: bool = False, packed_sequences: bool = False, name: str = "encoder"
+    ):
+        """Makes the stack; `build` makes its layers.
 
-    def __init__(self, config, name: str = "encoder"):
+        Args:
+            config: the BertConfig.
+            recompute_layers: whether the backward pass computes each layer again instead of keeping its inner values.
+            packed_sequences: whether padding is left out of the computation; the outputs are 0 in its places then.
+            name: the name of the layer.
+        """
         super().__init__(name=name)
-        self.config, self.recomputes, self.packs = config, False, False
-        self.direction = direction_of(config)
+        self.config, self.direction = config, direction_of(config)
+        self.recompute_layers, self.packed_sequences = recompute_layers, packed_sequences
 
     def build(self, input_shape=None):
         self.stack = [EncoderLayer(self.config, index) for index in range(self.config.num_hidden_layers)]
@@ -72,62 +79,36 @@ class Encoder(keras.layers.Layer):
             of each layer, float[B, N, S, S], or an empty one. With `first_token_only` the last ones are
             float[B, 1, hidden] and float[B, N, 1, S].
         """
-        length, hidden = ops.shape(x)[1], self.config.hidden_size
-        bias = self.direction.bias(input_mask, x.dtype)
-        x = ops.reshape(x, (-1, hidden))
-        outputs, all_probabilities = [], []
-        if self.packs and not first_token_only and not output_attentions:
-            return self._packed_outputs(x, pack(input_mask), dropout_seed, length), all_probabilities
+        padded_shape = (-1, ops.shape(x)[1], self.config.hidden_size)
+        x = ops.reshape(x, (-1, self.config.hidden_size))
+        bias, packing = self.direction.bias(input_mask, x.dtype), None
+        if self.packed_sequences and not (first_token_only or output_attentions):
+            bias = packing = pack(input_mask)
+            x = packing.packed(x)
+        outputs, attentions = [], []
         for layer in self.stack[: -1 if first_token_only else None]:
+            if self.recompute_layers and not output_attentions:
+                layer = _recomputed(layer)
+            x, probabilities = layer(x, x, bias, dropout_seed)
+            outputs.append(ops.reshape(packing.padded(x) if packing else x, padded_shape))
             if output_attentions:
-                x, probabilities = layer(x, x, bias, dropout_seed)
-            else:
-                x, probabilities = self._applied(layer, x, bias, dropout_seed), None
-            outputs.append(ops.reshape(x, (-1, length, hidden)))
-            if output_attentions:
-                all_probabilities.append(probabilities)
+                attentions.append(probabilities)
         if first_token_only:
-            pooled = self.direction.pooled_vectors(
-                ops.reshape(x, (-1, length, hidden)), input_mask
-            )  # [B, hidden]
+            pooled = self.direction.pooled_vectors(ops.reshape(x, padded_shape), input_mask)  # [B, hidden]
             # In both directions this token attends to the whole text.
             bias = attention_bias(input_mask, x.dtype)
             x, probabilities = self.stack[-1](pooled, x, bias, dropout_seed, from_length=1)
             outputs.append(x[:, None])
             if output_attentions:
-                all_probabilities.append(probabilities)
-        return outputs, all_probabilities
-
-    def _packed_outputs(self, x, packing: Packing, dropout_seed, length) -> list:
-        """Returns the outputs of all layers, padded again, float[B, S, hidden], for float[B*S, hidden]."""
-        x, outputs = packing.packed(x), []
-        for layer in self.stack:
-            x = self._applied(layer, x, packing, dropout_seed)
-            outputs.append(ops.reshape(packing.padded(x), (-1, length, self.config.hidden_size)))
-        return outputs
-
-    def _applied(self, layer: EncoderLayer, x, bias, dropout_seed):
-        """Returns the output of a layer, whose inner values the backward pass keeps or computes again."""
-        on_itself = _on_itself(layer, bias, dropout_seed)
-        return keras.remat(on_itself)(x) if self.recomputes else on_itself(x)
+                attentions.append(probabilities)
+        return outputs, attentions
 
 
-def _on_itself(layer: EncoderLayer, bias, dropout_seed):
-    """Returns a layer as a function of its input alone, the only argument that needs a gradient."""
-    return lambda x: layer(x, x, bias, dropout_seed)[0]
+def _recomputed(layer: EncoderLayer):
+    """Returns a layer whose inner values the backward pass computes again; it gives no probabilities, None."""
 
+    def apply(x, _, bias, dropout_seed):
+        # Of `x` alone, the only argument that needs a gradient.
+        return keras.remat(lambda x: layer(x, x, bias, dropout_seed)[0])(x), None
 
-def set_recomputation(model: keras.Model, recomputes: bool):
-    """Sets `recomputes` of the encoders in a model."""
-    for encoder in _encoders(model):
-        encoder.recomputes = recomputes
-
-
-def set_packing(model: keras.Model, packs: bool):
-    """Sets `packs` of the encoders in a model."""
-    for encoder in _encoders(model):
-        encoder.packs = packs
-
-
-def _encoders(model: keras.Model) -> list[Encoder]:
-    return [layer for layer in model._flatten_layers() if isinstance(layer, Encoder)]
+    return apply

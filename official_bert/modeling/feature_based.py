@@ -1,6 +1,7 @@
-"""The feature-based tagger: a BiLSTM on the outputs of a frozen encoder. Devlin et al. (2019), section 5.3, table 7.
+"""BiLSTM layers on the encoder: above one that is fine-tuned, or on the outputs of a frozen one.
 
-In: tokens, or the vectors that `layer_vectors` has made of them before. Out: logits for every token.
+Devlin et al. (2019), section 5.3 and table 7: the feature-based tagger, which reads tokens, or the vectors that
+`layer_vectors` has made of them before. Section 5.1: a BiLSTM between an encoder and its head.
 
 B batch   S length   L chosen layers   K outputs
 """
@@ -10,17 +11,22 @@ from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
-from official_bert.modeling.bilstm import BiLstm
-from official_bert.modeling.dropout import draw_seed, dropout
-from official_bert.modeling.heads import HeadedModel
-from official_bert.modeling.layers import create_initializer, float32_weight
+from official_bert.modeling.attention import direction_of
+from official_bert.modeling.bert import BertModel
+from official_bert.modeling.heads import (
+    HeadedModel,
+    add_output_weights,
+    checked_num_outputs,
+    head_dropout,
+    head_seed,
+    linear_logits,
+)
+from official_bert.modeling.layers import float32_weight
 from official_bert.modeling.pretrained import PACKAGE
-from official_bert.modeling.task_models import CLASSIFIER_DROPOUT, HEAD_INITIALIZER_RANGE, checked_num_outputs
 
 LAYER_VECTORS = "layer_vectors"
 _EMBEDDINGS = "embeddings"
 _DEFAULT_BILSTM_LAYERS = 2
-_HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
 
 # Names of --feature_layers -> the chosen encoder layers, and whether they are summed.
 _CHOICES = {
@@ -31,6 +37,86 @@ _CHOICES = {
     "concat_of_last_four": (slice(-4, None), False),
     "weighted_sum_of_all": (slice(None), True),
 }
+
+
+class BiLstm(keras.layers.Layer):
+    """A stack of bidirectional LSTMs, which computes in float32; its variables are in the scope `bilstm`.
+
+    Attributes:
+        input_width: the width of its input.
+        size: the width of its output.
+    """
+
+    def __init__(self, num_layers: int, size: int, name: str = "bilstm"):
+        """Sets the sizes.
+
+        Args:
+            num_layers: the number of bidirectional layers.
+            size: the width of the output of each, an even number: half for each direction.
+            name: the scope of the variables.
+        """
+        super().__init__(name=name, dtype="float32")
+        self.num_layers, self.size = num_layers, size
+
+    def build(self, input_shape):
+        self.input_width = input_shape[-1]
+        self.stack = [self._layer(number) for number in range(self.num_layers)]
+        for layer in self.stack:
+            layer.build((None, None, input_shape[-1]))
+            input_shape = (*input_shape[:-1], self.size)
+
+    def _layer(self, number: int):
+        # An operation of cuDNN would tie an export to GPUs, and XLA does not compile it.
+        lstm = keras.layers.LSTM(
+            self.size // 2, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm"
+        )
+        return keras.layers.Bidirectional(lstm, dtype="float32", name=f"layer_{number}")
+
+    def call(self, x, input_mask):
+        """Returns float32[B, S, size] for float[B, S, width], 0 at padding.
+
+        Args:
+            x: the vectors.
+            input_mask: int32[B, S], 1 for a token and 0 for padding, on which no output of a token depends.
+        """
+        x, is_token = ops.cast(x, "float32"), ops.convert_to_tensor(input_mask) != 0
+        for layer in self.stack:
+            x = layer(x, mask=is_token)
+        return ops.where(is_token[..., None], x, 0.0)
+
+
+class BertWithBiLstm(BertModel):
+    """An encoder whose last outputs are those of the BiLSTM above it, with the configuration's `num_bilstm_layers`."""
+
+    def build(self, input_shape=None):
+        super().build(input_shape)
+        self.bilstm = BiLstm(self.config.num_layers_on_top, self.config.hidden_size)
+        self.bilstm.build((None, None, self.config.hidden_size))
+
+    def call(
+        self,
+        input_ids,
+        input_mask=None,
+        segment_ids=None,
+        training=None,
+        dropout_seed=None,
+        first_token_only=False,
+        output_attentions=False,
+    ):
+        """Computes what BertModel does; the BiLSTM reads all tokens, whatever `first_token_only` is."""
+        out = super().call(
+            input_ids, input_mask, segment_ids, training, dropout_seed, output_attentions=output_attentions
+        )
+        input_mask = ops.ones_like(input_ids) if input_mask is None else input_mask
+        vectors = self.bilstm(out.sequence_output, input_mask)
+        pooled = direction_of(self.config).pooled_vectors(vectors, input_mask)
+        return out._replace(sequence_output=vectors, pooled_output=self.pooler.dense(pooled))
+
+
+def encoder_of(config: BertConfig, use_one_hot_embeddings: bool, recompute_layers: bool) -> BertModel:
+    """Returns the encoder of a fine-tuned model, with the BiLSTM above it if the configuration has one."""
+    encoder_class = BertWithBiLstm if config.num_layers_on_top else BertModel
+    return encoder_class(config, use_one_hot_embeddings, recompute_layers=recompute_layers)
 
 
 class _FeatureHead(keras.layers.Layer):
@@ -50,9 +136,7 @@ class _FeatureHead(keras.layers.Layer):
         self.bilstm = BiLstm(self.config.num_layers_on_top or _DEFAULT_BILSTM_LAYERS, self.size)
         width = self.config.hidden_size * (1 if self.is_sum else self.num_layers_read)
         self.bilstm.build((None, None, width))
-        initializer = create_initializer(HEAD_INITIALIZER_RANGE)
-        self.output_weights = float32_weight(self, "weights", (self.num_outputs, self.size), initializer)
-        self.output_bias = float32_weight(self, "bias", (self.num_outputs,))
+        add_output_weights(self, self.num_outputs, self.size, prefix="")
 
     def call(self, vectors, input_mask, dropout_seed=None):
         """Returns float32[B, S, K] for float32[B, S, L, hidden]."""
@@ -61,8 +145,7 @@ class _FeatureHead(keras.layers.Layer):
             x = ops.sum(vectors * (exponentials / ops.sum(exponentials))[:, None], axis=2)
         else:
             x = ops.reshape(vectors, (*ops.shape(vectors)[:2], self.bilstm.input_width))
-        x = dropout(self.bilstm(x, input_mask), CLASSIFIER_DROPOUT, dropout_seed, _HEAD_DROPOUT_INDEX)
-        return ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias
+        return linear_logits(self, head_dropout(self.bilstm(x, input_mask), dropout_seed))
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
@@ -85,6 +168,7 @@ class BertFeatureTagger(HeadedModel):
         bilstm_size: int = 768,
         use_one_hot_embeddings: bool = False,
         name: str = "feature_tagger",
+        recompute_layers: bool = False,
     ):
         """Builds the model and draws its weights.
 
@@ -92,7 +176,7 @@ class BertFeatureTagger(HeadedModel):
             config: the configuration of the encoder; its `num_bilstm_layers` is the number of BiLSTM layers, 2 if it
                 has none.
             feature_layers: the layers whose outputs the BiLSTM reads, by a name of --feature_layers.
-            use_one_hot_embeddings, name: as in BertModel.
+            use_one_hot_embeddings, name, recompute_layers: as in BertModel.
 
         Raises:
             InputError: an argument cannot be used, or no model can be built from the configuration.
@@ -101,7 +185,7 @@ class BertFeatureTagger(HeadedModel):
             raise InputError(f"feature_layers: must be one of {', '.join(_CHOICES)}, got {feature_layers!r}")
         if bilstm_size < 2 or bilstm_size % 2:
             raise InputError(f"bilstm_size: must be even, half of it for each direction, got {bilstm_size}")
-        super().__init__(config, use_one_hot_embeddings, name)
+        super().__init__(BertModel(config, use_one_hot_embeddings, recompute_layers=recompute_layers), name)
         self.autocast = False  # in 16 bits, vectors that were computed before stay as they are
         self.num_outputs, self.feature_layers = checked_num_outputs(num_outputs), feature_layers
         self.bilstm_size = bilstm_size
@@ -109,9 +193,6 @@ class BertFeatureTagger(HeadedModel):
         if not self._num_layers_read():
             raise InputError(f"feature_layers: a model of one layer has no {feature_layers}; choose last")
         self.build()
-
-    def make_bilstm(self):
-        """None above the encoder's last layer: the head has the BiLSTM."""
 
     def _num_layers_read(self) -> int:
         if self.feature_layers == _EMBEDDINGS:
@@ -135,7 +216,7 @@ class BertFeatureTagger(HeadedModel):
 
     def layer_vectors(self, features):
         """Returns the outputs of the chosen layers, float32[B, S, L, hidden], without dropout and gradient."""
-        encoded = self.encoded(features, training=False, dropout_seed=None)
+        encoded = self.bert(features, training=False)
         if self.feature_layers == _EMBEDDINGS:
             layers = [encoded.embedding_output]
         else:
@@ -162,5 +243,4 @@ class BertFeatureTagger(HeadedModel):
         input_mask = features.get("input_mask")
         if input_mask is None:
             input_mask = ops.ones(ops.shape(vectors)[:2], "int32")
-        seed = (draw_seed() if dropout_seed is None else dropout_seed) if training else None
-        return self.head(vectors, input_mask, seed)
+        return self.head(vectors, input_mask, head_seed(training, dropout_seed))

@@ -1,27 +1,32 @@
 """What stands on the encoder: the base of all models with a head, the layers of the heads, and the pooling of vectors.
 
-B batch   S length   P predictions per sequence   V vocabulary
+The heads of fine-tuning have the original's constants for dropout and initial weights; the configuration applies to the
+encoder, and to the heads of pre-training.
+
+B batch   S length   P predictions per sequence   V vocabulary   K outputs
 """
 
 import keras
+import numpy as np
 from keras import ops
 
-from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
-from official_bert.modeling.attention import direction_of
 from official_bert.modeling.bert import BertModel
-from official_bert.modeling.bilstm import BiLstm
+from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.inputs import checked_features, given_features
 from official_bert.modeling.layers import (
+    Dense,
     create_initializer,
-    dense,
     float32_weight,
     gather_indexes,
     layer_norm,
 )
 from official_bert.modeling.pretrained import ConfiguredModel, in_context
 
+CLASSIFIER_DROPOUT = 0.1
+HEAD_INITIALIZER_RANGE = 0.02
+_HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
 _SMALLEST_NORM = 1e-12  # of a vector that is divided by its norm
 
 
@@ -34,19 +39,11 @@ class HeadedModel(ConfiguredModel):
 
     feature_names = ENCODER_INPUTS
 
-    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool, name: str):
+    def __init__(self, encoder: BertModel, name: str):
         super().__init__(name=name)
-        self.bert = BertModel(config, use_one_hot_embeddings)
-        self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
-        self.layers_on_top = self.make_bilstm()
-
-    def make_bilstm(self) -> BiLstm | None:
-        """Returns the BiLSTM between the encoder and the head, if the configuration has one."""
-        if not self.config.num_layers_on_top:
-            return None
-        bilstm = BiLstm(self.config.num_layers_on_top, self.config.hidden_size)
-        bilstm.build((None, None, self.config.hidden_size))
-        return bilstm
+        self.bert = encoder
+        self.config, self.use_one_hot_embeddings = encoder.config, encoder.use_one_hot_embeddings
+        self.recompute_layers = encoder.recompute_layers
 
     def __call__(self, features=None, training=None, dropout_seed=None, **keywords):
         """Checks the features and computes what `call` describes.
@@ -69,19 +66,47 @@ class HeadedModel(ConfiguredModel):
         """Returns the features, checked as far as their values are known."""
         return checked_features(self.config, given)
 
-    def encoded(self, features, training, dropout_seed, first_token_only=False):
-        """Returns the BertOutput of a batch of checked features; with a BiLSTM its last outputs are those above it."""
-        inputs = [features.get(name) for name in ENCODER_INPUTS]
-        first_token_only &= self.layers_on_top is None
-        out = self.bert(
-            *inputs, training=training, dropout_seed=dropout_seed, first_token_only=first_token_only
-        )
-        if self.layers_on_top is None:
-            return out
-        input_mask = ops.ones_like(inputs[0]) if inputs[1] is None else inputs[1]
-        vectors = self.layers_on_top(out.sequence_output, input_mask)
-        pooled = direction_of(self.config).pooled_vectors(vectors, input_mask)
-        return out._replace(sequence_output=vectors, pooled_output=self.bert.pooler(pooled))
+
+def head_seed(training, dropout_seed):
+    """Returns the seed of the dropout in a call, int32[2], which is drawn if none is given; None without training."""
+    return (draw_seed() if dropout_seed is None else dropout_seed) if training else None
+
+
+def head_dropout(x, seed):
+    """Returns float32 like `x`, with the dropout before the head of a fine-tuned model."""
+    return dropout(ops.cast(x, "float32"), CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
+
+
+def checked_num_outputs(num_outputs) -> int:
+    """Returns the number of outputs of a head.
+
+    Raises:
+        InputError: it is no whole number from 1.
+    """
+    is_whole = isinstance(num_outputs, int | np.integer) and not isinstance(num_outputs, bool)
+    if not is_whole or num_outputs < 1:
+        raise InputError(f"num_outputs: must be a whole number from 1, got {num_outputs!r}")
+    return int(num_outputs)
+
+
+def add_output_weights(
+    layer,
+    num_outputs: int,
+    width: int,
+    initializer_range: float | None = None,
+    prefix: str = "output_",
+):
+    """Adds the weights of a linear head, [out, in] as in the original's heads, and a bias to a layer or model."""
+    initializer = create_initializer(
+        HEAD_INITIALIZER_RANGE if initializer_range is None else initializer_range
+    )
+    layer.output_weights = float32_weight(layer, f"{prefix}weights", (num_outputs, width), initializer)
+    layer.output_bias = float32_weight(layer, f"{prefix}bias", (num_outputs,))
+
+
+def linear_logits(layer, x):
+    """Returns logits, float32[..., K], for float32[..., width] and the weights of `add_output_weights`."""
+    return ops.matmul(x, ops.transpose(layer.output_weights)) + layer.output_bias
 
 
 class Transform(keras.layers.Layer):
@@ -92,7 +117,7 @@ class Transform(keras.layers.Layer):
         self.config = config
 
     def build(self, input_shape):
-        self.dense = dense(self.config.hidden_size, self.config, self.config.hidden_act)
+        self.dense = Dense(self.config.hidden_size, self.config, self.config.hidden_act)
         self.dense.build(input_shape)
         self.norm = layer_norm()
         self.norm.build(input_shape)
@@ -126,56 +151,21 @@ class MaskedLmHead(keras.layers.Layer):
 
 
 class LinearHead(keras.layers.Layer):
-    """A linear layer on the encoder's output; its weights are [out, in], as in the original's heads.
+    """A linear layer on the encoder's output, in a scope of its own.
 
     It computes in float32 whatever the compute type is, which costs nothing with so few outputs.
     """
 
-    def __init__(self, config, num_outputs: int, name: str):
+    def __init__(self, num_outputs: int, name: str, initializer_range: float | None = None):
         super().__init__(name=name, dtype="float32")
-        self.config, self.num_outputs = config, num_outputs
+        self.num_outputs, self.initializer_range = num_outputs, initializer_range
 
-    def build(self, input_shape=None):
-        initializer = create_initializer(self.config.initializer_range)
-        shape = (self.num_outputs, self.config.hidden_size)
-        self.output_weights = self.add_weight(shape, initializer=initializer, name="output_weights")
-        self.output_bias = self.add_weight((self.num_outputs,), initializer="zeros", name="output_bias")
+    def build(self, input_shape):
+        add_output_weights(self, self.num_outputs, input_shape[-1], self.initializer_range)
 
     def call(self, x):
-        """Returns logits, float32[..., num_outputs], for float[..., hidden]."""
-        return ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias
-
-
-class PretrainingHeads(keras.layers.Layer):
-    """Both pre-training heads, whose variables are in the scope `cls` of a checkpoint."""
-
-    def __init__(self, config, name: str = "cls"):
-        super().__init__(name=name)
-        self.config = config
-
-    def build(self, input_shape=None):
-        self.predictions = MaskedLmHead(self.config)
-        self.predictions.build()
-        # Class 0: the second segment follows the first; class 1: it is random.
-        self.seq_relationship = LinearHead(self.config, 2, name="seq_relationship")
-        self.seq_relationship.build()
-
-    def call(self, encoded, positions, embedding_table):
-        """Computes the logits of both heads.
-
-        Args:
-            encoded: a BertOutput.
-            positions: int32[B, P], the masked positions; None for all.
-            embedding_table: float[V, hidden], the word embeddings.
-
-        Returns:
-            Masked LM logits float32[B*P, V], or float32[B, S, V] without positions, and next-sentence logits
-            float32[B, 2].
-        """
-        return (
-            self.predictions(encoded.sequence_output, positions, embedding_table),
-            self.seq_relationship(encoded.pooled_output),
-        )
+        """Returns logits, float32[..., K], for float[..., hidden]."""
+        return linear_logits(self, x)
 
 
 def pooled(pooling: str, vectors, input_mask):

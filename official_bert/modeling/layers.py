@@ -48,7 +48,7 @@ def gelu_erf(x):
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
-_BY_NAME = {"linear": None, "relu": ops.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": ops.tanh}
+ACTIVATIONS = {"gelu": gelu, "gelu_erf": gelu_erf, "relu": ops.relu, "tanh": ops.tanh, "linear": None}
 
 
 def get_activation(activation_string):
@@ -67,9 +67,11 @@ def get_activation(activation_string):
     if activation_string is not None and not isinstance(activation_string, str):
         return activation_string
     name = (activation_string or "linear").lower()
-    if name not in _BY_NAME:
-        raise InputError(f"no activation is called {activation_string!r}; use one of {', '.join(_BY_NAME)}")
-    return _BY_NAME[name]
+    if name not in ACTIVATIONS:
+        raise InputError(
+            f"no activation is called {activation_string!r}; use one of {', '.join(ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[name]
 
 
 def create_initializer(initializer_range: float = 0.02):
@@ -82,35 +84,39 @@ def float32_weight(layer: keras.layers.Layer, name: str, shape: tuple[int, ...],
     return layer.add_weight(shape, initializer, dtype="float32", name=name, autocast=False)
 
 
-def dense(units: int, config, activation=None, name: str = "dense"):
-    """Returns a dense layer of the encoder: a kernel [in, units] and a bias that starts at zero.
+class Dense(keras.layers.Dense):
+    """Keras' dense layer, with a bias and an activation that are float32 whatever the compute type is.
 
-    Args:
-        config: the BertConfig, for the initial values of the kernel.
-        activation: a name or a function; None means linear.
+    `enable_lora` and `quantize` are those of Keras.
     """
-    return Dense(units, get_activation(activation), create_initializer(config.initializer_range), name)
 
+    def __init__(self, units: int, config, activation=None, name: str = "dense"):
+        """Makes a layer.
 
-class Dense(keras.layers.Layer):
-    """A dense layer whose bias and activation are float32 whatever the compute type is; `dense` makes it."""
-
-    def __init__(self, units: int, activation, initializer, name: str):
-        super().__init__(name=name)
-        self.units, self.activation, self.initializer = units, activation, initializer
+        Args:
+            units: the width of the output.
+            config: the BertConfig, for the initial values of the kernel.
+            activation: a name or a function; None means linear.
+            name: the name of the layer.
+        """
+        super().__init__(
+            units,
+            get_activation(activation),
+            use_bias=False,  # `build` adds it in float32
+            kernel_initializer=create_initializer(config.initializer_range),
+            name=name,
+        )
 
     def build(self, input_shape):
-        self.kernel = self.add_weight(
-            (input_shape[-1], self.units), initializer=self.initializer, name="kernel"
-        )
+        super().build(input_shape)
         self.bias = float32_weight(self, "bias", (self.units,))
 
     def call(self, x):
         """Returns float[..., units] for `x`, float[..., in]."""
-        x = ops.add(ops.cast(ops.matmul(x, self.kernel), "float32"), self.bias)
-        if self.activation is not None:
-            x = self.activation(x)
-        return ops.cast(x, self.compute_dtype)
+        return ops.cast(super().call(x), self.compute_dtype)
+
+    def quantize(self, mode=None, type_check=True, **arguments):
+        super().quantize(mode, type_check=False, **arguments)  # Keras asks whether a subclass means it
 
 
 def layer_norm():
@@ -118,19 +124,24 @@ def layer_norm():
     return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, name="LayerNorm", dtype="float32")
 
 
-class DenseLayer(keras.layers.Layer):
-    """A variable scope with one dense layer, such as `intermediate/dense` or `pooler/dense`."""
+class Scope(keras.layers.Layer):
+    """A variable scope of the original, such as `self` round the projections, which names its children's variables."""
 
-    def __init__(self, config, units: int, activation, name: str):
+    def __init__(self, name: str, **children: keras.layers.Layer):
+        """Makes a scope.
+
+        Args:
+            name: the name in the checkpoint.
+            **children: the layers in it, by the attributes that they become.
+        """
         super().__init__(name=name)
-        self.config, self.units, self.activation = config, units, activation
+        self.children = list(children)
+        for attribute, layer in children.items():
+            setattr(self, attribute, layer)
 
-    def build(self, input_shape):
-        self.dense = dense(self.units, self.config, self.activation)
-        self.dense.build(input_shape)
-
-    def call(self, x):
-        return self.dense(x)
+    def build(self, input_shape=None):
+        for attribute in self.children:
+            getattr(self, attribute).build(input_shape)
 
 
 class ResidualOutput(keras.layers.Layer):
@@ -141,7 +152,7 @@ class ResidualOutput(keras.layers.Layer):
         self.config, self.dropout_index = config, dropout_index
 
     def build(self, input_shape):
-        self.dense = dense(self.config.hidden_size, self.config)
+        self.dense = Dense(self.config.hidden_size, self.config)
         self.dense.build(input_shape)
         self.norm = layer_norm()
         self.norm.build((*input_shape[:-1], self.config.hidden_size))

@@ -40,12 +40,14 @@ class ConfiguredModel(keras.Model):
     Attributes:
         config: the BertConfig.
         use_one_hot_embeddings: whether word embeddings are looked up by a matrix product.
+        recompute_layers: whether the backward pass computes the encoder's layers again.
         has_open_outputs: whether the constructor has the argument `num_outputs`.
         huggingface_class: the class of transformers for a head of one linear layer.
     """
 
     config: BertConfig
     use_one_hot_embeddings: bool
+    recompute_layers: bool
     has_open_outputs = False
     huggingface_class = ""
 
@@ -100,6 +102,7 @@ class ConfiguredModel(keras.Model):
         return {
             "config": self.config.to_dict(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
+            "recompute_layers": self.recompute_layers,
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "frozen_layers": [

@@ -10,8 +10,10 @@ from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
-from official_bert.modeling.heads import HeadedModel, PretrainingHeads
+from official_bert.modeling.bert import BertModel
+from official_bert.modeling.heads import HeadedModel, LinearHead, MaskedLmHead
 from official_bert.modeling.inputs import checked_ids
+from official_bert.modeling.layers import Scope
 from official_bert.modeling.pretrained import PACKAGE
 
 
@@ -50,17 +52,35 @@ class BertPretrainer(HeadedModel):
 
     feature_names = (*ENCODER_INPUTS, MASKED_LM_POSITIONS)
 
-    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "pretrainer"):
+    def __init__(
+        self,
+        config: BertConfig,
+        use_one_hot_embeddings: bool = False,
+        name: str = "pretrainer",
+        recompute_layers: bool = False,
+        packed_sequences: bool = False,
+    ):
         """Builds the model and draws its weights; arguments and errors are those of BertModel."""
-        super().__init__(config, use_one_hot_embeddings, name)
+        encoder = BertModel(
+            config,
+            use_one_hot_embeddings,
+            recompute_layers=recompute_layers,
+            packed_sequences=packed_sequences,
+        )
+        super().__init__(encoder, name)
         self.build()
 
-    def make_bilstm(self):
-        """None: pre-training has no BiLSTM above the encoder, whatever the configuration of a fine-tuned model says."""
-
     def build(self, input_shape=None):
-        self.cls = PretrainingHeads(self.config)
-        self.cls.build()
+        # Of the two classes of next sentences, 0 follows the first segment and 1 is random.
+        self.cls = Scope(
+            "cls",
+            predictions=MaskedLmHead(self.config),
+            seq_relationship=LinearHead(2, "seq_relationship", self.config.initializer_range),
+        )
+        self.cls.build((None, self.config.hidden_size))
+
+    def get_config(self):
+        return super().get_config() | {"packed_sequences": self.bert.packed_sequences}
 
     def checked(self, given: dict) -> dict:
         """Returns the features that the model reads; in eager calls positions outside the sequence are refused."""
@@ -85,6 +105,8 @@ class BertPretrainer(HeadedModel):
         Returns:
             PretrainingOutput.
         """
-        encoded = self.encoded(features, training, dropout_seed)
-        logits = self.cls(encoded, features.get(MASKED_LM_POSITIONS), self.bert.embedding_table)
-        return PretrainingOutput(*logits, encoded)
+        encoded = self.bert(features, training=training, dropout_seed=dropout_seed)
+        words = self.cls.predictions(
+            encoded.sequence_output, features.get(MASKED_LM_POSITIONS), self.bert.embedding_table
+        )
+        return PretrainingOutput(words, self.cls.seq_relationship(encoded.pooled_output), encoded)

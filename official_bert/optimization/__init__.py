@@ -1,4 +1,7 @@
-"""The optimizer, its learning rate schedule, and the treatment of gradients before the update."""
+"""The optimizer, its learning rate schedule, and the treatment of gradients before the update.
+
+OPTIMIZERS and SCHEDULES are what the flags choose from; their names are in options/training.py, too.
+"""
 
 from official_bert.optimization.adam import (
     EXCLUDED_FROM_DECAY,
@@ -8,15 +11,44 @@ from official_bert.optimization.adam import (
 )
 from official_bert.optimization.keras_optimizer import KerasAdamWeightDecay, keras_optimizer
 from official_bert.optimization.lamb import LambOptimizer
-from official_bert.optimization.schedules import WarmupLinearDecay
+from official_bert.optimization.schedules import SCHEDULES, Schedule, WarmupLinearDecay, chosen
+
+OPTIMIZERS = {"adamw": AdamWeightDecayOptimizer, "lamb": LambOptimizer}
 
 __all__ = [
     "EXCLUDED_FROM_DECAY",
+    "OPTIMIZERS",
+    "SCHEDULES",
     "AdamWeightDecayOptimizer",
     "KerasAdamWeightDecay",
     "LambOptimizer",
+    "Schedule",
     "WarmupLinearDecay",
     "clip_by_global_norm",
     "dense_gradients",
     "keras_optimizer",
+    "make_optimizer",
 ]
+
+
+def make_optimizer(options, num_train_steps: int, num_warmup_steps: int) -> AdamWeightDecayOptimizer:
+    """Returns the optimizer that the flags name, without variables.
+
+    Args:
+        options: OptimizationOptions, with a `learning_rate`.
+        num_train_steps: updates in total, including earlier runs.
+        num_warmup_steps: updates of the warm-up.
+
+    Raises:
+        InputError: there is no such optimizer or schedule.
+    """
+    schedule = chosen(SCHEDULES, "lr_schedule", options.lr_schedule)
+    return chosen(OPTIMIZERS, "optimizer_type", options.optimizer_type)(
+        schedule(options.learning_rate, num_train_steps, num_warmup_steps),
+        weight_decay_rate=options.weight_decay_rate,
+        beta_1=options.adam_beta1,
+        beta_2=options.adam_beta2,
+        epsilon=options.adam_epsilon,
+        exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
+        bias_correction=options.adam_bias_correction,
+    )

@@ -161,12 +161,12 @@ class AdamWeightDecayOptimizer(tf.Module):
             # `where` instead of `cond`, which could not stand round the collective operations of the update.
             variable.assign(new if is_made is None else tf.where(is_made, new, value))
 
-    def _updated(self, name, weight, first, second, gradient, rate):
+    def _updated(self, name, weight, m, v, gradient, rate):
         """Returns the weight and its slots after the update."""
         decay = tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
-        number = tf.cast(self.global_step + 1, tf.float32) if self.bias_correction else None
+        step = tf.cast(self.global_step + 1, tf.float32) if self.bias_correction else None
         return _compiled_update(
-            weight, first, second, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, number
+            weight, m, v, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, step
         )
 
     def decays(self, name: str) -> bool:
@@ -179,25 +179,23 @@ def is_decayed(name: str, excluded: Iterable[str]) -> bool:
     return not any(re.search(pattern, name) for pattern in excluded)
 
 
-def updated(
-    weight, first, second, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, number=None
-):
+def updated(weight, m, v, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, step=None):
     """Returns the weight and its slots after the update: floats of one shape, as they and the gradient are.
 
-    rate and decay: float[]. number: float[], the number of the update from 1 for the bias correction, or None.
+    rate and decay: float[]. step: float[], counted from 1, for the bias correction, or None.
     """
-    direction, m, v = adam_direction(first, second, gradient, beta_1, beta_2, epsilon, number)
+    direction, m, v = adam_direction(m, v, gradient, beta_1, beta_2, epsilon, step)
     return weight - rate * (direction + decay * weight), m, v
 
 
-def adam_direction(first, second, gradient, beta_1: float, beta_2: float, epsilon: float, number=None):
+def adam_direction(m, v, gradient, beta_1: float, beta_2: float, epsilon: float, step=None):
     """Returns the direction of Adam's step, and both moments after it; the arguments are those of `updated`."""
-    m = beta_1 * first + (1.0 - beta_1) * gradient
-    v = beta_2 * second + (1.0 - beta_2) * tf.square(gradient)
-    if number is None:
+    m = beta_1 * m + (1.0 - beta_1) * gradient
+    v = beta_2 * v + (1.0 - beta_2) * tf.square(gradient)
+    if step is None:
         return m / (tf.sqrt(v) + epsilon), m, v
-    corrected_m = m / (1.0 - tf.pow(beta_1, number))
-    corrected_v = v / (1.0 - tf.pow(beta_2, number))
+    corrected_m = m / (1.0 - tf.pow(beta_1, step))
+    corrected_v = v / (1.0 - tf.pow(beta_2, step))
     return corrected_m / (tf.sqrt(corrected_v) + epsilon), m, v
 
 

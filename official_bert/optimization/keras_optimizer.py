@@ -21,9 +21,7 @@ from official_bert.optimization.adam import (
     is_decayed,
     updated,
 )
-from official_bert.optimization.schedules import WarmupLinearDecay
-
-_register = keras.saving.register_keras_serializable(package="official_bert")
+from official_bert.optimization.schedules import SCHEDULES, chosen
 
 
 def keras_optimizer(
@@ -31,38 +29,50 @@ def keras_optimizer(
     num_train_steps: int | None = None,
     num_warmup_steps: int = 0,
     weight_decay_rate: float = 0.01,
+    lr_schedule: str = "linear",
+    **arguments,
 ) -> KerasAdamWeightDecay:
     """Returns the optimizer that the scripts train with, for `model.compile(optimizer=...)`.
 
     Args:
         learning_rate: the rate that the warm-up leads to.
-        num_train_steps: the number of updates, after which the rate is 0; None for a constant rate without warm-up.
+        num_train_steps: the number of updates; None for a constant rate without warm-up.
         num_warmup_steps: the number of updates of the warm-up.
         weight_decay_rate: the share of a variable that an update with learning rate 1 removes.
+        lr_schedule: the learning rate after the warm-up, a key of SCHEDULES.
+        **arguments: further arguments of KerasAdamWeightDecay, such as `beta_2`.
+
+    Raises:
+        InputError: there is no such schedule.
     """
     rate = learning_rate
     if num_train_steps is not None:
-        rate = KerasWarmupLinearDecay(learning_rate, num_train_steps, num_warmup_steps)
-    return KerasAdamWeightDecay(rate, weight_decay_rate=weight_decay_rate)
+        rate = KerasSchedule(learning_rate, num_train_steps, num_warmup_steps, lr_schedule)
+    return KerasAdamWeightDecay(rate, weight_decay_rate=weight_decay_rate, **arguments)
 
 
-@_register
-class KerasWarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """WarmupLinearDecay as a Keras schedule; `step` is the number of updates already made."""
+# In .keras files it has the name that it had when there was one schedule.
+@keras.saving.register_keras_serializable(package="official_bert", name="KerasWarmupLinearDecay")
+class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """An entry of SCHEDULES as a Keras schedule; `step` is the number of updates already made."""
 
-    def __init__(self, peak: float, num_train_steps: int, num_warmup_steps: int = 0):
-        """Makes a schedule; the arguments are those of WarmupLinearDecay."""
+    def __init__(
+        self, peak: float, num_train_steps: int, num_warmup_steps: int = 0, lr_schedule: str = "linear"
+    ):
+        """Makes a schedule; the arguments are those of Schedule and its name."""
         super().__init__()
-        self._schedule = WarmupLinearDecay(peak, num_train_steps, num_warmup_steps)
+        self._lr_schedule = lr_schedule
+        schedule = chosen(SCHEDULES, "lr_schedule", lr_schedule)
+        self._schedule = schedule(peak, num_train_steps, num_warmup_steps)
 
     def __call__(self, step):
         return self._schedule(tf.convert_to_tensor(step))
 
     def get_config(self) -> dict:
-        return dataclasses.asdict(self._schedule)
+        return dataclasses.asdict(self._schedule) | {"lr_schedule": self._lr_schedule}
 
 
-@_register
+@keras.saving.register_keras_serializable(package="official_bert")
 class KerasAdamWeightDecay(keras.optimizers.Optimizer):
     """Adam without bias correction, and weight decay that is multiplied by the rate, on clipped gradients.
 
@@ -107,7 +117,7 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
         super().build(variables)
         decayed = (is_decayed(names.from_path(one.path), self.excluded_from_decay) for one in variables)
         self._decays = [self.weight_decay_rate if is_one else 0.0 for is_one in decayed]
-        self._first, self._second = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
+        self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
 
     def apply(self, grads, trainable_variables=None):
         super().apply(dense_gradients(list(grads)), trainable_variables)
@@ -115,7 +125,7 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable and its slots; the variable may be TensorFlow's, which has no path."""
         index = self._get_variable_index(variable)
-        variables = variable, self._first[index], self._second[index]
+        variables = variable, self._m[index], self._v[index]
         gradient, rate = ops.cast(gradient, variable.dtype), ops.cast(learning_rate, variable.dtype)
         values = map(ops.convert_to_tensor, variables)
         results = updated(

@@ -19,35 +19,36 @@ class LambOptimizer(AdamWeightDecayOptimizer):
     authors' code; so has a variable while |w| or |r| is 0.
     """
 
-    def __init__(self, *arguments, name: str = "LambOptimizer", **others):
-        """Makes an optimizer without variables; the arguments are those of AdamWeightDecayOptimizer."""
+    def __init__(self, *arguments, name: str = "LambOptimizer", bias_correction: bool = True, **others):
+        """Makes an optimizer without variables; the arguments are those of AdamWeightDecayOptimizer.
+
+        The bias of the moments is corrected whatever `bias_correction` is.
+        """
         super().__init__(*arguments, name=name, bias_correction=True, **others)
 
-    def _updated(self, name, weight, first, second, gradient, rate):
+    def _updated(self, name, weight, m, v, gradient, rate):
         is_decayed = self.decays(name)
         decay = tf.constant(self.weight_decay_rate if is_decayed else 0.0)
-        number = tf.cast(self.global_step + 1, tf.float32)
+        step = tf.cast(self.global_step + 1, tf.float32)
         update = _compiled_scaled if is_decayed else _compiled_plain
-        return update(
-            weight, first, second, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, number
-        )
+        return update(weight, m, v, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, step)
 
 
 def lamb_updated(
     weight,
-    first,
-    second,
+    m,
+    v,
     gradient,
     rate,
     decay,
     beta_1: float,
     beta_2: float,
     epsilon: float,
-    number,
+    step,
     is_scaled,
 ):
     """Returns the weight and its slots after the update; the arguments are those of `updated` and `is_scaled`."""
-    direction, m, v = adam_direction(first, second, gradient, beta_1, beta_2, epsilon, number)
+    direction, m, v = adam_direction(m, v, gradient, beta_1, beta_2, epsilon, step)
     direction += decay * weight
     if is_scaled:
         weight_norm, norm = tf.norm(weight), tf.norm(direction)

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, between, option
+from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, Check, between, option
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     ConfigOptions,
@@ -12,8 +12,11 @@ from official_bert.options.shared import (
     PrecisionOptions,
 )
 
-ADAMW, LAMB = "adamw", "lamb"
+# The names of OPTIMIZERS and SCHEDULES in optimization/, the first of each being the original's.
+OPTIMIZERS = ADAMW, LAMB = "adamw", "lamb"
+SCHEDULES = LINEAR, *_ = "linear", "constant", "cosine", "wsd"
 GLOBAL, PER_REPLICA = "global", "per_replica"
+_DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and below 1")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +25,7 @@ class OptimizationOptions:
 
     optimizer_type: str = option(
         ADAMW,
-        choices=(ADAMW, LAMB),
+        choices=OPTIMIZERS,
         help="The optimizer: adamw is the original's; lamb (You et al., 2020) scales the update of each weight matrix "
         "to its norm, which large batches need.",
     )
@@ -31,11 +34,27 @@ class OptimizationOptions:
         help="Correct the bias of Adam's moments, as Adam's authors do and the original does not. It makes fine-tuning "
         "on few examples fail less often. lamb always corrects it.",
     )
+    adam_beta1: float = option(0.9, check=_DECAY_RATE, help="The decay rate of the mean of the gradients.")
+    adam_beta2: float = option(0.999, check=_DECAY_RATE, help="The decay rate of the mean of their squares.")
+    adam_epsilon: float = option(1e-6, check=POSITIVE, help="What is added to the root of this mean.")
+    weight_decay_rate: float = option(
+        0.01,
+        check=NOT_NEGATIVE,
+        help="The weight decay: an update takes this share of the learning rate from each weight, biases and layer "
+        "norms aside.",
+    )
+    lr_schedule: str = option(
+        LINEAR,
+        choices=SCHEDULES,
+        help="The learning rate after the warm-up: linear is the original's, the peak times 1 - g/N at step g of N; "
+        "constant is the peak; cosine falls from it to 0 as half a cosine wave; wsd (warm-up, stable, decay) is the "
+        "peak, and falls to 0 in a straight line over the last tenth of the steps.",
+    )
     num_accumulation_steps: int = option(
         1,
         check=SIZE,
-        help="The number of parts in which each replica computes its share of --train_batch_size, one after the other, "
-        "before the update. More parts need less memory; the numbers stay those of the whole batch.",
+        help="The number of micro-batches in which each replica computes its share of --train_batch_size, one after "
+        "the other, before the update. More of them need less memory; the numbers stay those of the whole batch.",
     )
     gradient_clipping: str = option(
         GLOBAL,
@@ -85,8 +104,7 @@ class TrainingOptions(
     learning_rate: float = option(
         5e-5,
         check=NOT_NEGATIVE,
-        help="The peak of the learning rate: the warm-up rises towards it, and after the warm-up the rate of step g of "
-        "N is the peak times 1 - g/N, as in the original.",
+        help="The peak of the learning rate: the warm-up rises towards it, and --lr_schedule says what follows.",
     )
     save_checkpoints_steps: int = option(
         1000, check=POSITIVE, help="The number of updates between two checkpoints."

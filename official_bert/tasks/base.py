@@ -147,10 +147,14 @@ class ServedTask(Hooks, abc.ABC):
         return cls()
 
     @abc.abstractmethod
-    def build_model(self, config: BertConfig, use_one_hot_embeddings: bool):
+    def build_model(self, config: BertConfig, **arguments):
         """Returns a Keras model with initial weights: model(features, training, dropout_seed) -> its outputs.
 
         The model may have the attributes of modeling/task_models.py: `unused_weights` and `frozen_weights`.
+
+        Args:
+            **arguments: keyword arguments of the model: `use_one_hot_embeddings`, and with --recompute_layers also
+                `recompute_layers`.
         """
 
     @abc.abstractmethod

@@ -24,8 +24,13 @@ from official_bert.training import run_log, seeds, workers
 _OF_UPDATES = (
     "optimizer_type",
     "adam_bias_correction",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "weight_decay_rate",
     "gradient_clipping",
     "learning_rate",
+    "lr_schedule",
     "num_train_steps",
     "num_train_epochs",
     "num_warmup_steps",

@@ -21,24 +21,16 @@ from official_bert.checkpoints.folder import check_not_lost
 from official_bert.config import BertConfig
 from official_bert.io import signals
 from official_bert.io.errors import Diverged, Terminated
-from official_bert.modeling.encoder import set_recomputation
 from official_bert.modeling.flops import training_flops
-from official_bert.optimization import (
-    EXCLUDED_FROM_DECAY,
-    AdamWeightDecayOptimizer,
-    LambOptimizer,
-    WarmupLinearDecay,
-)
+from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
 from official_bert.options.shared import FLOAT16
-from official_bert.options.training import LAMB, PER_REPLICA, TrainingOptions
+from official_bert.options.training import PER_REPLICA, TrainingOptions
 from official_bert.training import distribution, precision, run_log, seeds, starting_point, workers
 from official_bert.training.loop import Drawn, Stops, Sums, compiled_steps
 from official_bert.training.reporting import TrainingReport
 from official_bert.training.step import Objective, TrainingStep
 from official_bert.training.throughput import WorkCounter
-
-WEIGHT_DECAY_RATE = 0.01
 
 
 class Batches(Protocol):
@@ -133,9 +125,7 @@ class Trainer:
             unused = getattr(self.model, "unused_weights", ())
             untrained = (*frozen, *unused, *getattr(self.model, "frozen_weights", ()))
             trained = {name: value for name, value in weights.items() if not name.startswith(untrained)}
-            set_recomputation(self.model, options.recompute_layers)
-            rate = WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps)
-            self.optimizer = make_optimizer(options, rate)
+            self.optimizer = make_optimizer(options, num_train_steps, num_warmup_steps)
             self.optimizer.build(trained.items())
             self._loss_scale = precision.LossScale() if dtype == FLOAT16 else None
         self._trained = list(trained.values())
@@ -345,14 +335,6 @@ class Trainer:
                 raise Diverged(f"{error}; {starting_point.way_out(self.options, latest)}") from error
             raise
         report.write_summary(self.checkpoints.latest)
-
-
-def make_optimizer(options: TrainingOptions, rate: WarmupLinearDecay) -> AdamWeightDecayOptimizer:
-    """Makes the optimizer that the flags name, without variables."""
-    decay = {"weight_decay_rate": WEIGHT_DECAY_RATE, "exclude_from_weight_decay": EXCLUDED_FROM_DECAY}
-    if options.optimizer_type == LAMB:
-        return LambOptimizer(rate, **decay)
-    return AdamWeightDecayOptimizer(rate, **decay, bias_correction=options.adam_bias_correction)
 
 
 def log_input_files(names: Sequence[str]):

@@ -10,7 +10,6 @@ from official_bert import BertConfig, BertModel, BertPretrainer, InputError
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.attention import MASKED, direction_of
-from official_bert.modeling.encoder import set_packing
 from official_bert.training.seeds import seed_initial_weights
 from tests import fine_tuning_runs, toy
 from tests.hostile.rows import edit_json
@@ -25,9 +24,9 @@ def ids(seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(5, len(toy.VOCABULARY), INPUT_MASK.shape)
 
 
-def make(model_class, *arguments, config=LEFT_TO_RIGHT):
+def make(model_class, *arguments, config=LEFT_TO_RIGHT, **others):
     seed_initial_weights(4)
-    return model_class(config, *arguments)
+    return model_class(config, *arguments, **others)
 
 
 OUTPUTS = {
@@ -110,8 +109,8 @@ def test_a_classifier_reads_the_whole_text():
 def test_packed_sequences_attend_to_the_left_only():
     model = make(BertModel)
     padded = model(ids(), INPUT_MASK).sequence_output.numpy()
-    set_packing(model, True)
-    packed = model(ids(), INPUT_MASK).sequence_output.numpy()
+    packing = make(BertModel, packed_sequences=True)
+    packed = packing(ids(), INPUT_MASK).sequence_output.numpy()
     np.testing.assert_allclose(packed, padded * INPUT_MASK[..., None], atol=1e-5)
 
 

@@ -12,8 +12,7 @@ from official_bert.checkpoints import named_variables
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.fine_tuning import finetuner
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
-from official_bert.modeling.bilstm import BiLstm
-from official_bert.modeling.feature_based import BertFeatureTagger
+from official_bert.modeling.feature_based import BertFeatureTagger, BertWithBiLstm, BiLstm
 from official_bert.options.fine_tuning import FEATURE_LAYERS
 from official_bert.training import run_log
 from official_bert.training.precision import computing_in
@@ -65,11 +64,9 @@ def test_heads_read_the_vectors_above_it(model_class, direction):
     config = BertConfig.from_dict(FIELDS | {"attention_direction": direction})
     model = model_class(config, *(() if model_class is BertSpans else (3,)))
     ids = np.random.default_rng(1).integers(5, 40, MASK.shape)
-    out = model.encoded({"input_ids": ids, "input_mask": MASK}, False, None)
-    plain = model.bert(ids, MASK)
-    np.testing.assert_allclose(
-        out.sequence_output, model.layers_on_top(plain.sequence_output, MASK), atol=1e-6
-    )
+    out = model.bert(ids, MASK)
+    plain = out.all_encoder_layers[-1]
+    np.testing.assert_allclose(out.sequence_output, model.bert.bilstm(plain, MASK), atol=1e-6)
     vectors = out.sequence_output.numpy()
     vectors = vectors[:, 0] if direction == "bidirectional" else vectors[[0, 1], [8, 3]]
     dense = model.bert.pooler.dense
@@ -107,7 +104,8 @@ def test_a_model_with_one_starts_from_an_encoder(tmp_path):
     BertModel(BertConfig.from_dict(toy.BERT_CONFIG)).save_pretrained(str(tmp_path / "encoder"))
     config = tmp_path / "encoder/bert_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"num_bilstm_layers": 1}))
-    assert BertTagger.from_pretrained(str(tmp_path / "encoder"), num_outputs=3).layers_on_top
+    model = BertTagger.from_pretrained(str(tmp_path / "encoder"), num_outputs=3)
+    assert isinstance(model.bert, BertWithBiLstm)
 
 
 def test_a_config_that_cannot_be_built_is_refused(tmp_path):

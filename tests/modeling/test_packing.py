@@ -7,7 +7,6 @@ import tensorflow as tf
 from official_bert import BertConfig
 from official_bert.checkpoints import named_variables
 from official_bert.modeling import BertPretrainer
-from official_bert.modeling.encoder import set_packing, set_recomputation
 from official_bert.modeling.packing import pack
 from official_bert.training.precision import computing_in
 from tests import toy
@@ -102,12 +101,13 @@ def losses_and_gradients(model, features, seed=None):
 @pytest.mark.parametrize("recomputes", [False, True])
 @pytest.mark.parametrize("lengths", [[3, 16, 7, 16, 1, 9], [16, 2]])
 def test_outputs_and_gradients_equal_those_of_padded_sequences(lengths, recomputes):
-    model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 2}))
+    config = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 2})
+    model = BertPretrainer(config)
+    packing = BertPretrainer(config, recompute_layers=recomputes, packed_sequences=True)
+    packing.set_weights(model.get_weights())
     features = features_of(lengths)
     layers, loss, gradients = losses_and_gradients(model, features)
-    set_packing(model, True)
-    set_recomputation(model, recomputes)
-    packed_layers, packed_loss, packed_gradients = losses_and_gradients(model, features)
+    packed_layers, packed_loss, packed_gradients = losses_and_gradients(packing, features)
     is_token = features["input_mask"][..., None]
     for padded, packed in zip(layers, packed_layers, strict=True):
         np.testing.assert_allclose(packed, padded * is_token, atol=1e-5)
@@ -123,11 +123,10 @@ def test_bfloat16_packs_as_float32_does():
     features = features_of([3, 16, 7, 16, 1, 9])
     exact = BertPretrainer(config)
     with computing_in("bfloat16"):
-        model = BertPretrainer(config)
+        model = BertPretrainer(config, packed_sequences=True)
     model.set_weights(exact.get_weights())
     is_token = features["input_mask"][..., None]
     layers, _, gradients = losses_and_gradients(exact, features)
-    set_packing(model, True)
     packed_layers, _, packed_gradients = losses_and_gradients(model, features)
     for expected, packed in zip(layers, packed_layers, strict=True):
         np.testing.assert_allclose(packed, expected * is_token, atol=0.05)
@@ -141,8 +140,7 @@ def test_bfloat16_packs_as_float32_does():
 def test_groups_draw_masks_of_their_own():
     """Equal sequences in different groups get different dropout, the same for the same seed."""
     config = toy.BERT_CONFIG | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.5}
-    model = BertPretrainer(BertConfig.from_dict(config))
-    set_packing(model, True)
+    model = BertPretrainer(BertConfig.from_dict(config), packed_sequences=True)
     features = {name: np.repeat(values[:1], 4, 0) for name, values in features_of([9, 9]).items()}
 
     def first_layer(seed):
@@ -158,8 +156,7 @@ def test_groups_draw_masks_of_their_own():
 
 def test_a_packed_layer_multiplies_no_padding():
     """The products of the dense layers have as many rows as there are tokens."""
-    model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG))
-    set_packing(model, True)
+    model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG), packed_sequences=True)
     features = features_of([3, 16, 7, 5])
     rows = []
     layer = model.bert.encoder.stack[0].intermediate.dense

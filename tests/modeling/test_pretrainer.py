@@ -195,16 +195,3 @@ def test_labels_are_not_needed_for_an_answer():
     np.testing.assert_array_equal(
         model(unlabelled).masked_lm_log_probs, model(SINE_BATCH).masked_lm_log_probs
     )
-
-
-def test_activations_by_name():
-    # Hand values: gelu(1) of the tanh form is 0.84119, of the erf form 0.84134.
-    np.testing.assert_allclose(
-        layers.gelu(tf.constant([1.0, -1.0, 3.0])), [0.84119199, -0.15880801, 2.99636261], atol=2e-7
-    )
-    np.testing.assert_allclose(layers.gelu_erf(tf.constant(1.0)), 0.84134475, atol=1e-7)
-    assert layers.get_activation("GELU") is layers.gelu
-    assert layers.get_activation(None) is layers.get_activation("linear") is None
-    assert layers.get_activation(len) is len
-    with pytest.raises(InputError, match="no activation is called 'swish'; use one of linear, "):
-        layers.get_activation("swish")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from official_bert import BertConfig
 from official_bert.checkpoints import load_checkpoint, named_variables, open_checkpoint
 from official_bert.features import ENCODER_INPUTS
-from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger, task_models
+from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger, heads
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.tasks.classification.glue import MnliProcessor
 from official_bert.tasks.classification.task import ClassificationTask
@@ -76,7 +76,7 @@ def test_the_classifier_is_the_originals(monkeypatch):
         assert largest_difference(outputs[name], expected[recorded]) <= OUTPUTS, name
     assert largest_difference(np.mean(outputs["loss"]), expected["loss"]) <= LOSSES
 
-    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)  # the recording was made without
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # the recording was made without
     settings = json.loads((folder / "training.json").read_text())
     assert_trained_as_recorded(folder, *train(task, model, batch, settings))
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from official_bert import AdamWeightDecayOptimizer, BertClassifier, BertConfig, keras_optimizer
 from official_bert.checkpoints import named_variables
-from official_bert.modeling import task_models
+from official_bert.modeling import heads
 from official_bert.optimization import EXCLUDED_FROM_DECAY, KerasAdamWeightDecay, WarmupLinearDecay
 from official_bert.tasks.classification.glue import MnliProcessor
 from official_bert.tasks.classification.task import ClassificationTask
@@ -50,11 +50,9 @@ def trained_by_the_step(model, features) -> dict[str, np.ndarray]:
 
 
 def test_ten_updates_are_those_of_the_step(monkeypatch):
-    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     features = batches()
-    monkeypatch.setattr(
-        task_models, "HEAD_INITIALIZER_RANGE", 1.0
-    )  # its gradients are large enough to be clipped
+    monkeypatch.setattr(heads, "HEAD_INITIALIZER_RANGE", 1.0)  # its gradients are large enough to be clipped
     ours, theirs = (
         BertClassifier(CONFIG, 3),
         BertClassifier(CONFIG, 3, name="bias"),
@@ -77,7 +75,7 @@ def test_ten_updates_are_those_of_the_step(monkeypatch):
     slots = {slot.path: slot.numpy() for slot in optimizer.variables}
     for index, variable in enumerate(theirs.trainable_variables):
         name = {id(value): name for name, value in named_variables(theirs).items()}[id(variable)]
-        for slot, value in (("adam_m", optimizer._first[index]), ("adam_v", optimizer._second[index])):
+        for slot, value in (("adam_m", optimizer._m[index]), ("adam_v", optimizer._v[index])):
             np.testing.assert_allclose(value.numpy(), expected[f"{name}/{slot}"], rtol=1e-3, atol=2e-7)
     assert len(slots) == 2 + 2 * len(theirs.trainable_variables) - 1
 
@@ -88,7 +86,7 @@ def test_rows_of_a_look_up_are_summed_before_clipping():
     optimizer = KerasAdamWeightDecay(0.0)
     rows = tf.IndexedSlices(tf.constant([[3.0, 4.0], [3.0, 4.0]]), tf.constant([1, 1]), tf.constant([2, 2]))
     optimizer.apply([rows], [table])
-    np.testing.assert_allclose(optimizer._first[0].numpy(), [[0, 0], [0.06, 0.08]], rtol=1e-6)
+    np.testing.assert_allclose(optimizer._m[0].numpy(), [[0, 0], [0.06, 0.08]], rtol=1e-6)
 
 
 def test_the_rate_is_that_of_the_updates_made():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from official_bert.data.records.framing import read_examples
-from official_bert.modeling import task_models
+from official_bert.modeling import heads
 from tests import fine_tuning_runs, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.fine_tuning_runs import FAMILIES, figures, mark_of, noted_batches, prepared, run
@@ -25,7 +25,7 @@ PADDED, AWARE = {"length_aware_batches": False}, {"length_aware_batches": True}
 @pytest.mark.parametrize("family", ["tagging", *in_test_long("classification", "choice")])
 def test_length_aware_batches_train_the_same_weights(family, tmp_path, monkeypatch):
     # The mask of a tagger's head would depend on the length of the batch.
-    monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     options, drawn = prepared(tmp_path, family), noted_batches(monkeypatch)
     lengths = {}
     for name, batches in (("padded", PADDED), ("aware", AWARE)):

@@ -55,9 +55,9 @@ class ChoiceTask(Task):
         """Encodes every pair of context and choice."""
         return encoded_choices(examples, max_seq_length, tokenizer)
 
-    def build_model(self, config, use_one_hot_embeddings: bool) -> BertChoice:
+    def build_model(self, config, **arguments) -> BertChoice:
         """Returns a BertChoice."""
-        return BertChoice(config, use_one_hot_embeddings)
+        return BertChoice(config, **arguments)
 
     def objective(self, model) -> TaskObjective:
         """Returns the mean cross-entropy of the correct choice."""

@@ -202,10 +202,10 @@ class ClassificationTask(Task):
             encoded, shuffle_buffer_size=buffer_size, record_stem=_RECORD_STEMS[set_name]
         )
 
-    def build_model(self, config, use_one_hot_embeddings: bool) -> BertClassifier:
+    def build_model(self, config, **arguments) -> BertClassifier:
         """Returns a BertClassifier with an output for each label, or with one output in regression."""
         num_outputs = 1 if self.labels is None else len(self.labels)
-        return BertClassifier(config, num_outputs, use_one_hot_embeddings)
+        return BertClassifier(config, num_outputs, **arguments)
 
     def objective(self, model) -> ClassificationObjective:
         """Returns the mean cross-entropy of the label or of all labels, or the mean squared error."""

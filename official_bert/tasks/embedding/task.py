@@ -39,9 +39,9 @@ class EmbeddingTask(ServedTask):
         """Makes the task of the flags."""
         return cls(settings.get("pooling", "mean"), settings.get("normalize", True))
 
-    def build_model(self, config, use_one_hot_embeddings: bool) -> BertModel:
+    def build_model(self, config, **arguments) -> BertModel:
         """Returns a BertModel."""
-        model = BertModel(config, use_one_hot_embeddings)
+        model = BertModel(config, **arguments)
         model.unused_weights = ("bert/pooler",)
         return model
 

@@ -30,7 +30,6 @@ from official_bert.features import (
 from official_bert.graph_text.inputs import model_inputs
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
-from official_bert.modeling.encoder import set_packing
 from official_bert.options.shared import MaskingOptions
 from official_bert.tasks.base import DataFiles, Settings, TrainableTask
 from official_bert.tasks.clients import ServedModel
@@ -171,23 +170,23 @@ class PretrainingTask(TrainableTask):
                 logging.warning("The checkpoint has no %s: %s is left out of the export", head, output)
         return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has[_MASKED_LM])
 
-    def build_model(self, config, use_one_hot_embeddings: bool) -> BertPretrainer:
+    def build_model(self, config, **arguments) -> BertPretrainer:
         """Returns a BertPretrainer.
 
         Raises:
             InputError: the flags or the configuration do not go with pre-training.
         """
         if self._flags:
-            return self._build_trained_model(config, use_one_hot_embeddings)
-        model = BertPretrainer(config, use_one_hot_embeddings)
+            return self._build_trained_model(config, **arguments)
+        model = BertPretrainer(config, **arguments)
         absent = {_POOLER: not self.has_pooler, _MASKED_LM: not self.has_masked_lm}
         model.unused_weights = (_NEXT_SENTENCE, *(name for name, is_absent in absent.items() if is_absent))
         return model
 
-    def _build_trained_model(self, config, on_tpu: bool) -> BertPretrainer:
+    def _build_trained_model(self, config, use_one_hot_embeddings: bool) -> BertPretrainer:
         flags = self._flags
-        if flags["packed_sequences"] and (on_tpu or flags["jit_compile"]):
-            other = "a TPU" if on_tpu else "--jit_compile"
+        if flags["packed_sequences"] and (use_one_hot_embeddings or flags["jit_compile"]):
+            other = "a TPU" if use_one_hot_embeddings else "--jit_compile"
             raise InputError(
                 f"--packed_sequences: does not go with {other}, which compiles a step for one number of tokens; leave "
                 "one of them out"
@@ -197,9 +196,12 @@ class PretrainingTask(TrainableTask):
                 f"{flags['bert_config_file']}: has num_bilstm_layers={config.num_layers_on_top}, which is for "
                 "fine-tuning; remove the field"
             )
-        model = BertPretrainer(config, use_one_hot_embeddings=on_tpu)
-        set_packing(model, flags["packed_sequences"])
-        return model
+        return BertPretrainer(
+            config,
+            use_one_hot_embeddings,
+            recompute_layers=flags["recompute_layers"],
+            packed_sequences=flags["packed_sequences"],
+        )
 
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B, hidden]."""

@@ -151,9 +151,9 @@ class SquadTask(Task):
             raise InputError(f"{path}: its documents are empty; there is nothing to train on")
         return encoded
 
-    def build_model(self, config, use_one_hot_embeddings: bool) -> BertSpans:
+    def build_model(self, config, **arguments) -> BertSpans:
         """Returns a BertSpans."""
-        return BertSpans(config, use_one_hot_embeddings)
+        return BertSpans(config, **arguments)
 
     def objective(self, model) -> SpanObjective:
         """Returns the mean cross-entropy of the answers' starts and ends."""

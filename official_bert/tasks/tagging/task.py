@@ -148,9 +148,9 @@ class TaggingTask(Task):
         )
         return EncodedSentences(examples, words)
 
-    def build_model(self, config, use_one_hot_embeddings: bool) -> BertTagger:
+    def build_model(self, config, **arguments) -> BertTagger:
         """Returns a BertTagger with an output for each label."""
-        return BertTagger(config, len(self._known_labels()), use_one_hot_embeddings)
+        return BertTagger(config, len(self._known_labels()), **arguments)
 
     def _known_labels(self) -> Sequence[str]:
         if self.labels is None:
@@ -254,10 +254,10 @@ class FeatureTaggingTask(TaggingTask):
         super().__init__(labels, document_context)
         self._feature_layers, self._bilstm_size = feature_layers, bilstm_size
 
-    def build_model(self, config, use_one_hot_embeddings: bool) -> BertFeatureTagger:
+    def build_model(self, config, **arguments) -> BertFeatureTagger:
         """Returns a BertFeatureTagger with an output for each label."""
         return BertFeatureTagger(
-            config, len(self._known_labels()), self._feature_layers, self._bilstm_size, use_one_hot_embeddings
+            config, len(self._known_labels()), self._feature_layers, self._bilstm_size, **arguments
         )
 
     def settings(self) -> dict[str, Any]:
