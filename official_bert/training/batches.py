@@ -15,6 +15,8 @@ import tensorflow as tf
 from official_bert.features import EncodedSet
 from official_bert.training.distribution import split_over_replicas
 
+LENGTH_MULTIPLE = 8
+
 
 class TrainingBatches:
     """An endless dataset, read some steps at a time.
@@ -58,9 +60,6 @@ class TrainingBatches:
         host += host[-1:] * (self._most_steps - num_steps)  # never read: one shape means one trace
         stacked = {name: tf.stack([batch[name] for batch in host]) for name in host[0]}
         return split_over_replicas(self._strategy, stacked, axis=1, is_own=self._is_own)
-
-
-LENGTH_MULTIPLE = 8
 
 
 def example_order(num_examples: int, seed: int, buffer_size: int) -> Iterator[int]:

@@ -24,6 +24,8 @@ _NEVER_TRIM = -1, -1
 _GROW_BY_64_MB = -2, 64 << 20
 _OVERCOMMIT = pathlib.Path("/proc/sys/vm/overcommit_memory")
 _STRICT = "2"  # the system counts what is promised as if it were used
+_MB = 1e6
+_RESIDENT_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of one in ru_maxrss
 
 
 @functools.cache
@@ -62,10 +64,6 @@ def _use_large_pages(libc: ctypes.CDLL, size: int):
     margin = -start % mmap.PAGESIZE
     libc.madvise(start + margin, (size - margin) // mmap.PAGESIZE * mmap.PAGESIZE, mmap.MADV_HUGEPAGE)
     libc.free(start)
-
-
-_MB = 1e6
-_RESIDENT_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of one in ru_maxrss
 
 
 def peak_memory() -> dict[str, float]:

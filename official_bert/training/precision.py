@@ -25,6 +25,15 @@ _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _CPU_SIGNS = {"amx_bf16": "AMX", "avx512_bf16": "AVX512_BF16"}  # flags of Linux; the name of the instructions
 _GPU_CAPABILITY = 8, 0  # of the first NVIDIA GPUs that multiply bfloat16
 
+FIRST_SCALE = 2.0**15
+LEAST_SCALE = 1.0
+GROWTH_UPDATES = 2000  # in a row without an overflow, after which the scale is doubled
+UPDATES = "updates"  # the key of the number of updates made, in the sums of a step that may skip some
+TENSORBOARD_ONLY = ("loss_scale", "skipped_updates")  # which the log tells when an update is skipped
+
+_POLICIES = {FLOAT32: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
+_STORING_POLICIES = {FLOAT32: "float32", BFLOAT16: "bfloat16"}
+
 
 def choose(dtype: str, strategy: tf.distribute.Strategy) -> tuple[str, dict[str, object]]:
     """Returns the type of the matrix products for a value of --dtype, and facts for the start line of run_log.py."""
@@ -59,16 +68,6 @@ def reason_for_bfloat16(strategy: tf.distribute.Strategy) -> str | None:
     lines = _CPU_INFO.read_text(encoding="utf-8").splitlines()
     flags = next((line for line in lines if line.startswith("flags")), "").split()
     return next((f"the processor has {name}" for flag, name in _CPU_SIGNS.items() if flag in flags), None)
-
-
-FIRST_SCALE = 2.0**15
-LEAST_SCALE = 1.0
-GROWTH_UPDATES = 2000  # in a row without an overflow, after which the scale is doubled
-UPDATES = "updates"  # the key of the number of updates made, in the sums of a step that may skip some
-TENSORBOARD_ONLY = ("loss_scale", "skipped_updates")  # which the log tells when an update is skipped
-
-_POLICIES = {FLOAT32: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
-_STORING_POLICIES = {FLOAT32: "float32", BFLOAT16: "bfloat16"}
 
 
 def computing_in(dtype: str):
