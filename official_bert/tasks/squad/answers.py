@@ -153,60 +153,6 @@ class Candidates(NamedTuple):
     null_odds: dict[str, float]
 
 
-def write_predictions(
-    all_examples: Sequence[SquadExample],
-    all_features: Iterable[InputFeatures],
-    all_results: Iterable[RawResult],
-    n_best_size: int,
-    max_answer_length: int,
-    do_lower_case: bool,
-    output_prediction_file: str,
-    output_nbest_file: str,
-    output_null_log_odds_file: str | None,
-    version_2_with_negative: bool = False,
-    null_score_diff_threshold: float = 0.0,
-    verbose_logging: bool = False,
-    strip_accents: bool | None = None,
-):
-    """Answers every question and writes the answers, the n-best lists and, for version 2, the null odds.
-
-    Args:
-        all_examples: the questions.
-        all_features: their windows.
-        all_results: a result for each window, in any order.
-        n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
-            2 the list has a further entry for "no answer".
-        max_answer_length: maximum length of an answer, in tokens.
-        do_lower_case: as for the tokenizer that made the windows.
-        output_prediction_file: JSON, question id -> text.
-        output_nbest_file: JSON, question id -> entries.
-        output_null_log_odds_file: JSON, question id -> null odds; written with version 2 only.
-        version_2_with_negative: whether a question may have no answer.
-        null_score_diff_threshold: null odds above which the answer is "".
-        verbose_logging: log answers that could not be aligned with the text of the document.
-        strip_accents: as for the tokenizer that made the windows.
-
-    Raises:
-        InputError: a logit is not finite, or a file cannot be written.
-        ValueError: a window has no result.
-    """
-    logging.info("Writing predictions to: %s", output_prediction_file)
-    logging.info("Writing nbest to: %s", output_nbest_file)
-    rules = SquadRules(
-        n_best_size=n_best_size,
-        max_answer_length=max_answer_length,
-        do_lower_case=do_lower_case,
-        strip_accents=strip_accents,
-        version_2_with_negative=version_2_with_negative,
-        verbose_logging=verbose_logging,
-    )
-    nbest, null_odds = extract_candidates(all_examples, all_features, all_results, rules)
-    write_json(output_prediction_file, choose_answers(nbest, null_odds, null_score_diff_threshold))
-    write_json(output_nbest_file, nbest)
-    if version_2_with_negative:
-        write_json(output_null_log_odds_file, null_odds)
-
-
 def extract_candidates(
     examples: Sequence[SquadExample],
     windows: Iterable[InputFeatures],
