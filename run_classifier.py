@@ -6,21 +6,21 @@ import importlib
 from official_bert.cli import commands
 
 _PUBLIC = {  # the names that users import from this script
-    "official_bert.tasks.classification.examples": (
-        "InputExample",
-        "InputFeatures",
-        "PaddingInputExample",
-        "convert_examples_to_features",
-        "convert_single_example",
-        "file_based_convert_examples_to_features",
-    ),
+    "official_bert.tasks.classification.examples": ("InputExample", "PaddingInputExample"),
     "official_bert.tasks.classification.glue": (
         "ColaProcessor",
         "MnliProcessor",
         "MrpcProcessor",
         "XnliProcessor",
     ),
-    "official_bert.compat.input_functions": ("file_based_input_fn_builder", "input_fn_builder"),
+    "official_bert.compat.input_functions": (
+        "InputFeatures",
+        "convert_examples_to_features",
+        "convert_single_example",
+        "file_based_convert_examples_to_features",
+        "file_based_input_fn_builder",
+        "input_fn_builder",
+    ),
     "official_bert.tasks.classification.processor": ("DataProcessor",),
 }
 

@@ -7,9 +7,14 @@ from official_bert.cli import commands
 
 _PUBLIC = {  # the names that users import from this script
     "official_bert.tasks.squad.examples": ("SquadExample", "read_squad_examples"),
-    "official_bert.tasks.squad.answers": ("RawResult", "get_final_text", "write_predictions"),
-    "official_bert.tasks.squad.windows": ("InputFeatures", "convert_examples_to_features"),
-    "official_bert.compat.feature_writer": ("FeatureWriter", "input_fn_builder"),
+    "official_bert.tasks.squad.answers": ("RawResult", "get_final_text"),
+    "official_bert.tasks.squad.windows": ("InputFeatures",),
+    "official_bert.compat.feature_writer": (
+        "FeatureWriter",
+        "convert_examples_to_features",
+        "input_fn_builder",
+        "write_predictions",
+    ),
 }
 
 

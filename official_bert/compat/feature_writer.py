@@ -1,14 +1,19 @@
-"""Windows of SQuAD as arrays and TFRecord files, and the original's functions to write and read these files."""
+"""The original's functions of run_squad.py: windows, TFRecord files of them, and files of answers."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+from absl import logging
 
 from official_bert.compat.input_functions import InputFn, record_input_fn
 from official_bert.data.records.framing import open_example_files
 from official_bert.features import squad_features
-from official_bert.tasks.squad.windows import InputFeatures
+from official_bert.tasks.squad.answers import RawResult, choose_answers, extract_candidates, write_json
+from official_bert.tasks.squad.examples import SquadExample
+from official_bert.tasks.squad.rules import SquadRules
+from official_bert.tasks.squad.windows import InputFeatures, windows_of
+from official_bert.tokenization import FullTokenizer
 
 _RECORDS_AT_A_TIME = 256
 
@@ -91,3 +96,66 @@ class FeatureWriter:
     def _write(self):
         self._files.write(record_arrays(self._waiting, self.is_training))
         self._waiting.clear()
+
+
+def convert_examples_to_features(
+    examples: Iterable[SquadExample],
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    is_training: bool,
+    output_fn: Callable[[InputFeatures], object],
+):
+    """Passes the windows of every question to `output_fn`, in order.
+
+    Raises:
+        InputError: the lengths leave no room for a document, or the stride is below 1.
+    """
+    rules = SquadRules(
+        max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length
+    )
+    for window in windows_of(examples, tokenizer, rules, is_training):
+        output_fn(window)
+
+
+def write_predictions(
+    all_examples: Sequence[SquadExample],
+    all_features: Iterable[InputFeatures],
+    all_results: Iterable[RawResult],
+    n_best_size: int,
+    max_answer_length: int,
+    do_lower_case: bool,
+    output_prediction_file: str,
+    output_nbest_file: str,
+    output_null_log_odds_file: str | None,
+    version_2_with_negative: bool = False,
+    null_score_diff_threshold: float = 0.0,
+    verbose_logging: bool = False,
+    strip_accents: bool | None = None,
+):
+    """Answers every question and writes the answers, the n-best lists and, for version 2, the null odds.
+
+    Args:
+        n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
+            2 the list has a further entry for "no answer".
+        output_null_log_odds_file: JSON, question id -> null odds; written with version 2 only.
+
+    Raises:
+        InputError: a logit is not finite, or a file cannot be written.
+    """
+    logging.info("Writing predictions to: %s", output_prediction_file)
+    logging.info("Writing nbest to: %s", output_nbest_file)
+    rules = SquadRules(
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        do_lower_case=do_lower_case,
+        strip_accents=strip_accents,
+        version_2_with_negative=version_2_with_negative,
+        verbose_logging=verbose_logging,
+    )
+    nbest, null_odds = extract_candidates(all_examples, all_features, all_results, rules)
+    write_json(output_prediction_file, choose_answers(nbest, null_odds, null_score_diff_threshold))
+    write_json(output_nbest_file, nbest)
+    if version_2_with_negative:
+        write_json(output_null_log_odds_file, null_odds)

@@ -1,4 +1,4 @@
-"""The original's input functions of run_classifier.py: tf.data pipelines from features in memory or in record files.
+"""The original's functions of run_classifier.py: features of examples, and tf.data pipelines from them or from files.
 
 Each builder returns a function of `params` that reads "batch_size" from it and returns a Dataset, as an Estimator
 expects. Our own training accesses examples by index instead (training/batches.py).
@@ -6,15 +6,26 @@ expects. Our own training accesses examples by index instead (training/batches.p
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from official_bert.data.model_inputs import model_input
 from official_bert.data.records.datasets import records_of
 from official_bert.data.records.framing import is_compressed
+from official_bert.data.records.record_files import log_progress, write_encoded_set
 from official_bert.features import ENCODER_INPUTS, Feature, classifier_features
-from official_bert.tasks.classification.examples import InputFeatures
+from official_bert.tasks.classification.examples import (
+    LOGGED_EXAMPLES,
+    InputExample,
+    PaddingInputExample,
+    encoded_examples,
+    log_input_example,
+    target_maker,
+)
+from official_bert.tokenization import FullTokenizer
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -104,3 +115,80 @@ def input_fn_builder(
         return in_original_order(dataset, is_training).batch(params["batch_size"], drop_remainder)
 
     return input_fn
+
+
+@dataclasses.dataclass
+class InputFeatures:
+    """The features of an example.
+
+    Attributes:
+        input_ids: ids, padded with 0 to the maximum length, as are the next two.
+        input_mask: 1 for tokens, 0 for padding.
+        segment_ids: 1 for tokens of the second text.
+        label_id: id of the label; a float in regression, a list of 0 and 1 in multi-label classification.
+        is_real_example: False for padding examples.
+    """
+
+    input_ids: list[int]
+    input_mask: list[int]
+    segment_ids: list[int]
+    label_id: int | float | list[int]
+    is_real_example: bool = True
+
+
+def convert_single_example(
+    ex_index: int,
+    example: InputExample | PaddingInputExample,
+    label_list: Sequence[str] | None,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+) -> InputFeatures:
+    """Tokenizes an example and cuts or pads it to `max_seq_length`; the first five examples are logged.
+
+    Raises:
+        InputError: the label is not in the list.
+    """
+    if isinstance(example, PaddingInputExample):
+        return InputFeatures(*([0] * max_seq_length for _ in range(3)), label_id=0, is_real_example=False)
+    tokens, segment_ids = model_input(tokenizer, example.text_a, example.text_b, max_seq_length)
+    padding = [0] * (max_seq_length - len(tokens))
+    target = target_maker(label_list)(example)
+    features = InputFeatures(
+        input_ids=tokenizer.convert_tokens_to_ids(tokens) + padding,
+        input_mask=[1] * len(tokens) + padding,
+        segment_ids=segment_ids + padding,
+        label_id=0 if target is None else target,
+    )
+    if ex_index < LOGGED_EXAMPLES:
+        log_input_example(ex_index, example, tokens, vars(features), features.label_id)
+    return features
+
+
+def convert_examples_to_features(
+    examples: Sequence[InputExample | PaddingInputExample],
+    label_list: Sequence[str] | None,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+) -> list[InputFeatures]:
+    """Applies `convert_single_example` to each example."""
+    features = []
+    for index, example in enumerate(examples):
+        log_progress(index, len(examples))
+        features.append(convert_single_example(index, example, label_list, max_seq_length, tokenizer))
+    return features
+
+
+def file_based_convert_examples_to_features(
+    examples: Sequence[InputExample | PaddingInputExample],
+    label_list: Sequence[str] | None,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+    output_file: str,
+):
+    """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file.
+
+    Raises:
+        InputError: a label is not in the list, or the file cannot be written.
+    """
+    encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer, logs_first=True)
+    write_encoded_set(output_file, len(encoded), lambda rows: encoded.features(rows, max_seq_length))

@@ -51,11 +51,7 @@ class DataFiles(NamedTuple):
     named: Mapping[str, str | None] = MappingProxyType({})
 
     def path(self, set_name: str, names: Sequence[str]) -> str:
-        """Returns the path of a set's file.
-
-        Args:
-            set_name: train, dev or test.
-            names: the names that the file may have in the folder; the first existing one is taken.
+        """Returns the path of a set's file: the given one, or the first existing one of `names` in the folder.
 
         Raises:
             InputError: neither a file nor a folder was given, or the folder has none of several possible files.
@@ -88,12 +84,9 @@ class Hooks:
     def for_checkpoint(
         self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
     ) -> ServedTask:
-        """Returns the part of the task that a checkpoint can serve: the checkpoint may lack a head, for example.
+        """Returns the part of the task that a checkpoint with variables of these TF1 names can serve.
 
-        Args:
-            names: TF1 names of the checkpoint's variables.
-            tokenizer: the tokenizer with the vocabulary.
-            config: the configuration of the encoder.
+        The checkpoint may lack a head, for example.
         """
         return self
 
@@ -139,7 +132,7 @@ class ServedTask(Hooks, abc.ABC):
         Args:
             variant: the entry of the registry's table that distinguishes this task from others of its class; None for
                 `module:Class`.
-            settings: the flags of the script by name; flags that the script does not have are absent.
+            settings: values by flag name; flags that the script does not have are absent.
 
         Raises:
             InputError: the settings contradict each other.
@@ -161,18 +154,14 @@ class ServedTask(Hooks, abc.ABC):
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns the outputs of an export of tensors: a dict of tensors [B, ...], which may contain strings.
 
-        Args:
-            model: the model of the task.
-            features: the three encoder features, int32[B, S] each, without labels.
+        `features` are the three encoder features, int32[B, S] each, without labels.
         """
 
     def serving_text(self, model, texts: dict, reader) -> dict:
         """Returns the outputs of an export of text: a dict of tensors [B, ...].
 
-        Args:
-            model: the model of the task.
-            texts: string tensors by name, as in `text_inputs`.
-            reader: a graph_text.inputs.TextReader, which makes encoder features of the strings.
+        `texts` are string tensors by name, as in `text_inputs`; `reader`, a graph_text.inputs.TextReader, makes encoder
+        features of them.
         """
         raise NotImplementedError(f"{type(self).__name__} has text_inputs, but no method serving_text")
 
@@ -181,11 +170,7 @@ class ServedTask(Hooks, abc.ABC):
         """Returns the client with which predict.py and Predictor send requests to an export of this task.
 
         The default client serves tasks whose `text_inputs` is an attribute of the class and names one text or two.
-
-        Args:
-            model: the export.
-            settings: the settings that the export has recorded, updated with the flags of predict.py; they include
-                `labels`.
+        `settings` are those that the export has recorded, updated with the flags of predict.py and with `labels`.
 
         Raises:
             InputError: the export cannot be used with these settings.
@@ -209,11 +194,8 @@ class TrainableTask(ServedTask):
         Most tasks have one set, whose suffix is "". MNLI has two development sets, "" and "_mm", of which the second
         writes eval_results_mm.txt.
 
-        Reading the training set may define the labels of the task. Test sets are read without labels.
-
-        Args:
-            data_files: the files of the run.
-            set_name: train, dev or test.
+        Reading the training set may define the labels of the task. Test sets are read without labels. `set_name` is
+        train, dev or test.
 
         Raises:
             InputError: a file is missing or malformed.
@@ -266,13 +248,9 @@ class Task(TrainableTask):
     def write_predictions(
         self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""
     ) -> dict[str, float] | None:
-        """Writes the prediction files of a test set.
+        """Writes the prediction files of a test set from the outputs of all its examples, in its order.
 
-        Args:
-            output_dir: the folder of the files.
-            encoded: the set.
-            outputs: the outputs of all its examples, in its order.
-            suffix: the suffix of the set, for the names of the files.
+        The suffix of the set goes into the names of the files.
 
         Returns:
             The metrics of a test set whose file has the true answers; None for other sets.

@@ -66,7 +66,7 @@ class Client(Protocol):
     method: str
 
     def check(self, texts: Texts):
-        """Refuses a request that the model cannot answer.
+        """Validates a request.
 
         Raises:
             InputError: the model cannot answer the request.
@@ -109,7 +109,7 @@ class TextClient:
         return answer
 
     def check(self, texts: Texts):
-        """Refuses a request with too many or too few texts."""
+        """Validates the number of texts of a request."""
         fewest, most = self.num_required, len(self.columns)
         if not fewest <= len(texts) <= most:
             wanted = str(most) if fewest == most else f"{fewest} or {most}"

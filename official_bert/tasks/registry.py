@@ -56,9 +56,9 @@ class Entry(NamedTuple):
         Raises:
             InputError: the settings do not fit the task.
         """
-        made_by = task_class(self.family)
+        family_class = task_class(self.family)
         try:
-            return made_by.from_settings(self.variant, settings)
+            return family_class.from_settings(self.variant, settings)
         except Exception as error:
             if isinstance(error, InputError) or not is_outside(self.name):
                 raise

@@ -14,6 +14,7 @@ from official_bert.commands import run_classifier
 from official_bert.fine_tuning.finetuner import Finetuner, has_learnt
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions
+from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.training import run_log
 from tests import toy
 from tests.commands.pretraining_run import checkpoint_values, scalars
@@ -206,6 +207,32 @@ def test_padding_to_the_longest_changes_no_number(options, tmp_path):
     np.testing.assert_allclose(losses[True], losses[False], atol=1e-5)
     for name, value in figures[False].items():
         assert float(figures[True][name]) == pytest.approx(float(value), abs=1e-4), name
+
+
+class Doubled:
+    """An objective with nothing but what the protocol asks for: twice another one."""
+
+    sum_names = ("loss",)
+    tensorboard_only = ()
+
+    def __init__(self, objective):
+        self.totals, self.plain_loss = objective.totals, objective.loss
+
+    def loss(self, features, totals, dropout_seed):
+        loss, _ = self.plain_loss(features, totals, dropout_seed)
+        return 2 * loss, {"loss": 2 * loss}
+
+    def progress(self, sums, num_steps):
+        return {"loss": sums["loss"] / num_steps}
+
+
+def test_a_task_chooses_its_objective(options, tmp_path, monkeypatch):
+    one_update = {"num_train_epochs": 1 / 16, "log_every_steps": 1}
+    run(options, tmp_path / "plain", **one_update)
+    objective = ClassificationTask.objective
+    monkeypatch.setattr(ClassificationTask, "objective", lambda self, model: Doubled(objective(self, model)))
+    run(options, tmp_path / "doubled", **one_update)
+    assert scalars(tmp_path / "doubled", "loss")[1] == 2 * scalars(tmp_path / "plain", "loss")[1]
 
 
 def test_a_training_that_learns_nothing_is_said(options, tmp_path, caplog):

@@ -1,7 +1,6 @@
 """Examples of text classification and regression, and their features.
 
-`convert_single_example` and its companions belong to the original's API; `encoded_examples` computes the same ids for
-a whole data set, without padding and without token strings.
+In: examples of a processor. Out: a data set without padding and without token strings.
 """
 
 import dataclasses
@@ -10,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from official_bert.data.model_inputs import ModelInputs, model_input, model_input_ids
-from official_bert.data.records.record_files import log_progress, write_encoded_set
+from official_bert.data.model_inputs import ModelInputs, model_input_ids
 from official_bert.data.text_lines import log_example
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
@@ -19,7 +17,7 @@ from official_bert.io.progress import counted
 from official_bert.tokenization import FullTokenizer
 
 LARGEST_SCORE = 1e15  # squares of differences, summed over a batch, fit float32
-_LOGGED_EXAMPLES = 5
+LOGGED_EXAMPLES = 5
 
 
 @dataclasses.dataclass
@@ -42,25 +40,6 @@ class InputExample:
 
 class PaddingInputExample:
     """Fills the last batch where all batches must have the same size; the metrics ignore it."""
-
-
-@dataclasses.dataclass
-class InputFeatures:
-    """The features of an example.
-
-    Attributes:
-        input_ids: ids, padded with 0 to the maximum length, as are the next two.
-        input_mask: 1 for tokens, 0 for padding.
-        segment_ids: 1 for tokens of the second text.
-        label_id: id of the label; a float in regression, a list of 0 and 1 in multi-label classification.
-        is_real_example: False for padding examples.
-    """
-
-    input_ids: list[int]
-    input_mask: list[int]
-    segment_ids: list[int]
-    label_id: int | float | list[int]
-    is_real_example: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,51 +82,6 @@ class EncodedExamples:
         }
 
 
-def convert_single_example(
-    ex_index: int,
-    example: InputExample | PaddingInputExample,
-    label_list: Sequence[str] | None,
-    max_seq_length: int,
-    tokenizer: FullTokenizer,
-) -> InputFeatures:
-    """Tokenizes an example and cuts or pads it to `max_seq_length`; the first five examples are logged.
-
-    Args:
-        label_list: all labels in order, or None in regression.
-
-    Raises:
-        InputError: the label is not in the list.
-    """
-    if isinstance(example, PaddingInputExample):
-        return InputFeatures(*([0] * max_seq_length for _ in range(3)), label_id=0, is_real_example=False)
-    tokens, segment_ids = model_input(tokenizer, example.text_a, example.text_b, max_seq_length)
-    padding = [0] * (max_seq_length - len(tokens))
-    target = _target_maker(label_list)(example)
-    features = InputFeatures(
-        input_ids=tokenizer.convert_tokens_to_ids(tokens) + padding,
-        input_mask=[1] * len(tokens) + padding,
-        segment_ids=segment_ids + padding,
-        label_id=0 if target is None else target,
-    )
-    if ex_index < _LOGGED_EXAMPLES:
-        _log_example(ex_index, example, tokens, vars(features), features.label_id)
-    return features
-
-
-def convert_examples_to_features(
-    examples: Sequence[InputExample | PaddingInputExample],
-    label_list: Sequence[str] | None,
-    max_seq_length: int,
-    tokenizer: FullTokenizer,
-) -> list[InputFeatures]:
-    """Applies `convert_single_example` to each example."""
-    features = []
-    for index, example in enumerate(examples):
-        log_progress(index, len(examples))
-        features.append(convert_single_example(index, example, label_list, max_seq_length, tokenizer))
-    return features
-
-
 def encoded_examples(
     examples: Sequence[InputExample | PaddingInputExample],
     label_list: Sequence[str] | None,
@@ -155,12 +89,13 @@ def encoded_examples(
     tokenizer: FullTokenizer,
     logs_first: bool = False,
 ) -> EncodedExamples:
-    """Computes the values of `convert_examples_to_features` in arrays, faster.
+    """Encodes examples as the original's `convert_examples_to_features` does, in arrays.
 
     Examples without a label and padding examples get the label 0.
 
     Args:
         label_list: all labels in order, or None in regression.
+            logs_first: whether the first five examples are logged as the original logs them.
 
     Raises:
         InputError: a label is not in the list.
@@ -172,7 +107,7 @@ def encoded_examples(
         return model_input_ids(tokenizer, example.text_a, example.text_b, max_seq_length)
 
     is_real = [not isinstance(example, PaddingInputExample) for example in examples]
-    target_of = _target_maker(label_list)
+    target_of = target_maker(label_list)
     targets = [target_of(example) if real else None for example, real in zip(examples, is_real, strict=True)]
     no_target = np.zeros_like(next((target for target in targets if target is not None), 0))
     encoded_set = EncodedExamples(
@@ -188,23 +123,7 @@ def encoded_examples(
     return encoded_set
 
 
-def file_based_convert_examples_to_features(
-    examples: Sequence[InputExample | PaddingInputExample],
-    label_list: Sequence[str] | None,
-    max_seq_length: int,
-    tokenizer: FullTokenizer,
-    output_file: str,
-):
-    """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file.
-
-    Raises:
-        InputError: a label is not in the list, or the file cannot be written.
-    """
-    encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer, logs_first=True)
-    write_encoded_set(output_file, len(encoded), lambda rows: encoded.features(rows, max_seq_length))
-
-
-def _target_maker(
+def target_maker(
     label_list: Sequence[str] | None,
 ) -> Callable[[InputExample], int | float | list[int] | None]:
     """Returns a function from an example to its target: a label id, a score, a list of 0 and 1, or None."""
@@ -240,17 +159,17 @@ def _log_first(
     tokenizer: FullTokenizer,
 ):
     """Logs the first five examples from their ids, without tokenizing them again."""
-    rows = np.arange(min(_LOGGED_EXAMPLES, len(encoded)))
+    rows = np.arange(min(LOGGED_EXAMPLES, len(encoded)))
     batch = encoded.features(rows, max_seq_length)
     for row in rows:
         if encoded.is_real_example[row]:
             ids = encoded.inputs.ids[row].tolist()
             features = {name: values[row] for name, values in batch.items()}
             label_id = features["label_ids"].tolist()
-            _log_example(row, examples[row], tokenizer.convert_ids_to_tokens(ids), features, label_id)
+            log_input_example(row, examples[row], tokenizer.convert_ids_to_tokens(ids), features, label_id)
 
 
-def _log_example(
+def log_input_example(
     index: int, example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id
 ):
     def details():

@@ -185,7 +185,7 @@ class ClassificationTask(Task):
         return sets
 
     def _check_class_weights(self):
-        """Refuses weights that are more or fewer than the labels, which are known when the training set is read."""
+        """Validates that each label, known when the training set is read, has a weight."""
         labels, weights = self.labels, self.class_weights
         if weights and len(weights) != len(labels):
             raise InputError(
@@ -364,7 +364,7 @@ class ClassificationClient(TextClient):
 
 
 def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, is_labelled: bool):
-    """Refuses sets that a user's processor may return: sets without examples, or with examples that lack a label."""
+    """Validates a set of a user's processor: it has examples, and they have labels."""
     if not examples:
         raise InputError(f"{data_dir}: holds no {kind} example of the task; check --data_dir")
     for example in examples:

@@ -35,7 +35,7 @@ class PretrainingClient(TextClient):
         self._encode = pair_encoder(self._tokenizer, model.max_seq_length)
 
     def check(self, texts: Texts):
-        """Refuses a text for which the export has no outputs, or with a [MASK] that the model does not read."""
+        """Validates that the export has outputs for a text, and that the model reads each [MASK]."""
         super().check(texts)
         num_masks = sum(text.count(MASK) for text in texts)
         if num_masks:

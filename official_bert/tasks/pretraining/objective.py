@@ -6,6 +6,7 @@ sections 3.1 and 5.1.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 
 import numpy as np
@@ -17,7 +18,43 @@ from official_bert.modeling.inputs import checked_ids
 from official_bert.modeling.losses import cross_entropy, masked_lm_loss, next_sentence_loss
 
 
-class PretrainingObjective:
+class _Metrics(abc.ABC):
+    """The metrics of an objective, from the sums that `loss` returns, over several batches and all replicas.
+
+    Attributes:
+        batch_size: examples of one update, over all replicas.
+    """
+
+    batch_size: int
+
+    def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
+        """Returns the original's metrics.
+
+        `loss` is the mean of the batches' losses; the other metrics are means over predictions or examples. So `loss`
+        need not be exactly the sum of the other losses.
+        """
+        return {"loss": sums["loss"] / num_batches, **self._means(sums, num_batches * self.batch_size)}
+
+    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
+        """Returns the metrics of a progress line, which has the perplexity, too."""
+        metrics = self.metrics(sums, num_steps)
+        return metrics | perplexity(metrics)
+
+    def metrics_of_all(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
+        """Returns the metrics of a whole set, whose last batch may be smaller, as if it were one batch."""
+        means = self._means(sums, num_examples)
+        return {"loss": self._loss(means), **means}
+
+    @abc.abstractmethod
+    def _means(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
+        """Returns the means over predictions or examples."""
+
+    @abc.abstractmethod
+    def _loss(self, means: dict[str, float]) -> float:
+        """Returns the loss of one batch with these means."""
+
+
+class PretrainingObjective(_Metrics):
     """The sum of both losses over the whole update. Devlin et al. (2019), section 3.1."""
 
     sum_names = (
@@ -82,30 +119,10 @@ class PretrainingObjective:
         labels = checked_ids("next_sentence_labels", features["next_sentence_labels"], 2, "classes")
         return ops.reshape(words, (-1,)), ops.reshape(labels, (-1,))
 
-    def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
-        """Computes the original's metrics from sums over several batches.
+    def _loss(self, means: dict[str, float]) -> float:
+        return means["masked_lm_loss"] + (means["next_sentence_loss"] if self.use_next_sentence_loss else 0.0)
 
-        `loss` is the mean of the batches' losses; the other metrics are means over predictions or examples. So `loss`
-        need not be exactly the sum of the two other losses.
-        """
-        return {"loss": sums["loss"] / num_batches, **self._means(sums, num_batches * self.batch_size)}
-
-    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """Returns the metrics of a progress line, which has the perplexity, too."""
-        metrics = self.metrics(sums, num_steps)
-        return metrics | perplexity(metrics)
-
-    def metrics_of_all(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
-        """Computes the metrics of a whole set, whose last batch may be smaller, as if it were one batch.
-
-        `loss` is the sum of the two other losses, or that of the masked LM alone.
-        """
-        means = self._means(sums, num_examples)
-        next_sentence = means["next_sentence_loss"] if self.use_next_sentence_loss else 0.0
-        return {"loss": means["masked_lm_loss"] + next_sentence, **means}
-
-    def _means(self, sums, num_examples) -> dict[str, float]:
-        """Returns the means over predictions or examples."""
+    def _means(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
         weight = sums["masked_lm_weight"]
         return {
             "masked_lm_accuracy": sums["masked_lm_correct"] / weight if weight else 0.0,
@@ -128,7 +145,7 @@ def is_correct(logits, labels):
     return ops.cast(at_label >= ops.max(logits, axis=-1), "float32")
 
 
-class LeftToRightObjective:
+class LeftToRightObjective(_Metrics):
     """The mean loss of the next token over all tokens of an update but the first of each sequence."""
 
     sum_names = ("loss", "next_token_loss", "next_token_correct", "next_token_weight")
@@ -175,19 +192,15 @@ class LeftToRightObjective:
             "next_token_weight": ops.sum(weights),
         }
 
-    def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
-        """Returns the mean of the batches' losses, and the means over the tokens."""
-        return {"loss": sums["loss"] / num_batches, **_means(sums)}
+    def _loss(self, means: dict[str, float]) -> float:
+        return means["next_token_loss"]
 
-    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """Returns the metrics of a progress line, which has the perplexity, too."""
-        metrics = self.metrics(sums, num_steps)
-        return metrics | perplexity(metrics)
-
-    def metrics_of_all(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
-        """Returns the metrics of a whole set of `num_examples` examples as if it were one batch."""
-        means = _means(sums)
-        return {"loss": means["next_token_loss"], **means}
+    def _means(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
+        weight = sums["next_token_weight"]
+        return {
+            "next_token_accuracy": sums["next_token_correct"] / weight if weight else 0.0,
+            "next_token_loss": sums["next_token_loss"] / weight if weight else 0.0,
+        }
 
 
 def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -214,11 +227,3 @@ def unmasked_ids(features: dict, vocab_size: int):
 def _token_weights(features: dict):
     """Float32[B, S-1], 1.0 where the next position holds a token and 0.0 where it holds padding."""
     return ops.cast(ops.convert_to_tensor(features["input_mask"])[:, 1:], "float32")
-
-
-def _means(sums: dict[str, float]) -> dict[str, float]:
-    weight = sums["next_token_weight"]
-    return {
-        "next_token_accuracy": sums["next_token_correct"] / weight if weight else 0.0,
-        "next_token_loss": sums["next_token_loss"] / weight if weight else 0.0,
-    }

@@ -146,48 +146,6 @@ class Candidates(NamedTuple):
     null_odds: dict[str, float]
 
 
-def write_predictions(
-    all_examples: Sequence[SquadExample],
-    all_features: Iterable[InputFeatures],
-    all_results: Iterable[RawResult],
-    n_best_size: int,
-    max_answer_length: int,
-    do_lower_case: bool,
-    output_prediction_file: str,
-    output_nbest_file: str,
-    output_null_log_odds_file: str | None,
-    version_2_with_negative: bool = False,
-    null_score_diff_threshold: float = 0.0,
-    verbose_logging: bool = False,
-    strip_accents: bool | None = None,
-):
-    """Answers every question and writes the answers, the n-best lists and, for version 2, the null odds.
-
-    Args:
-        n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
-            2 the list has a further entry for "no answer".
-        output_null_log_odds_file: JSON, question id -> null odds; written with version 2 only.
-
-    Raises:
-        InputError: a logit is not finite, or a file cannot be written.
-    """
-    logging.info("Writing predictions to: %s", output_prediction_file)
-    logging.info("Writing nbest to: %s", output_nbest_file)
-    rules = SquadRules(
-        n_best_size=n_best_size,
-        max_answer_length=max_answer_length,
-        do_lower_case=do_lower_case,
-        strip_accents=strip_accents,
-        version_2_with_negative=version_2_with_negative,
-        verbose_logging=verbose_logging,
-    )
-    nbest, null_odds = extract_candidates(all_examples, all_features, all_results, rules)
-    write_json(output_prediction_file, choose_answers(nbest, null_odds, null_score_diff_threshold))
-    write_json(output_nbest_file, nbest)
-    if version_2_with_negative:
-        write_json(output_null_log_odds_file, null_odds)
-
-
 def extract_candidates(
     examples: Sequence[SquadExample],
     windows: Iterable[InputFeatures],

@@ -13,7 +13,7 @@ from official_bert.io.errors import InputError
 from official_bert.io.reading import as_object
 from official_bert.tasks.squad.answers import RawResult
 
-# What numpy and zipfile raise for a file that is no archive of arrays, or a damaged one. MemoryError: a header with
+# What numpy and zipfile raise for a file that is no archive of arrays, or a corrupt one. MemoryError: a header with
 # the shape of terabytes; RuntimeError and NotImplementedError: an encrypted archive, or one of another compression.
 _DAMAGES = (
     ValueError,
@@ -79,7 +79,7 @@ def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
 
 
 def _check_columns(unique_ids: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray):
-    """Refuses arrays that `write_logits` does not write."""
+    """Validates that arrays are such as `write_logits` writes."""
     if unique_ids.ndim != 1 or unique_ids.dtype.kind not in "iu":
         raise ValueError("unique_ids must be whole numbers")
     for name, logits in (("start_logits", start_logits), ("end_logits", end_logits)):

@@ -6,7 +6,7 @@ In: `SquadExample`s and a tokenizer. Out: windows, and for prediction `EncodedQu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -101,27 +101,6 @@ def dense(position_map: Mapping[int, int], length: int, default: int) -> np.ndar
             if position < length:
                 values[position] = value
     return values
-
-
-def convert_examples_to_features(
-    examples: Iterable[SquadExample],
-    tokenizer: FullTokenizer,
-    max_seq_length: int,
-    doc_stride: int,
-    max_query_length: int,
-    is_training: bool,
-    output_fn: Callable[[InputFeatures], object],
-):
-    """Passes the windows of every question to `output_fn`, in order: `windows_of` with the original's signature.
-
-    Raises:
-        InputError: the lengths leave no room for a document, or the stride is below 1.
-    """
-    rules = SquadRules(
-        max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length
-    )
-    for window in windows_of(examples, tokenizer, rules, is_training):
-        output_fn(window)
 
 
 def windows_of(

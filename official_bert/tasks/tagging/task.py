@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -16,18 +17,25 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
-from official_bert.data.conll import ConllFile, in_scheme, is_tag, read_conll, write_predictions
+from official_bert.data.conll import (
+    IOB2,
+    ConllFile,
+    Sentence,
+    in_scheme,
+    is_tag,
+    read_conll,
+    write_predictions,
+)
 from official_bert.graph_text.inputs import TextReader, in_batches, word_windows
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io.errors import InputError
-from official_bert.metrics.entities import entity_scores
+from official_bert.metrics.entities import entities_of, entity_scores
 from official_bert.modeling import BertTagger
 from official_bert.modeling.feature_based import BertFeatureTagger
 from official_bert.modeling.losses import cross_entropy
 from official_bert.options.fine_tuning import DEFAULT_BILSTM_SIZE
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
-from official_bert.tasks.clients import ServedModel
-from official_bert.tasks.tagging.client import TaggingClient
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
 from official_bert.tasks.tagging.windows import (
     EncodedWords,
     check_words,
@@ -70,6 +78,7 @@ def tag_words(
     }
 
 
+_words_of = re.compile("[^ \t\r\n]+").finditer
 _FILE_ENDINGS = (".conll", ".txt")
 
 
@@ -263,3 +272,54 @@ class FeatureTaggingTask(TaggingTask):
     def settings(self) -> dict[str, Any]:
         """Returns the layers and the width of the BiLSTM."""
         return super().settings() | {"feature_layers": self._feature_layers, "bilstm_size": self._bilstm_size}
+
+
+class TaggingClient(TextClient):
+    """A client that asks for a tag for each word of a text.
+
+    Texts that are too long for the model are cut into windows as by run_ner.py without --document_context.
+    """
+
+    method = "tag"
+
+    def __init__(self, model: ServedModel):
+        super().__init__(model, ("text",))
+
+    def in_brief(self, texts: Texts, answer: dict) -> list[dict]:
+        """Returns the entities of a text: `entity_group` (the type), `word` (the text), `start` and `end`."""
+        (text,), words = texts, answer["tags"]
+        found = []
+        for entity in entities_of([word["tag"] for word in words]):
+            start, end = words[entity.first]["start"], words[entity.last]["end"]
+            found.append({"entity_group": entity.type, "word": text[start:end], "start": start, "end": end})
+        return found
+
+    def answers(self, requests: Sequence[Texts]) -> list[dict]:
+        """Returns `tags`: for each word the word, its offsets in the text (`start`, `end`) and its `tag`."""
+        if self.model.reads_text:
+            return super().answers(requests)
+        words = [[(found.group(), *found.span()) for found in _words_of(text)] for (text,) in requests]
+        sentences = [
+            Sentence(number, number, [[word] for word, _, _ in of_text], None)
+            for number, of_text in enumerate(words)
+        ]
+        source = ConllFile("", sentences, IOB2, has_documents=False)
+        encoded = encoded_words(source, (), self.model.max_seq_length, self.model.tokenizer)
+        tags = iter(())
+        if len(encoded):
+            tags = iter(encoded.of_words(self.model.run(encoded)["tags"]))
+        return [{"tags": [_tagged(*word, next(tags)) for word in of_text]} for of_text in words]
+
+    def answer(self, row: Row) -> dict:
+        """Makes the answer from the outputs of an export of text."""
+        words = zip(row["words"], row["starts"], row["ends"], row["tags"], strict=True)
+        return {
+            "tags": [
+                _tagged(word.decode(), int(start), int(end), tag)
+                for _, (word, start, end, tag) in zip(range(row["num_words"]), words, strict=False)
+            ]
+        }
+
+
+def _tagged(word: str, start: int, end: int, tag: bytes) -> dict:
+    return {"word": word, "start": start, "end": end, "tag": tag.decode()}

@@ -126,7 +126,7 @@ def encoded_words(
 
 
 def check_words(source: ConllFile, labels: Sequence[str], document_context: bool = False):
-    """Refuses a file that cannot be cut into windows.
+    """Validates a file that is to be cut into windows.
 
     Raises:
         InputError: a tag is unknown, or the file has no -DOCSTART- lines, which document context needs.

@@ -2,19 +2,17 @@ import numpy as np
 import pytest
 from absl import logging
 
+from official_bert.compat.input_functions import (
+    InputFeatures,
+    convert_examples_to_features,
+    convert_single_example,
+    file_based_convert_examples_to_features,
+)
 from official_bert.data.records.framing import read_examples
 from official_bert.data.tables import read_tsv
 from official_bert.features import classifier_features
 from official_bert.io.errors import InputError
-from official_bert.tasks.classification.examples import (
-    InputExample,
-    InputFeatures,
-    PaddingInputExample,
-    convert_examples_to_features,
-    convert_single_example,
-    encoded_examples,
-    file_based_convert_examples_to_features,
-)
+from official_bert.tasks.classification.examples import InputExample, PaddingInputExample, encoded_examples
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import GOLDEN, shared

@@ -5,8 +5,9 @@ import pathlib
 
 import numpy as np
 
+from official_bert.compat.feature_writer import convert_examples_to_features
 from official_bert.tasks.squad.examples import read_squad_examples
-from official_bert.tasks.squad.windows import InputFeatures, convert_examples_to_features
+from official_bert.tasks.squad.windows import InputFeatures
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import recording

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from official_bert.compat.feature_writer import write_predictions
 from official_bert.io.errors import InputError
 from official_bert.tasks.squad.answers import (
     CERTAINLY_NO_ANSWER,
     RawResult,
     choose_answers,
     extract_candidates,
-    write_predictions,
 )
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules

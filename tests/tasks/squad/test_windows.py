@@ -5,15 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from official_bert.compat.feature_writer import convert_examples_to_features
 from official_bert.io.errors import InputError
 from official_bert.tasks.squad.examples import SquadExample
-from official_bert.tasks.squad.windows import (
-    PositionMap,
-    convert_examples_to_features,
-    dense,
-    doc_spans,
-    max_context_span,
-)
+from official_bert.tasks.squad.windows import PositionMap, dense, doc_spans, max_context_span
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.oracles import plain_squad
