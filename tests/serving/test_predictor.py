@@ -386,7 +386,7 @@ def test_a_mask_that_the_model_does_not_read_is_refused(make, export_text):
 
 def test_an_unknown_setting_is_named():
     with pytest.raises(
-        InputError, match="top_k: Predictor has no such setting; it has doc_stride, .*, vectors"
+        InputError, match=r"top_k: Predictor has no such setting; it has doc_stride, .*, vectors"
     ):
         Predictor("/nowhere", top_k=3)
 
