@@ -78,20 +78,12 @@ class ModelFolder:
         return next(filter(files.exists, paths), None)
 
     def tokenizer_config(self) -> TokenizerConfig | None:
-        """Reads how text is tokenized.
-
-        Raises:
-            InputError: the file is damaged.
-        """
+        """Reads how text is tokenized."""
         found = self._find(TOKENIZER_CONFIG_NAME)
         return TokenizerConfig.read(os.path.dirname(found)) if found else None
 
     def task(self) -> TaskRecord | None:
-        """Reads what the model was trained on.
-
-        Raises:
-            InputError: the file is damaged.
-        """
+        """Reads what the model was trained on."""
         if self.task_file is None:
             return None
         content = reading.read_json(self.task_file)
@@ -99,11 +91,7 @@ class ModelFolder:
         return TaskRecord(**{name: field(content, name, kinds[name], self.task_file) for name in kinds})
 
     def labels(self) -> list[str] | None:
-        """Reads the labels.
-
-        Raises:
-            InputError: the file is damaged.
-        """
+        """Reads the labels."""
         if self.labels_file is None:
             return None
         labels = list(reading.read_lines(self.labels_file))
@@ -122,11 +110,7 @@ def write(
     record: TaskRecord | None = None,
     labels: Iterable[str] | None = None,
 ):
-    """Writes the files of a model into its folder, which is created; absent ones are left out.
-
-    Raises:
-        InputError: a file cannot be read or written.
-    """
+    """Writes the files of a model into its folder, which is created; absent ones are left out."""
     files.make_folder(folder)
     _write_text(folder, CONFIG_NAME, config.to_json_string())
     write_beside(folder, vocab_file, tokenizer_config, record, labels)

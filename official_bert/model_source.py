@@ -222,9 +222,6 @@ class ModelSource:
 
         Args:
             is_same: tells whether two names are of the same task.
-
-        Raises:
-            InputError: output_dir holds a model that was trained on another task.
         """
         is_training = self.options.do_train
         record = self.task if self.resumes or not is_training else None
@@ -247,9 +244,6 @@ class ModelSource:
 
         A training run that starts anew may load a model with other labels, because it trains the outputs for the new
         ones.
-
-        Raises:
-            InputError: the labels differ from those beside the checkpoint.
         """
         is_training = self.options.do_train
         if labels is None or (is_training and not self.resumes):
@@ -268,9 +262,6 @@ class ModelSource:
 
         Returns:
             The path of the vocabulary and how text is tokenized; None and None, and a warning, without a vocabulary.
-
-        Raises:
-            InputError: the vocabulary does not fit the model.
         """
         options, vocab_file = self.options, self.options.vocab_file
         if vocab_file is None:
@@ -299,11 +290,7 @@ def _check_recorded(field: dataclasses.Field, value, source: str | None):
 
 
 def check_config_beside(checkpoint: str, config: BertConfig, in_training: bool = False):
-    """Compares a configuration with the one that lies beside a checkpoint.
-
-    Raises:
-        InputError: a value differs that changes the model's numbers and that the shapes of the weights do not show.
-    """
+    """Compares a configuration with the one that lies beside a checkpoint."""
     if difference := difference_beside(checkpoint, config, in_training):
         raise InputError(
             f"{difference}; give the config of this checkpoint with --bert_config_file, or correct the one beside it"

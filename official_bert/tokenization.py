@@ -16,8 +16,7 @@ import numpy as np
 
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
-from official_bert.pairs import joined
-from official_bert.tokenizer_config import TokenizerConfig
+from official_bert.tokenizer_config import TokenizerConfig, joined
 
 NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")  # of a vocabulary that makes model inputs
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")  # the pieces of model inputs that stand for no part of the text

@@ -1,4 +1,4 @@
-"""How a model's text is tokenized: tokenizer_config.json, in Hugging Face's form.
+"""How text becomes a model's input: tokenizer_config.json, in Hugging Face's form, and how two texts are joined.
 
 In: a folder with the file, or a vocabulary. Out: a TokenizerConfig, and the file beside a model that we write.
 """
@@ -38,11 +38,7 @@ class TokenizerConfig:
 
     @classmethod
     def read(cls, folder: str) -> Self | None:
-        """Reads the tokenizer_config.json of a folder; returns None if the folder has none.
-
-        Raises:
-            InputError: the file is damaged, or of another kind of tokenizer.
-        """
+        """Reads the tokenizer_config.json of a folder; returns None if the folder has none."""
         path = os.path.join(folder, TOKENIZER_CONFIG_NAME)
         if not files.exists(path):
             return None
@@ -79,3 +75,22 @@ class TokenizerConfig:
         return json.dumps(
             settings | {"tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer"}, indent=2
         )
+
+
+def joined(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[list, int]:
+    """Returns `cls first sep second sep`, truncated, and the length of segment 0; it may shorten the lists."""
+    if not second:
+        single = [cls, *first[: max_seq_length - 2], sep]
+        return single, len(single)
+    truncate_seq_pair(first, second, max_seq_length - 3)
+    return [cls, *first, sep, *second, sep], len(first) + 2
+
+
+def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int):
+    """Shortens two token lists in place to `max_length` in all; the longer one (b on a tie) loses its last token.
+
+    Fine-tuning and feature extraction truncate this way. The pairs of pre-training lose tokens at random ends instead
+    (`exact.truncated`).
+    """
+    while len(tokens_a) + len(tokens_b) > max_length:
+        (tokens_a if len(tokens_a) > len(tokens_b) else tokens_b).pop()

@@ -28,7 +28,7 @@ LINES = (
     {"graph_text", "model_dir"},
     {"features", "config", "tokenization", "metrics"},
     {"tokenizer_config"},
-    {"options", "io", "pairs", "__version__"},
+    {"options", "io", "__version__"},
 )
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
@@ -49,7 +49,6 @@ LIGHT_ROOMS = (
     "model_dir",
     "model_source",
     "options",
-    "pairs",
     "tasks",
     "tokenization",
     "tokenizer_config",

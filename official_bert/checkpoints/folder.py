@@ -33,9 +33,6 @@ def find_prefix(path: str) -> str | None:
 
     Returns:
         The prefix, or None if there is no TF1 checkpoint.
-
-    Raises:
-        InputError: the folder has several prefixes and no `checkpoint` file.
     """
     if _gfile.exists(f"{path}.index"):
         return path
@@ -56,9 +53,6 @@ def listed_paths(folder: str) -> list[str]:
     """Returns the prefixes in a folder that its `checkpoint` file lists, oldest first, the current one last.
 
     Only names count, not folders: the file of a folder that was moved or copied may hold paths into another one.
-
-    Raises:
-        InputError: the `checkpoint` file is damaged.
     """
     return [os.path.join(folder, os.path.basename(path)) for path in _listed(folder)]
 
@@ -72,9 +66,6 @@ def latest_checkpoint(folder: str) -> str | None:
     """Returns the prefix of the newest checkpoint in the folder's `checkpoint` file, or None.
 
     If the newest one is not there, an older one is, and a warning says so.
-
-    Raises:
-        InputError: the `checkpoint` file is damaged, or names a checkpoint of another folder.
     """
     listed, found = _listed(folder), checkpoint_paths(folder)
     if not listed:
@@ -97,12 +88,7 @@ def latest_checkpoint(folder: str) -> str | None:
 
 
 def newest(folder: str) -> str | None:
-    """Returns the prefix of the newest checkpoint, or None if none was saved yet.
-
-    Raises:
-        InputError: a `checkpoint` file that is damaged, names a checkpoint of another folder, or names nothing that is
-            there. Starting anew would overwrite the checkpoints of the folder.
-    """
+    """Returns the prefix of the newest checkpoint; None if none was saved yet, of which a corrupt list is no sign."""
     found = latest_checkpoint(folder)
     state_file = os.path.join(folder, STATE_NAME)
     if found is None and _gfile.exists(state_file):
@@ -117,12 +103,8 @@ def check_not_lost(folder: str):
 
     A run would start anew there, and a reader of the best checkpoint would take the newest one instead.
     A checkpoint of step 0 holds no update, and without the file it is what a kill during the first save leaves.
-
-    Raises:
-        InputError: the file is missing.
     """
-    names_there = _gfile.listdir(folder) if _gfile.isdir(folder) else []
-    matches = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in names_there]
+    matches = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in _names_in(folder)]
     last_step = max((int(match[1]) for match in matches if match), default=0)
     state_file = os.path.join(folder, STATE_NAME)
     if last_step and not _gfile.exists(state_file):
@@ -134,15 +116,22 @@ def check_not_lost(folder: str):
 
 def remove_leftovers(folder: str):
     """Deletes the parts of checkpoints that a killed run left; whole checkpoints stay, listed or not."""
-    names_there = [name.rstrip("/") for name in _gfile.listdir(folder)] if _gfile.isdir(folder) else []
+    names_there = _names_in(folder)
     whole = {name.removesuffix(".index") for name in names_there if name.endswith(".index")}
     whole |= {os.path.basename(path) for path in _listed(folder)}  # also one whose .index was lost
     for name in names_there:
         part = _PART.fullmatch(name)
         step = part and (part["model_step"] or part["input_step"])
         if part and f"model.ckpt-{step}" not in whole:
-            path = os.path.join(folder, name)
-            (_gfile.rmtree if _gfile.isdir(path) else _gfile.remove)(path)
+            _delete(os.path.join(folder, name))
+
+
+def _names_in(folder: str) -> list[str]:
+    return [name.rstrip("/") for name in _gfile.listdir(folder)] if _gfile.isdir(folder) else []
+
+
+def _delete(path: str):
+    (_gfile.rmtree if _gfile.isdir(path) else _gfile.remove)(path)
 
 
 def _listed(folder: str) -> list[str]:
@@ -168,11 +157,6 @@ def _warn_once(sentence: str):
     logging.warning(sentence)
 
 
-def holds_checkpoint(folder: str) -> bool:
-    """Whether a run has saved a checkpoint in its output_dir, or kept its best one there."""
-    return bool(folder) and any(map(newest, with_best(folder)))
-
-
 def with_best(folder: str) -> tuple[str, str]:
     """An output_dir, and its subfolder for the best checkpoint."""
     return folder, os.path.join(folder, BEST_FOLDER)
@@ -180,11 +164,9 @@ def with_best(folder: str) -> tuple[str, str]:
 
 def remove_all(folder: str):
     """Deletes every checkpoint of a folder, also the parts that a killed run left of one; other files stay."""
-    names_there = _gfile.listdir(folder) if _gfile.isdir(folder) else []
-    for name in sorted(names_there, key=lambda name: name != STATE_NAME):  # the list goes first
+    for name in sorted(_names_in(folder), key=lambda name: name != STATE_NAME):  # the list goes first
         if name == STATE_NAME or name.startswith(("model.ckpt-", INPUT_PREFIX)):
-            path = os.path.join(folder, name)
-            (_gfile.rmtree if _gfile.isdir(path) else _gfile.remove)(path)
+            _delete(os.path.join(folder, name))
 
 
 def write_state(folder: str, names: list[str]):

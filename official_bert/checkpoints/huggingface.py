@@ -41,12 +41,7 @@ class HuggingFaceCheckpoint:
     """
 
     def __init__(self, path: str):
-        """Opens the weights of a folder, or a model.safetensors file.
-
-        Raises:
-            InputError: a file is missing or damaged, or the output matrix of the masked LM head differs from the word
-                embeddings.
-        """
+        """Opens the weights of a folder, or a model.safetensors file."""
         self.path = path
         self.folder = path if os.path.isdir(path) else os.path.dirname(path)
         self._tensors = {}  # Hugging Face name -> open file

@@ -50,9 +50,6 @@ class LoadReport:
         Args:
             unused: prefixes of the names of weights on which no result depends; they may be missing.
             explanation: why missing weights matter, and a remedy.
-
-        Raises:
-            InputError: the checkpoint lacks weights of the model, or it has layers that the model lacks.
         """
         lacking = [name for name in self.missing if not name.startswith(tuple(unused))]
         if lacking:
@@ -160,11 +157,7 @@ def load_checkpoint(model, source: str | Checkpoint) -> LoadReport:
 
 
 def assign(checkpoint: Checkpoint, variables: dict):
-    """Assigns the values of a checkpoint to the variables of the same names.
-
-    Raises:
-        InputError: a shape or type differs, in which case no variable is changed, or a value is that of no valid model.
-    """
+    """Assigns the values of a checkpoint to variables of the same names: to none of them if a shape or type differs."""
     are_floats = {name: tf.as_dtype(variable.dtype).is_floating for name, variable in variables.items()}
     for name, variable in variables.items():
         stored, built = list(checkpoint.shapes[name]), list(variable.shape)
@@ -227,11 +220,7 @@ TF1_NAME = "bert_model.ckpt"
 
 
 def read_config_beside(checkpoint: Checkpoint) -> BertConfig:
-    """Reads the configuration beside a checkpoint; that of a best checkpoint may lie one folder higher.
-
-    Raises:
-        InputError: there is none, or no model can be built from it.
-    """
+    """Reads the configuration beside a checkpoint; that of a best checkpoint may lie one folder higher."""
     path = ModelFolder(checkpoint.path).config_file
     if path:
         config = BertConfig.from_json_file(path)
@@ -261,11 +250,7 @@ def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
 
 
 def check_free(folder: str, ours: str):
-    """Refuses a folder whose readers would take another checkpoint than the one that is to be written there.
-
-    Raises:
-        InputError: the folder holds another checkpoint.
-    """
+    """Refuses a folder whose readers would take another checkpoint than the one that is to be written there."""
     there = sorted(name.rstrip("/") for name in files.list_folder(folder)) if files.is_folder(folder) else []
     for name in there:
         is_checkpoint = name.endswith(".index") or huggingface.is_weights_file(name)

@@ -69,9 +69,6 @@ class CheckpointManager:
 
         Returns:
             What the function returned for the newest checkpoint that is whole.
-
-        Raises:
-            InputError: the newest checkpoint is damaged, and no older one on the list is whole.
         """
         damages = []
         while True:
@@ -94,11 +91,7 @@ class CheckpointManager:
         return found
 
     def latest_step(self) -> int | None:
-        """Returns the step of the newest checkpoint; None if there is none.
-
-        Raises:
-            InputError: the checkpoint has no `global_step`.
-        """
+        """Returns the step of the newest checkpoint; None if there is none."""
         return self._step(tf1.Tf1Checkpoint(self.latest)) if self.latest else None
 
     def save(self, step: int, input_state: tf.train.Checkpoint | None = None):
@@ -204,9 +197,6 @@ class CheckpointManager:
 
         Returns:
             The value of the attribute; None if there is no checkpoint, no input state beside it or no such attribute.
-
-        Raises:
-            InputError: the input state of a worker is damaged.
         """
         step = self.latest_step() if self.latest else None
         if step is None:
@@ -228,11 +218,7 @@ class CheckpointManager:
                 raise tf1.Damaged(message, error.file, error.reason) from None
 
     def restore_input(self, input_state: tf.train.Checkpoint):
-        """Restores the input state beside the newest checkpoint; without one the input starts anew, with a warning.
-
-        Raises:
-            InputError: the state cannot be restored.
-        """
+        """Restores the input state beside the newest checkpoint; without one the input starts anew, with a warning."""
         prefix = self._input_prefix(self.latest_step())
         if not tf.io.gfile.exists(f"{prefix}.index"):
             logging.warning("%s does not exist: the input starts anew", prefix)

@@ -151,9 +151,6 @@ def families_of(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
     Args:
         shapes: TF1 name -> shape.
         path: of the checkpoint, for the error.
-
-    Raises:
-        InputError: a head is in no table.
     """
     families: set[str] = set()
     for name, shape in shapes.items():

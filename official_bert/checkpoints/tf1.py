@@ -209,9 +209,6 @@ def write(prefix: str, tensors: dict):
 
     Args:
         tensors: arrays, tensors or variables by name; of a mirrored variable one copy is written.
-
-    Raises:
-        InputError: the files cannot be written.
     """
     names = sorted(tensors)
     with tf.device("CPU:0"), replacing(prefix) as temporary:

@@ -22,11 +22,7 @@ from official_bert.tokenizer_config import TokenizerConfig
 
 
 def run(options: ConversionOptions):
-    """Converts one checkpoint.
-
-    Raises:
-        InputError: the checkpoint, config or vocabulary is missing or does not fit the others.
-    """
+    """Converts one checkpoint."""
     checkpoint = open_checkpoint(options.input_checkpoint)
     source = ModelFolder(checkpoint.path)
     _check_outputs(options, checkpoint, source)
@@ -165,11 +161,7 @@ def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[st
 
 
 def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[str]) -> str:
-    """Returns the class of transformers for a head of one linear layer, by the flag or the record of the training.
-
-    Raises:
-        InputError: the checkpoint is of a task that the user wrote.
-    """
+    """Returns the class of transformers for a head of one linear layer, by the flag or the record of the training."""
     if options.output_format != "huggingface" or huggingface.LINEAR_HEAD not in chosen:
         return huggingface.SEQUENCE_CLASSIFICATION
     record = folder.task()

@@ -10,11 +10,7 @@ from official_bert.training.devices import log_devices
 
 
 def run(options: ExportOptions):
-    """Exports a checkpoint.
-
-    Raises:
-        InputError: an option or a file cannot be used, or the checkpoint lacks weights of the task.
-    """
+    """Exports a checkpoint."""
     log_devices()
     built = model.build(options, options.export_dtype)
     export_model(built.options, built.options.task_name, built.task, built.model, built.config)

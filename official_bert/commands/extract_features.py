@@ -85,11 +85,7 @@ Features = dict[str, np.ndarray]
 
 
 def run(options: ExtractionOptions):
-    """Writes the features of every line of the input file.
-
-    Raises:
-        InputError: an option or a file cannot be used.
-    """
+    """Writes the features of every line of the input file."""
     source = resolve(options)
     options = source.options
     if options.pooling and options.attentions:
@@ -120,11 +116,7 @@ def run(options: ExtractionOptions):
 
 
 def layer_numbers(flag: str, num_hidden_layers: int) -> list[int]:
-    """Returns the layers that --layers names, unchanged.
-
-    Raises:
-        InputError: a value is no number, or the model lacks the layer.
-    """
+    """Returns the layers that --layers names, unchanged."""
     try:
         numbers = [int(word) for word in flag.split(",")]
     except ValueError:

@@ -31,12 +31,7 @@ _BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe
 
 
 def run(options: PredictOptions):
-    """Answers every line of the input.
-
-    Raises:
-        InputError: the options, the model or the input cannot be used; with --on_error=stop, a line is no request,
-            which is reported after the lines before it are answered.
-    """
+    """Answers every line of the input."""
     settings = {field.name: getattr(options, field.name) for field in dataclasses.fields(PredictorOptions)}
     _check_files(options)
     with contextlib.ExitStack() as stack:
@@ -228,11 +223,7 @@ def _check_files(options: PredictOptions):
 
 @contextlib.contextmanager
 def _standard_output() -> Iterator[BinaryIO]:
-    """Yields standard output; the job ends quietly when its reader closes the pipe, as after `| head`.
-
-    Raises:
-        InputError: it cannot be written to, because the disk is full, for instance.
-    """
+    """Yields standard output; the job ends quietly when its reader closes the pipe, as after `| head`."""
     try:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -11,8 +11,8 @@ import numpy as np
 
 from official_bert.features import encoder_features
 from official_bert.io.errors import InputError, warn
-from official_bert.pairs import joined, truncate_seq_pair
 from official_bert.tokenization import NEEDED_PIECES, FullTokenizer
+from official_bert.tokenizer_config import joined, truncate_seq_pair
 
 
 class RaggedRows:

@@ -106,9 +106,7 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
     multi_label: bool | None = option(otherwise=False, help="With tsv, let an example have several labels.")
     regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score.")
     feature_layers: str | None = option(
-        otherwise=None,
-        choices=FEATURE_LAYERS,
-        help="With ner, the --feature_layers of the training.",
+        otherwise=None, choices=FEATURE_LAYERS, help="With ner, the --feature_layers of the training."
     )
     bilstm_size: int | None = option(
         otherwise=DEFAULT_BILSTM_SIZE,
@@ -170,8 +168,7 @@ class PredictOptions(PredictorOptions):
 
     input_file: str = option("-", help="The file to read, with one request a line; - is standard input.")
     output_file: str = option(
-        "-",
-        help="The file to write, with a JSON object for each line of the input; - is standard output.",
+        "-", help="The file to write, with a JSON object for each line of the input; - is standard output."
     )
     input_format: str = option(
         TSV,

@@ -51,9 +51,6 @@ def export_version(
 
     Returns:
         The folder of the version.
-
-    Raises:
-        InputError: the folder or a file in it cannot be written.
     """
     files.make_folder(export_dir)
     writing.remove_left(export_dir, "version-*")

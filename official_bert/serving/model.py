@@ -41,15 +41,7 @@ _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
 class TrainedModel(NamedTuple):
-    """A task with its trained model.
-
-    Attributes:
-        options: the options, completed by what the folder of the checkpoint knows.
-        task: the task.
-        model: the model with the weights of the checkpoint.
-        config: the configuration of the encoder.
-        tokenizer: the tokenizer of the model.
-    """
+    """A task with its trained model; its options are completed by what the folder of the checkpoint knows."""
 
     options: ServedOptions
     task: ServedTask
@@ -63,9 +55,6 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
 
     Args:
         dtype: the type in which the kernels and tables are stored.
-
-    Raises:
-        InputError: an option or a file cannot be used, or the checkpoint lacks weights of the task.
     """
     source = ModelSource(options)
     checkpoint = source.checkpoint
@@ -95,11 +84,7 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
 
 
 def _task_name(source: ModelSource) -> str:
-    """Returns the task that the folder was trained on; without a record, a model without a task's head is pre-trained.
-
-    Raises:
-        InputError: the task is not known.
-    """
+    """Returns the task of the folder; without a record, a model without a task's head is pre-trained."""
     if source.task:
         return source.task.task_name
     if families_of(source.checkpoint.shapes, source.path) - {"pretraining"}:
@@ -215,11 +200,7 @@ class InMemoryModel(_Model):
     """The model of a folder with a checkpoint, with the signatures of an export of tensors."""
 
     def __init__(self, folder: str, batch_size: int = 32):
-        """Builds the task of the folder and loads its weights.
-
-        Raises:
-            InputError: the folder lacks a file of the model, or its files do not fit each other.
-        """
+        """Builds the task of the folder and loads its weights."""
         super().__init__(batch_size)
         built = build(ServedOptions(model=folder))
         self.path = folder
@@ -245,10 +226,6 @@ class SavedModel(_Model):
 
         Args:
             model_dir: the folder of a version, or the folder of versions, of which the newest is taken.
-
-        Raises:
-            InputError: the folder has no model, one that this package did not export, or one whose files are corrupt or
-                do not belong together.
         """
         super().__init__(batch_size)
         self.path = _version_folder(model_dir)
@@ -306,11 +283,7 @@ class SavedModel(_Model):
 
 
 def open_model(model_dir: str, batch_size: int) -> SavedModel | InMemoryModel:
-    """Loads an export, or builds the model of a folder with a checkpoint.
-
-    Raises:
-        InputError: there is no model, or it cannot be used.
-    """
+    """Loads an export, or builds the model of a folder with a checkpoint."""
     if not _is_export(model_dir) and ModelFolder(model_dir).config_file:
         return InMemoryModel(model_dir, batch_size)
     return SavedModel(model_dir, batch_size)

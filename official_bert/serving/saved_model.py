@@ -58,11 +58,7 @@ class Record(NamedTuple):
 
     @classmethod
     def read(cls, version: str) -> Self:
-        """Reads the record of an export in the folder of a version.
-
-        Raises:
-            InputError: the file is missing or corrupt.
-        """
+        """Reads the record of an export in the folder of a version."""
         path = os.path.join(version, RECORD_FILE)
         if not files.exists(path):
             raise InputError(
@@ -153,11 +149,7 @@ def _warn_of_other_versions(options: ExportOptions | FineTuningOptions, task_nam
 
 
 def check_text_export(task: ServedTask):
-    """Refuses tasks that --export_text cannot export.
-
-    Raises:
-        InputError: the task does not answer text, or tensorflow_text is missing.
-    """
+    """Refuses tasks that --export_text cannot export."""
     if not task.text_inputs or type(task).serving_text is ServedTask.serving_text:
         raise InputError(
             "--export_text: the task does not say what it answers to text; give it text_inputs and the method "
@@ -167,11 +159,7 @@ def check_text_export(task: ServedTask):
 
 
 def import_text_ops(what: str):
-    """Imports the ops of text, without which no graph of text can be made or loaded.
-
-    Raises:
-        InputError: tensorflow_text is missing; the message begins with `what` needs it.
-    """
+    """Imports the ops of text, without which no graph of text can be made or loaded."""
     try:
         importlib.import_module("official_bert.graph_text.tokenizer")
     except ImportError as error:

@@ -42,16 +42,14 @@ def test_a_folder_can_be_moved_even_with_absolute_paths_in_its_state(tmp_path):
     assert folder.latest_checkpoint(str(new)) == str(new / "model.ckpt-2")
 
 
-def test_a_run_holds_a_checkpoint_of_its_own_or_its_best(tmp_path):
-    assert not folder.holds_checkpoint("")
-    assert not folder.holds_checkpoint(str(tmp_path))
-    variables = {"global_step": tf.Variable(3, dtype=tf.int64)}
-    CheckpointManager(str(tmp_path / "best"), variables).save(3)
-    assert folder.holds_checkpoint(str(tmp_path))
+def test_a_list_of_lost_checkpoints_is_no_new_folder(tmp_path):
+    assert folder.newest(str(tmp_path)) is None
     assert folder.with_best(str(tmp_path)) == (str(tmp_path), str(tmp_path / "best"))
-    (tmp_path / "best" / "model.ckpt-3.index").unlink()
+    CheckpointManager(str(tmp_path), {"global_step": tf.Variable(3, dtype=tf.int64)}).save(3)
+    assert folder.newest(str(tmp_path)) == str(tmp_path / "model.ckpt-3")
+    (tmp_path / "model.ckpt-3.index").unlink()
     with pytest.raises(InputError, match="checkpoint: names no existing checkpoint; put it back, or delete"):
-        folder.holds_checkpoint(str(tmp_path))
+        folder.newest(str(tmp_path))
 
 
 def test_all_checkpoints_can_go_and_other_files_stay(tmp_path):

@@ -89,7 +89,7 @@ def request_of(kind: str, rows: slice) -> dict[str, np.ndarray]:
 def of_script(made: Exported, request: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Computes the answer of the task's script to a request, under the names of the signature's outputs."""
     kind = made.options.task_name
-    tokenizer = FullTokenizer(made.options.vocab_file, made.options.do_lower_case)
+    tokenizer = FullTokenizer(made.options.vocab_file, made.options.do_lower_case is not False)
     texts = {name: np.vectorize(bytes.decode, otypes=[object])(values) for name, values in request.items()}
     if kind == "ner":
         return tagged(made, tokenizer, texts["text"])

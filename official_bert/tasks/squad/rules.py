@@ -58,11 +58,7 @@ class SquadRules(SquadServing):
         return self.max_seq_length > self.max_query_length + 3
 
     def check_room(self):
-        """Refuses lengths that leave no room for a document after the longest question.
-
-        Raises:
-            InputError: the message names both flags.
-        """
+        """Refuses lengths that leave no room for a document after the longest question."""
         if not self.has_room:
             raise InputError(
                 f"--max_seq_length={self.max_seq_length}: leaves no room for a document beside --max_query_length="
