@@ -75,7 +75,7 @@ def resolved(options: Options, family: str | None = None) -> Options:
     known = _Known(options, folder, family, values.get("vocab_file"))
     known.check_vocabulary(values.get("vocab_file"))
     for field in dataclasses.fields(options):
-        otherwise = field.metadata["otherwise"]
+        otherwise = field.metadata["fallback"]
         if otherwise is not dataclasses.MISSING:
             values[field.name] = known.value(field, getattr(options, field.name), otherwise)
     return dataclasses.replace(options, **values)

@@ -17,7 +17,7 @@ from official_bert.io import files, signals, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief
 from official_bert.io.progress import updated_line
 from official_bert.options.fields import command_field, first_word_field, flag_fields, kind_of, without_flag
-from official_bert.options.fine_tuning import DataFilesOptions, FineTuningOptions, SearchOptions, TsvOptions
+from official_bert.options.fine_tuning import DataFilesOptions, FineTuningOptions, TsvOptions
 from official_bert.options.shared import (
     ConfigOptions,
     DistributionOptions,
@@ -28,8 +28,9 @@ from official_bert.options.shared import (
 from official_bert.options.training import OptimizationOptions, ReportingOptions, TrainingOptions
 
 NEEDED, MODEL, THIS_SCRIPT, COMMON = "Needed", "The model", "This script", "Common to the training scripts"
-TSV, SEARCH, DEVICES, OTHERS = "With --task_name=tsv", "Search", "Devices", "The original's others"
-ORDER = (NEEDED, MODEL, THIS_SCRIPT, TSV, COMMON, SEARCH, DEVICES, OTHERS)
+TSV, DEVICES, EVERY_SCRIPT = "With --task_name=tsv", "Devices", "Every script"
+ORDER = (NEEDED, MODEL, THIS_SCRIPT, TSV, COMMON, DEVICES)
+MAX_BASIC = 10  # a script with more flags shows only the basic ones in --help
 
 _OF_CLASSES = {
     ModelOptions: MODEL,
@@ -38,7 +39,6 @@ _OF_CLASSES = {
     TrainingOptions: COMMON,
     FineTuningOptions: COMMON,
     DataFilesOptions: COMMON,
-    SearchOptions: SEARCH,
     DistributionOptions: DEVICES,
     OptimizationOptions: COMMON,
     PrecisionOptions: COMMON,
@@ -56,9 +56,7 @@ def heading_of(options_class: type, field: dataclasses.Field) -> str:
     """Returns the heading of a flag, one of ORDER."""
     if is_required(field):
         return NEEDED
-    if field.metadata["refused"]:
-        return OTHERS
-    if field.name == "init_checkpoint":
+    if field.name in ("init_checkpoint", "bert_config_file", "vocab_file"):
         return MODEL
     defined_in = next(
         cls for cls in options_class.__mro__ if field.name in vars(cls).get("__annotations__", ())
@@ -69,11 +67,20 @@ def heading_of(options_class: type, field: dataclasses.Field) -> str:
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
 
 _HELP_FLAGS = {"--help", "-help", "-?", "--helpshort", "-helpshort"}
+_HELPFULL_FLAGS = {"--helpfull", "-helpfull"}
 _MISSING = "must be given"
-REMOVED = {  # flags of earlier versions: what replaces them
+REMOVED = {  # flags of earlier versions, by what replaces them; some scripts keep some of them
+    "bert_hub_module_handle": "Hub modules are not supported; leave this flag out and give the model's files with "
+    "--vocab_file, --bert_config_file and --init_checkpoint",
     "skip_corrupt_records": "a corrupt record ends the run with its file; make that file anew with "
     "create_pretraining_data.py, or leave it out of --input_file",
     "measure_peak_flops": "give the devices' peak by their data sheet with --peak_flops",
+    "search_learning_rates": 'write --search="learning_rate=5e-5,3e-5"',
+    "search_batch_sizes": 'write --search="train_batch_size=16,32"',
+    "search_epochs": 'write --search="num_train_epochs=2,3"',
+    "search_restarts": 'write --search="restarts=2", with the other settings behind a semicolon',
+    "eval_every_steps": "write --eval_every=500",
+    "eval_every_epochs": "write --eval_every=0.5epochs",
 }
 _SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -85,16 +92,6 @@ _DEFINE = {
     str: flags.DEFINE_string,
     list[str]: flags.DEFINE_list,
 }
-
-
-class _Refuses(flags.ArgumentParser):
-    """Ends the reading of the command line, before absl looks for required flags, when the flag is given."""
-
-    def __init__(self, sentence: str):
-        self._sentence = sentence
-
-    def parse(self, argument):
-        raise ValueError(self._sentence)
 
 
 def run(main, options_class):
@@ -130,9 +127,7 @@ def define(options_class):
         required = is_required(field)
         default = None if required else without_flag(field)
         kind = kind_of(field)
-        if field.metadata["refused"]:
-            flags.DEFINE(_Refuses(field.metadata["refused"]), field.name, default, field.metadata["help"])
-        elif field.metadata["choices"]:
+        if field.metadata["choices"]:
             flags.DEFINE_enum(field.name, default, list(field.metadata["choices"]), field.metadata["help"])
         else:
             _DEFINE[kind](field.name, default, field.metadata["help"])
@@ -170,7 +165,7 @@ def _is_named(value: str | list[str] | None) -> bool:
 def _value(field: dataclasses.Field):
     """Returns the value of a parsed flag; None without the flag if the model's folder may say it."""
     flag = flags.FLAGS[field.name]
-    if field.metadata["otherwise"] is not dataclasses.MISSING and not flag.present:
+    if field.metadata["fallback"] is not dataclasses.MISSING and not flag.present:
         return None
     return flag.value
 
@@ -216,10 +211,11 @@ def _suggestion(word: str) -> str:
 
 def _answer_help(argv, options_class):
     """Prints the flags under their headings and ends the script with status 1, as absl does, if --help is given."""
-    if not _HELP_FLAGS.intersection(argv[1:]):
+    shows_all = bool(_HELPFULL_FLAGS.intersection(argv[1:]))
+    if not (shows_all or _HELP_FLAGS.intersection(argv[1:])):
         return
     with quiet_reader():
-        _print_help(argv, options_class)
+        _print_help(argv, options_class, shows_all)
     sys.exit(1)
 
 
@@ -234,7 +230,15 @@ def quiet_reader():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_help(argv, options_class):
+def basic_fields(options_class) -> list[dataclasses.Field]:
+    """Returns the flags that --help shows: all of a few, else those that a beginner needs."""
+    fields = flag_fields(options_class)
+    if len(fields) <= MAX_BASIC:
+        return fields
+    return [field for field in fields if is_required(field) or field.metadata["basic"]]
+
+
+def _print_help(argv, options_class, shows_all: bool):
     of_command = command_field(options_class)
     of_first_word = first_word_field(options_class)
     command = " -- command ..." if of_command else ""
@@ -247,20 +251,32 @@ def _print_help(argv, options_class):
     if of_command:
         print(f"command: {of_command.metadata['help']}\n")
     fields = flag_fields(options_class)
+    shown = fields if shows_all else basic_fields(options_class)
     for heading in ORDER:
-        found = [field for field in fields if heading_of(options_class, field) == heading]
-        if found:
-            print(f"{heading}:")
-        for field in found:
-            print(_help_of(field.name, "(required)" if is_required(field) else ""))
-            if field.metadata["alias"]:
-                print(_help_of(field.metadata["alias"]))
-        if found:
-            print()
+        found = [field for field in shown if heading_of(options_class, field) == heading]
+        _print_part(heading, [text for field in found for text in _help_of_field(field)])
+    if shows_all:
+        own = {name for field in fields for name in (field.name, field.metadata["alias"])}
+        _print_part(EVERY_SCRIPT, [_help_of(name) for name in sorted(flags.FLAGS) if name not in own])
+        return
+    hidden = f"{len(fields) - len(shown)} more flags and " if len(shown) < len(fields) else ""
     print(
-        "Every script knows --verbosity (-1 logs warnings only, 1 the original's details) and --flagfile=FILE, a file "
-        "with a\nflag on each line; --helpfull lists all flags."
+        f"--helpfull shows {hidden}those of every script, such as --verbosity (-1 logs warnings only, 1 the "
+        "original's details)\nand --flagfile=FILE, a file with a flag on each line."
     )
+
+
+def _print_part(heading: str, texts: list[str]):
+    if texts:
+        print(f"{heading}:", *texts, "", sep="\n")
+
+
+def _help_of_field(field: dataclasses.Field) -> list[str]:
+    alias = field.metadata["alias"]
+    return [
+        _help_of(field.name, "(required)" if is_required(field) else ""),
+        *([_help_of(alias)] if alias else []),
+    ]
 
 
 def _help_of(name: str, mark: str = "") -> str:
@@ -294,10 +310,10 @@ def _refuse_strays(argv, rest):
 
 
 def _refuse_removed(word: str):
-    """Ends the script at a flag of an earlier version, which would be ignored as an unknown one."""
+    """Ends the script at a flag of an earlier version or of the hub variant, which else would be ignored as unknown."""
     name = word.lstrip("-").partition("=")[0]
     found = name if name in REMOVED else name.removeprefix("no")
-    if word.startswith("-") and found in REMOVED:
+    if word.startswith("-") and found in REMOVED and found not in flags.FLAGS:
         raise InputError(f"--{found} is removed: {REMOVED[found]}")
 
 

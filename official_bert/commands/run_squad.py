@@ -109,8 +109,8 @@ def _check_answers(options: SquadOptions):
         )
     if options.evaluates_during_training and not has_answers(options.predict_file):
         raise InputError(
-            f"{options.predict_file}: has no answers to evaluate with; leave out --eval_every_steps and "
-            "--eval_every_epochs, or give a file with answers"
+            f"{options.predict_file}: has no answers to evaluate with; leave out --eval_every, "
+            "or give a file with answers"
         )
     is_auto = options.null_score_diff_threshold == AUTO
     if is_auto and options.do_predict and not (options.threshold_file or has_answers(options.predict_file)):

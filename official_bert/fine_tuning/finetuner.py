@@ -5,7 +5,6 @@ In: options, a task, encoded sets. Out, in output_dir: the files of a training j
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import tempfile
@@ -23,7 +22,7 @@ from official_bert.features import EncodedSet
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.options.fine_tuning import FineTuningOptions, SearchOptions
+from official_bert.options.fine_tuning import FineTuningOptions, every
 from official_bert.options.shared import FLOAT32
 from official_bert.serving.saved_model import check_text_export, export_model
 from official_bert.tasks.base import Task, TaskObjective
@@ -122,16 +121,9 @@ class Score(NamedTuple):
 
 
 def check_training_flags(options: FineTuningOptions):
-    """Refuses flags of searches and of evaluations during training that contradict each other."""
-    for field in dataclasses.fields(SearchOptions):
-        if not options.search and getattr(options, field.name) != field.default:
-            raise InputError(f"--{field.name}: only goes with --search")
-    if options.eval_every_steps and options.eval_every_epochs:
-        raise InputError("--eval_every_steps and --eval_every_epochs: give one of them")
-    if options.early_stopping_patience and not (options.eval_every_steps or options.eval_every_epochs):
-        raise InputError(
-            "--early_stopping_patience: only goes with --eval_every_steps or --eval_every_epochs"
-        )
+    """Checks that the flags of evaluations during training go together."""
+    if options.early_stopping_patience and not options.eval_every:
+        raise InputError("--early_stopping_patience: only goes with --eval_every")
 
 
 def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
@@ -299,17 +291,17 @@ class FineTuning:
             if best.latest:
                 raise InputError(
                     f"{best.output_dir}: holds the best checkpoint of a run with evaluations during training; give "
-                    "its --eval_every_steps or --eval_every_epochs again, or another --output_dir"
+                    "its --eval_every again, or another --output_dir"
                 )
             return None
         encoded = dev_set()
+        steps, passes = every(options.eval_every)
         # Rounded up: after rounding down, a last evaluation would follow the one of the last pass by a few updates.
         epoch_steps = self._num_train_examples / options.train_batch_size
-        pass_steps = max(1, math.ceil(round(options.eval_every_epochs * epoch_steps, 6)))
         return PeriodicEvaluation(
             options.output_dir,
             self._run_dir,
-            options.eval_every_steps or pass_steps,
+            steps or max(1, math.ceil(round(passes * epoch_steps, 6))),
             options.early_stopping_patience,
             self.task.main_metric,
             lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),

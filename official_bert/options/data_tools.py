@@ -72,8 +72,15 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         help="The raw text: files or glob patterns, separated by commas. The text has one sentence a line and a "
         "blank line between documents; --input_format and --split_sentences read others."
     )
+    vocab_file: str | None = option(
+        None,
+        basic=True,
+        help="The WordPiece vocabulary of the model, a text file with one piece a line. It must be given unless "
+        "--model is.",
+    )
     split_sentences: bool = option(
         False,
+        basic=True,
         help="Split each line, which may then be a paragraph, into sentences, by simple rules.",
     )
     output_file: list[str] = option(
@@ -82,11 +89,12 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     )
     max_seq_length: int = option(
         128,
+        basic=True,
         check=between(MIN_SEQ_LENGTH, MAX_LENGTH, ", three special tokens and one on each side"),
         help="The length of a sequence in tokens, special ones included. Shorter sequences are padded to it.",
     )
     max_predictions_per_seq: int = option(
-        20, check=LENGTH, help="The script masks at most this many tokens of a sequence."
+        20, basic=True, check=LENGTH, help="The script masks at most this many tokens of a sequence."
     )
     random_seed: int = option(
         12345,
@@ -95,6 +103,7 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     )
     dupe_factor: int = option(
         10,
+        basic=True,
         check=POSITIVE,
         help="The number of passes over the text. Every pass draws new pairs and new masks.",
     )
@@ -130,6 +139,7 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
 class PretrainingDataOptions(RecordsOptions):
     generator: str = option(
         EXACT,
+        basic=True,
         choices=(EXACT, SHARDED),
         help="exact makes the original's records in the original's order, and holds the whole text in memory. sharded "
         "makes other records with the same distribution, several times faster, in memory that does not grow with the "
@@ -137,6 +147,7 @@ class PretrainingDataOptions(RecordsOptions):
     )
     num_workers: int = option(
         1,
+        basic=True,
         check=PROCESSES,
         help="The number of processes that tokenize the text, and that make the records with --generator=sharded. The "
         "records do not depend on it.",

@@ -32,11 +32,13 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
     allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
     layers: str = option(
         "-1,-2,-3,-4",
+        basic=True,
         help="The encoder layers whose output is written, in this order, separated by commas: 0 is the first layer, "
         "-1 the last.",
     )
     pooling: str | None = option(
         None,
+        basic=True,
         choices=POOLINGS,
         help="Write one vector for each line, from the first layer in --layers: the mean of the tokens' vectors, the "
         "vector of [CLS], or the largest value of each coordinate. Without it, the vectors of all tokens are written.",
@@ -47,13 +49,17 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
         "with the probabilities with which it attends to all tokens.",
     )
     max_seq_length: int | None = option(
-        otherwise=128,
+        basic=True,
+        fallback=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, that an example may have. Longer examples are truncated, "
         "and the model sees shorter ones padded.",
     )
     batch_size: int = option(
-        32, check=SIZE, help="The number of examples in a batch. The output does not depend on it."
+        32,
+        basic=True,
+        check=SIZE,
+        help="The number of examples in a batch. The output does not depend on it.",
     )
     use_tpu: bool = option(
         False,
@@ -77,6 +83,7 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
 class ExportOptions(ConfigOptions, TokenizerOptions):
     task_name: str | None = option(
         None,
+        basic=True,
         help="The task that the checkpoint was trained on: a task of run_classifier.py (CoLA, SST-2, MRPC, STS-B, "
         "QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, tsv), squad, swag, codah or ner; pretraining for the vectors and the "
         "masked words of a pre-trained model; embedding for one vector of a text; or module:Class for a task of your "
@@ -90,69 +97,71 @@ class ExportOptions(ConfigOptions, TokenizerOptions):
         None, help=f"The checkpoint to export: {CHECKPOINT_FORMS}. It must be given unless --model is."
     )
     max_seq_length: int | None = option(
-        otherwise=128,
+        basic=True,
+        fallback=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, to which the export truncates text. Without this flag "
         "it is the length of the training. Requests that hold token ids may be as long as the model has positions.",
     )
     labels: list[str] | None = option(
         None,
+        basic=True,
         help="The labels of tsv or ner, separated by commas. Without this flag the script reads those that training "
         "wrote beside the checkpoint.",
     )
-    multi_label: bool | None = option(otherwise=False, help="With tsv, let an example have several labels.")
-    regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score.")
-    export_text: bool = option(False, help=EXPORT_TEXT)
-    export_dtype: str = option(FLOAT32, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
+    multi_label: bool | None = option(fallback=False, help="With tsv, let an example have several labels.")
+    regression: bool | None = option(fallback=False, help="With tsv, read the label as a score.")
+    export_text: bool = option(False, basic=True, help=EXPORT_TEXT)
+    export_dtype: str = option(FLOAT32, basic=True, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
     feature_layers: str | None = option(
-        otherwise=None,
+        fallback=None,
         choices=FEATURE_LAYERS,
         help="With ner, the --feature_layers of the training.",
     )
     bilstm_size: int | None = option(
-        otherwise=DEFAULT_BILSTM_SIZE,
+        fallback=DEFAULT_BILSTM_SIZE,
         check=SIZE,
         help="With ner and --feature_layers, the --bilstm_size of the training.",
     )
     pooling: str | None = option(
-        otherwise="mean",
+        fallback="mean",
         choices=POOLINGS,
         help="With embedding, how the vectors of the tokens become one: their mean, the vector of [CLS], or the "
         "largest value of each coordinate.",
     )
     normalize: bool | None = option(
-        otherwise=True,
+        fallback=True,
         help="With embedding, divide a vector by its norm, so that a product of two is their cosine.",
     )
     doc_stride: int | None = option(
-        otherwise=128,
+        fallback=128,
         check=LENGTH,
         help="With squad, the number of tokens from the start of a window of a long context to the start of the next.",
     )
     max_query_length: int | None = option(
-        otherwise=64,
+        fallback=64,
         check=LENGTH_OR_NONE,
         help="With squad, the number of tokens of a question that are kept. Longer questions are truncated.",
     )
     n_best_size: int | None = option(
-        otherwise=20,
+        fallback=20,
         check=LENGTH,
         help="With squad, the number of start positions and of end positions that are considered in each window.",
     )
     max_answer_length: int | None = option(
-        otherwise=30, check=LENGTH, help="With squad, the number of tokens of the longest answer."
+        fallback=30, check=LENGTH, help="With squad, the number of tokens of the longest answer."
     )
     version_2_with_negative: bool | None = option(
-        otherwise=False, help="With squad, let a question have no answer, as in SQuAD 2.0."
+        fallback=False, help="With squad, let a question have no answer, as in SQuAD 2.0."
     )
     null_score_diff_threshold: float | None = option(
-        otherwise=0.0,
+        fallback=0.0,
         check=(lambda odds: not math.isnan(odds), "must be a number"),
         help="With squad, the null odds above which a question is left unanswered. A run with "
         "--null_score_diff_threshold=auto writes the best value into eval_results.txt.",
     )
     length_aware_batches: bool | None = option(
-        otherwise=False,
+        fallback=False,
         help="With squad and --export_text, pad a request to its longest window instead of --max_seq_length. That is "
         "faster, but since the script ranks padding positions too, a few answers may differ.",
     )
@@ -175,11 +184,13 @@ class PredictorOptions:
     )
     batch_size: int = option(
         32,
+        basic=True,
         check=SIZE,
         help="The number of examples that the model is given at once. The answers do not depend on it.",
     )
     vectors: str = option(
         POOLED,
+        basic=True,
         choices=(POOLED, SEQUENCE),
         help="The answer of a pre-trained model to a text without [MASK]: pooled_output is one vector, "
         "sequence_output a vector for each token.",
@@ -225,19 +236,24 @@ class PredictorOptions:
 class PredictOptions(PredictorOptions):
     """Flags of predict.py."""
 
-    input_file: str = option("-", help="The file to read, with one request a line; - is standard input.")
+    input_file: str = option(
+        "-", basic=True, help="The file to read, with one request a line; - is standard input."
+    )
     output_file: str = option(
         "-",
+        basic=True,
         help="The file to write, with a JSON object for each line of the input; - is standard output.",
     )
     input_format: str = option(
         TSV,
+        basic=True,
         choices=(TSV, JSON),
         help="The form of a line. tsv: texts, separated by tabs. json: an object that names its texts: text_a and "
         "text_b; text (ner); question and context; or context and ending0 to ending3. Its other fields are ignored.",
     )
     on_error: str = option(
         STOP,
+        basic=True,
         choices=(STOP, REPORT),
         help="The reaction to a line that is no valid request: stop ends the script with exit status 1; report "
         "writes an object with the field error for that line and continues.",

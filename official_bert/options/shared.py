@@ -26,6 +26,7 @@ class ModelOptions:
 
     model: str | None = option(
         None,
+        basic=True,
         help="The folder of a model: the --output_dir of a training script, the folder of a released model, or a "
         "Hugging Face folder. It stands for --vocab_file, --bert_config_file and --init_checkpoint, as far as the "
         "script has them, and for how the model reads text.",
@@ -53,12 +54,12 @@ class TokenizerOptions(ModelOptions):
         "--model is, or the checkpoint's folder has it.",
     )
     do_lower_case: bool | None = option(
-        otherwise=True,
+        fallback=True,
         help="Lower-case the text. Uncased models need this; cased models need --nodo_lower_case. Without this flag "
         "the tokenizer_config.json of the model's folder decides, if there is one.",
     )
     strip_accents: bool | None = option(
-        otherwise=None,
+        fallback=None,
         help="Remove accents from the text, which also takes the syllables of Korean apart. Without this flag the "
         "tokenizer removes accents when it lower-cases, as the original does, unless the tokenizer_config.json of the "
         "model's folder says otherwise.",

@@ -172,13 +172,14 @@ ROWS = [
         Row(
             f"search of {flag}={value}",
             "run_classifier.py",
-            lambda folder, flag=flag, value=value: classifier(folder, "--search", f"--{flag}={value}"),
-            says=(f"--{flag}={value}",),
+            lambda folder, flag=flag, value=value: classifier(folder, f"--search={flag}={value}"),
+            says=("--search", f"{flag}={value}"),
         )
         for flag, values in (
-            ("search_batch_sizes", ("0", "2.5", str(2**40))),
-            ("search_learning_rates", ("0", "nan", "1e308")),
-            ("search_epochs", ("0", "1;2")),
+            ("train_batch_size", ("0", "2.5", str(2**40))),
+            ("learning_rate", ("0", "nan", "1e308")),
+            ("num_train_epochs", ("0", "1;2")),
+            ("restarts", ("1,2",)),
         )
         for value in values
     ),

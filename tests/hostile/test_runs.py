@@ -186,7 +186,7 @@ RESUMING = [
     Row(
         "another process works in the folder of a search",
         "run_classifier.py",
-        lambda folder: (_held(folder), classification(folder, "--do_train", "--search"))[1],
+        lambda folder: (_held(folder), classification(folder, "--do_train", "--search=paper"))[1],
         ("works in it",),
     ),
 ]

@@ -129,7 +129,7 @@ def test_tpu_from_the_original_flags(monkeypatch):
     options = DistributionOptions(use_tpu=True, tpu_name="node-1", tpu_zone="us-central1-b", gcp_project="p")
     assert make_strategy(options) is tpu
     # The runs of a search ask again, with whatever else their scripts are told: it is not set up twice.
-    one_of_many = {**dataclasses.asdict(options), "search_epochs": ["1", "2"], "output_dir": "run-2"}
+    one_of_many = {**dataclasses.asdict(options), "search": "restarts=2", "output_dir": "run-2"}
     assert make_strategy(ChoiceOptions(vocab_file="v", bert_config_file="c", **one_of_many)) is tpu
     assert tpu.calls == [
         {"tpu": "node-1", "zone": "us-central1-b", "project": "p"},

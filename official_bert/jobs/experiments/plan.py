@@ -22,7 +22,7 @@ from official_bert.jobs.experiments.definitions import (
     Scale,
     Task,
 )
-from official_bert.jobs.experiments.scripts import OWN_FLAGS, check_step, is_true
+from official_bert.jobs.experiments.scripts import OWN_FLAGS, check_step
 from official_bert.jobs.experiments.steps import Config, Given, Output, Own, Step, Work, in_order
 from official_bert.jobs.experiments.work import NUM_TRAIN_STEPS, fine_tuning_work, pretraining_work
 
@@ -389,10 +389,10 @@ class _Planner:
         Raises:
             InputError: the fine-tuning is a search, which leaves several.
         """
-        if is_true(trained.flag("search", False)):
+        if trained.flag("search", ""):
             raise InputError(
                 f"{self._path}: {trained.label} is a search at --scale={self._scale.name}, which leaves a model for "
-                "each trial, so that nothing else can start from it; give it search = false"
+                "each trial, so that nothing else can start from it; give it no search"
             )
         return Output(trained)
 

@@ -11,18 +11,14 @@ from typing import Any
 
 from official_bert.io.errors import InputError
 from official_bert.jobs.experiments.definitions import Flags, Task
-from official_bert.jobs.experiments.scripts import is_true
 from official_bert.jobs.experiments.steps import Work
+from official_bert.options.fields import parse_settings
+from official_bert.options.fine_tuning import PAPER, SEARCHED
 
 # The scripts' own values of flags that a declaration may leave out.
 NUM_TRAIN_STEPS = 100_000
 _BATCH_SIZE, _LENGTH, _NUM_PREDICTIONS, _NUM_EPOCHS = 32, 128, 20, 3.0
 _LENGTHS = {"run_squad": 384}
-_SEARCHED = {
-    "search_epochs": "2,3,4",
-    "search_batch_sizes": "16,32",
-    "search_learning_rates": "5e-5,3e-5,2e-5",
-}
 _LEFT_TO_RIGHT = ("attention_direction", "left_to_right")
 
 
@@ -62,11 +58,13 @@ def fine_tuning_work(
         InputError: what a search tries is no list of numbers.
     """
     passes, num_trials = float(recipe.get("num_train_epochs", _NUM_EPOCHS)), 1
-    if is_true(recipe.get("search", False)):
-        tried = {name: _numbers(recipe.get(name, default), name, path) for name, default in _SEARCHED.items()}
+    if search := recipe.get("search", ""):
+        given = {} if search == PAPER else parse_settings(search, SEARCHED)
+        texts = {name: text for name, text in (SEARCHED | given).items() if name != "restarts"}
+        tried = {name: _numbers(text, name, path) for name, text in texts.items()}
         for values in tried.values():
             num_trials *= len(values)
-        epochs = tried["search_epochs"]
+        epochs = tried["num_train_epochs"]
         passes = sum(epochs) / len(epochs)
     trained, evaluated = task.examples
     return Work(

@@ -349,8 +349,8 @@ def test_flags_that_no_script_would_take_are_refused_before_anything_runs(tmp_pa
         ("fine_tuning = { data_dir = 'x' }", "the experiment sets --data_dir itself"),
         ("fine_tuning = { num_train_epochs = 'abc' }", "--num_train_epochs=abc: must be a number"),
         (
-            "fine_tuning = { search = true, search_epochs = '2,x' }",
-            "search_epochs is '2,x'; write numbers with commas",
+            "fine_tuning = { search = 'num_train_epochs=2,x' }",
+            "num_train_epochs is '2,x'; write numbers with commas",
         ),
         (
             "config = { hiden_size = 4 }",
