@@ -69,7 +69,7 @@ class Variant(NamedTuple):
         if self.dtype != "float32":
             flags["dtype"] = self.dtype
         if self.replicas > 1:
-            flags |= {"distribution_strategy": "mirrored", "num_logical_cpus": self.replicas}
+            flags |= {"distribution_strategy": "mirrored", "num_devices": self.replicas}
         return flags
 
 

@@ -26,7 +26,7 @@ _NO_SHAPE = ("num_attention_heads", "hidden_act", "direction")
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # What the weights were trained with, so that another value gives answers without meaning; the other settings of a
 # training may be changed.
-_FIXED = ("do_lower_case", "strip_accents", "max_seq_length", "multi_label", "regression")
+_FIXED = ("do_lower_case", "strip_accents", "max_seq_length", "label_type")
 _UNUSED_PIECE = "[unused"
 
 Options = TypeVar("Options")
@@ -160,7 +160,9 @@ class _Known:
         source, value = self._folder.task_file, self._record.settings[field.name]
         check: tuple[Callable, str] | None = field.metadata["check"]
         is_infinite = isinstance(value, float) and kind_of(field) is float  # as a threshold may be
-        if not (is_infinite or is_of_kind(value, kind_of(field))) or (check and not check[0](value)):
+        is_typed = is_infinite or is_of_kind(value, kind_of(field))
+        is_unknown = value not in (field.metadata["choices"] or (value,))
+        if not is_typed or is_unknown or (check and not check[0](value)):
             raise InputError(
                 f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what the training wrote"
             )

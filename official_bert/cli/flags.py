@@ -81,6 +81,28 @@ REMOVED = {  # flags of earlier versions, by what replaces them; some scripts ke
     "search_restarts": 'write --search="restarts=2", with the other settings behind a semicolon',
     "eval_every_steps": "write --eval_every=500",
     "eval_every_epochs": "write --eval_every=0.5epochs",
+    **{
+        name: f'write --columns="{setting}"; its settings stand behind each other with semicolons'
+        for name, setting in {
+            "text_a_column": "text_a=text",
+            "text_b_column": "text_b=other",
+            "label_column": "label=kind",
+            "has_header": "header=false",
+            "label_separator": "separator=,",
+        }.items()
+    },
+    "multi_label": "write --label_type=multi",
+    "regression": "write --label_type=score",
+    "xnli_language": "write the language behind the task's name, --task_name=XNLI-de",
+    "glue_submission_dir": "the folder glue_submission in --output_dir has the files for the tasks of GLUE",
+    "num_gpus": "write --num_devices=4",
+    "num_logical_cpus": "write --num_devices=2; without a GPU it splits the CPU",
+    "steps_per_loop": "--iterations_per_loop bounds the steps of a call on every device",
+    **dict.fromkeys(
+        ("worker_hosts", "task_index"),
+        'set the environment variable TF_CONFIG to {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
+        '"worker", "index": 0}}',
+    ),
 }
 _SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -175,40 +175,48 @@ class DataFilesOptions(FineTuningOptions):
         return {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}[set_name]
 
 
+SINGLE, MULTI, SCORE = "single", "multi", "score"
+LABEL_TYPES = (SINGLE, MULTI, SCORE)
+# How the files of --task_name=tsv are read without --columns.
+COLUMNS = {"text_a": "0", "text_b": "", "label": "-1", "header": "true", "separator": ","}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TsvOptions:
     """Flags that only go with --task_name=tsv."""
 
-    text_a_column: str = option(
-        "0", help="With tsv, the column of the text: its name, or its number counted from 0."
-    )
-    text_b_column: str | None = option(
-        None, help="With tsv, the column of the second text if the examples are pairs: its name or number."
-    )
-    label_column: str = option(
-        "-1", help="With tsv, the column of the label: its name or number; -1 is the last column."
+    columns: str | None = option(
+        None,
+        basic=True,
+        check=(
+            lambda text: are_settings(text, COLUMNS),
+            'must have the form "text_a=text;text_b=other;label=kind;header=true;separator=,", or be a part of that',
+        ),
+        help='With tsv, the columns by name or number, such as --columns="text_a=text;label=kind"; without this flag '
+        "text_a=0, the first column, and label=-1, the last one. text_b is the second text if the examples are pairs. "
+        "With header=false the first line is an example, too. separator=, stands between the labels of an example with "
+        "--label_type=multi.",
     )
     labels: list[str] | None = option(
         None,
         help="With tsv, all labels, separated by commas. Without this flag the script takes them from the training "
         "file.",
     )
-    has_header: bool = option(True, help="With tsv, read the first line as the names of the columns.")
-    multi_label: bool | None = option(fallback=False, help="With tsv, let an example have several labels.")
-    label_separator: str = option(
-        ",", help="With tsv and --multi_label, the text that separates the labels of an example."
+    label_type: str | None = option(
+        fallback=SINGLE,
+        choices=LABEL_TYPES,
+        help="With tsv, what an example has: single is one label, multi any number of labels, score a number to "
+        "predict.",
     )
-    regression: bool | None = option(fallback=False, help="With tsv, read the label as a score to predict.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationOptions(FineTuningOptions, TsvOptions):
-    prediction_flags: ClassVar[tuple[str, ...]] = (*FineTuningOptions.prediction_flags, "glue_submission_dir")
-
     data_dir: str = option(help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv.")
     task_name: str = option(
         help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX or XNLI, in any case and without "
-        "hyphens if you like; tsv for files of your own; or module:Class for a DataProcessor or a Task of your own."
+        "hyphens if you like, XNLI-de for a language other than zh; tsv for files of your own; or module:Class for a "
+        "DataProcessor or a Task of your own."
     )
     max_seq_length: int | None = option(
         fallback=128,
@@ -220,12 +228,6 @@ class ClassificationOptions(FineTuningOptions, TsvOptions):
     class_weights: list[str] | None = option(
         None,
         help="The weights of the labels in the training loss, separated by commas, in the order of the labels.",
-    )
-    glue_submission_dir: str | None = option(
-        None, help="A folder for the predictions in the file format of the GLUE website."
-    )
-    xnli_language: str = option(
-        "zh", help="The language of XNLI's files, such as zh, en or de. Other tasks ignore it."
     )
 
 

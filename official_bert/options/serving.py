@@ -4,7 +4,13 @@ import dataclasses
 import math
 
 from official_bert.options.fields import LENGTH, LENGTH_OR_NONE, MIN_SEQ_LENGTH, POSITIVE, SIZE, option
-from official_bert.options.fine_tuning import DEFAULT_BILSTM_SIZE, EXPORT_TEXT, FEATURE_LAYERS
+from official_bert.options.fine_tuning import (
+    DEFAULT_BILSTM_SIZE,
+    EXPORT_TEXT,
+    FEATURE_LAYERS,
+    LABEL_TYPES,
+    SINGLE,
+)
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     CHECKPOINT_FORMS,
@@ -109,8 +115,11 @@ class ExportOptions(ConfigOptions, TokenizerOptions):
         help="The labels of tsv or ner, separated by commas. Without this flag the script reads those that training "
         "wrote beside the checkpoint.",
     )
-    multi_label: bool | None = option(fallback=False, help="With tsv, let an example have several labels.")
-    regression: bool | None = option(fallback=False, help="With tsv, read the label as a score.")
+    label_type: str | None = option(
+        fallback=SINGLE,
+        choices=LABEL_TYPES,
+        help="With tsv, what an example has: single is one label, multi any number of labels, score a number.",
+    )
     export_text: bool = option(False, basic=True, help=EXPORT_TEXT)
     export_dtype: str = option(FLOAT32, basic=True, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
     feature_layers: str | None = option(

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, PROCESSES, SIZE, between, option
+from official_bert.options.fields import POSITIVE, PROBABILITY, PROCESSES, SIZE, between, option
 
 ALLOW_MISSING_WEIGHTS = (
     "Use the model although its checkpoint lacks weights, which are then random, or has layers that the model leaves "
@@ -127,42 +127,22 @@ class DistributionOptions:
     iterations_per_loop: int = option(
         1000,
         check=SIZE,
-        help="The number of training steps that a TPU runs before it returns to the host. Other devices follow "
-        "--steps_per_loop.",
+        help="The number of training steps in one call into TensorFlow: on a TPU before it returns to the host, and on "
+        "other devices, which run 10 at most.",
     )
     distribution_strategy: str | None = option(
         None,
         choices=STRATEGIES,
         help="The devices that share a batch: one_device (the default) is the first GPU or the CPU; mirrored is all "
         "GPUs of this machine, or the logical CPUs if there is none; multi_worker_mirrored is all GPUs, or the CPU, of "
-        "each of several processes, which run this script with equal flags; tpu (the default with --use_tpu) is all "
-        "cores of a TPU.",
+        "each of several processes, which run this script with equal flags and which the variable TF_CONFIG names; "
+        "tpu (the default with --use_tpu) is all cores of a TPU.",
     )
-    worker_hosts: list[str] | None = option(
-        None,
-        help="The addresses host:port of all processes of --distribution_strategy=multi_worker_mirrored, separated by "
-        "commas. Without this flag the environment variable TF_CONFIG has them.",
-    )
-    task_index: int | None = option(
-        None,
-        check=NOT_NEGATIVE,
-        help="The number of this process in --worker_hosts, counted from 0. Process 0 writes the results.",
-    )
-    num_gpus: int | None = option(
+    num_devices: int | None = option(
         None,
         check=PROCESSES,
-        help="The number of GPUs that --distribution_strategy=mirrored uses, the first ones. Without this flag it uses "
-        "all of them.",
-    )
-    steps_per_loop: int = option(
-        10,
-        check=SIZE,
-        help="The number of training steps in one call into TensorFlow. A TPU follows --iterations_per_loop.",
-    )
-    num_logical_cpus: int = option(
-        1,
-        check=PROCESSES,
-        help="The number of logical devices that --distribution_strategy=mirrored splits the CPU into, for tests.",
+        help="The number of devices that --distribution_strategy=mirrored uses: the first GPUs, of which it uses all "
+        "without this flag; without a GPU, the logical devices that it splits the CPU into, for tests.",
     )
     jit_compile: bool = option(
         False, help="Compile the training step with XLA. On a TPU it is always compiled."

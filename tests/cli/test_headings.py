@@ -18,7 +18,7 @@ from official_bert.options.fine_tuning import ClassificationOptions, SquadOption
         (ClassificationOptions, "vocab_file", flags.MODEL),
         (ClassificationOptions, "init_checkpoint", flags.MODEL),
         (ClassificationOptions, "class_weights", flags.THIS_SCRIPT),
-        (ClassificationOptions, "has_header", flags.TSV),
+        (ClassificationOptions, "columns", flags.TSV),
         (ClassificationOptions, "learning_rate", flags.COMMON),
         (ClassificationOptions, "num_train_epochs", flags.COMMON),
         (ClassificationOptions, "tpu_zone", flags.DEVICES),

@@ -38,7 +38,7 @@ def refuse(options, sentence, **changes):
     ("changes", "sentence"),
     [
         ({"task_name": "CoLA", "labels": ["1", "0"]}, "--labels: only goes with --task_name=tsv, not CoLA"),
-        ({"task_name": "cola", "regression": True}, "--regression: only goes with --task_name=tsv"),
+        ({"task_name": "cola", "label_type": "score"}, "--label_type: only goes with --task_name=tsv"),
         (
             {"class_weights": []},
             "--class_weights=: give numbers separated by commas, none negative and not all",
