@@ -87,7 +87,7 @@ def in_processes(size: str, kind: str, count: int) -> dict:
         launch = [
             sys.executable,
             str(ROOT / "launch.py"),
-            f"--num_processes={count}",
+            f"--num_workers={count}",
             "--max_restarts=0",
             "--",
         ]

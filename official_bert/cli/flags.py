@@ -103,6 +103,18 @@ REMOVED = {  # flags of earlier versions, by what replaces them; some scripts ke
         'set the environment variable TF_CONFIG to {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
         '"worker", "index": 0}}',
     ),
+    **dict.fromkeys(("mask_token_rate", "random_token_rate"), "write both as --mask_rates=0.8,0.1"),
+    "mask_tokens": "write --dynamic_masking for records without masks",
+    "use_next_sentence_loss": "write --nouse_next_sentence to learn masked words alone",
+    "resume": "the files that a killed run has finished are always kept if the text and the flags are the same",
+    "strict": "iconv -f utf-8 -t utf-8 FILE > /dev/null finds bytes that are not UTF-8",
+    "max_words": "the 500,000 commonest words are learnt from",
+    "max_records": "the statistics are of all records; give fewer files",
+    "histogram_file": "write --plot_file",
+    "num_processes": "write --num_workers",
+    "triviaqa_file": "write --input_file",
+    "evidence_dir": "write --data_dir",
+    "max_document_words": "documents are cut to 400 words, as in the paper; triviaqa_to_squad in Python takes another",
 }
 _SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

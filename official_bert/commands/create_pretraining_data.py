@@ -13,7 +13,7 @@ from official_bert.data.pretraining import shards
 from official_bert.data.pretraining.documents import Documents, read_documents
 from official_bert.data.pretraining.exact import create_instances
 from official_bert.data.pretraining.settings import InstanceVocabulary, instance_settings
-from official_bert.data.pretraining.shards import MASKING, log_manifest, shard_job
+from official_bert.data.pretraining.shards import log_manifest, shard_job
 from official_bert.data.pretraining.text_formats import reader_of
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.record_files import log_files, write_features
@@ -25,7 +25,14 @@ from official_bert.model_source import resolved
 from official_bert.options.data_tools import SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
 
-_OF_SHARDED_ALONE = (*MASKING, "num_shards", "compression", "resume")
+_OF_SHARDED_ALONE = (
+    "mask_rates",
+    "ngram_masking",
+    "use_next_sentence",
+    "dynamic_masking",
+    "num_shards",
+    "compression",
+)
 
 
 def run(options: PretrainingDataOptions) -> random.Random | None:
@@ -80,9 +87,7 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     log_files("Reading from input files", input_files)
     try:
         with locked(job.work_folder):
-            manifest = shards.write_shards(
-                job, input_files, options.num_workers, options.resume, reader_of(options)
-            )
+            manifest = shards.write_shards(job, input_files, options.num_workers, reader_of(options))
     finally:
         shards.remove_work_folder(job)
     log_manifest(manifest, job)

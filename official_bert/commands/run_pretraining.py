@@ -155,7 +155,7 @@ class Pretraining:
         """Returns the objective that the direction of the model's attention allows."""
         if self.job.config.direction == LEFT_TO_RIGHT:
             return LeftToRightObjective(self.job.model, batch_size)
-        return PretrainingObjective(self.job.model, batch_size, self.options.use_next_sentence_loss)
+        return PretrainingObjective(self.job.model, batch_size, self.options.use_next_sentence)
 
     def train(self, train_files: list[str]):
         """Trains to `num_train_steps`."""

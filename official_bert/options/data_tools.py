@@ -51,11 +51,6 @@ class VocabularyOptions(CorpusOptions):
         help="The lowest frequency of a piece of several characters. The script learns no rarer piece, even if lines "
         "are left.",
     )
-    max_words: int = option(
-        500000,
-        check=POSITIVE,
-        help="The number of distinct words to learn from, the most frequent ones first. Time and memory grow with it.",
-    )
 
 
 EXACT, SHARDED = "exact", "sharded"
@@ -117,10 +112,10 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         help="Make pairs of segments for next-sentence prediction. --nouse_next_sentence, with --generator=sharded, "
         "makes single segments of up to --max_seq_length tokens; next_sentence_labels is then always 0.",
     )
-    mask_tokens: bool = option(
-        True,
-        help="Mask tokens. --nomask_tokens, with --generator=sharded, makes records of whole texts, whose masks "
-        "run_pretraining.py --dynamic_masking draws anew in each pass.",
+    dynamic_masking: bool = option(
+        False,
+        help="With --generator=sharded, make records of whole texts, whose masks run_pretraining.py --dynamic_masking "
+        "draws anew in each pass.",
     )
     num_shards: int | None = option(
         None,
@@ -150,18 +145,14 @@ class PretrainingDataOptions(RecordsOptions):
         basic=True,
         check=PROCESSES,
         help="The number of processes that tokenize the text, and that make the records with --generator=sharded. The "
-        "records do not depend on it.",
-    )
-    resume: bool = option(
-        False,
-        help="With --generator=sharded: keep the shards that a killed run with the same text and flags has finished.",
+        "records do not depend on it, and --generator=sharded keeps the files that a killed run has finished.",
     )
 
     @property
     def after_a_stop(self) -> str:
         """What a user is told whose run was interrupted."""
         is_kept = self.generator == SHARDED
-        return "the same command with --resume keeps the shards that are finished" if is_kept else ""
+        return "the same command keeps the shards that are finished" if is_kept else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,12 +178,7 @@ class InspectionOptions(ModelOptions):
     num_records: int = option(
         5, check=NOT_NEGATIVE, help="The number of records that the script prints as text."
     )
-    max_records: int = option(
-        100000,
-        check=NOT_NEGATIVE,
-        help="The number of records that the statistics are made of, the first ones. 0 means all.",
-    )
-    histogram_file: str | None = option(
+    plot_file: str | None = option(
         None,
         help="The PNG file to write, with the histograms of the lengths. Without this flag none is written.",
     )
@@ -200,17 +186,9 @@ class InspectionOptions(ModelOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TriviaqaOptions:
-    triviaqa_file: str = option(
-        help="The JSON file of TriviaQA's questions, such as qa/wikipedia-train.json."
-    )
-    evidence_dir: str = option(help="The folder of the documents, such as evidence/wikipedia.")
+    input_file: str = option(help="The JSON file of TriviaQA's questions, such as qa/wikipedia-train.json.")
+    data_dir: str = option(help="The folder of the documents, such as evidence/wikipedia.")
     output_file: str = option(
         help="The file to write, JSON in the format of SQuAD 1.1. A question with two documents becomes two "
         "questions, each with the id <question id>--<document>."
-    )
-    max_document_words: int = option(
-        400,
-        check=POSITIVE,
-        help="The number of words to which a document is truncated. The script leaves out a document whose beginning "
-        "has no answer.",
     )

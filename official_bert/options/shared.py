@@ -152,6 +152,14 @@ class DistributionOptions:
 MAX_SPAN = 1000  # words
 
 
+def _are_rates(text: str) -> bool:
+    try:
+        of_mask, of_random = (float(rate) for rate in text.split(","))
+    except ValueError:
+        return False
+    return 0 <= of_mask <= 1 and 0 <= of_random <= 1 and of_mask + of_random <= 1 + 1e-9
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskingOptions:
     """Flags that the making of records shares with a pre-training that draws masks itself.
@@ -165,15 +173,10 @@ class MaskingOptions:
     masked_lm_prob: float = option(
         0.15, check=PROBABILITY, help="The proportion of the tokens of a sequence that are masked."
     )
-    mask_token_rate: float = option(
-        0.8,
-        check=PROBABILITY,
-        help="The share of the predicted tokens that [MASK] replaces.",
-    )
-    random_token_rate: float = option(
-        0.1,
-        check=PROBABILITY,
-        help="The share of the predicted tokens that a random word of the vocabulary "
+    mask_rates: str = option(
+        "0.8,0.1",
+        check=(_are_rates, "must be two numbers between 0 and 1 with a comma, whose sum is at most 1"),
+        help="The share of the predicted tokens that [MASK] replaces, and that which a random word of the vocabulary "
         "replaces. The others stay as they are.",
     )
     ngram_masking: int = option(
@@ -197,9 +200,4 @@ class CorpusOptions:
         help="The form of --input_file, plain or compressed with gzip: text is lines of text with a blank line between "
         "documents; wikiextractor is what WikiExtractor writes, a page between <doc ...> and </doc>; json_lines has a "
         'JSON object on each line, whose field "text" is a document.',
-    )
-    strict: bool = option(
-        False,
-        help="Refuse text with bytes that are not UTF-8. Without this flag they are left out, as in the original, and "
-        "a warning counts the lines.",
     )

@@ -154,11 +154,11 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     dynamic_masking: bool = option(
         False,
         help="Draw masks while reading, new ones in each pass over the records, which create_pretraining_data.py has "
-        "made with --nomask_tokens. It needs the vocabulary. The flags of the masks are those of that script.",
+        "made with --dynamic_masking, too. It needs the vocabulary. The flags of the masks are those of that script.",
     )
-    use_next_sentence_loss: bool = option(
+    use_next_sentence: bool = option(
         True,
-        help="Learn next sentences, too. --nouse_next_sentence_loss learns masked words alone, for records of "
+        help="Learn next sentences, too. --nouse_next_sentence learns masked words alone, for records of "
         "create_pretraining_data.py --nouse_next_sentence for instance.",
     )
     packed_sequences: bool = option(

@@ -194,8 +194,8 @@ def test_a_model_with_a_wrong_configuration_is_refused(options, tmp_path, field,
 
 def test_an_unknown_flag_in_a_declaration_is_refused_before_anything_runs(options, tmp_path):
     path = tmp_path / "two.toml"
-    path.write_text(TWO_ROWS.replace("use_next_sentence_loss", "use_next_sentence"))
+    path.write_text(TWO_ROWS.replace("use_next_sentence", "use_next_sentense"))
     with pytest.raises(
-        InputError, match=r"run_pretraining.py has no flag --use_next_sentence .*; did you mean"
+        InputError, match=r"run_pretraining.py has no flag --use_next_sentense .*; did you mean"
     ):
         run_experiment.run(options())

@@ -428,7 +428,7 @@ def test_wrong_flags_are_refused_before_training(base, tmp_path, flags, sentence
 
 
 def test_without_next_sentence_loss_pooler_and_head_stay(base, tmp_path):
-    run(base, tmp_path, use_next_sentence_loss=False, num_train_steps=3, do_eval=True, max_eval_steps=0)
+    run(base, tmp_path, use_next_sentence=False, num_train_steps=3, do_eval=True, max_eval_steps=0)
     before, after = checkpoint_values(base / "bert_model.ckpt"), checkpoint_values(tmp_path / "model.ckpt-3")
     same = {name for name in before if np.array_equal(before[name], after[name])}
     assert same == {
@@ -466,7 +466,7 @@ def test_masks_are_drawn_anew_in_each_pass_and_a_resumed_run_draws_the_same(base
     """Records without masks, from text to an evaluation."""
     text = toy.write_text(tmp_path)
     run_here(
-        "create_pretraining_data.py", "--generator=sharded", "--nomask_tokens", f"--input_file={text}",
+        "create_pretraining_data.py", "--generator=sharded", "--dynamic_masking", f"--input_file={text}",
         f"--output_file={tmp_path}/records", f"--vocab_file={base}/vocab.txt", f"--max_seq_length={SEQ}",
         "--dupe_factor=2", "--num_shards=1",
     )  # fmt: skip

@@ -93,9 +93,7 @@ print(json.dumps({
 
 
 def test_two_workers_agree_and_share_batches():
-    ran = run_script(
-        "launch.py", "--num_processes=2", "--max_restarts=0", "--", sys.executable, "-c", PROGRAM
-    )
+    ran = run_script("launch.py", "--num_workers=2", "--max_restarts=0", "--", sys.executable, "-c", PROGRAM)
     found = {}
     for line in ran.stdout.splitlines():
         name, _, text = line.partition("] ")

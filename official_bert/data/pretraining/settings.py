@@ -60,7 +60,7 @@ class InstanceVocabulary:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskingSettings:
-    """Settings beyond the original's; the fields are flags of create_pretraining_data.py, whose help explains them."""
+    """Settings beyond the original's, as of the flags of create_pretraining_data.py, whose help explains them."""
 
     mask_token_rate: float = 0.8
     random_token_rate: float = 0.1
@@ -87,29 +87,25 @@ def masking_settings(options: MaskingOptions) -> MaskingSettings:
     Raises:
         InputError: they contradict each other.
     """
-    if options.mask_token_rate + options.random_token_rate > 1 + 1e-9:
-        raise InputError(
-            f"--mask_token_rate={options.mask_token_rate} and "
-            f"--random_token_rate={options.random_token_rate}: their sum "
-            "is above 1; lower one of them"
-        )
     if options.ngram_masking > 1 and not options.do_whole_word_mask:
         raise InputError(
             f"--ngram_masking={options.ngram_masking}: masks spans of whole words; add --do_whole_word_mask"
         )
-    rates = ("mask_token_rate", "random_token_rate", "ngram_masking")
-    return MaskingSettings(**{name: getattr(options, name) for name in rates})
+    of_mask, of_random = (float(rate) for rate in options.mask_rates.split(","))
+    return MaskingSettings(
+        mask_token_rate=of_mask, random_token_rate=of_random, ngram_masking=options.ngram_masking
+    )
 
 
 def masking_settings_of_records(options: RecordsOptions) -> MaskingSettings:
     """Returns the settings of the masks of records, which may have none."""
-    if not options.mask_tokens:
+    if options.dynamic_masking:
         for field in dataclasses.fields(MaskingOptions):
             if getattr(options, field.name) != field.default:
                 raise InputError(
-                    f"--{field.name}: records of --nomask_tokens have no masks; give the flag to run_pretraining.py"
+                    f"--{field.name}: records of --dynamic_masking have no masks; give the flag to run_pretraining.py"
                 )
     settings = masking_settings(options)
     return dataclasses.replace(
-        settings, use_next_sentence=options.use_next_sentence, mask_tokens=options.mask_tokens
+        settings, use_next_sentence=options.use_next_sentence, mask_tokens=not options.dynamic_masking
     )

@@ -23,7 +23,6 @@ from absl import logging
 from official_bert.data.pretraining.documents import no_text
 from official_bert.data.pretraining.one_shard import ALGORITHM, ShardSettings, make_shard
 from official_bert.data.pretraining.settings import (
-    MaskingSettings,
     instance_settings,
     masking_settings_of_records,
 )
@@ -114,7 +113,6 @@ def write_shards(
     job: ShardJob,
     input_files: Sequence[str],
     num_workers: int,
-    resume: bool,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> dict:
     """Makes all files and returns the manifest.
@@ -125,12 +123,7 @@ def write_shards(
     Raises:
         InputError: an input cannot be read, there is no text, or an output cannot be written.
     """
-    if not resume and any(files.exists(job.report_file(number)) for number in range(job.num_shards)):
-        logging.warning(
-            "%s: the finished shards of a run that was stopped are deleted; --resume keeps them",
-            job.work_folder,
-        )
-    _clear(job, keep_finished=resume)
+    _clear(job, keep_finished=True)
     try:
         text_files = [job.text_file(number) for number in range(job.num_shards)]
         num_documents = distribute(input_files, text_files, Progress("documents distributed"), read_lines)
@@ -151,7 +144,7 @@ def write_shards(
 
 
 def remove_work_folder(job: ShardJob):
-    """Deletes the empty work folder; with finished shards in it, it stays for `--resume`."""
+    """Deletes the empty work folder; with finished shards in it, it stays for the next run."""
     with contextlib.suppress(OSError):
         os.rmdir(job.work_folder)
 
@@ -314,7 +307,6 @@ def _give_names(job: ShardJob, manifest: dict):
         files.remove(job.report_file(number))
 
 
-MASKING = tuple(field.name for field in dataclasses.fields(MaskingSettings))
 # The flags that determine the records of the generator `sharded`, beside the text and the vocabulary.
 _DETERMINING = (
     "do_whole_word_mask",
@@ -329,7 +321,6 @@ _DETERMINING = (
     "compression",
     "input_format",
     "split_sentences",
-    *MASKING,
 )
 
 
@@ -347,14 +338,15 @@ def shard_job(
     Raises:
         InputError: flags contradict each other.
     """
-    flags = {name: getattr(options, name) for name in _DETERMINING}
+    masking = masking_settings_of_records(options)
+    flags = {name: getattr(options, name) for name in _DETERMINING} | dataclasses.asdict(masking)
     return ShardJob(
         output_file,
         num_shards,
         tokenizer,
         ShardSettings(
             instances=instance_settings(options),
-            masking=masking_settings_of_records(options),
+            masking=masking,
             random_seed=options.random_seed,
             compression=options.compression,
         ),

@@ -22,7 +22,6 @@ from official_bert.jobs.experiments.steps import Layout, Step, config_text
 
 _POLL_SECS = 0.1
 _TRAINING = "fine-tuning"  # the kind of steps whose models only other steps of the plan need
-_RESUMED_BY_FLAG = "create_pretraining_data"  # the script that keeps its shards only with --resume
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +117,6 @@ class _Execution:
             with writing.replacing(layout.config_file(step)) as file:
                 file.write(config_text(step))
         command = [sys.executable, *layout.command(step)]
-        if is_resumed and step.script == _RESUMED_BY_FLAG and step.flag("generator") == "sharded":
-            command.append("--resume")
         self._num_begun += 1
         logging.info(
             "[%d/%d] %s %s begins in %s", self._num_begun, self._count, step.kind, step.label, folder
