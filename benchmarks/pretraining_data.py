@@ -134,7 +134,7 @@ def one_run(name: str, seed: int, work_dir: pathlib.Path) -> dict:
         old.unlink()
     flags = {"generator": arm.generator, "dupe_factor": arm.dupe_factor, "random_seed": seed}
     if arm.dynamic:
-        flags["mask_tokens"] = False
+        flags["dynamic_masking"] = True
     make_records(folder, "train", **flags)
     write_config(SETTING, folder)
 

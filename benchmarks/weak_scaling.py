@@ -87,7 +87,7 @@ def in_processes(size: str, kind: str, count: int) -> dict:
         launch = [
             sys.executable,
             str(ROOT / "launch.py"),
-            f"--num_processes={count}",
+            f"--num_workers={count}",
             "--max_restarts=0",
             "--",
         ]
@@ -127,7 +127,7 @@ def measure(size: str, kind: str, count: int):
     from official_bert.training.step import TrainingStep, all_reduced
 
     replicas = 1 if kind == "alone" else count
-    options = {"distribution_strategy": "mirrored", "num_logical_cpus": replicas}
+    options = {"distribution_strategy": "mirrored", "num_devices": replicas}
     if kind == "workers":
         options = {"distribution_strategy": "multi_worker_mirrored"}
     strategy = make_strategy(DistributionOptions(**options))

@@ -100,8 +100,7 @@ def fine_tune(arguments: argparse.Namespace):
     settings = {
         "max_seq_length": arguments.max_seq_length,
         "num_texts": 1,
-        "multi_label": False,
-        "regression": False,
+        "label_type": "single",
     }
     record = model_dir.TaskRecord("tsv", "classification", settings)
     model_dir.write_beside(arguments.output_dir, None, None, record, names)

@@ -122,7 +122,6 @@ def make_records(arguments: argparse.Namespace, folder: pathlib.Path, length: in
     run(
         "create_pretraining_data.py",
         "--generator=sharded",
-        "--resume",
         f"--input_file={arguments.input_file}",
         f"--output_file={folder}/train",
         f"--vocab_file={arguments.vocab_file}",

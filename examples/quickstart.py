@@ -141,7 +141,7 @@ def make_data(setting: Setting, output: pathlib.Path):
         f"--vocab_size={setting.vocab_size}",
     )
     # Those of the training have no masks, which are drawn anew each time a record is read.
-    without_masks = ("--generator=sharded", "--num_workers=2", "--nomask_tokens")
+    without_masks = ("--generator=sharded", "--num_workers=2", "--dynamic_masking")
     for part, dupe_factor, flags in (("train", setting.dupe_factor, without_masks), ("held_out", 2, ())):
         run(
             "create_pretraining_data.py",

@@ -88,7 +88,11 @@ class ModelFolder:
             return None
         content = reading.read_json(self.task_file)
         kinds = {"task_name": str, "family": str, "settings": dict}
-        return TaskRecord(**{name: field(content, name, kinds[name], self.task_file) for name in kinds})
+        record = TaskRecord(**{name: field(content, name, kinds[name], self.task_file) for name in kinds})
+        is_score, is_multi = (record.settings.pop(name, None) for name in ("regression", "multi_label"))
+        if (is_score, is_multi) != (None, None):  # an earlier version wrote these two
+            record.settings["label_type"] = "score" if is_score else "multi" if is_multi else "single"
+        return record
 
     def labels(self) -> list[str] | None:
         """Reads the labels."""

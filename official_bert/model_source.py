@@ -32,7 +32,7 @@ _NO_SHAPE = ("num_attention_heads", "hidden_act", "direction")
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # What the weights were trained with, so that another value gives answers without meaning; the other settings of a
 # training may be changed.
-_FIXED = ("do_lower_case", "strip_accents", "max_seq_length", "multi_label", "regression")
+_FIXED = ("do_lower_case", "strip_accents", "max_seq_length", "label_type")
 _UNUSED_PIECE = "[unused"
 
 
@@ -146,7 +146,7 @@ class ModelSource:
         self._check_pieces(values.get("vocab_file"))
         known_by = self._known_by(values.get("vocab_file"), family)
         for field in dataclasses.fields(options):
-            fallback = field.metadata["otherwise"]
+            fallback = field.metadata["fallback"]
             if fallback is not dataclasses.MISSING:
                 values[field.name] = known_by(field, getattr(options, field.name), fallback)
         self.options = dataclasses.replace(options, **values)
@@ -282,7 +282,9 @@ def _check_recorded(field: dataclasses.Field, value, source: str | None):
     """Checks a value of task.json as its flag would be."""
     check, kind = field.metadata["check"], kind_of(field)
     is_infinite = isinstance(value, float) and kind is float  # as a threshold may be
-    if value is None or ((is_infinite or is_of_kind(value, kind)) and not (check and not check[0](value))):
+    is_typed = is_infinite or is_of_kind(value, kind)
+    is_known = value in (field.metadata["choices"] or (value,))
+    if value is None or (is_typed and is_known and not (check and not check[0](value))):
         return
     raise InputError(
         f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what the training wrote"

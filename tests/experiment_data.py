@@ -27,7 +27,7 @@ paper = { "Perplexity" = 3.5, "STS-B" = 85.8 }
 [[rows]]
 label = "No NSP"
 size = "12/768/12"
-pretraining = { use_next_sentence_loss = false }
+pretraining = { use_next_sentence = false }
 """
 
 

@@ -158,9 +158,9 @@ def _classifier(num_outputs, write, **flags) -> Family:
 
 FAMILIES = {
     "classification": _classifier(3, write_classes, task_name="tsv"),
-    "regression": _classifier(1, write_scores, task_name="tsv", regression=True),
+    "regression": _classifier(1, write_scores, task_name="tsv", label_type="score"),
     "multi-label": _classifier(
-        3, write_label_lists, task_name="tsv", multi_label=True, labels=["a", "b", "c"]
+        3, write_label_lists, task_name="tsv", label_type="multi", labels=["a", "b", "c"]
     ),
     "original": _classifier(2, write_cola, task_name="CoLA"),
     "choice": Family(

@@ -76,7 +76,7 @@ def test_without_a_folder_that_knows_the_originals_defaults_hold(tmp_path):
     given = {"vocab_file": str(tmp_path / "vocab.txt"), "bert_config_file": "c", "output_dir": "absent"}
     found = resolved(classification(**given))
     assert (found.do_lower_case, found.strip_accents, found.max_seq_length) == (True, None, 128)
-    assert (found.multi_label, found.regression) == (False, False)
+    assert found.label_type == "single"
     assert resolved(SquadOptions(**given)).max_seq_length == 384
     assert resolved(classification(**given, do_lower_case=False, max_seq_length=9)).max_seq_length == 9
 
@@ -98,17 +98,17 @@ def test_a_file_that_nobody_names_is_asked_for(name, tmp_path):
 
 
 def test_the_model_of_output_dir_goes_before_all_others(make):
-    out = make("out", record(max_seq_length=16, multi_label=True))
+    out = make("out", record(max_seq_length=16, label_type="multi"))
     (out / "checkpoint").touch()
     other = make("other", tokenizer=TokenizerConfig(True))
     found = resolved(classification(output_dir=str(out), model=str(other), do_eval=True), "classification")
     assert found.vocab_file == str(out / "vocab.txt")
     assert (found.do_lower_case, found.max_seq_length) == (False, 16)
-    assert (found.multi_label, found.regression) == (True, False)
+    assert found.label_type == "multi"
 
 
 def test_the_settings_of_a_training_are_those_of_its_own_task_alone(make):
-    folder = make(record=record(max_seq_length=16, multi_label=True))
+    folder = make(record=record(max_seq_length=16, label_type="multi"))
     evaluation = classification(model=str(folder), do_eval=True)
     assert resolved(evaluation, "classification").max_seq_length == 16
     assert resolved(evaluation, "squad").max_seq_length == 48
@@ -135,12 +135,12 @@ def test_an_export_takes_the_rules_of_squad_and_the_tuned_threshold(make):
             {"max_seq_length": 32},
             "--max_seq_length=32: .*/task.json says 16, with which the model was trained",
         ),
-        ({"regression": True}, "--regression=True: .*/task.json says False"),
+        ({"label_type": "score"}, "--label_type=score: .*/task.json says multi"),
         ({"init_checkpoint": "x"}, "--init_checkpoint=x: --model=.* names a checkpoint, too; give one"),
     ],
 )
 def test_a_flag_that_contradicts_the_folder_is_refused(make, changes, sentence):
-    folder = make(record=record(max_seq_length=16, regression=False))
+    folder = make(record=record(max_seq_length=16, multi_label=True, regression=False))
     with pytest.raises(InputError, match=sentence):
         resolved(classification(model=str(folder), do_eval=True, **changes), "classification")
 
@@ -176,7 +176,9 @@ def test_another_vocabulary_is_refused_but_for_pieces_that_no_training_used(make
     assert resolved(classification(model=str(folder), vocab_file=other)).vocab_file == other
 
 
-@pytest.mark.parametrize("settings", [{"max_seq_length": -3}, {"max_seq_length": "8"}, {"multi_label": 1}])
+@pytest.mark.parametrize(
+    "settings", [{"max_seq_length": -3}, {"max_seq_length": "8"}, {"label_type": "many"}]
+)
 def test_a_record_with_a_value_that_no_flag_accepts_is_refused(make, settings):
     folder = make(record=record(**settings))
     ((name, value),) = settings.items()

@@ -83,7 +83,7 @@ def test_replicas_train_the_papers_variants_as_one_device(tmp_path, monkeypatch,
 
 def run_on_replicas(tmp_path: pathlib.Path, family: str, options, count: int, **flags):
     """Makes a run again on several replicas, in a process of its own, into tmp_path/several."""
-    mirrored = {"distribution_strategy": "mirrored", "num_logical_cpus": count, **flags}
+    mirrored = {"distribution_strategy": "mirrored", "num_devices": count, **flags}
     described = json.dumps(dataclasses.asdict(options) | mirrored | {"output_dir": str(tmp_path / "several")})
     program = f"from tests.test_replicas import run_described; run_described({family!r}, {described!r})"
     ran = subprocess.run(

@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import MISSING
+from dataclasses import MISSING, Field
 
 import pytest
 
 from official_bert.cli.commands import COMMANDS
-from official_bert.cli.flags import ORDER, heading_of
+from official_bert.cli.flags import ORDER, basic_fields, heading_of
 from official_bert.options.fields import flag_fields
 from tests.scripts import run_script
 from tests.shared import ROOT
@@ -43,7 +43,7 @@ def help_and_cpu_secs(script: str) -> tuple[str, float]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_help_is_quick_and_lists_every_flag(script):
+def test_help_is_quick_and_lists_what_a_beginner_needs(script):
     text, cpu_secs = help_and_cpu_secs(script)
     attempts = 1
     while (
@@ -56,16 +56,35 @@ def test_help_is_quick_and_lists_every_flag(script):
 
     docstring = ast.get_docstring(ast.parse((ROOT / script).read_text(encoding="utf-8")))
     assert docstring.splitlines()[0] in text
-    listed = set(re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", text, re.MULTILINE))
-    assert {field.name for field in flag_fields(options_class(script))} <= listed
-    headings = re.findall(r"^([A-Z].*):$", text, re.MULTILINE)
-    assert headings == sorted(set(headings), key=ORDER.index)
-    for field in flag_fields(options_class(script)):
-        heading = heading_of(options_class(script), field)
-        (shown,) = re.findall(rf"^ +--(?:\[no\])?{field.name}:(?:.|\n(?!\n|  --))*", text, re.MULTILINE)
-        assert ("(required)" in shown) == (field.default is MISSING)
-        part = text[text.index(f"\n{heading}:\n") :].split("\n\n")[0]
-        assert shown in part, f"--{field.name} is not under {heading}"
+    assert "--helpfull shows " in text
+    assert_flags_stand_under_headings(text, script, basic_fields(options_class(script)))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_helpfull_lists_every_flag(script):
+    text = run_script(script, "--helpfull", status=1).stdout
+    assert_flags_stand_under_headings(text, script, flag_fields(options_class(script)))
+
+
+def assert_flags_stand_under_headings(text: str, script: str, fields: list[Field]):
+    parts = {part.split(":\n")[0]: part for part in re.split(r"\n\n(?=[A-Z])", text)}
+    assert [heading for heading in parts if heading in ORDER] == sorted(
+        {heading_of(options_class(script), field) for field in fields}, key=ORDER.index
+    )
+    shown = {
+        name: (heading, "(required)" in lines)
+        for heading, part in parts.items()
+        for name, lines in re.findall(r"^ +--(?:\[no\])?(\w+): ((?:.|\n(?!\n|  --))*)", part, re.MULTILINE)
+        if heading in ORDER and not lines.startswith("Alias")
+    }
+    assert shown == {
+        field.name: (heading_of(options_class(script), field), field.default is MISSING) for field in fields
+    }
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_beginner_sees_about_ten_flags(script):
+    assert len(basic_fields(options_class(script))) <= 12
 
 
 def test_every_command_is_a_script_of_its_name():

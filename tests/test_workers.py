@@ -30,7 +30,7 @@ from tests.scripts import flag_list, run_here, run_script
 from tests.shared import ROOT, in_test_long
 from tests.test_replicas import assert_same_results, run_of_family
 
-LAUNCH = [sys.executable, str(ROOT / "launch.py"), "--num_processes=2"]
+LAUNCH = [sys.executable, str(ROOT / "launch.py"), "--num_workers=2"]
 STEPS, SAVED_EVERY, STOP_AFTER = 180, 30, 60
 
 
@@ -52,7 +52,7 @@ def flags_on_workers(base: pathlib.Path, output_dir: pathlib.Path, **changes) ->
         "num_train_steps": STEPS,
         "save_checkpoints_steps": SAVED_EVERY,
         "log_every_steps": SAVED_EVERY,
-        "steps_per_loop": 7,
+        "iterations_per_loop": 7,
         "keep_checkpoint_max": 0,
     }
     return flag_list(**flags_of(base, output_dir, **given | changes))
@@ -62,7 +62,7 @@ def flags_on_workers(base: pathlib.Path, output_dir: pathlib.Path, **changes) ->
 def whole(base, tmp_path_factory):
     """The folder of a run on two workers that nothing stopped."""
     folder = tmp_path_factory.mktemp("whole")
-    run_script("launch.py", "--num_processes=2", "--", "run_pretraining.py", *flags_on_workers(base, folder))
+    run_script("launch.py", "--num_workers=2", "--", "run_pretraining.py", *flags_on_workers(base, folder))
     return folder
 
 
@@ -113,7 +113,7 @@ def test_two_workers_pretrain_and_evaluate_as_one_device(base, tmp_path, changes
     alone = {"bert_config_file": base / "no_dropout.json", "num_train_steps": 10, **evaluation}
     run_here("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "one", **alone)))
     together = flag_list(**flags_of(base, tmp_path / "two", **alone, **changes))
-    ran = run_script("launch.py", "--num_processes=2", "--", "run_pretraining.py", *together)
+    ran = run_script("launch.py", "--num_workers=2", "--", "run_pretraining.py", *together)
 
     one, two = (scalars(tmp_path / name, "loss") for name in ("one", "two"))
     assert sorted(one) == sorted(two) == list(range(1, 11))
@@ -148,13 +148,13 @@ def test_two_workers_fine_tune_and_predict_as_one_device(tmp_path, monkeypatch, 
     changes = {"distribution_strategy": "multi_worker_mirrored", "output_dir": str(tmp_path / "several")}
     described = json.dumps(dataclasses.asdict(options) | changes)
     program = f"from tests.test_workers import run_described; run_described({family!r}, {described!r})"
-    run_script("launch.py", "--num_processes=2", "--max_restarts=0", "--", sys.executable, "-c", program)
+    run_script("launch.py", "--num_workers=2", "--max_restarts=0", "--", sys.executable, "-c", program)
     assert_same_results(family, tmp_path / "one", tmp_path / "several", num_replicas=2)
 
 
 def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_weights(tmp_path, monkeypatch):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
-    evaluations = {"eval_every_steps": 3, "early_stopping_patience": 1, "num_train_epochs": 20.0}
+    evaluations = {"eval_every": "3", "early_stopping_patience": 1, "num_train_epochs": 20.0}
     options = run_of_family(tmp_path, "classification", **evaluations)
     changes = {"distribution_strategy": "multi_worker_mirrored", "output_dir": str(tmp_path / "several")}
     described = json.dumps(dataclasses.asdict(options) | changes)
@@ -203,7 +203,7 @@ def test_sigterm_of_one_worker_saves_and_the_same_command_goes_on_at_that_step(b
     assert run_log.read(str(output), run_log.TRAIN)[-1]["step"] == step, "no update is lost"
     print(f"both workers saved step {step} and ended with status 143")
 
-    run_script("launch.py", "--num_processes=2", "--", "run_pretraining.py", *flags_on_workers(base, output))
+    run_script("launch.py", "--num_workers=2", "--", "run_pretraining.py", *flags_on_workers(base, output))
     assert_ends_as(output, whole, [str(base / "records.tfrecord"), str(base / "more.tfrecord")])
 
 
@@ -219,7 +219,7 @@ def test_workers_with_files_of_their_own_resume_exactly(base, tmp_path):
             process.terminate()  # the launcher, which ends both workers
             assert process.wait(timeout=120) == 143
             assert not (output / f"model.ckpt-{STEPS}.index").exists()
-        run_script("launch.py", "--num_processes=2", "--", "run_pretraining.py", *flags)
+        run_script("launch.py", "--num_workers=2", "--", "run_pretraining.py", *flags)
         found[name] = checkpoint_values(output / f"model.ckpt-{STEPS}")
         for index, file in enumerate(("records.tfrecord", "more.tfrecord")):
             training_state.assert_input_is_at(
@@ -242,7 +242,7 @@ def test_workers_that_see_different_folders_are_refused(base, whole, tmp_path):
     flags = [flag for flag in flags_on_workers(base, tmp_path) if not flag.startswith("--output_dir=")]
     ended = run_script(
         "launch.py",
-        "--num_processes=2",
+        "--num_workers=2",
         "--",
         sys.executable,
         "-c",

@@ -16,7 +16,7 @@ from official_bert.io import files, signals, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
 from official_bert.options.fields import command_field, first_word_field, flag_fields, kind_of, without_flag
-from official_bert.options.fine_tuning import DataFilesOptions, FineTuningOptions, SearchOptions, TsvOptions
+from official_bert.options.fine_tuning import DataFilesOptions, FineTuningOptions, TsvOptions
 from official_bert.options.shared import (
     ConfigOptions,
     DistributionOptions,
@@ -27,8 +27,9 @@ from official_bert.options.shared import (
 from official_bert.options.training import OptimizationOptions, ReportingOptions, TrainingOptions
 
 NEEDED, MODEL, THIS_SCRIPT, COMMON = "Needed", "The model", "This script", "Common to the training scripts"
-TSV, SEARCH, DEVICES, OTHERS = "With --task_name=tsv", "Search", "Devices", "The original's others"
-ORDER = (NEEDED, MODEL, THIS_SCRIPT, TSV, COMMON, SEARCH, DEVICES, OTHERS)
+TSV, DEVICES, EVERY_SCRIPT = "With --task_name=tsv", "Devices", "Every script"
+ORDER = (NEEDED, MODEL, THIS_SCRIPT, TSV, COMMON, DEVICES)
+MAX_BASIC = 10  # a script with more flags shows only the basic ones in --help
 
 _OF_CLASSES = {
     ModelOptions: MODEL,
@@ -37,7 +38,6 @@ _OF_CLASSES = {
     TrainingOptions: COMMON,
     FineTuningOptions: COMMON,
     DataFilesOptions: COMMON,
-    SearchOptions: SEARCH,
     DistributionOptions: DEVICES,
     OptimizationOptions: COMMON,
     PrecisionOptions: COMMON,
@@ -55,9 +55,7 @@ def heading_of(options_class: type, field: dataclasses.Field) -> str:
     """Returns the heading of a flag, one of ORDER."""
     if is_required(field):
         return NEEDED
-    if field.metadata["refused"]:
-        return OTHERS
-    if field.name == "init_checkpoint":
+    if field.name in ("init_checkpoint", "bert_config_file", "vocab_file"):
         return MODEL
     defined_in = next(
         cls for cls in options_class.__mro__ if field.name in vars(cls).get("__annotations__", ())
@@ -68,8 +66,11 @@ def heading_of(options_class: type, field: dataclasses.Field) -> str:
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
 
 _HELP_FLAGS = {"--help", "-help", "-?", "--helpshort", "-helpshort"}
+_HELPFULL_FLAGS = {"--helpfull", "-helpfull"}
 _MISSING = "must be given"
-REMOVED = {  # flags of earlier versions: what replaces them
+REMOVED = {  # flags of earlier versions, by what replaces them; some scripts keep some of them
+    "bert_hub_module_handle": "Hub modules are not supported; leave this flag out and give the model's files with "
+    "--vocab_file, --bert_config_file and --init_checkpoint",
     "skip_corrupt_records": "a corrupt record ends the run with its file; make that file anew with "
     "create_pretraining_data.py, or leave it out of --input_file",
     "measure_peak_flops": "give the devices' peak by their data sheet with --peak_flops",
@@ -77,6 +78,46 @@ REMOVED = {  # flags of earlier versions: what replaces them
     "estimate": "docs/reports/experiments.md has what the experiments cost",
     "utilisation": "docs/reports/experiments.md has what the experiments cost",
     "experiments_dir": "give a .toml file of your own, or change the files in the folder experiments",
+    "search_learning_rates": 'write --search="learning_rate=5e-5,3e-5"',
+    "search_batch_sizes": 'write --search="train_batch_size=16,32"',
+    "search_epochs": 'write --search="num_train_epochs=2,3"',
+    "search_restarts": 'write --search="restarts=2", with the other settings behind a semicolon',
+    "eval_every_steps": "write --eval_every=500",
+    "eval_every_epochs": "write --eval_every=0.5epochs",
+    **{
+        name: f'write --columns="{setting}"; its settings stand behind each other with semicolons'
+        for name, setting in {
+            "text_a_column": "text_a=text",
+            "text_b_column": "text_b=other",
+            "label_column": "label=kind",
+            "has_header": "header=false",
+            "label_separator": "separator=,",
+        }.items()
+    },
+    "multi_label": "write --label_type=multi",
+    "regression": "write --label_type=score",
+    "xnli_language": "write the language behind the task's name, --task_name=XNLI-de",
+    "glue_submission_dir": "the folder glue_submission in --output_dir has the files for the tasks of GLUE",
+    "num_gpus": "write --num_devices=4",
+    "num_logical_cpus": "write --num_devices=2; without a GPU it splits the CPU",
+    "steps_per_loop": "--iterations_per_loop bounds the steps of a call on every device",
+    **dict.fromkeys(
+        ("worker_hosts", "task_index"),
+        'set the environment variable TF_CONFIG to {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
+        '"worker", "index": 0}}',
+    ),
+    **dict.fromkeys(("mask_token_rate", "random_token_rate"), "write both as --mask_rates=0.8,0.1"),
+    "mask_tokens": "write --dynamic_masking for records without masks",
+    "use_next_sentence_loss": "write --nouse_next_sentence to learn masked words alone",
+    "resume": "the files that a killed run has finished are always kept if the text and the flags are the same",
+    "strict": "iconv -f utf-8 -t utf-8 FILE > /dev/null finds bytes that are not UTF-8",
+    "max_words": "the 500,000 commonest words are learnt from",
+    "max_records": "the statistics are of all records; give fewer files",
+    "histogram_file": "write --plot_file",
+    "num_processes": "write --num_workers",
+    "triviaqa_file": "write --input_file",
+    "evidence_dir": "write --data_dir",
+    "max_document_words": "documents are cut to 400 words, as in the paper; triviaqa_to_squad in Python takes another",
 }
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -87,16 +128,6 @@ _DEFINE = {
     str: flags.DEFINE_string,
     list[str]: flags.DEFINE_list,
 }
-
-
-class _Refuses(flags.ArgumentParser):
-    """Ends the reading of the command line, before absl looks for required flags, when the flag is given."""
-
-    def __init__(self, sentence: str):
-        self._sentence = sentence
-
-    def parse(self, argument):
-        raise ValueError(self._sentence)
 
 
 def run(main, options_class):
@@ -132,9 +163,7 @@ def define(options_class):
         required = is_required(field)
         default = None if required else without_flag(field)
         kind = kind_of(field)
-        if field.metadata["refused"]:
-            flags.DEFINE(_Refuses(field.metadata["refused"]), field.name, default, field.metadata["help"])
-        elif field.metadata["choices"]:
+        if field.metadata["choices"]:
             flags.DEFINE_enum(field.name, default, list(field.metadata["choices"]), field.metadata["help"])
         else:
             _DEFINE[kind](field.name, default, field.metadata["help"])
@@ -172,7 +201,7 @@ def _is_named(value: str | list[str] | None) -> bool:
 def _value(field: dataclasses.Field):
     """Returns the value of a parsed flag; None without the flag if the model's folder may say it."""
     flag = flags.FLAGS[field.name]
-    if field.metadata["otherwise"] is not dataclasses.MISSING and not flag.present:
+    if field.metadata["fallback"] is not dataclasses.MISSING and not flag.present:
         return None
     return flag.value
 
@@ -218,10 +247,11 @@ def _suggestion(word: str) -> str:
 
 def _answer_help(argv, options_class):
     """Prints the flags under their headings and ends the script with status 1, as absl does, if --help is given."""
-    if not _HELP_FLAGS.intersection(argv[1:]):
+    shows_all = bool(_HELPFULL_FLAGS.intersection(argv[1:]))
+    if not (shows_all or _HELP_FLAGS.intersection(argv[1:])):
         return
     with quiet_reader():
-        _print_help(argv, options_class)
+        _print_help(argv, options_class, shows_all)
     sys.exit(1)
 
 
@@ -236,7 +266,15 @@ def quiet_reader():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_help(argv, options_class):
+def basic_fields(options_class) -> list[dataclasses.Field]:
+    """Returns the flags that --help shows: all of a few, else those that a beginner needs."""
+    fields = flag_fields(options_class)
+    if len(fields) <= MAX_BASIC:
+        return fields
+    return [field for field in fields if is_required(field) or field.metadata["basic"]]
+
+
+def _print_help(argv, options_class, shows_all: bool):
     of_command = command_field(options_class)
     of_first_word = first_word_field(options_class)
     command = " -- command ..." if of_command else ""
@@ -249,20 +287,32 @@ def _print_help(argv, options_class):
     if of_command:
         print(f"command: {of_command.metadata['help']}\n")
     fields = flag_fields(options_class)
+    shown = fields if shows_all else basic_fields(options_class)
     for heading in ORDER:
-        found = [field for field in fields if heading_of(options_class, field) == heading]
-        if found:
-            print(f"{heading}:")
-        for field in found:
-            print(_help_of(field.name, "(required)" if is_required(field) else ""))
-            if field.metadata["alias"]:
-                print(_help_of(field.metadata["alias"]))
-        if found:
-            print()
+        found = [field for field in shown if heading_of(options_class, field) == heading]
+        _print_part(heading, [text for field in found for text in _help_of_field(field)])
+    if shows_all:
+        own = {name for field in fields for name in (field.name, field.metadata["alias"])}
+        _print_part(EVERY_SCRIPT, [_help_of(name) for name in sorted(flags.FLAGS) if name not in own])
+        return
+    hidden = f"{len(fields) - len(shown)} more flags and " if len(shown) < len(fields) else ""
     print(
-        "Every script knows --verbosity (-1 logs warnings only, 1 the original's details) and --flagfile=FILE, a file "
-        "with a\nflag on each line; --helpfull lists all flags."
+        f"--helpfull shows {hidden}those of every script, such as --verbosity (-1 logs warnings only, 1 the "
+        "original's details)\nand --flagfile=FILE, a file with a flag on each line."
     )
+
+
+def _print_part(heading: str, texts: list[str]):
+    if texts:
+        print(f"{heading}:", *texts, "", sep="\n")
+
+
+def _help_of_field(field: dataclasses.Field) -> list[str]:
+    alias = field.metadata["alias"]
+    return [
+        _help_of(field.name, "(required)" if is_required(field) else ""),
+        *([_help_of(alias)] if alias else []),
+    ]
 
 
 def _help_of(name: str, mark: str = "") -> str:
@@ -296,10 +346,10 @@ def _refuse_strays(argv, rest):
 
 
 def _refuse_removed(word: str):
-    """Ends the script at a flag of an earlier version, which would be ignored as an unknown one."""
+    """Ends the script at a flag of an earlier version or of the hub variant, which else would be ignored as unknown."""
     name = word.lstrip("-").partition("=")[0]
     found = name if name in REMOVED else name.removeprefix("no")
-    if word.startswith("-") and found in REMOVED:
+    if word.startswith("-") and found in REMOVED and found not in flags.FLAGS:
         raise InputError(f"--{found} is removed: {REMOVED[found]}")
 
 

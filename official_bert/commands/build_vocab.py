@@ -15,6 +15,8 @@ from official_bert.io.progress import Progress
 from official_bert.options.data_tools import VocabularyOptions
 from official_bert.tokenization import BasicTokenizer
 
+_MAX_WORDS = 500_000  # the commonest ones, from which the pieces are learnt: time and memory grow with them
+
 
 def run(options: VocabularyOptions):
     """Counts the words of all files, learns the pieces and writes the vocabulary.
@@ -29,10 +31,8 @@ def run(options: VocabularyOptions):
     input_files = files.expand(options.input_file, "input_file")
     # The output is opened first, so that a path that cannot be written does not waste minutes.
     with writing.replacing(options.output_file) as file:
-        counts = _count_words(
-            input_files, tokenizer, line_reader(options.input_format, is_strict=options.strict)
-        )
-        words = select_words(counts, options.character_coverage, options.max_words)
+        counts = _count_words(input_files, tokenizer, line_reader(options.input_format))
+        words = select_words(counts, options.character_coverage, _MAX_WORDS)
         logging.info(
             "learning from %d distinct words with %d characters: %.3f %% of all words",
             len(words.counts),

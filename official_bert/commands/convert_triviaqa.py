@@ -17,11 +17,9 @@ def run(options: TriviaqaOptions):
         InputError: there is no such file, it is no TriviaQA JSON, the folder has none of its documents, or the output
             cannot be written.
     """
-    documents = os.path.join(options.evidence_dir, "*")
+    documents = os.path.join(options.data_dir, "*")
     writing.keep_apart(
         [options.output_file],
-        {"triviaqa_file": [options.triviaqa_file], "evidence_dir": files.matching(documents)},
+        {"input_file": [options.input_file], "data_dir": files.matching(documents)},
     )
-    triviaqa_to_squad(
-        options.triviaqa_file, options.evidence_dir, options.output_file, options.max_document_words
-    )
+    triviaqa_to_squad(options.input_file, options.data_dir, options.output_file)

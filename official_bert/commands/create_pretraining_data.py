@@ -26,7 +26,7 @@ from official_bert.model_source import resolve
 from official_bert.options.data_tools import SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
 
-_OF_SHARDED_ALONE = (*OF_SHARDED_ALONE, "num_shards", "compression", "resume")
+_OF_SHARDED_ALONE = (*OF_SHARDED_ALONE, "num_shards", "compression")
 
 
 def run(options: PretrainingDataOptions) -> random.Random | None:
@@ -84,9 +84,7 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     log_files("Reading from input files", input_files)
     try:
         with locked(job.work_folder):
-            manifest = shards.write_shards(
-                job, input_files, options.num_workers, options.resume, reader_of(options)
-            )
+            manifest = shards.write_shards(job, input_files, options.num_workers, reader_of(options))
     finally:
         shards.remove_work_folder(job)
     log_manifest(manifest, job)

@@ -33,11 +33,11 @@ def run(options: InspectionOptions):
     options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file)
     input_files = expand_records(options.input_file, "input_file")
-    if options.histogram_file:
+    if options.plot_file:
         inputs = {"input_file": options.input_file, "vocab_file": [options.vocab_file]}
-        writing.keep_apart([options.histogram_file], inputs)
+        writing.keep_apart([options.plot_file], inputs)
     statistics, progress = Statistics(tokenizer), Progress("records read")
-    records = itertools.islice(_examples(input_files), options.max_records or None)
+    records = _examples(input_files)
     num_read = 0
     while taken := list(itertools.islice(records, _RECORDS_AT_ONCE)):
         places, examples = zip(*taken, strict=True)
@@ -51,9 +51,9 @@ def run(options: InspectionOptions):
             f"{', '.join(input_files)}: no record in any file; make them with create_pretraining_data.py"
         )
     print(*statistics.lines(), sep="\n")
-    if options.histogram_file:
-        _draw(options.histogram_file, os.path.basename(input_files[0]), statistics)
-        logging.info("Wrote %s", options.histogram_file)
+    if options.plot_file:
+        _draw(options.plot_file, os.path.basename(input_files[0]), statistics)
+        logging.info("Wrote %s", options.plot_file)
 
 
 def _examples(input_files: Sequence[str]) -> Iterator[tuple[str, Example]]:

@@ -56,7 +56,7 @@ def _command(options: LaunchOptions) -> list[str]:
     """Returns the command of a worker."""
     if not options.command:
         raise InputError(
-            "no command: write it behind --, as in launch.py --num_processes=2 -- run_pretraining.py --flag=value"
+            "no command: write it behind --, as in launch.py --num_workers=2 -- run_pretraining.py --flag=value"
         )
     script, *words = options.command
     if script.endswith(".py"):
@@ -75,7 +75,7 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
 
     When one has failed, the others end, by themselves or by SIGTERM. When this process is ended, they are, too.
     """
-    count = options.num_processes
+    count = options.num_workers
     hosts = [f"localhost:{port}" for port in _free_ports(count)]
     cpus, gpus = _shares(_cpus() if options.pin_cpus else [], count), _shares(_gpus(), count)
     printers: list[threading.Thread] = []

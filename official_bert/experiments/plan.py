@@ -307,9 +307,9 @@ class _Planner:
         return self._made("fine-tuning", label, task.script, flags, seed)
 
     def _single(self, trained: Step) -> Place:
-        if str(trained.flag("search", False)).lower() in ("true", "t", "1"):  # as absl reads them
+        if trained.flag("search", ""):
             raise InputError(
-                f"{self._path}: {trained.label} is a search, which leaves several models; give it search = false"
+                f"{self._path}: {trained.label} is a search, which leaves several models; give it no search"
             )
         return Place(trained)
 

@@ -26,7 +26,6 @@ _LOG_LINES, _LOG_BYTES = 15, 20_000  # of the end of a log, which a user is show
 _TRAINING = "fine-tuning"  # the kind of steps whose models only other steps of the plan need
 # What a fine-tuning leaves that its results do not need.
 _LARGE = ("model.ckpt-*", "input.ckpt-*", "checkpoint", "*.tf_record", "*logits.npz")
-_RESUMED_BY_FLAG = "create_pretraining_data"  # the script that keeps its shards only with --resume
 _EVALUATION, _SUFFIX, _SEARCH_RESULTS, _BEST_MARK = "eval_results", ".txt", "search_results.tsv", "*"
 
 
@@ -83,8 +82,6 @@ def _run(step: Step, layout: Layout) -> int:
         with writing.replacing(layout.path(Place(CONFIG), step)) as file:
             file.write(step.config_text)
     command = [sys.executable, *layout.command(step)]
-    if is_resumed and step.script == _RESUMED_BY_FLAG and step.flag("generator") == "sharded":
-        command.append("--resume")
     begun = time.monotonic()
     with open(os.path.join(folder, LOG_FILE), "ab") as log, processes.Processes() as started:
         status = started.start(command, stdout=log).wait()

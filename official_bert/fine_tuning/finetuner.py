@@ -20,7 +20,7 @@ from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.options.fine_tuning import FineTuningOptions, every
 from official_bert.serving.saved_model import export_model
 from official_bert.tasks.base import Task
 from official_bert.training import distribution, precision, reporting, run_log, workers
@@ -300,17 +300,17 @@ class Finetuner:
             if best.latest:
                 raise InputError(
                     f"{best.output_dir}: holds the best checkpoint of a run with evaluations during training; give "
-                    "its --eval_every_steps or --eval_every_epochs again, or another --output_dir"
+                    "its --eval_every again, or another --output_dir"
                 )
             return None
-        # Rounded up: after rounding down, a last evaluation would follow the one of the last pass by a few updates.
-        pass_steps = max(1, math.ceil(round(options.eval_every_epochs * self._epoch_steps, 6)))
+        steps, passes = every(options.eval_every)
         # run_squad.py has no evaluation of its own.
         batch_size = getattr(options, "eval_batch_size", options.predict_batch_size)
         return PeriodicEvaluation(
             options.output_dir,
             self._run_dir,
-            options.eval_every_steps or pass_steps,
+            # Rounded up: after rounding down, a last evaluation would follow that of the last pass by a few updates.
+            steps or max(1, math.ceil(round(passes * self._epoch_steps, 6))),
             options.early_stopping_patience,
             self.task.main_metric,
             lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),

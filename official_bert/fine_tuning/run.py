@@ -23,7 +23,7 @@ from official_bert.fine_tuning.search import search
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, resolve
-from official_bert.options.fine_tuning import FineTuningOptions, SearchOptions
+from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.shared import FLOAT32, MULTI_WORKER
 from official_bert.serving.saved_model import check_text_export
 from official_bert.tasks import registry
@@ -120,15 +120,8 @@ def _check_flags(options: FineTuningOptions):
         raise InputError(
             f"--search: runs on the devices of one machine; give another --distribution_strategy than {MULTI_WORKER}"
         )
-    for field in dataclasses.fields(SearchOptions):
-        if not options.search and getattr(options, field.name) != field.default:
-            raise InputError(f"--{field.name}: only goes with --search")
-    if options.eval_every_steps and options.eval_every_epochs:
-        raise InputError("--eval_every_steps and --eval_every_epochs: give one of them")
-    if options.early_stopping_patience and not (options.eval_every_steps or options.eval_every_epochs):
-        raise InputError(
-            "--early_stopping_patience: only goes with --eval_every_steps or --eval_every_epochs"
-        )
+    if options.early_stopping_patience and not options.eval_every:
+        raise InputError("--early_stopping_patience: only goes with --eval_every")
 
 
 def _read_model(source: ModelSource) -> tuple[BertConfig, FullTokenizer]:

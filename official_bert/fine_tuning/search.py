@@ -22,8 +22,8 @@ from official_bert.io import files, reading, writing
 from official_bert.io.errors import Diverged, InputError
 from official_bert.io.folder_lock import locked
 from official_bert.io.reading import as_object
-from official_bert.options.fields import POSITIVE, SIZE, Check
-from official_bert.options.fine_tuning import FineTuningOptions, SearchOptions
+from official_bert.options.fields import MAX_SIZE, POSITIVE, PROCESSES, SIZE, Check, parse_settings
+from official_bert.options.fine_tuning import PAPER, SEARCHED, FineTuningOptions
 from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
 
@@ -38,7 +38,6 @@ _FLAGS_OF_A_RUN = (
     "do_predict",
     "predict_batch_size",
     "test_file",
-    "glue_submission_dir",
 )
 _BEST_MARK, _LEARNT_NOTHING_MARK = "*", "yes"
 
@@ -67,17 +66,15 @@ def trials_of(options: FineTuningOptions) -> list[Trial]:
     Raises:
         InputError: a value is no number.
     """
+    given = {} if options.search == PAPER else parse_settings(options.search, SEARCHED)
+    texts = SEARCHED | given
+    (restarts,) = _numbers("restarts", texts["restarts"], int, PROCESSES, at_most=1)
     first_seed = options.random_seed or 0
     combinations = itertools.product(
-        _numbers("search_batch_sizes", options.search_batch_sizes or ["16", "32"], int, SIZE),
-        _numbers(
-            "search_learning_rates",
-            options.search_learning_rates or ["5e-5", "3e-5", "2e-5"],
-            float,
-            POSITIVE,
-        ),
-        _numbers("search_epochs", options.search_epochs or ["2", "3", "4"], float, POSITIVE),
-        range(first_seed, first_seed + options.search_restarts),
+        _numbers("train_batch_size", texts["train_batch_size"], int, SIZE),
+        _numbers("learning_rate", texts["learning_rate"], float, POSITIVE),
+        _numbers("num_train_epochs", texts["num_train_epochs"], float, POSITIVE),
+        range(first_seed, first_seed + restarts),
     )
     return [Trial(*values) for values in combinations]
 
@@ -105,7 +102,7 @@ def search(
     trials = trials_of(options)
     for trial in trials:  # before the first run, which may take hours
         check_divides(
-            trial.train_batch_size, num_replicas, "search_batch_sizes", options.num_accumulation_steps
+            trial.train_batch_size, num_replicas, "train_batch_size", options.num_accumulation_steps
         )
     with locked(options.output_dir):
         _run_trials(options, run, trials)
@@ -140,7 +137,7 @@ def _run_trials(
     logging.info("Wrote %s", os.path.join(options.output_dir, RESULTS_FILE))
     best = _best(scores)
     if not scores[best].metric:
-        raise InputError("--search: the loss of every run diverged; give lower --search_learning_rates")
+        raise InputError("--search: the loss of every run diverged; give lower values of learning_rate")
     folder = os.path.join(options.output_dir, best.folder)
     logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best][:2], folder)
     _warn_of_nothing_learnt(scores)
@@ -154,7 +151,7 @@ def _warn_of_nothing_learnt(scores: Mapping[Trial, Score]):
     if failed:
         logging.warning(
             "%d of %d runs have learnt nothing (%s); give --adam_bias_correction, a longer warm-up "
-            "(--warmup_proportion), lower --search_learning_rates or more --search_restarts",
+            "(--warmup_proportion), lower values of learning_rate or more restarts",
             len(failed),
             len(scores),
             ", ".join(failed),
@@ -163,26 +160,25 @@ def _warn_of_nothing_learnt(scores: Mapping[Trial, Score]):
 
 def _options_of(options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]) -> FineTuningOptions:
     folder = os.path.join(options.output_dir, trial.folder)
-    own = dataclasses.asdict(SearchOptions()) | dataclasses.asdict(trial)
+    own = {"search": None} | dataclasses.asdict(trial)
     return dataclasses.replace(options, output_dir=folder, **own, **steps)
 
 
-def _numbers(flag: str, texts: list[str], kind: type, check: Check) -> list:
+def _numbers(name: str, text: str, kind: type, check: Check, at_most: int = MAX_SIZE) -> list:
     holds, sentence = check
     try:
-        numbers = [kind(text) for text in texts]
+        numbers = [kind(each) for each in text.split(",")]
     except ValueError:
         numbers = []
-    if not numbers or not all(map(holds, numbers)):
-        raise InputError(
-            f"--{flag}={','.join(texts)}: give positive numbers separated by commas; each {sentence}"
-        )
+    if not 0 < len(numbers) <= at_most or not all(map(holds, numbers)):
+        form = "one positive number" if at_most == 1 else "positive numbers separated by commas"
+        raise InputError(f"--search: {name}={text}: give {form}; each {sentence}")
     return numbers
 
 
 def _check_same_flags(options: FineTuningOptions):
     """Checks that all runs of a table share the flags that are not searched."""
-    own = {field.name for cls in (SearchOptions, Trial) for field in dataclasses.fields(cls)}
+    own = {"search", *(field.name for field in dataclasses.fields(Trial))}
     shared = {
         name: value
         for name, value in dataclasses.asdict(options).items()

@@ -31,7 +31,7 @@ _NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")  # U+FFFD stands for bytes
 
 def read_lines(
     path: str,
-    undecodable: Literal["ignore", "replace", "refuse"] = "ignore",
+    undecodable: Literal["ignore", "replace"] = "ignore",
     decompresses: bool = False,
     open_file: Callable = files.open_file,
 ) -> Iterator[str]:
@@ -39,7 +39,7 @@ def read_lines(
 
     Args:
         undecodable: the treatment of bytes that are not UTF-8: "ignore" leaves them out, as the original does, and
-            "replace" makes them U+FFFD. A warning counts the lines with such bytes. "refuse" refuses the file.
+            "replace" makes them U+FFFD. A warning counts the lines with such bytes.
 
     Raises:
         InputError: the file cannot be read, is UTF-16, compressed or binary, or ends its lines with "\\r" alone.
@@ -48,16 +48,11 @@ def read_lines(
     with open_file(path, "rb") as opened:
         is_gzip = decompresses and _begins_as_gzip(path, open_file)
         file = _Decompressed(path, opened) if is_gzip else opened
-        for number, line in enumerate(_checked_lines(path, file), start=1):
+        for line in _checked_lines(path, file):
             line = line.removesuffix(b"\n")
             try:
                 yield line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                if undecodable == "refuse":
-                    raise InputError(
-                        f"{path}: line {number}: byte {error.start} is not UTF-8; save the file as UTF-8, or leave "
-                        "out --strict"
-                    ) from None
+            except UnicodeDecodeError:
                 num_damaged += 1
                 yield line.decode("utf-8", undecodable)
     if num_damaged:

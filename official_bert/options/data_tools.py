@@ -51,11 +51,6 @@ class VocabularyOptions(CorpusOptions):
         help="The lowest frequency of a piece of several characters. The script learns no rarer piece, even if lines "
         "are left.",
     )
-    max_words: int = option(
-        500000,
-        check=POSITIVE,
-        help="The number of distinct words to learn from, the most frequent ones first. Time and memory grow with it.",
-    )
 
 
 EXACT, SHARDED = "exact", "sharded"
@@ -72,8 +67,15 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         help="The raw text: files or glob patterns, separated by commas. The text has one sentence a line and a "
         "blank line between documents; --input_format and --split_sentences read others."
     )
+    vocab_file: str | None = option(
+        None,
+        basic=True,
+        help="The WordPiece vocabulary of the model, a text file with one piece a line. It must be given unless "
+        "--model is.",
+    )
     split_sentences: bool = option(
         False,
+        basic=True,
         help="Split each line, which may then be a paragraph, into sentences, by simple rules.",
     )
     output_file: list[str] = option(
@@ -82,11 +84,12 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     )
     max_seq_length: int = option(
         128,
+        basic=True,
         check=between(MIN_SEQ_LENGTH, MAX_LENGTH, ", three special tokens and one on each side"),
         help="The length of a sequence in tokens, special ones included. Shorter sequences are padded to it.",
     )
     max_predictions_per_seq: int = option(
-        20, check=LENGTH, help="The script masks at most this many tokens of a sequence."
+        20, basic=True, check=LENGTH, help="The script masks at most this many tokens of a sequence."
     )
     random_seed: int = option(
         12345,
@@ -95,6 +98,7 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     )
     dupe_factor: int = option(
         10,
+        basic=True,
         check=POSITIVE,
         help="The number of passes over the text. Every pass draws new pairs and new masks.",
     )
@@ -108,10 +112,10 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         help="Make pairs of segments for next-sentence prediction. --nouse_next_sentence, with --generator=sharded, "
         "makes single segments of up to --max_seq_length tokens; next_sentence_labels is then always 0.",
     )
-    mask_tokens: bool = option(
-        True,
-        help="Mask tokens. --nomask_tokens, with --generator=sharded, makes records of whole texts, whose masks "
-        "run_pretraining.py --dynamic_masking draws anew in each pass.",
+    dynamic_masking: bool = option(
+        False,
+        help="With --generator=sharded, make records of whole texts, whose masks run_pretraining.py --dynamic_masking "
+        "draws anew in each pass.",
     )
     num_shards: int | None = option(
         None,
@@ -130,6 +134,7 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
 class PretrainingDataOptions(RecordsOptions):
     generator: str = option(
         EXACT,
+        basic=True,
         choices=(EXACT, SHARDED),
         help="exact makes the original's records in the original's order, and holds the whole text in memory. sharded "
         "makes other records with the same distribution, several times faster, in memory that does not grow with the "
@@ -137,20 +142,17 @@ class PretrainingDataOptions(RecordsOptions):
     )
     num_workers: int = option(
         1,
+        basic=True,
         check=PROCESSES,
         help="The number of processes that tokenize the text, and that make the records with --generator=sharded. The "
-        "records do not depend on it.",
-    )
-    resume: bool = option(
-        False,
-        help="With --generator=sharded: keep the shards that a killed run with the same text and flags has finished.",
+        "records do not depend on it, and --generator=sharded keeps the files that a killed run has finished.",
     )
 
     @property
     def after_a_stop(self) -> str:
         """What a user is told whose run was interrupted."""
         is_kept = self.generator == SHARDED
-        return "the same command with --resume keeps the shards that are finished" if is_kept else ""
+        return "the same command keeps the shards that are finished" if is_kept else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,12 +178,7 @@ class InspectionOptions(ModelOptions):
     num_records: int = option(
         5, check=NOT_NEGATIVE, help="The number of records that the script prints as text."
     )
-    max_records: int = option(
-        100000,
-        check=NOT_NEGATIVE,
-        help="The number of records that the statistics are made of, the first ones. 0 means all.",
-    )
-    histogram_file: str | None = option(
+    plot_file: str | None = option(
         None,
         help="The PNG file to write, with the histograms of the lengths. Without this flag none is written.",
     )
@@ -189,17 +186,9 @@ class InspectionOptions(ModelOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TriviaqaOptions:
-    triviaqa_file: str = option(
-        help="The JSON file of TriviaQA's questions, such as qa/wikipedia-train.json."
-    )
-    evidence_dir: str = option(help="The folder of the documents, such as evidence/wikipedia.")
+    input_file: str = option(help="The JSON file of TriviaQA's questions, such as qa/wikipedia-train.json.")
+    data_dir: str = option(help="The folder of the documents, such as evidence/wikipedia.")
     output_file: str = option(
         help="The file to write, JSON in the format of SQuAD 1.1. A question with two documents becomes two "
         "questions, each with the id <question id>--<document>."
-    )
-    max_document_words: int = option(
-        400,
-        check=POSITIVE,
-        help="The number of words to which a document is truncated. The script leaves out a document whose beginning "
-        "has no answer.",
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 Check = tuple[Callable[[object], bool], str]
 
@@ -27,6 +27,14 @@ MIN_SEQ_LENGTH = between(3, MAX_LENGTH, ", the special tokens of a pair")
 PROCESSES = between(1, MAX_PROCESSES)
 PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
 SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")
+
+
+def is_positive(text: str, kind: type) -> bool:
+    """Tells whether a text is a positive number of a type, within the bounds of all flags."""
+    try:
+        return POSITIVE[0](kind(text))
+    except ValueError:
+        return False
 
 
 def kind_of(field: dataclasses.Field) -> type:
@@ -57,8 +65,32 @@ def first_word_field(options_class: type) -> dataclasses.Field | None:
 
 def without_flag(field: dataclasses.Field):
     """Returns the value of an option without its flag and without a model's folder that knows it."""
-    otherwise = field.metadata["otherwise"]
-    return field.default if otherwise is dataclasses.MISSING else otherwise
+    fallback = field.metadata["fallback"]
+    return field.default if fallback is dataclasses.MISSING else fallback
+
+
+def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
+    """Reads `name=value;name=value`, the value of a flag that holds several settings.
+
+    Raises:
+        ValueError: a part has another form, or a name is unknown or there twice.
+    """
+    settings: dict[str, str] = {}
+    for part in text.split(";"):
+        name, equals, value = part.partition("=")
+        if not equals or name not in names or name in settings:
+            raise ValueError(f"{part!r} is not one of {'=..., '.join(names)}=..., each once")
+        settings[name] = value
+    return settings
+
+
+def are_settings(text: str, names: Collection[str]) -> bool:
+    """Tells whether `parse_settings` can read a text."""
+    try:
+        parse_settings(text, names)
+    except ValueError:
+        return False
+    return True
 
 
 def option(
@@ -68,8 +100,8 @@ def option(
     check: Check | None = None,
     choices: tuple[str, ...] | None = None,
     alias: str | None = None,
-    refused: str | None = None,
-    otherwise: object = dataclasses.MISSING,
+    basic: bool = False,
+    fallback: object = dataclasses.MISSING,
     after_dashes: bool = False,
     is_first_word: bool = False,
 ):
@@ -79,21 +111,20 @@ def option(
         default: value without the flag; left out, the flag is required.
         help: text of `--help`.
         choices: the only values a string may take.
-        refused: for a flag of the original that has no meaning here, the sentence for whoever gives it. The script
-            says it before it asks for required flags.
-        otherwise: for a field whose value the model's folder may say: the value without the flag and without such a
-            folder. The default is then None, which `model_files.resolved` replaces.
+        basic: whether a beginner needs it, so that `--help` shows it; `--helpfull` shows all flags.
+        fallback: for a field whose value the model's folder may say: the value without the flag and without such a
+            folder. The default is then None, which `model_source.resolve` replaces.
         after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
     """
-    if otherwise is not dataclasses.MISSING:
+    if fallback is not dataclasses.MISSING:
         default = None
     metadata = {
         "help": help,
         "check": check,
         "choices": choices,
         "alias": alias,
-        "refused": refused,
-        "otherwise": otherwise,
+        "basic": basic,
+        "fallback": fallback,
         "after_dashes": after_dashes,
         "is_first_word": is_first_word,
     }

@@ -10,43 +10,40 @@ from official_bert.options.fields import (
     NOT_NEGATIVE,
     POSITIVE,
     PROBABILITY,
-    PROCESSES,
     SIZE,
+    Check,
+    are_settings,
+    is_positive,
     option,
 )
 from official_bert.options.shared import EXPORT_DTYPE, EXPORT_DTYPES, FLOAT32, TokenizerOptions
 from official_bert.options.training import TrainingOptions
 
+# What a search tries, and the values of the paper.
+SEARCHED = {
+    "learning_rate": "5e-5,3e-5,2e-5",
+    "train_batch_size": "16,32",
+    "num_train_epochs": "2,3,4",
+    "restarts": "1",
+}
+PAPER = "paper"
+_SEARCH: Check = (
+    lambda text: text == PAPER or are_settings(text, SEARCHED),
+    f'must be {PAPER} or "learning_rate=5e-5,3e-5;train_batch_size=16,32;num_train_epochs=3;restarts=2", or a part '
+    "of that",
+)
+_EPOCHS = "epochs"
+_EVAL_EVERY: Check = (
+    lambda text: is_positive(text.removesuffix(_EPOCHS), float if text.endswith(_EPOCHS) else int),
+    f"must be a number of updates, such as 500, or of passes over the training set, such as 0.5{_EPOCHS}",
+)
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """Flags of --search."""
 
-    search: bool = option(
-        False,
-        help="Train a model for each combination of the values of the --search_... flags, each in a folder of its "
-        "own in --output_dir. search_results.tsv lists the results, and the best run keeps its checkpoints.",
-    )
-    search_batch_sizes: list[str] | None = option(
-        None,
-        help="The values of --train_batch_size that a search tries, separated by commas. Without this flag it tries "
-        "those of the paper: 16,32.",
-    )
-    search_learning_rates: list[str] | None = option(
-        None,
-        help="The values of --learning_rate that a search tries, separated by commas. Without this flag it tries "
-        "those of the paper: 5e-5,3e-5,2e-5.",
-    )
-    search_epochs: list[str] | None = option(
-        None,
-        help="The values of --num_train_epochs that a search tries, separated by commas. Without this flag it tries "
-        "those of the paper: 2,3,4.",
-    )
-    search_restarts: int = option(
-        1,
-        check=PROCESSES,
-        help="The number of runs of each combination. Their seeds count upwards from --random_seed, or from 0.",
-    )
+def every(text: str) -> tuple[int | None, float | None]:
+    """Returns the updates between two evaluations, or the passes over the training set, of --eval_every."""
+    if text.endswith(_EPOCHS):
+        return None, float(text.removesuffix(_EPOCHS))
+    return int(text), None
 
 
 EXPORT_TEXT = (
@@ -57,15 +54,20 @@ EXPORT_TEXT = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningOptions(TrainingOptions, TokenizerOptions, SearchOptions):
+class FineTuningOptions(TrainingOptions, TokenizerOptions):
     """Flags that the fine-tuning scripts share."""
 
     do_predict: bool = option(
-        False, help="Write the predictions for the test set, or in run_squad.py for --predict_file."
+        False,
+        basic=True,
+        help="Write the predictions for the test set, or in run_squad.py for --predict_file.",
     )
     predict_batch_size: int = option(8, check=SIZE, help="The number of examples in a prediction batch.")
     num_train_epochs: float = option(
-        3.0, check=NOT_NEGATIVE, help="The number of passes over the training set. It need not be whole."
+        3.0,
+        basic=True,
+        check=NOT_NEGATIVE,
+        help="The number of passes over the training set. It need not be whole.",
     )
     warmup_proportion: float = option(
         0.1,
@@ -97,23 +99,27 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions, SearchOptions):
         "the task, as in the paper's ablation. The bert_config.json in --output_dir keeps it. Without this flag it is "
         "that of the configuration, usually 0.",
     )
-    eval_every_steps: int = option(
-        0,
-        check=NOT_NEGATIVE,
-        help="Evaluate the model during training, on the development set or in run_squad.py on --predict_file, "
-        "whenever this many updates are done. output_dir/best keeps the checkpoint that is best by the task's "
-        "metric, and evaluation and prediction after training use it. 0 means never.",
-    )
-    eval_every_epochs: float = option(
-        0.0,
-        check=NOT_NEGATIVE,
-        help="The same as --eval_every_steps, counted in passes over the training set. 0 means never.",
+    eval_every: str | None = option(
+        None,
+        check=_EVAL_EVERY,
+        help="Evaluate the model during training, on the development set or in run_squad.py on --predict_file: "
+        "whenever 500 updates are done, or, with 0.5epochs, half a pass over the training set. output_dir/best keeps "
+        "the checkpoint that is best by the task's metric, and evaluation and prediction after training use it.",
     )
     early_stopping_patience: int | None = option(
         None,
         check=POSITIVE,
         help="Stop training when this many evaluations in a row have brought no better result. Without this flag "
         "training does not stop early.",
+    )
+    search: str | None = option(
+        None,
+        check=_SEARCH,
+        help='Train a model for each combination of values, --search="learning_rate=5e-5,3e-5;restarts=2", each '
+        "in a folder of its own in --output_dir. search_results.tsv lists the results, and the best run keeps its "
+        "checkpoints. What is left out of learning_rate, train_batch_size and num_train_epochs has the values of the "
+        "paper, as all of it has with --search=paper. The seeds of the restarts, the runs of each combination, count "
+        "upwards from --random_seed, or from 0.",
     )
     export_dir: str | None = option(
         None,
@@ -126,51 +132,60 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions, SearchOptions):
     @property
     def evaluates_during_training(self) -> bool:
         """Whether the flags ask for evaluations during training."""
-        return self.do_train and bool(self.eval_every_steps or self.eval_every_epochs)
+        return self.do_train and self.eval_every is not None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFilesOptions(FineTuningOptions):
     data_dir: str | None = option(
-        None, help="The folder that holds the task's data files under their usual names."
+        None, basic=True, help="The folder that holds the task's data files under their usual names."
     )
     train_file: str | None = option(None, help="The training file to read instead of the one in --data_dir.")
     dev_file: str | None = option(None, help="The development file to read instead of the one in --data_dir.")
     test_file: str | None = option(None, help="The test file to read instead of the one in --data_dir.")
     max_seq_length: int | None = option(
-        otherwise=128,
+        fallback=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, of the longest input that the model is given. run_swag.py "
         "truncates longer examples, run_ner.py splits them.",
     )
-    do_eval: bool = option(False, help="Evaluate the model on the development set.")
+    do_eval: bool = option(False, basic=True, help="Evaluate the model on the development set.")
     eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
+
+
+SINGLE, MULTI, SCORE = "single", "multi", "score"
+LABEL_TYPES = (SINGLE, MULTI, SCORE)
+# How the files of --task_name=tsv are read without --columns.
+COLUMNS = {"text_a": "0", "text_b": "", "label": "-1", "header": "true", "separator": ","}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TsvOptions:
     """Flags that only go with --task_name=tsv."""
 
-    text_a_column: str = option(
-        "0", help="With tsv, the column of the text: its name, or its number counted from 0."
-    )
-    text_b_column: str | None = option(
-        None, help="With tsv, the column of the second text if the examples are pairs: its name or number."
-    )
-    label_column: str = option(
-        "-1", help="With tsv, the column of the label: its name or number; -1 is the last column."
+    columns: str | None = option(
+        None,
+        basic=True,
+        check=(
+            lambda text: are_settings(text, COLUMNS),
+            'must have the form "text_a=text;text_b=other;label=kind;header=true;separator=,", or be a part of that',
+        ),
+        help='With tsv, the columns by name or number, such as --columns="text_a=text;label=kind"; without this flag '
+        "text_a=0, the first column, and label=-1, the last one. text_b is the second text if the examples are pairs. "
+        "With header=false the first line is an example, too. separator=, stands between the labels of an example with "
+        "--label_type=multi.",
     )
     labels: list[str] | None = option(
         None,
         help="With tsv, all labels, separated by commas. Without this flag the script takes them from the training "
         "file.",
     )
-    has_header: bool = option(True, help="With tsv, read the first line as the names of the columns.")
-    multi_label: bool | None = option(otherwise=False, help="With tsv, let an example have several labels.")
-    label_separator: str = option(
-        ",", help="With tsv and --multi_label, the text that separates the labels of an example."
+    label_type: str | None = option(
+        fallback=SINGLE,
+        choices=LABEL_TYPES,
+        help="With tsv, what an example has: single is one label, multi any number of labels, score a number to "
+        "predict.",
     )
-    regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score to predict.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,30 +193,19 @@ class ClassificationOptions(FineTuningOptions, TsvOptions):
     data_dir: str = option(help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv.")
     task_name: str = option(
         help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX or XNLI, in any case and without "
-        "hyphens if you like; tsv for files of your own; or module:Class for a DataProcessor or a Task of your own."
+        "hyphens if you like, XNLI-de for a language other than zh; tsv for files of your own; or module:Class for a "
+        "DataProcessor or a Task of your own."
     )
     max_seq_length: int | None = option(
-        otherwise=128,
+        fallback=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, that an example may have. Longer examples are truncated.",
     )
-    do_eval: bool = option(False, help="Evaluate the model on the development set.")
+    do_eval: bool = option(False, basic=True, help="Evaluate the model on the development set.")
     eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
     class_weights: list[str] | None = option(
         None,
         help="The weights of the labels in the training loss, separated by commas, in the order of the labels.",
-    )
-    glue_submission_dir: str | None = option(
-        None, help="A folder for the predictions in the file format of the GLUE website."
-    )
-    xnli_language: str = option(
-        "zh", help="The language of XNLI's files, such as zh, en or de. Other tasks ignore it."
-    )
-    bert_hub_module_handle: str | None = option(
-        None,
-        refused="TensorFlow Hub modules are not supported; leave this flag out and give the model's files with "
-        "--vocab_file, --bert_config_file and --init_checkpoint",
-        help="A flag of the original's run_classifier_with_tfhub.py that this script refuses.",
     )
 
 
@@ -209,6 +213,7 @@ class ClassificationOptions(FineTuningOptions, TsvOptions):
 class ChoiceOptions(DataFilesOptions):
     task_name: str = option(
         "swag",
+        basic=True,
         choices=("swag", "codah"),
         help="The data set: swag reads train.csv, val.csv and test.csv of --data_dir; codah reads train.tsv, dev.tsv "
         "and test.tsv.",
@@ -229,10 +234,12 @@ DEFAULT_BILSTM_SIZE = 768  # of the paper
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingOptions(DataFilesOptions):
     data_dir: str | None = option(
-        None, help="The folder that holds the files train, dev and test, each with the suffix .conll or .txt."
+        None,
+        basic=True,
+        help="The folder that holds the files train, dev and test, each with the suffix .conll or .txt.",
     )
     do_lower_case: bool | None = option(
-        otherwise=True,
+        fallback=True,
         help="Lower-case the text. Uncased models need this; cased models, which the paper uses for names, need "
         "--nodo_lower_case.",
     )
@@ -242,13 +249,13 @@ class TaggingOptions(DataFilesOptions):
         "-DOCSTART- line before each document.",
     )
     feature_layers: str | None = option(
-        otherwise=None,
+        fallback=None,
         choices=FEATURE_LAYERS,
         help="Train no variable of the encoder: a BiLSTM of two layers (--num_bilstm_layers) reads the output of "
         "these layers, which is computed once for each sentence. Without this flag the whole model is fine-tuned.",
     )
     bilstm_size: int | None = option(
-        otherwise=DEFAULT_BILSTM_SIZE,
+        fallback=DEFAULT_BILSTM_SIZE,
         check=SIZE,
         help="With --feature_layers, the width of the BiLSTM's output, half of it for each direction.",
     )
@@ -285,7 +292,9 @@ class SquadServing:
         "nbest_predictions.json for each question.",
     )
     max_answer_length: int = option(30, check=LENGTH, help="The number of tokens of the longest answer.")
-    version_2_with_negative: bool = option(False, help="Let a question have no answer, as in SQuAD 2.0.")
+    version_2_with_negative: bool = option(
+        False, basic=True, help="Let a question have no answer, as in SQuAD 2.0."
+    )
     null_score_diff_threshold: float = option(
         0.0,
         check=(lambda odds: not math.isnan(odds), "must be a number"),
@@ -310,9 +319,9 @@ def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = 
     fields = []
     for field in dataclasses.fields(options_class):
         text, metadata = field.metadata["help"], dict(field.metadata)
-        metadata["help"] = f"With {task}, {text[0].lower()}{text[1:]}{hint}"
+        metadata["help"], metadata["basic"] = f"With {task}, {text[0].lower()}{text[1:]}{hint}", False
         if falls_back:
-            metadata["otherwise"] = field.default
+            metadata["fallback"] = field.default
         fields.append((field.name, field.type | None, dataclasses.field(default=None, metadata=metadata)))
     return dataclasses.make_dataclass(options_class.__name__, fields, frozen=True, kw_only=True)
 
@@ -320,13 +329,17 @@ def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadOptions(SquadServing, FineTuningOptions):
     train_file: str | None = option(
-        None, help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json."
+        None,
+        basic=True,
+        help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json.",
     )
     predict_file: str | None = option(
-        None, help="The questions to answer: a JSON file in SQuAD's format, such as dev-v2.0.json."
+        None,
+        basic=True,
+        help="The questions to answer: a JSON file in SQuAD's format, such as dev-v2.0.json.",
     )
     max_seq_length: int | None = option(
-        otherwise=384,
+        fallback=384,
         check=LENGTH,
         help="The number of tokens of a window together with its question and the special tokens.",
     )

@@ -7,7 +7,7 @@ from official_bert.options.fields import NOT_NEGATIVE, PROCESSES, option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    num_processes: int = option(check=PROCESSES, help="The number of workers.")
+    num_workers: int = option(check=PROCESSES, help="The number of workers.")
     max_restarts: int = option(
         3,
         check=NOT_NEGATIVE,

@@ -7,6 +7,8 @@ from official_bert.options.fine_tuning import (
     DEFAULT_BILSTM_SIZE,
     EXPORT_TEXT,
     FEATURE_LAYERS,
+    LABEL_TYPES,
+    SINGLE,
     SquadServing,
     recorded,
 )
@@ -37,11 +39,13 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
     allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
     layers: str = option(
         "-1,-2,-3,-4",
+        basic=True,
         help="The encoder layers whose output is written, in this order, separated by commas: 0 is the first layer, "
         "-1 the last.",
     )
     pooling: str | None = option(
         None,
+        basic=True,
         choices=POOLINGS,
         help="Write one vector for each line, from the first layer in --layers: the mean of the tokens' vectors, the "
         "vector of [CLS], or the largest value of each coordinate. Without it, the vectors of all tokens are written.",
@@ -52,13 +56,17 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
         "with the probabilities with which it attends to all tokens.",
     )
     max_seq_length: int | None = option(
-        otherwise=128,
+        basic=True,
+        fallback=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, that an example may have. Longer examples are truncated, "
         "and the model sees shorter ones padded.",
     )
     batch_size: int = option(
-        32, check=SIZE, help="The number of examples in a batch. The output does not depend on it."
+        32,
+        basic=True,
+        check=SIZE,
+        help="The number of examples in a batch. The output does not depend on it.",
     )
     use_tpu: bool = option(
         False,
@@ -84,6 +92,7 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
 
     task_name: str | None = option(
         None,
+        basic=True,
         help="The task that the checkpoint was trained on: a task of run_classifier.py (CoLA, SST-2, MRPC, STS-B, "
         "QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, tsv), squad, swag, codah or ner; pretraining for the vectors and the "
         "masked words of a pre-trained model; embedding for one vector of a text; or module:Class for a task of your "
@@ -93,34 +102,41 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
         None, help=f"The checkpoint to export: {CHECKPOINT_FORMS}. It must be given unless --model is."
     )
     max_seq_length: int | None = option(
-        otherwise=128,
+        basic=True,
+        fallback=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, to which the export truncates text. Without this flag "
         "it is the length of the training. Requests that hold token ids may be as long as the model has positions.",
     )
     labels: list[str] | None = option(
         None,
+        basic=True,
         help="The labels of tsv or ner, separated by commas. Without this flag the script reads those that training "
         "wrote beside the checkpoint.",
     )
-    multi_label: bool | None = option(otherwise=False, help="With tsv, let an example have several labels.")
-    regression: bool | None = option(otherwise=False, help="With tsv, read the label as a score.")
+    label_type: str | None = option(
+        fallback=SINGLE,
+        choices=LABEL_TYPES,
+        help="With tsv, what an example has: single is one label, multi any number of labels, score a number.",
+    )
     feature_layers: str | None = option(
-        otherwise=None, choices=FEATURE_LAYERS, help="With ner, the --feature_layers of the training."
+        fallback=None,
+        choices=FEATURE_LAYERS,
+        help="With ner, the --feature_layers of the training.",
     )
     bilstm_size: int | None = option(
-        otherwise=DEFAULT_BILSTM_SIZE,
+        fallback=DEFAULT_BILSTM_SIZE,
         check=SIZE,
         help="With ner and --feature_layers, the --bilstm_size of the training.",
     )
     pooling: str | None = option(
-        otherwise="mean",
+        fallback="mean",
         choices=POOLINGS,
         help="With embedding, how the vectors of the tokens become one: their mean, the vector of [CLS], or the "
         "largest value of each coordinate.",
     )
     normalize: bool | None = option(
-        otherwise=True,
+        fallback=True,
         help="With embedding, divide a vector by its norm, so that a product of two is their cosine.",
     )
 
@@ -131,8 +147,8 @@ class ExportOptions(ServedOptions):
         help="The folder that the model server watches. The export becomes a folder in it, named with the next "
         "version number."
     )
-    export_text: bool = option(False, help=EXPORT_TEXT)
-    export_dtype: str = option(FLOAT32, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
+    export_text: bool = option(False, basic=True, help=EXPORT_TEXT)
+    export_dtype: str = option(FLOAT32, basic=True, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
 
 
 TSV, JSON = "tsv", "json"
@@ -151,11 +167,13 @@ class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the v
     )
     batch_size: int = option(
         32,
+        basic=True,
         check=SIZE,
         help="The number of examples that the model is given at once. The answers do not depend on it.",
     )
     vectors: str = option(
         POOLED,
+        basic=True,
         choices=(POOLED, SEQUENCE),
         help="The answer of a pre-trained model to a text without [MASK]: pooled_output is one vector, "
         "sequence_output a vector for each token.",
@@ -166,18 +184,24 @@ class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the v
 class PredictOptions(PredictorOptions):
     """Flags of predict.py."""
 
-    input_file: str = option("-", help="The file to read, with one request a line; - is standard input.")
+    input_file: str = option(
+        "-", basic=True, help="The file to read, with one request a line; - is standard input."
+    )
     output_file: str = option(
-        "-", help="The file to write, with a JSON object for each line of the input; - is standard output."
+        "-",
+        basic=True,
+        help="The file to write, with a JSON object for each line of the input; - is standard output.",
     )
     input_format: str = option(
         TSV,
+        basic=True,
         choices=(TSV, JSON),
         help="The form of a line. tsv: texts, separated by tabs. json: an object that names its texts: text_a and "
         "text_b; text (ner); question and context; or context and ending0 to ending3. Its other fields are ignored.",
     )
     on_error: str = option(
         STOP,
+        basic=True,
         choices=(STOP, REPORT),
         help="The reaction to a line that is no valid request: stop ends the script with exit status 1; report "
         "writes an object with the field error for that line and continues.",

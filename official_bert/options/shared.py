@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY, PROCESSES, SIZE, between, option
+from official_bert.options.fields import POSITIVE, PROBABILITY, PROCESSES, SIZE, between, option
 
 ALLOW_MISSING_WEIGHTS = (
     "Use the model although its checkpoint lacks weights, which are then random, or has layers that the model leaves "
@@ -26,6 +26,7 @@ class ModelOptions:
 
     model: str | None = option(
         None,
+        basic=True,
         help="The folder of a model: the --output_dir of a training script, the folder of a released model, or a "
         "Hugging Face folder. It stands for --vocab_file, --bert_config_file and --init_checkpoint, as far as the "
         "script has them, and for how the model reads text.",
@@ -53,12 +54,12 @@ class TokenizerOptions(ModelOptions):
         "--model is, or the checkpoint's folder has it.",
     )
     do_lower_case: bool | None = option(
-        otherwise=True,
+        fallback=True,
         help="Lower-case the text. Uncased models need this; cased models need --nodo_lower_case. Without this flag "
         "the tokenizer_config.json of the model's folder decides, if there is one.",
     )
     strip_accents: bool | None = option(
-        otherwise=None,
+        fallback=None,
         help="Remove accents from the text, which also takes the syllables of Korean apart. Without this flag the "
         "tokenizer removes accents when it lower-cases, as the original does, unless the tokenizer_config.json of the "
         "model's folder says otherwise.",
@@ -126,42 +127,22 @@ class DistributionOptions:
     iterations_per_loop: int = option(
         1000,
         check=SIZE,
-        help="The number of training steps that a TPU runs before it returns to the host. Other devices follow "
-        "--steps_per_loop.",
+        help="The number of training steps in one call into TensorFlow: on a TPU before it returns to the host, and on "
+        "other devices, which run 10 at most.",
     )
     distribution_strategy: str | None = option(
         None,
         choices=STRATEGIES,
         help="The devices that share a batch: one_device (the default) is the first GPU or the CPU; mirrored is all "
         "GPUs of this machine, or the logical CPUs if there is none; multi_worker_mirrored is all GPUs, or the CPU, of "
-        "each of several processes, which run this script with equal flags; tpu (the default with --use_tpu) is all "
-        "cores of a TPU.",
+        "each of several processes, which run this script with equal flags and which the variable TF_CONFIG names; "
+        "tpu (the default with --use_tpu) is all cores of a TPU.",
     )
-    worker_hosts: list[str] | None = option(
-        None,
-        help="The addresses host:port of all processes of --distribution_strategy=multi_worker_mirrored, separated by "
-        "commas. Without this flag the environment variable TF_CONFIG has them.",
-    )
-    task_index: int | None = option(
-        None,
-        check=NOT_NEGATIVE,
-        help="The number of this process in --worker_hosts, counted from 0. Process 0 writes the results.",
-    )
-    num_gpus: int | None = option(
+    num_devices: int | None = option(
         None,
         check=PROCESSES,
-        help="The number of GPUs that --distribution_strategy=mirrored uses, the first ones. Without this flag it uses "
-        "all of them.",
-    )
-    steps_per_loop: int = option(
-        10,
-        check=SIZE,
-        help="The number of training steps in one call into TensorFlow. A TPU follows --iterations_per_loop.",
-    )
-    num_logical_cpus: int = option(
-        1,
-        check=PROCESSES,
-        help="The number of logical devices that --distribution_strategy=mirrored splits the CPU into, for tests.",
+        help="The number of devices that --distribution_strategy=mirrored uses: the first GPUs, of which it uses all "
+        "without this flag; without a GPU, the logical devices that it splits the CPU into, for tests.",
     )
     jit_compile: bool = option(
         False, help="Compile the training step with XLA. On a TPU it is always compiled."
@@ -169,6 +150,14 @@ class DistributionOptions:
 
 
 MAX_SPAN = 1000  # words
+
+
+def _are_rates(text: str) -> bool:
+    try:
+        of_mask, of_random = (float(rate) for rate in text.split(","))
+    except ValueError:
+        return False
+    return 0 <= of_mask <= 1 and 0 <= of_random <= 1 and of_mask + of_random <= 1 + 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,15 +173,10 @@ class MaskingOptions:
     masked_lm_prob: float = option(
         0.15, check=PROBABILITY, help="The proportion of the tokens of a sequence that are masked."
     )
-    mask_token_rate: float = option(
-        0.8,
-        check=PROBABILITY,
-        help="The share of the predicted tokens that [MASK] replaces.",
-    )
-    random_token_rate: float = option(
-        0.1,
-        check=PROBABILITY,
-        help="The share of the predicted tokens that a random word of the vocabulary "
+    mask_rates: str = option(
+        "0.8,0.1",
+        check=(_are_rates, "must be two numbers between 0 and 1 with a comma, whose sum is at most 1"),
+        help="The share of the predicted tokens that [MASK] replaces, and that which a random word of the vocabulary "
         "replaces. The others stay as they are.",
     )
     ngram_masking: int = option(
@@ -216,9 +200,4 @@ class CorpusOptions:
         help="The form of --input_file, plain or compressed with gzip: text is lines of text with a blank line between "
         "documents; wikiextractor is what WikiExtractor writes, a page between <doc ...> and </doc>; json_lines has a "
         'JSON object on each line, whose field "text" is a document.',
-    )
-    strict: bool = option(
-        False,
-        help="Refuse text with bytes that are not UTF-8. Without this flag they are left out, as in the original, and "
-        "a warning counts the lines.",
     )

@@ -97,12 +97,13 @@ class TrainingOptions(
         "--output_dir of a training script, or a Hugging Face folder. A checkpoint in --output_dir takes precedence.",
     )
     allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
-    do_train: bool = option(False, help="Train the model.")
+    do_train: bool = option(False, basic=True, help="Train the model.")
     train_batch_size: int = option(
         32, check=SIZE, help="The number of examples in an update, over all replicas together."
     )
     learning_rate: float = option(
         5e-5,
+        basic=True,
         check=NOT_NEGATIVE,
         help="The peak of the learning rate: the warm-up rises towards it, and --lr_schedule says what follows.",
     )
@@ -146,16 +147,22 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         "model. Without this flag it is vocab.txt in the folder of the checkpoint or of --bert_config_file.",
     )
     do_lower_case: bool | None = option(
-        otherwise=None,
+        fallback=None,
         help="Whether the text of the records was lower-cased, for the tokenizer_config.json in --output_dir. Without "
         "this flag the tokenizer_config.json beside the vocabulary tells, or else whether the vocabulary has capitals.",
     )
     strip_accents: bool | None = option(
-        otherwise=None,
+        fallback=None,
         help="Whether accents were removed from the text of the records. Without this flag it is as --do_lower_case.",
     )
+    bert_config_file: str | None = option(
+        None,
+        basic=True,
+        help="The configuration of the model to train: bert_config.json of the original, or config.json of Hugging "
+        "Face. It must be given unless --model is, or the checkpoint's folder has it.",
+    )
     max_seq_length: int = option(
-        128, check=LENGTH, help="The length of the sequences in the TFRecords, in tokens."
+        128, basic=True, check=LENGTH, help="The length of the sequences in the TFRecords, in tokens."
     )
     max_predictions_per_seq: int = option(
         20,
@@ -165,11 +172,11 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     dynamic_masking: bool = option(
         False,
         help="Draw masks while reading, new ones in each pass over the records, which create_pretraining_data.py has "
-        "made with --nomask_tokens. It needs the vocabulary. The flags of the masks are those of that script.",
+        "made with --dynamic_masking, too. It needs the vocabulary. The flags of the masks are those of that script.",
     )
-    use_next_sentence_loss: bool = option(
+    use_next_sentence: bool = option(
         True,
-        help="Learn next sentences, too. --nouse_next_sentence_loss learns masked words alone, for records of "
+        help="Learn next sentences, too. --nouse_next_sentence learns masked words alone, for records of "
         "create_pretraining_data.py --nouse_next_sentence for instance.",
     )
     packed_sequences: bool = option(
@@ -190,15 +197,19 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         "which spares it the others' records. Without this flag each reads all records, and the batches are those of "
         "one process.",
     )
-    do_eval: bool = option(False, help="Evaluate the model, after the training if there is one.")
+    do_eval: bool = option(False, basic=True, help="Evaluate the model, after the training if there is one.")
     eval_batch_size: int = option(8, check=SIZE, help="The number of sequences in an evaluation batch.")
     num_train_steps: int = option(
         100000,
+        basic=True,
         check=POSITIVE,
         help="The number of updates in total, those of earlier runs in --output_dir included.",
     )
     num_warmup_steps: int = option(
-        10000, check=NOT_NEGATIVE, help="The number of updates during which the learning rate warms up."
+        10000,
+        basic=True,
+        check=NOT_NEGATIVE,
+        help="The number of updates during which the learning rate warms up.",
     )
     max_eval_steps: int = option(
         100,

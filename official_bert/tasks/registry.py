@@ -5,6 +5,7 @@ is imported only when a task of its family is made.
 """
 
 import importlib
+import re
 import traceback
 from typing import Any, NamedTuple
 
@@ -184,5 +185,6 @@ def _failure(task_name: str, what: str, error: Exception) -> InputError:
 
 
 def _plain(task_name: str) -> str:
-    """Removes case, hyphens and underscores from a name."""
-    return task_name.lower().replace("-", "").replace("_", "")
+    """Removes case, hyphens and underscores from a name, and the language from that of XNLI."""
+    plain = task_name.lower().replace("-", "").replace("_", "")
+    return "xnli" if re.fullmatch("xnli[a-z]{2}", plain) else plain

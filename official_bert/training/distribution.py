@@ -43,8 +43,7 @@ def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
         InputError: the TPU cannot be found or reached, or it has another number of cores.
     """
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(DistributionOptions)}
-    hosts = options.worker_hosts and tuple(options.worker_hosts)  # a cache needs what can be hashed
-    return _cached_strategy(DistributionOptions(**given | {"worker_hosts": hosts}))
+    return _cached_strategy(DistributionOptions(**given))
 
 
 @functools.cache
@@ -52,14 +51,10 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     name = strategy_name(options)
     if options.use_tpu and name != "tpu":
         logging.warning("--use_tpu has no effect, since --distribution_strategy=%s is given", name)
-    if options.num_gpus and name != "mirrored":
+    if (options.num_devices or 1) > 1 and name != "mirrored":
         raise InputError(
-            f"--num_gpus={options.num_gpus}: only goes with --distribution_strategy=mirrored; add that, or leave it out"
-        )
-    if (options.worker_hosts or options.task_index is not None) and name != MULTI_WORKER:
-        raise InputError(
-            f"--worker_hosts and --task_index: only go with --distribution_strategy={MULTI_WORKER}; add that, or leave "
-            "them out"
+            f"--num_devices={options.num_devices}: only goes with --distribution_strategy=mirrored; add that, or leave "
+            "it out"
         )
     if name != "tpu":
         memory.keep_freed_memory()
@@ -127,29 +122,24 @@ def _one_device(_: DistributionOptions) -> tf.distribute.Strategy:
 
 
 def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Returns a mirrored strategy of GPUs: --num_gpus or all; of CPUs without a GPU, or with --num_logical_cpus."""
-    num_cpus, num_gpus = options.num_logical_cpus, len(tf.config.list_physical_devices("GPU"))
-    if options.num_gpus and options.num_gpus > num_gpus:
-        raise InputError(
-            f"--num_gpus={options.num_gpus}: TensorFlow sees only {num_gpus}; give at most that, or leave the flag out"
-        )
-    if options.num_gpus:
-        return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(options.num_gpus)])
-    if num_cpus == 1 and num_gpus:
+    """Returns a mirrored strategy of GPUs: --num_devices or all; without a GPU, of as many logical CPUs."""
+    wanted, num_gpus = options.num_devices, len(tf.config.list_physical_devices("GPU"))
+    if num_gpus and not wanted:
         return tf.distribute.MirroredStrategy()
-    if num_cpus > 1:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus)
-    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(num_cpus)])
-
-
-def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Returns the strategy of several processes, when all of them have been started."""
-    if options.num_logical_cpus > 1:
+    if num_gpus and wanted > num_gpus:
         raise InputError(
-            f"--num_logical_cpus: only goes with --distribution_strategy=mirrored; leave it out with {MULTI_WORKER}"
+            f"--num_devices={wanted}: TensorFlow sees only {num_gpus} GPUs; give at most that, or leave the flag out"
         )
-    cluster = workers.cluster_of(options)
+    count = wanted or 1
+    if not num_gpus and count > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    return tf.distribute.MirroredStrategy([f"{'GPU' if num_gpus else 'CPU'}:{i}" for i in range(count)])
+
+
+def _multi_worker(_: DistributionOptions) -> tf.distribute.Strategy:
+    """Returns the strategy of several processes, when all of them have been started."""
+    cluster = workers.cluster()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster.hosts),
         task_type=cluster.role,

@@ -32,6 +32,8 @@ from official_bert.training.reporting import TrainingReport
 from official_bert.training.step import Objective, TrainingStep
 from official_bert.training.throughput import WorkCounter
 
+_STEPS_OF_A_CALL = 10  # of a CPU or a GPU, where more save no time
+
 
 class Batches(Protocol):
     """The source of training batches.
@@ -175,9 +177,9 @@ class Trainer:
     def steps_per_loop(self) -> int:
         """The maximum number of updates in one call into TensorFlow."""
         options = self.options
-        wanted = options.steps_per_loop
-        if distribution.is_tpu(self.strategy):
-            wanted = options.iterations_per_loop
+        wanted = options.iterations_per_loop
+        if not distribution.is_tpu(self.strategy):
+            wanted = min(wanted, _STEPS_OF_A_CALL)
         return min(wanted, self.log_every_steps, options.save_checkpoints_steps, self.num_train_steps)
 
     @property

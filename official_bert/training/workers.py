@@ -3,7 +3,7 @@
 Every worker runs the same script with the same flags. One of them, the chief, writes the results of the run. The
 functions also take the strategies of a single process, which is the chief and has nobody to agree with.
 
-In: the flags or TF_CONFIG, later the strategy. Out: the cluster, and numbers that all workers agree on.
+In: TF_CONFIG, later the strategy. Out: the cluster, and numbers that all workers agree on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from official_bert.io.errors import InputError, WorkerLost
-from official_bert.options.shared import DistributionOptions
 
 _ROLES = ("chief", "worker")  # in the order in which TensorFlow numbers the workers
 # What TensorFlow raises in a collective operation when another worker is gone.
@@ -29,6 +28,9 @@ _LOST = (
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
 )
+
+
+_EXAMPLE = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
 
 
 class Cluster(NamedTuple):
@@ -45,36 +47,17 @@ class Cluster(NamedTuple):
     index: int
 
 
-def cluster_of(options: DistributionOptions) -> Cluster:
-    """Reads the cluster from --worker_hosts and --task_index, else from the environment variable TF_CONFIG.
+def cluster() -> Cluster:
+    """Reads the cluster from the environment variable TF_CONFIG.
 
     Raises:
-        InputError: neither describes a cluster with this process in it.
+        InputError: it describes no cluster with this process in it.
     """
-    if options.worker_hosts is None:
-        if options.task_index is not None:
-            raise InputError("--task_index: only goes with --worker_hosts; TF_CONFIG has an index of its own")
-        return _of_environment()
-    if options.task_index is None:
-        raise InputError(
-            "--task_index: not given; give the number of this worker in --worker_hosts, counted from 0"
-        )
-    where = f"--worker_hosts={','.join(options.worker_hosts)}"
-    hosts = {"worker": list(options.worker_hosts)}
-    _check_hosts(hosts, where)
-    if options.task_index >= len(options.worker_hosts):
-        raise InputError(
-            f"--task_index={options.task_index}: {where} has {len(options.worker_hosts)} workers, counted from 0"
-        )
-    return Cluster(hosts, "worker", options.task_index)
-
-
-def _of_environment() -> Cluster:
     text = os.environ.get("TF_CONFIG")
     if not text:
         raise InputError(
-            "--distribution_strategy=multi_worker_mirrored: the workers are not known; give --worker_hosts and "
-            "--task_index, set TF_CONFIG, or start the workers of one machine with launch.py"
+            "--distribution_strategy=multi_worker_mirrored: the workers are not known; set TF_CONFIG "
+            f"to {_EXAMPLE}, or start the workers of one machine with launch.py"
         )
     try:
         config = json.loads(text)
@@ -84,8 +67,7 @@ def _of_environment() -> Cluster:
         is_there = 0 <= index < len(hosts[role])
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"TF_CONFIG={text}: does not describe a cluster ({type(error).__name__}: {error}); write "
-            '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
+            f"TF_CONFIG={text}: does not describe a cluster ({type(error).__name__}: {error}); write {_EXAMPLE}"
         ) from error
     _check_hosts(hosts, f"TF_CONFIG={text}")
     if not is_there:

@@ -34,7 +34,7 @@ from official_bert.io.progress import updated_line
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shared:
-    verbose: bool = option(False, help="Say more.")
+    verbose: bool = option(False, basic=True, help="Say more.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,9 @@ class Options(Shared):
     rate: float = option(5e-5, help="The rate.")
     tpu_name: str | None = option(None, alias="tpu", help="A name.")
     seed: int | None = option(None, help="A seed.")
+    more: str | None = option(None, help="More.")
     strip: bool | None = option(None, help="As the other says when not given.")
     kind: str = option("plain", choices=("plain", "fancy"), help="The kind.")
-    hub: str | None = option(None, refused="hubs are gone; give --input_file", help="Refused.")
 
     @property
     def after_a_stop(self):
@@ -130,9 +130,9 @@ def test_defaults(script):
         "rate": 5e-5,
         "tpu_name": None,
         "seed": None,
+        "more": None,
         "strip": None,
         "kind": "plain",
-        "hub": None,
     }
 
 
@@ -157,9 +157,9 @@ def test_values(script):
         "rate": 1e-3,
         "tpu_name": "x",
         "seed": 0,
+        "more": None,
         "strip": False,
         "kind": "fancy",
-        "hub": None,
     }
 
 
@@ -240,11 +240,6 @@ def test_wrong_values_end_in_one_sentence(script, arguments, named):
     assert all(part in stderr for part in named)
 
 
-def test_a_refused_flag_is_refused_before_others_are_missed(script):
-    stderr = run(script, "--seed=1", "--hub=https://x", status=1).stderr
-    assert stderr == f"{script}: --hub=https://x: hubs are gone; give --input_file\n"
-
-
 @pytest.mark.parametrize(
     "given", ["--skip_corrupt_records", "--noskip_corrupt_records", "-skip_corrupt_records=1"]
 )
@@ -318,8 +313,8 @@ def test_a_defect_keeps_its_traceback(script):
     assert "Traceback" in run(script, "--input_file=a", "--seed=3", status=1).stderr
 
 
-def test_help_lists_the_flags_under_headings_and_leaves_with_1(script):
-    assert run(script, "--help", status=1).stdout.startswith(
+def test_help_lists_the_needed_flags_and_helpfull_all_under_headings(script):
+    needed = (
         f"A made-up script.\n\nusage: {script} --flag=value ...\n\n"
         "Needed:\n"
         "  --input_file: Files to read.\n"
@@ -330,16 +325,19 @@ def test_help_lists_the_flags_under_headings_and_leaves_with_1(script):
         "    (default: 'false')\n"
     )
     text = run(script, "-help", status=1).stdout
+    assert text.startswith(needed)
+    assert "--rate" not in text
+    assert "--helpfull shows 10 more flags and those of every script" in text
+    text = run(script, "--helpfull", status=1).stdout
+    assert text.startswith(needed)
     for line in (
         "  --batch_size: Examples in a batch.\n    (default: '32')\n    (an integer)\n",
         "  --kind: <plain|fancy>: The kind.\n    (default: 'plain')\n",
         "  --tpu_name: A name.\n  --tpu: Alias for --tpu_name.\n",
-        "\n\nThe original's others:\n  --hub: Refused.\n\n",
-        "--helpfull lists all flags.\n",
+        "\n\nEvery script:\n",
+        "--[no]only_check_args",
     ):
         assert line in text
-    assert "Only check" not in text
-    assert "only_check_args" in run(script, "--helpfull", status=1).stdout
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,10 @@ from official_bert.options.fine_tuning import ClassificationOptions, SquadOption
         (ClassificationOptions, "vocab_file", flags.MODEL),
         (ClassificationOptions, "init_checkpoint", flags.MODEL),
         (ClassificationOptions, "class_weights", flags.THIS_SCRIPT),
-        (ClassificationOptions, "has_header", flags.TSV),
+        (ClassificationOptions, "columns", flags.TSV),
         (ClassificationOptions, "learning_rate", flags.COMMON),
         (ClassificationOptions, "num_train_epochs", flags.COMMON),
-        (ClassificationOptions, "search_epochs", flags.SEARCH),
         (ClassificationOptions, "tpu_zone", flags.DEVICES),
-        (ClassificationOptions, "bert_hub_module_handle", flags.OTHERS),
         (ClassificationOptions, "length_aware_batches", flags.COMMON),
         (SquadOptions, "length_aware_batches", flags.THIS_SCRIPT),  # which has a default of its own there
     ],

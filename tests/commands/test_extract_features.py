@@ -32,7 +32,7 @@ from official_bert.tokenization import FullTokenizer
 from official_bert.training import distribution
 
 make_strategy = distribution.make_strategy
-two_cpus = DistributionOptions(distribution_strategy="mirrored", num_logical_cpus=2)
+two_cpus = DistributionOptions(distribution_strategy="mirrored", num_devices=2)
 distribution.make_strategy = lambda options: print(options.master, options.num_tpu_cores) or make_strategy(two_cpus)
 extract_features.run(ExtractionOptions(**json.loads(sys.argv[1])))
 """

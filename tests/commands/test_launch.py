@@ -21,7 +21,7 @@ IS_SECOND = "json.loads(os.environ['TF_CONFIG'])['task']['index'] == 1"
 def launched(program: str, *flags: str, status: int = 0, **environment: str):
     """Runs a Python program on two workers."""
     flags = (
-        "--num_processes=2",
+        "--num_workers=2",
         *flags,
         "--",
         sys.executable,
@@ -88,7 +88,7 @@ signal.signal(signal.SIGTERM, save)
 print('ready', flush=True)
 time.sleep(100)
 """
-    command = [sys.executable, "launch.py", "--num_processes=2", "--", sys.executable, "-c", program]
+    command = [sys.executable, "launch.py", "--num_workers=2", "--", sys.executable, "-c", program]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
@@ -111,7 +111,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 time.sleep(100 if not {IS_SECOND} else 1)
 sys.exit(5)
 """
-    options = LaunchOptions(num_processes=2, command=(sys.executable, "-c", program))
+    options = LaunchOptions(num_workers=2, command=(sys.executable, "-c", program))
     begun = time.monotonic()
     assert launch._run_workers(list(options.command), options) == [-signal.SIGKILL, 5]
     assert time.monotonic() - begun < 50
@@ -132,17 +132,17 @@ def test_cpus_and_gpus_are_shared():
 
 def test_a_script_is_named_before_anything_starts():
     with pytest.raises(InputError, match="no command: write it behind --"):
-        launch.run(LaunchOptions(num_processes=2))
+        launch.run(LaunchOptions(num_workers=2))
     with pytest.raises(InputError, match=r"run_pretrainin.py: no such file"):
-        launch.run(LaunchOptions(num_processes=2, command=("run_pretrainin.py",)))
+        launch.run(LaunchOptions(num_workers=2, command=("run_pretrainin.py",)))
 
 
 def test_flags_of_the_command_are_not_the_launchers():
-    ran = launched("print('--num_processes=9' in sys.argv)\n#", "--max_restarts=0")
+    ran = launched("print('--num_workers=9' in sys.argv)\n#", "--max_restarts=0")
     assert "[worker 0] False" in ran.stdout
     command = launch._command(
-        LaunchOptions(num_processes=2, command=("launch.py", "--help", "--distribution_strategy=mirrored"))
+        LaunchOptions(num_workers=2, command=("launch.py", "--help", "--distribution_strategy=mirrored"))
     )
     assert command == [sys.executable, "-u", "launch.py", "--help", "--distribution_strategy=mirrored"]
     words = ("launch.py", "--distribution_strategy", "mirrored")
-    assert launch._command(LaunchOptions(num_processes=2, command=words))[2:] == list(words)
+    assert launch._command(LaunchOptions(num_workers=2, command=words))[2:] == list(words)

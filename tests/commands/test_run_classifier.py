@@ -38,7 +38,7 @@ def refuse(options, sentence, **changes):
     ("changes", "sentence"),
     [
         ({"task_name": "CoLA", "labels": ["1", "0"]}, "--labels: only goes with --task_name=tsv, not CoLA"),
-        ({"task_name": "cola", "regression": True}, "--regression: only goes with --task_name=tsv"),
+        ({"task_name": "cola", "label_type": "score"}, "--label_type: only goes with --task_name=tsv"),
         (
             {"class_weights": []},
             "--class_weights=: give numbers separated by commas, none negative and not all",
@@ -59,7 +59,7 @@ def test_flags_that_cannot_be_used_are_named(options, changes, sentence):
     [
         ("dev", None, {"do_eval": True}, r"dev.tsv: no such file"),
         ("dev", "text\tkind\nthe cat\tc\n", {"do_eval": True}, r"dev.tsv: line 2: has the label 'c'"),
-        ("dev", None, {"eval_every_steps": 1}, r"dev.tsv: no such file"),
+        ("dev", None, {"eval_every": "1"}, r"dev.tsv: no such file"),
         ("test", None, {"do_predict": True}, r"test.tsv: no such file"),
     ],
 )

@@ -184,7 +184,7 @@ def test_random_weights_are_only_evaluated_on_purpose(base, tmp_path):
 def test_the_same_seed_gives_the_same_run(base, tmp_path):
     fresh = {"init_checkpoint": None, "num_train_steps": 3}
     run(base, tmp_path / "a", **fresh)
-    run(base, tmp_path / "b", **fresh, steps_per_loop=2)
+    run(base, tmp_path / "b", **fresh, iterations_per_loop=2)
     run(base, tmp_path / "c", **fresh | {"random_seed": 8})
     a, b, c = (checkpoint_values(tmp_path / name / "model.ckpt-3") for name in "abc")
     for name, value in a.items():
@@ -411,7 +411,7 @@ def test_damage_in_the_middle_names_file_and_record(base, tmp_path):
             {
                 "do_eval": True,
                 "eval_batch_size": 3,
-                "num_logical_cpus": 2,
+                "num_devices": 2,
                 "distribution_strategy": "mirrored",
             },
             "--eval_batch_size=3 cannot be shared evenly by 2 replicas",
@@ -427,7 +427,7 @@ def test_wrong_flags_are_refused_before_training(base, tmp_path, flags, sentence
 
 
 def test_without_next_sentence_loss_pooler_and_head_stay(base, tmp_path):
-    run(base, tmp_path, use_next_sentence_loss=False, num_train_steps=3, do_eval=True, max_eval_steps=0)
+    run(base, tmp_path, use_next_sentence=False, num_train_steps=3, do_eval=True, max_eval_steps=0)
     before, after = checkpoint_values(base / "bert_model.ckpt"), checkpoint_values(tmp_path / "model.ckpt-3")
     same = {name for name in before if np.array_equal(before[name], after[name])}
     assert same == {
@@ -465,7 +465,7 @@ def test_masks_are_drawn_anew_in_each_pass_and_a_resumed_run_draws_the_same(base
     """Records without masks, from text to an evaluation."""
     text = toy.write_text(tmp_path)
     run_here(
-        "create_pretraining_data.py", "--generator=sharded", "--nomask_tokens", f"--input_file={text}",
+        "create_pretraining_data.py", "--generator=sharded", "--dynamic_masking", f"--input_file={text}",
         f"--output_file={tmp_path}/records", f"--vocab_file={base}/vocab.txt", f"--max_seq_length={SEQ}",
         "--dupe_factor=2", "--num_shards=1",
     )  # fmt: skip

@@ -77,12 +77,11 @@ def run(base, **given):
             for given, sentence in (
                 ({"export_dir": "e"}, "--export_dir: an ensemble has no model of its own to export"),
                 ({"export_text": True}, "--export_text: an ensemble has no model of its own to export"),
-                ({"search_restarts": 2}, "--search_restarts: only goes with --search"),
                 ({"early_stopping_patience": 2}, "--early_stopping_patience: only goes with --eval_every"),
             )
         ),
         (
-            {"do_train": True, "train_file": "f", "search": True},
+            {"do_train": True, "train_file": "f", "search": "paper"},
             "--predict_file: must be given with --search",
         ),
     ],
@@ -137,7 +136,7 @@ def without_answers(path):
     ("flag", "given", "faults"),
     [
         ("predict_file", {"do_predict": True}, (absent, broken, without_questions)),
-        ("predict_file", {"eval_every_steps": 1}, (absent, broken, without_questions, without_answers)),
+        ("predict_file", {"eval_every": "1"}, (absent, broken, without_questions, without_answers)),
         (
             "threshold_file",
             {"do_predict": True, "version_2_with_negative": True, "null_score_diff_threshold": "auto"},
@@ -198,7 +197,7 @@ def test_a_search_without_answers_is_refused_before_its_first_run(base, tmp_path
     questions = [{"id": entry["id"], "question": entry["question"]} for entry in QUESTIONS]
     path = write_squad(tmp_path, questions)
     with pytest.raises(InputError, match="has no answers to compare the runs of a search by"):
-        run(base, do_train=True, train_file="not read", predict_file=path, search=True)
+        run(base, do_train=True, train_file="not read", predict_file=path, search="paper")
 
 
 def test_an_empty_document_is_answered(base, tmp_path):

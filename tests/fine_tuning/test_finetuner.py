@@ -28,10 +28,10 @@ def options(tmp_path_factory):
     base = toy.make_bert_base_dir(folder / "base", num_hidden_layers=2)
     write_task(folder)
     return ClassificationOptions(
-        task_name="tsv", data_dir=str(folder), text_a_column="text", label_column="kind", max_seq_length=16,
+        task_name="tsv", data_dir=str(folder), columns="text_a=text;label=kind", max_seq_length=16,
         vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
         init_checkpoint=str(base / "bert_model.ckpt"), output_dir="", do_train=True, num_train_epochs=1.5,
-        train_batch_size=16, learning_rate=1e-2, random_seed=1, eval_batch_size=64, steps_per_loop=4,
+        train_batch_size=16, learning_rate=1e-2, random_seed=1, eval_batch_size=64, iterations_per_loop=4,
     )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def assert_same(actual, expected):
 def evaluated(options, tmp_path_factory):
     """A run with evaluations every 7 updates."""
     folder = tmp_path_factory.mktemp("evaluated")
-    run(options, folder, eval_every_steps=7, do_eval=True, do_predict=True)
+    run(options, folder, eval_every="7", do_eval=True, do_predict=True)
     return folder
 
 
@@ -142,7 +142,7 @@ def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
 
 
 def test_training_stops_when_nothing_gets_better(options, tmp_path):
-    changes = {"eval_every_steps": 3, "early_stopping_patience": 2, "learning_rate": 0.0, "do_eval": True}
+    changes = {"eval_every": "3", "early_stopping_patience": 2, "learning_rate": 0.0, "do_eval": True}
     run(options, tmp_path, **changes)
     assert [row["step"] for row in history_of(tmp_path)] == [3, 6, 9]
     assert figures_of(tmp_path)["global_step"] == "3"
@@ -168,9 +168,7 @@ def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
     (tmp_path / "a_file").touch()
     for changes, words in (
         ({"freeze_layers": 3}, "--freeze_layers=3: is more than the number of layers, 2"),
-        ({"early_stopping_patience": 3}, "only goes with --eval_every_steps or --eval_every_epochs"),
-        ({"eval_every_steps": 3, "eval_every_epochs": 1.0}, "give one of them"),
-        ({"search_epochs": ["3"]}, "--search_epochs: only goes with --search"),
+        ({"early_stopping_patience": 3}, "only goes with --eval_every"),
         (
             {
                 "do_train": False,

@@ -44,7 +44,7 @@ def options(base, tmp_path):
     return ClassificationOptions(
         task_name="CoLA", data_dir=str(tmp_path), max_seq_length=8, train_batch_size=4, num_train_epochs=2.0,
         vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
-        output_dir=str(tmp_path / "out"), do_train=True, do_eval=True, do_predict=True, eval_every_steps=1,
+        output_dir=str(tmp_path / "out"), do_train=True, do_eval=True, do_predict=True, eval_every="1",
     )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
             vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
             output_dir=str(tmp_path / "out"), train_file=train_file, predict_file=predict_file, do_train=True,
             do_predict=True, max_seq_length=32, max_query_length=8, doc_stride=8, train_batch_size=1,
-            eval_every_steps=1,
+            eval_every="1",
         )
     )  # fmt: skip
     assert len(run_log.read(str(tmp_path / "out"), run_log.EVALUATION)) == 3
@@ -110,7 +110,7 @@ def test_the_encoded_sets_are_left_as_record_files(options, base, tmp_path):
 
 
 def test_a_run_with_nothing_to_do_is_refused(options):
-    idle = dataclasses.replace(options, do_train=False, do_eval=False, do_predict=False, eval_every_steps=0)
+    idle = dataclasses.replace(options, do_train=False, do_eval=False, do_predict=False, eval_every=None)
     with pytest.raises(InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"):
         run_classifier.run(idle)
 
@@ -130,7 +130,7 @@ def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, fa
     data, out = tmp_path / "data", tmp_path / "out"
     options = fine_tuning_runs.prepared(data, family)
     also = {} if family == "squad" else {"do_eval": True}
-    fine_tuning_runs.run(family, options, out, do_train=True, do_predict=True, eval_every_steps=2, **also)
+    fine_tuning_runs.run(family, options, out, do_train=True, do_predict=True, eval_every="2", **also)
     wanted = fine_tuning_runs.figures(out)
     for folder in (out, out / "best"):
         assert (folder / "vocab.txt").read_text() == (data / "model" / "vocab.txt").read_text()

@@ -16,11 +16,11 @@ from official_bert.modeling.layers import gelu
 from official_bert.options.fine_tuning import ChoiceOptions
 
 
-def options_in(folder, **changes):
+def options_in(folder, batches="8,16", rates="1e-4", epochs="1,2.5", **changes):
+    search = f"train_batch_size={batches};learning_rate={rates};num_train_epochs={epochs}"
     given = {
-        "vocab_file": "v", "bert_config_file": "c", "output_dir": str(folder), "do_train": True, "search": True,
+        "vocab_file": "v", "bert_config_file": "c", "output_dir": str(folder), "do_train": True, "search": search,
         "max_seq_length": 128, "do_lower_case": True,
-        "search_batch_sizes": ["8", "16"], "search_learning_rates": ["1e-4"], "search_epochs": ["1", "2.5"],
     }  # fmt: skip
     return ChoiceOptions(**given | changes)
 
@@ -57,16 +57,19 @@ def table_of(folder):
 
 
 def test_the_papers_grid_is_the_default_and_seeds_count_upwards():
-    trials = trials_of(
-        options_in("x", search_batch_sizes=None, search_learning_rates=None, search_epochs=None)
-    )
-    assert trials == [
+    assert trials_of(options_in("x", search="paper")) == [
         Trial(batch, rate, epochs, 0)
         for batch in (16, 32)
         for rate in (5e-5, 3e-5, 2e-5)
         for epochs in (2.0, 3.0, 4.0)
     ]
-    trials = trials_of(options_in("x", search_epochs=["3"], search_restarts=3, random_seed=5))
+    trials = trials_of(
+        options_in(
+            "x",
+            search="train_batch_size=8,16;learning_rate=1e-4;num_train_epochs=3;restarts=3",
+            random_seed=5,
+        )
+    )
     assert [trial.random_seed for trial in trials] == [5, 6, 7] * 2
     assert trials[0].folder == "batch8_lr0.0001_epochs3_seed5"
 
@@ -134,7 +137,7 @@ def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
     search(options_in(first), Runs([0.5, 0.25, 0.75]))
     assert [row["eval_accuracy"] for row in table_of(first)] == ["nan", "0.5", "0.25", "0.75"]
     with pytest.raises(
-        InputError, match="the loss of every run diverged; give lower --search_learning_rates"
+        InputError, match="the loss of every run diverged; give lower values of learning_rate"
     ):
         search(options_in(then), Runs([Diverged("the loss is nan")] * 4))
 
@@ -197,8 +200,8 @@ def test_what_cannot_be_searched_is_named(tmp_path):
             {"export_dir": str(tmp_path)},
             "--export_dir: a search exports nothing; give the best run's folder to",
         ),
-        ({"search_batch_sizes": ["8", "many"]}, "--search_batch_sizes=8,many: give positive numbers"),
-        ({"search_learning_rates": ["nan"]}, "--search_learning_rates=nan: give positive numbers"),
+        ({"batches": "8,many"}, "--search: train_batch_size=8,many: give positive numbers"),
+        ({"rates": "nan"}, "--search: learning_rate=nan: give positive numbers"),
     ):
         with pytest.raises(InputError, match=words):
             search(options_in(tmp_path, **changes), Runs([]))

@@ -46,7 +46,7 @@ def triviaqa(folder, output="squad.json", document="doc.txt"):
         "EntityPages": [{"Filename": document}],
     }
     (folder / "qa.json").write_text(json.dumps({"Data": [question]}))
-    given = {"triviaqa_file": "qa.json", "evidence_dir": "evidence", "output_file": output}
+    given = {"input_file": "qa.json", "data_dir": "evidence", "output_file": output}
     return [f"--{name}={at(folder, value)}" for name, value in given.items()]
 
 

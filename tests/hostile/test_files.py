@@ -103,13 +103,13 @@ ROWS = [
         "questions over themselves",
         "convert_triviaqa.py",
         lambda at: triviaqa(at, "qa.json"),
-        says=(OVERWRITTEN.format("triviaqa_file"),),
+        says=(OVERWRITTEN.format("input_file"),),
     ),
     Row(
         "questions over a document",
         "convert_triviaqa.py",
         lambda at: triviaqa(at, "evidence/doc.txt"),
-        says=(OVERWRITTEN.format("evidence_dir"),),
+        says=(OVERWRITTEN.format("data_dir"),),
     ),
     Row(
         "conversion over its own checkpoint",

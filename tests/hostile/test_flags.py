@@ -172,13 +172,14 @@ ROWS = [
         Row(
             f"search of {flag}={value}",
             "run_classifier.py",
-            lambda folder, flag=flag, value=value: classifier(folder, "--search", f"--{flag}={value}"),
-            says=(f"--{flag}={value}",),
+            lambda folder, flag=flag, value=value: classifier(folder, f"--search={flag}={value}"),
+            says=("--search", f"{flag}={value}"),
         )
         for flag, values in (
-            ("search_batch_sizes", ("0", "2.5", str(2**40))),
-            ("search_learning_rates", ("0", "nan", "1e308")),
-            ("search_epochs", ("0", "1;2")),
+            ("train_batch_size", ("0", "2.5", str(2**40))),
+            ("learning_rate", ("0", "nan", "1e308")),
+            ("num_train_epochs", ("0", "1;2")),
+            ("restarts", ("1,2",)),
         )
         for value in values
     ),
@@ -246,7 +247,7 @@ ROWS = [
         "table with one label",
         "run_classifier.py",
         lambda folder: table_of(folder, "text\tlabel\na\tyes\nb\tyes\n"),
-        says=("train.tsv", "all examples have the label 'yes'", "--label_column"),
+        says=("train.tsv", "all examples have the label 'yes'", "--columns"),
     ),
     Row(
         "one label in a flag",
@@ -256,14 +257,14 @@ ROWS = [
     ),
     *(
         Row(
-            f"table with a column name twice, --{flag}",
+            f"table with a column name twice, {flag}",
             "run_classifier.py",
             lambda folder, flag=flag, value=value: table_of(
-                folder, "text\tx\tx\tlabel\na\tb\tc\tyes\nd\te\tf\tno\n", **{flag: value}
+                folder, "text\tx\tx\tlabel\na\tb\tc\tyes\nd\te\tf\tno\n", columns=f"{flag}={value}"
             ),
-            says=(f"--{flag}=x", "several columns of this name"),
+            says=(f"--columns: {flag}=x", "several columns of this name"),
         )
-        for flag, value in (("text_a_column", "x"), ("label_column", "x"))
+        for flag, value in (("text_a", "x"), ("label", "x"))
     ),
 ]
 
@@ -283,13 +284,13 @@ def test_flags(row, folder, found_modules):
     [
         ("good\tyes\nbad\tno\nfine\tyes\n", {}, "yes"),
         ("good\t1\nbad\t0\nfine\t1\n", {}, "1"),
-        ("good\t1.5\nbad\t0.5\n", {"regression": True}, "1.5"),
+        ("good\t1.5\nbad\t0.5\n", {"label_type": "score"}, "1.5"),
     ],
 )
 def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, settings, label):
     (tmp_path / "train.tsv").write_text(text)
     labels = None if settings else sorted({line.split("\t")[1] for line in text.splitlines()})
-    processor = TsvProcessor.from_settings({"label_column": "1", "labels": labels, **settings})
+    processor = TsvProcessor.from_settings({"columns": "label=1", "labels": labels, **settings})
     processor.get_train_examples(str(tmp_path))
     warned = (
         f"train.tsv: line 1 is taken for the names of the columns, but that of the labels would be '{label}'"

@@ -58,7 +58,7 @@ def _fine_tuning(folder: pathlib.Path) -> list[str]:
         "--num_train_epochs=4",
         "--save_checkpoints_steps=2",
         "--keep_checkpoint_max=2",
-        "--eval_every_steps=4",
+        "--eval_every=4",
         "--random_seed=7",
         "--do_train",
         "--do_eval",

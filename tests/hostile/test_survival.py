@@ -162,7 +162,7 @@ def test_without_an_older_checkpoint_the_run_ends_and_changes_nothing(run):
 def test_evaluations_of_lost_steps_are_made_again(folder):
     """Fine-tuning with evaluations during the training: the history and the best checkpoint are as before."""
     flags = classification(
-        folder, *TRAINING, "--eval_every_steps=2", "--num_train_epochs=3", "--random_seed=3", "--labels=a,b,c"
+        folder, *TRAINING, "--eval_every=2", "--num_train_epochs=3", "--random_seed=3", "--labels=a,b,c"
     )
     out, expected = folder / "out", folder / "expected"
     ended = end_of("run_classifier.py", *flags)

@@ -123,8 +123,8 @@ ROWS = [
         "gzip as questions",
         "convert_triviaqa.py",
         lambda folder: [
-            f"--triviaqa_file={written(folder, 'qa.json', gzip.compress(json.dumps({}).encode()), str)}/qa.json",
-            f"--evidence_dir={folder}",
+            f"--input_file={written(folder, 'qa.json', gzip.compress(json.dumps({}).encode()), str)}/qa.json",
+            f"--data_dir={folder}",
             f"--output_file={folder}/squad.json",
         ],
         says=("qa.json", "UTF-8"),

@@ -113,7 +113,7 @@ def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
         bert_config_file=str(folder / "bert_config.json"),
         vocab_file=str(folder / "vocab.txt"),
         max_seq_length=24,
-        multi_label=kind == "tsv",
+        label_type="multi" if kind == "tsv" else None,
         **others,
     )
 

@@ -113,7 +113,7 @@ def test_several_labels_are_those_of_the_script(tmp_path, make):
         ClassificationOptions(
             task_name="tsv",
             data_dir=str(tmp_path),
-            multi_label=True,
+            label_type="multi",
             labels=exported.LABELS,
             **flags_of(made, tmp_path),
         )

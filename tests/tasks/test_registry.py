@@ -74,11 +74,14 @@ def processor_of(task_name):
         ("sst2", glue.Sst2Processor),
         ("STS_B", glue.StsbProcessor),
         ("xnli", XnliProcessor),
+        ("XNLI-de", XnliProcessor),
         ("TSV", TsvProcessor),
     ],
 )
 def test_case_hyphens_and_underscores_do_not_count(task_name, kind):
-    assert type(processor_of(task_name)) is kind
+    processor = processor_of(task_name)
+    assert type(processor) is kind
+    assert getattr(processor, "language", None) == {"xnli": "zh", "XNLI-de": "de"}.get(task_name)
 
 
 @pytest.mark.parametrize(

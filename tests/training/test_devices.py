@@ -56,5 +56,5 @@ def test_the_first_gpu_is_used_and_nothing_warned_of(machine, monkeypatch, caplo
 
 
 def test_every_replica_is_named():
-    log = in_a_process(distribution_strategy="mirrored", num_logical_cpus=2)["log"]
+    log = in_a_process(distribution_strategy="mirrored", num_devices=2)["log"]
     assert "Devices: /device:CPU:0, /device:CPU:1; strategy mirrored, number of replicas 2" in log

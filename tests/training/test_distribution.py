@@ -63,7 +63,7 @@ def in_a_process(**options) -> dict:
 
 
 def test_mirrored_over_logical_cpus():
-    found = in_a_process(distribution_strategy="mirrored", num_logical_cpus=4)
+    found = in_a_process(distribution_strategy="mirrored", num_devices=4)
     assert found["strategy"] == "MirroredStrategy"
     second_step = np.arange(48).reshape(2, 8, 3)[1]
     assert found["x"] == [part.tolist() for part in np.split(second_step, 4)]
@@ -97,7 +97,9 @@ def test_the_strategy_asked_for(options, name):
 
 
 def test_a_flag_without_effect_is_warned_of(caplog):
-    make_strategy(DistributionOptions(use_tpu=True, distribution_strategy="one_device", steps_per_loop=3))
+    make_strategy(
+        DistributionOptions(use_tpu=True, distribution_strategy="one_device", iterations_per_loop=3)
+    )
     assert "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
 
 
@@ -129,7 +131,7 @@ def test_tpu_from_the_original_flags(monkeypatch):
     options = DistributionOptions(use_tpu=True, tpu_name="node-1", tpu_zone="us-central1-b", gcp_project="p")
     assert make_strategy(options) is tpu
     # The runs of a search ask again, with whatever else their scripts are told: it is not set up twice.
-    one_of_many = {**dataclasses.asdict(options), "search_epochs": ["1", "2"], "output_dir": "run-2"}
+    one_of_many = {**dataclasses.asdict(options), "search": "restarts=2", "output_dir": "run-2"}
     assert make_strategy(ChoiceOptions(vocab_file="v", bert_config_file="c", **one_of_many)) is tpu
     assert tpu.calls == [
         {"tpu": "node-1", "zone": "us-central1-b", "project": "p"},
@@ -177,20 +179,20 @@ def test_more_gpus_than_there_are_are_refused(monkeypatch):
     monkeypatch.setattr(
         tf.config, "list_physical_devices", lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"]
     )
-    with pytest.raises(InputError, match="--num_gpus=2: TensorFlow sees only 1; give at most that"):
-        make_strategy(DistributionOptions(distribution_strategy="mirrored", num_gpus=2))
+    with pytest.raises(InputError, match="--num_devices=2: TensorFlow sees only 1 GPUs; give at most that"):
+        make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
 
 
 def test_a_number_of_gpus_without_effect_is_refused():
-    with pytest.raises(InputError, match="--num_gpus=2: only goes with --distribution_strategy=mirrored"):
-        make_strategy(DistributionOptions(num_gpus=2))
+    with pytest.raises(InputError, match="--num_devices=2: only goes with --distribution_strategy=mirrored"):
+        make_strategy(DistributionOptions(num_devices=2))
 
 
 def test_the_first_gpus_share_the_batch(monkeypatch):
     made = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] * 4)
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", made.append)
-    distribution._mirrored(DistributionOptions(distribution_strategy="mirrored", num_gpus=3))
+    distribution._mirrored(DistributionOptions(distribution_strategy="mirrored", num_devices=3))
     assert made == [["GPU:0", "GPU:1", "GPU:2"]]
 
 

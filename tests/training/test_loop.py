@@ -70,7 +70,7 @@ def test_so_they_are_on_several_replicas():
 
 def print_on_two_replicas():
     """Prints what `sums_and_shapes` returns, and the sum of the stacked batches chosen on the host."""
-    strategy = make_strategy(DistributionOptions(distribution_strategy="mirrored", num_logical_cpus=2))
+    strategy = make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
     print(json.dumps(sums_and_shapes(strategy)))
     stacked = split_over_replicas(strategy, {"x": tf.constant(VALUES)})
     with mock.patch.object(loop, "is_tpu", return_value=True):

@@ -277,7 +277,7 @@ def test_an_overflow_changes_nothing(options):
 
 def overflows_on_the_second_replica():
     """What the subprocess runs: the poisoned example is the seventh of eight, on replica 1 of 2, in its second part."""
-    two = DistributionOptions(distribution_strategy="mirrored", num_logical_cpus=2)
+    two = DistributionOptions(distribution_strategy="mirrored", num_devices=2)
     strategy = make_strategy(two)
     plain, accumulated, own_norms = (
         skips_an_overflow(strategy, 6, **options)

@@ -101,7 +101,7 @@ def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, monkeypatch):
 
     def train(name):
         run("original", options, tmp_path / name, do_train=True, num_train_epochs=3.0, save_checkpoints_steps=4,
-            steps_per_loop=3)  # fmt: skip
+            iterations_per_loop=3)  # fmt: skip
 
     train("whole")
     run_until(8, monkeypatch, lambda: train("stopped"))
@@ -171,9 +171,9 @@ def test_a_run_of_the_original_goes_on_from_its_half(tmp_path):
 @pytest.mark.parametrize(
     ("is_tpu", "flags", "steps_per_loop", "log_every_steps"),
     [
-        (False, {"steps_per_loop": 10, "log_every_steps": 100}, 10, 100),
-        (False, {"steps_per_loop": 300, "log_every_steps": 100}, 100, 100),  # a loop ends at a log point
-        (False, {"steps_per_loop": 300, "log_every_steps": 500}, 250, 500),  # and at a checkpoint
+        (False, {}, 10, 100),
+        (False, {"iterations_per_loop": 3}, 3, 100),
+        (False, {"log_every_steps": 7}, 7, 7),  # a loop ends at a log point
         # On TPU it is the other way round.
         (True, {"iterations_per_loop": 200, "log_every_steps": 100}, 200, 200),
         (True, {"iterations_per_loop": 200, "log_every_steps": 300}, 200, 400),

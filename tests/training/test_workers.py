@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from official_bert.io.errors import InputError
-from official_bert.options.shared import DistributionOptions
 from official_bert.training import workers
 from tests.scripts import run_script
 from tests.shared import ROOT
@@ -20,13 +19,7 @@ def config(cluster, **task) -> str:
     return json.dumps({"cluster": cluster, "task": task})
 
 
-def test_flags_name_the_workers(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", config({"worker": ["other:1"]}, type="worker", index=0))
-    found = workers.cluster_of(DistributionOptions(worker_hosts=HOSTS, task_index=1))
-    assert found == workers.Cluster({"worker": HOSTS}, "worker", 1)
-
-
-def test_so_does_the_environment(monkeypatch):
+def test_the_environment_names_the_workers(monkeypatch):
     cluster = {
         "chief": [HOSTS[0]],
         "worker": [HOSTS[1]],
@@ -34,31 +27,14 @@ def test_so_does_the_environment(monkeypatch):
         "evaluator": ["10.0.0.4:1"],
     }
     monkeypatch.setenv("TF_CONFIG", config(cluster, type="worker", index="0"))
-    found = workers.cluster_of(DistributionOptions())
+    found = workers.cluster()
     assert found == workers.Cluster({"chief": [HOSTS[0]], "worker": [HOSTS[1]]}, "worker", 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"worker_hosts": HOSTS}, "--task_index: not given; give the number of this worker"),
-        ({"worker_hosts": HOSTS, "task_index": 2}, "has 2 workers, counted from 0"),
-        ({"worker_hosts": ["a"], "task_index": 0}, "'a' is no address; write host:port"),
-        ({"worker_hosts": ["a:x"], "task_index": 0}, "'a:x' is no address; write host:port"),
-        ({"worker_hosts": ["a:1", "a:1"], "task_index": 0}, "a:1 is there twice"),
-        ({"task_index": 0}, "--task_index: only goes with --worker_hosts"),
-        ({}, "the workers are not known; give --worker_hosts and --task_index, set TF_CONFIG"),
-    ],
-)
-def test_flags_without_a_cluster_are_refused(monkeypatch, options, sentence):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    with pytest.raises(InputError, match=sentence):
-        workers.cluster_of(DistributionOptions(**options))
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ("", "the workers are not known; set TF_CONFIG"),
         ("{", "does not describe a cluster"),
         ("[]", "does not describe a cluster"),
         ('{"cluster": {"worker": ["a:1"]}}', "KeyError: 'task'"),
@@ -66,12 +42,14 @@ def test_flags_without_a_cluster_are_refused(monkeypatch, options, sentence):
         (config({"worker": ["a:1"]}, type="worker", index=1), "has no worker 1; count them from 0"),
         (config({"worker": ["a:1"]}, type="worker", index=-1), "has no worker -1; count them from 0"),
         (config({"worker": ["a"]}, type="worker", index=0), "'a' is no address"),
+        (config({"worker": ["a:x"]}, type="worker", index=0), "'a:x' is no address; write host:port"),
+        (config({"worker": ["a:1", "a:1"]}, type="worker", index=0), "a:1 is there twice"),
     ],
 )
 def test_an_environment_without_a_cluster_is_refused(monkeypatch, text, sentence):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(InputError, match=sentence):
-        workers.cluster_of(DistributionOptions())
+        workers.cluster()
 
 
 def test_one_process_is_the_chief_and_agrees_with_itself():
@@ -115,9 +93,7 @@ print(json.dumps({
 
 
 def test_two_workers_agree_and_share_batches():
-    ran = run_script(
-        "launch.py", "--num_processes=2", "--max_restarts=0", "--", sys.executable, "-c", PROGRAM
-    )
+    ran = run_script("launch.py", "--num_workers=2", "--max_restarts=0", "--", sys.executable, "-c", PROGRAM)
     found = {}
     for line in ran.stdout.splitlines():
         name, _, text = line.partition("] ")
@@ -132,15 +108,15 @@ def test_two_workers_agree_and_share_batches():
 
 def test_a_port_that_is_taken_ends_in_one_sentence():
     program = """
-import socket, sys
+import json, os, socket
 taken = socket.create_server(("localhost", 0))
 from official_bert.io.errors import WorkerLost
 from official_bert.options.shared import DistributionOptions
 from official_bert.training.distribution import make_strategy
 hosts = [f"localhost:{taken.getsockname()[1]}", "localhost:1"]
+os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": 0}})
 try:
-    make_strategy(DistributionOptions(
-        distribution_strategy="multi_worker_mirrored", worker_hosts=hosts, task_index=0))
+    make_strategy(DistributionOptions(distribution_strategy="multi_worker_mirrored"))
 except WorkerLost as error:
     print(error)
 """

@@ -26,7 +26,7 @@ class PairConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskConfig:
-    """What is masked, and by what; the fields are flags of create_pretraining_data.py, whose help explains them.
+    """What is masked, and by what, as of the flags of create_pretraining_data.py, whose help explains them.
 
     The generator `exact` has the last three at their defaults.
     """
@@ -84,12 +84,8 @@ def mask_config(options: MaskingOptions) -> MaskConfig:
     Raises:
         InputError: flags contradict each other.
     """
-    config = _filled(MaskConfig, options)
-    if config.mask_token_rate + config.random_token_rate > 1 + 1e-9:
-        raise InputError(
-            f"--mask_token_rate={config.mask_token_rate} and --random_token_rate={config.random_token_rate}: their sum "
-            "is above 1; lower one of them"
-        )
+    of_mask, of_random = (float(rate) for rate in options.mask_rates.split(","))
+    config = _filled(MaskConfig, options, mask_token_rate=of_mask, random_token_rate=of_random)
     if config.ngram_masking > 1 and not config.do_whole_word_mask:
         raise InputError(
             f"--ngram_masking={config.ngram_masking}: masks spans of whole words; add --do_whole_word_mask"
@@ -103,17 +99,17 @@ def mask_config_of_records(options: RecordsOptions) -> MaskConfig | None:
     Raises:
         InputError: flags contradict each other.
     """
-    if options.mask_tokens:
+    if not options.dynamic_masking:
         return mask_config(options)
     for field in dataclasses.fields(MaskingOptions):
         if getattr(options, field.name) != field.default:
             raise InputError(
-                f"--{field.name}: records of --nomask_tokens have no masks; give the flag to run_pretraining.py"
+                f"--{field.name}: records of --dynamic_masking have no masks; give the flag to run_pretraining.py"
             )
     return None
 
 
-def _filled(config_class: type, options):
-    """Returns a config of the options of the same names."""
-    names = [field.name for field in dataclasses.fields(config_class)]
-    return config_class(**{name: getattr(options, name) for name in names})
+def _filled(config_class: type, options, **known: float):
+    """Returns a config of known values and of the options of the same names."""
+    names = {field.name for field in dataclasses.fields(config_class)} - set(known)
+    return config_class(**{name: getattr(options, name) for name in names}, **known)

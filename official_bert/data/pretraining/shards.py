@@ -33,13 +33,7 @@ from official_bert.tokenization import FullTokenizer
 
 SHARD_BYTES = 32 << 20  # of text, the size of the shards of a large corpus
 # The flags that only the generator `sharded` has, and all that determine its records, beside text and vocabulary.
-OF_SHARDED_ALONE = (
-    "mask_token_rate",
-    "random_token_rate",
-    "ngram_masking",
-    "use_next_sentence",
-    "mask_tokens",
-)
+OF_SHARDED_ALONE = ("mask_rates", "ngram_masking", "use_next_sentence", "dynamic_masking")
 _DETERMINING = (
     "do_whole_word_mask",
     "max_seq_length",
@@ -170,7 +164,6 @@ def write_shards(
     job: ShardJob,
     input_files: Sequence[str],
     num_workers: int,
-    resume: bool,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> dict:
     """Makes all files and returns the manifest.
@@ -181,12 +174,7 @@ def write_shards(
     Raises:
         InputError: an input cannot be read, there is no text, or an output cannot be written.
     """
-    if not resume and any(files.exists(job.report_file(number)) for number in range(job.num_shards)):
-        logging.warning(
-            "%s: the finished shards of a run that was stopped are deleted; --resume keeps them",
-            job.work_folder,
-        )
-    _clear(job, keep_finished=resume)
+    _clear(job, keep_finished=True)
     try:
         text_files = [job.text_file(number) for number in range(job.num_shards)]
         num_documents = distribute(input_files, text_files, Progress("documents distributed"), read_lines)
@@ -207,7 +195,7 @@ def write_shards(
 
 
 def remove_work_folder(job: ShardJob):
-    """Deletes the empty work folder; with finished shards in it, it stays for `--resume`."""
+    """Deletes the empty work folder; with finished shards in it, it stays for the next run."""
     with contextlib.suppress(OSError):
         os.rmdir(job.work_folder)
 

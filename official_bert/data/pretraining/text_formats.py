@@ -10,7 +10,6 @@ import html
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
 
 from official_bert.data.pretraining.sentence_splitter import split_sentences
 from official_bert.io import errors, files, reading
@@ -29,36 +28,30 @@ LineReader = Callable[[str], Iterator[str]]
 def line_reader(
     input_format: str,
     splits_sentences: bool = False,
-    is_strict: bool = False,
     open_file: Callable = files.open_file,
 ) -> LineReader:
     """Returns a function that yields the lines of a file.
-
-    Args:
-        is_strict: whether bytes that are not UTF-8 are refused instead of left out.
 
     Returns:
         A function of a file's name. The lines that it yields have no "\\n"; a document of the other forms than TEXT
         ends with a blank line, and has no other. It raises an InputError that names the file and the line for a file
         that does not have the form.
     """
-    undecodable = "refuse" if is_strict else "ignore"
-    return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences, undecodable, open_file)
+    return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences, open_file)
 
 
 def reader_of(options: RecordsOptions, open_file: Callable = files.open_file) -> LineReader:
     """Returns the reader of the corpus."""
-    return line_reader(options.input_format, options.split_sentences, options.strict, open_file)
+    return line_reader(options.input_format, options.split_sentences, open_file)
 
 
 def _lines(
     documents_of: Callable[[str, Iterable[str]], Iterator[str]],
     splits_sentences: bool,
-    undecodable: Literal["ignore", "refuse"],
     open_file: Callable,
     path: str,
 ) -> Iterator[str]:
-    lines = documents_of(path, reading.read_lines(path, undecodable, True, open_file))
+    lines = documents_of(path, reading.read_lines(path, "ignore", True, open_file))
     if splits_sentences:
         # A blank line stays one.
         lines = itertools.chain.from_iterable(split_sentences(line) or [""] for line in lines)

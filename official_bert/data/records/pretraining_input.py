@@ -285,7 +285,7 @@ def _check_record(
     record = f"{file}: record {index} (from 0)"
     if "masked_lm_ids" in values and all(feature.name != "masked_lm_ids" for feature in features):
         raise InputError(
-            f"{record} has masks already; leave out --dynamic_masking, or make the records with --nomask_tokens"
+            f"{record} has masks already; leave out --dynamic_masking, or make the records with that flag, too"
         )
     for feature in features:
         name = feature.name

@@ -17,7 +17,7 @@ Block = Mapping[str, np.ndarray]  # feature name -> [B, length]
 
 
 def with_masks(example: Example) -> Example:
-    """Returns a record as it is; of --nomask_tokens, with a masked position that is padding."""
+    """Returns a record as it is; of --dynamic_masking, with a masked position that is padding."""
     if "masked_lm_positions" in example or "input_ids" not in example:
         return example
     zero = np.zeros(1, np.int64)

@@ -305,8 +305,8 @@ class XnliProcessor(DataProcessor):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the processor of --xnli_language, which exports do not record."""
-        return cls(settings.get("xnli_language", "zh"))
+        """Makes the processor of the language behind the name of the task."""
+        return cls((settings.get("task_name") or "XNLI").lower()[len("xnli") :].strip("-_") or "zh")
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         file = os.path.join("multinli", f"multinli.train.{self.language}.tsv")
@@ -346,7 +346,7 @@ class XnliProcessor(DataProcessor):
             languages = sorted({row.fields[_LANGUAGE] for row in rows})
             raise InputError(
                 f"{path}: has no row in the language {self.language!r}, but in {', '.join(languages[:20]) or 'none'}; "
-                "set --xnli_language"
+                "write --task_name=XNLI-en, for instance"
             )
         return in_language
 

@@ -25,7 +25,7 @@ from official_bert.options.fields import without_flag
 from official_bert.options.fine_tuning import TsvOptions
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
-from official_bert.tasks.classification.glue import GlueProcessor
+from official_bert.tasks.classification.glue import PROCESSORS
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
@@ -112,18 +112,16 @@ class ClassificationTask(Task):
         self,
         processor: DataProcessor,
         class_weights: Sequence[float] | None = None,
-        glue_submission_dir: str | None = None,
     ):
         """Makes the task of a processor.
 
         Args:
             class_weights: weight of each label's examples in the training loss; None for equal weights.
-            glue_submission_dir: folder for predictions in the format of GLUE's site; None for none.
 
         Raises:
-            InputError: the processor names an unknown metric, or the weights or the submission do not fit the task.
+            InputError: the processor names an unknown metric, or the weights do not fit the task.
         """
-        self.processor, self._submission_dir = processor, glue_submission_dir
+        self.processor = processor
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
         known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_METRICS_OF_EACH_LABEL}
@@ -149,16 +147,11 @@ class ClassificationTask(Task):
                     raise InputError(
                         f"--{field.name}: only goes with --task_name=tsv, not {settings['task_name']}; leave it out"
                     )
-        submission_dir = settings.get("glue_submission_dir")
-        if submission_dir and not issubclass(variant, GlueProcessor):
-            raise InputError(
-                f"--glue_submission_dir: {settings['task_name']} is no task of GLUE; leave the flag out"
-            )
         weights = _class_weights(settings.get("class_weights"))
         # A user's subclass of one of our processors is called without arguments, as any class of theirs.
         makes_itself = "from_settings" in vars(variant)
         processor = variant.from_settings(settings) if makes_itself else variant()
-        return cls(processor, weights, submission_dir)
+        return cls(processor, weights)
 
     @property
     def labels(self) -> list[str] | None:
@@ -273,7 +266,7 @@ class ClassificationTask(Task):
     def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes test_results.tsv: one line per example with the probability of each label, in order, or the score.
 
-        If a folder for GLUE's submission was given, it writes that file, too.
+        For a task of GLUE, it writes the file that GLUE's site accepts, too, into the folder glue_submission.
         """
         logging.info("***** Predict results *****")
         values = outputs["score"][:, None] if self.processor.is_regression else outputs["probabilities"]
@@ -281,10 +274,11 @@ class ClassificationTask(Task):
         with writing.replacing(path) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in values.astype(np.float32))
         logging.info("Wrote %s", path)
-        if self._submission_dir:
-            path = self.processor.write_submission(
-                self._submission_dir, self._data_dir, self.predictions(outputs), suffix
-            )
+        if (
+            self._data_dir and type(self.processor) in PROCESSORS.values()
+        ):  # a user's subclass may read other files
+            folder = os.path.join(output_dir, "glue_submission")
+            path = self.processor.write_submission(folder, self._data_dir, self.predictions(outputs), suffix)
             logging.info("Wrote %s", path)
 
     def serving_outputs(self, model, features: dict) -> dict:

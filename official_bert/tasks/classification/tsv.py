@@ -12,6 +12,8 @@ from absl import logging
 
 from official_bert.data.tables import Row, not_empty, read_tsv
 from official_bert.io.errors import InputError
+from official_bert.options.fields import parse_settings
+from official_bert.options.fine_tuning import COLUMNS, MULTI, SCORE, SINGLE
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, checked_label, warn_of_lost_row
 
@@ -45,12 +47,12 @@ class TsvProcessor(DataProcessor):
         label_separator: str = ",",
         is_regression: bool = False,
     ):
-        if is_multi_label and is_regression:
-            raise InputError("--multi_label: a regression has one score an example; leave one of the two off")
         if is_regression and labels:
             raise InputError("--labels: a regression has scores instead of labels; leave one of the two off")
         if is_multi_label and not label_separator:
-            raise InputError("--label_separator: is empty; give what stands between the labels of an example")
+            raise InputError(
+                "--columns: separator= is empty; give what stands between the labels of an example"
+            )
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
         if labels and len(labels) == 1 and not is_multi_label:
@@ -77,30 +79,32 @@ class TsvProcessor(DataProcessor):
         An export has no flags for columns: the record of the training says whether the examples are pairs, and without
         one the model accepts both.
         """
-        is_regression, learnt = settings.get("regression", False), settings.get("checkpoint_labels")
-        if is_regression and learnt:
+        label_type, learnt = settings.get("label_type") or SINGLE, settings.get("checkpoint_labels")
+        if label_type == SCORE and learnt:
             raise InputError(
-                f"--regression: the checkpoint was trained on labels ({', '.join(learnt)}), as labels.txt beside it "
-                "says; leave the flag out"
+                f"--label_type={SCORE}: the checkpoint was trained on labels ({', '.join(learnt)}), as labels.txt "
+                "beside it says; leave the flag out"
             )
-        num_texts = settings.get("num_texts")
+        given = settings.get("columns")
+        columns = COLUMNS | (parse_settings(given, COLUMNS) if given else {})
         processor = cls(
-            settings.get("text_a_column", "0"),
-            settings.get("text_b_column"),
-            settings.get("label_column", "-1"),
-            has_header=settings.get("has_header", True),
+            columns["text_a"],
+            columns["text_b"] or None,
+            columns["label"],
+            has_header=_truth(columns["header"]),
             labels=settings.get("labels") or learnt,
-            is_multi_label=settings.get("multi_label", False),
-            label_separator=settings.get("label_separator", ","),
-            is_regression=is_regression,
+            is_multi_label=label_type == MULTI,
+            label_separator=columns["separator"],
+            is_regression=label_type == SCORE,
         )
-        if "text_b_column" not in settings:
+        if "columns" not in settings:
+            num_texts = settings.get("num_texts")
             processor.has_pairs, processor.needs_pairs = num_texts != 1, num_texts == 2
         return processor
 
     def settings(self) -> dict[str, Any]:
         """Returns what distinguishes the tasks of TSV files."""
-        return {"multi_label": self.is_multi_label, "regression": self.is_regression}
+        return {"label_type": SCORE if self.is_regression else MULTI if self.is_multi_label else SINGLE}
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Reads the training examples, and takes the labels from them unless they were given."""
@@ -136,11 +140,11 @@ class TsvProcessor(DataProcessor):
         labels_of = self._labels_of(table)
         found = {label for row in not_empty(table.rows, table.path) for label in labels_of(row)}
         if not found:
-            raise InputError(f"{table.path}: holds no label; check --label_column")
+            raise InputError(f"{table.path}: holds no label; check the label of --columns")
         if len(found) == 1 and not self.is_multi_label:
             raise InputError(
                 f"{table.path}: all examples have the label {found.pop()!r}, so that there is nothing to learn; check "
-                "--label_column, or name all labels with --labels"
+                "the label of --columns, or name all labels with --labels"
             )
         try:
             labels = sorted(found, key=lambda label: (int(label), label))
@@ -150,12 +154,12 @@ class TsvProcessor(DataProcessor):
         return labels
 
     def _examples(self, table: "_Table", guid: str, labelled: bool = True) -> list[InputExample]:
-        text_a = table.column(self._text_a, "text_a_column")
-        text_b = table.column(self._text_b, "text_b_column") if self._text_b else lambda row: None
+        text_a = table.column(self._text_a, "text_a")
+        text_b = table.column(self._text_b, "text_b") if self._text_b else lambda row: None
         unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
         label_of = self._target_of(table) if labelled else lambda row: unknown
         if labelled and table.header:
-            warn_of_lost_row(table.header, table.number(self._label, "label_column"), self.get_labels())
+            warn_of_lost_row(table.header, table.number(self._label, "label"), self.get_labels())
         examples = [
             InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row))
             for row in table.rows
@@ -171,13 +175,13 @@ class TsvProcessor(DataProcessor):
 
     def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
         """Returns a function from a row to the values of its label column, without surrounding blanks."""
-        field = table.column(self._label, "label_column")
-        texts = [("text_a_column", self._text_a)]
-        texts += [("text_b_column", self._text_b)] if self._text_b else []
+        field = table.column(self._label, "label")
+        texts = [("text_a", self._text_a)]
+        texts += [("text_b", self._text_b)] if self._text_b else []
         for flag, text in texts:
-            if table.number(text, flag) == table.number(self._label, "label_column"):
+            if table.number(text, flag) == table.number(self._label, "label"):
                 raise InputError(
-                    f"--label_column={self._label}: is the column of --{flag}={text}, too; correct one of the two"
+                    f"--columns: label={self._label} is the column of {flag}={text}, too; correct one of the two"
                 )
 
         def several(row: Row) -> list[str]:
@@ -190,6 +194,12 @@ class TsvProcessor(DataProcessor):
             return [label]
 
         return several if self.is_multi_label else one
+
+
+def _truth(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise InputError(f"--columns: header={text}: must be true or false")
+    return text == "true"
 
 
 class _Table:
@@ -216,7 +226,7 @@ class _Table:
         """
         if self._names.count(column) > 1:
             raise InputError(
-                f"--{flag}={column}: {self.path} has several columns of this name; give its number from 0"
+                f"--columns: {flag}={column}: {self.path} has several columns of this name; give its number from 0"
             )
         if column in self._names:
             return self._names.index(column)
@@ -224,11 +234,13 @@ class _Table:
             number = int(column)
         except ValueError:
             found = f"its columns are {', '.join(self._names)}" if self._names else "give its number from 0"
-            raise InputError(f"--{flag}={column}: {self.path} names no such column; {found}") from None
+            raise InputError(
+                f"--columns: {flag}={column}: {self.path} names no such column; {found}"
+            ) from None
         # Counted in the first row: a row that lacks a column has another last column.
         return number + self._width if -self._width <= number < 0 else number
 
     def column(self, column: str, flag: str) -> Callable[[Row], str]:
         """Returns a function from a row to the field in a column; see `number`."""
         number = self.number(column, flag)
-        return lambda row: row.field(number, f"--{flag}={column}")
+        return lambda row: row.field(number, f"--columns={flag}={column}")

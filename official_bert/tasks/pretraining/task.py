@@ -150,7 +150,7 @@ class PretrainingTask(TrainableTask):
         batch_size = batch_size or self._flags["train_batch_size"]
         if model.config.direction == LEFT_TO_RIGHT:
             return LeftToRightObjective(model, batch_size)
-        return PretrainingObjective(model, batch_size, self._flags["use_next_sentence_loss"])
+        return PretrainingObjective(model, batch_size, self._flags["use_next_sentence"])
 
     def settings(self) -> dict[str, int]:
         """Returns the lengths of the records; none for an export."""

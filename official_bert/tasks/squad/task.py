@@ -327,7 +327,7 @@ def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> l
 def _check_flags(settings: Settings, rules: SquadRules):
     """Validates the flags of run_squad.py: the original's checks in its order, then those of the new flags."""
     given, predicts = settings.get, settings["do_predict"]
-    evaluates = given("do_train") and (given("eval_every_steps") or given("eval_every_epochs"))
+    evaluates = given("do_train") and given("eval_every")
     if given("do_train") and not given("train_file"):
         raise InputError("--train_file: must be given with --do_train")
     for is_needed, purpose in (
@@ -356,8 +356,8 @@ def _check_flags(settings: Settings, rules: SquadRules):
         )
     if evaluates and not has_answers():
         raise InputError(
-            f"{given('predict_file')}: has no answers to evaluate with; leave out --eval_every_steps and "
-            "--eval_every_epochs, or give a file with answers"
+            f"{given('predict_file')}: has no answers to evaluate with; leave out --eval_every, "
+            "or give a file with answers"
         )
     if is_auto and predicts and not (given("threshold_file") or has_answers()):
         raise _nothing_to_tune_on(given("predict_file"))

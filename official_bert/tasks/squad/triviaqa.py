@@ -84,8 +84,8 @@ def triviaqa_to_squad(
     ]
     if not articles:
         raise InputError(
-            f"{input_file}: none of its questions has a document that begins with an answer; give a larger "
-            "--max_document_words, or the file that these documents belong to"
+            f"{input_file}: none of its questions has a document that begins with an answer; give the "
+            "file that these documents belong to"
         )
     with writing.replacing(output_file) as file:
         json.dump({"version": "1.1", "data": articles}, file)

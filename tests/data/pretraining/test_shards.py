@@ -126,7 +126,7 @@ def test_a_killed_run_goes_on_with_the_same_files(corpus, long_run, tmp_path, nu
     assert process.wait() == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [work.name]  # nothing under a final name
     assert len(finished := list(work.glob("?????.json"))) >= num_finished
-    log = run_script(SCRIPT, *flags, "--resume").stderr
+    log = run_script(SCRIPT, *flags).stderr
     found = re.search(r"kept (\d+) finished shards", log)
     num_kept = int(found[1]) if found else 0
     assert num_kept >= len(finished)  # a process of the killed run may finish another shard
@@ -143,7 +143,7 @@ def test_a_terminated_run_leaves_its_finished_shards_and_says_so(corpus, whole, 
         time.sleep(0.002)
     process.terminate()
     assert "terminated" in (sentence := process.communicate()[1].splitlines()[-1])
-    assert "the same command with --resume keeps the shards that are finished" in sentence
+    assert "the same command keeps the shards that are finished" in sentence
     assert process.returncode == 128 + signal.SIGTERM
     assert [path.name for path in tmp_path.iterdir()] == [".out.sharded"]
     left = sorted(path.name for path in work.iterdir())
@@ -171,13 +171,13 @@ def stopped_run(corpus, folder, monkeypatch, after: int, **changes):
 
 
 def made_by(corpus, folder, monkeypatch, **changes) -> list[int]:
-    """The numbers of the shards that a run with --resume makes anew."""
+    """The numbers of the shards that the next run makes anew."""
     make_shard, made = one_shard.make_shard, []
     with monkeypatch.context() as patch:
         patch.setattr(
             shards, "make_shard", lambda number, *rest: made.append(number) or make_shard(number, *rest)
         )
-        make(corpus, folder, resume=True, **changes)
+        make(corpus, folder, **changes)
     return made
 
 
@@ -228,15 +228,12 @@ def test_resume_with_another_text_makes_only_the_shards_that_differ(corpus, tmp_
     assert made_by(str(other), tmp_path / "made", monkeypatch) == [0, 6]
 
 
-def test_without_resume_everything_is_made_and_old_files_stay_until_then(
-    corpus, whole, tmp_path, monkeypatch
-):
+def test_old_files_stay_until_all_are_made(corpus, whole, tmp_path, monkeypatch):
     make(corpus, tmp_path, random_seed=3)
     old = hashes(tmp_path)
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
     assert hashes_of_visible(tmp_path) == old
-    ended = end_of(SCRIPT, *flag_list(**flags_of(corpus, tmp_path)))
-    assert "the finished shards of a run that was stopped are deleted; --resume keeps them" in ended.log
+    make(corpus, tmp_path)
     assert hashes(tmp_path) == whole
 
 
@@ -288,8 +285,8 @@ def test_the_number_of_shards_goes_by_the_size_of_the_text(num_bytes, expected):
         ({"vocab_file": "{0}/blank"}, "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]"),
         ({"num_shards": 0}, "--num_shards=0: must be at least 1, and at most 99999"),
         ({"generator": "exact"}, "--num_shards: --generator=exact makes the original's files"),
-        ({"mask_token_rate": 0.7, "random_token_rate": 0.4}, "--random_token_rate=0.4: their sum is above 1"),
-        ({"mask_token_rate": 1.2}, "--mask_token_rate=1.2: must lie between 0 and 1"),
+        ({"mask_rates": "0.7,0.4"}, "--mask_rates=0.7,0.4: must be two numbers"),
+        ({"mask_rates": "1.2"}, "--mask_rates=1.2: must be two numbers"),
         ({"ngram_masking": 3}, "--ngram_masking=3: masks spans of whole words; add --do_whole_word_mask"),
         ({"ngram_masking": 0}, "--ngram_masking=0: must be at least 1"),
     ],

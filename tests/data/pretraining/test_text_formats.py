@@ -92,13 +92,8 @@ def test_what_has_another_form_is_refused_by_file_and_line(tmp_path, form, conte
     assert sentence in str(raised.value)
 
 
-def test_bytes_that_are_not_utf8_are_left_out_or_refused(tmp_path):
-    damaged = b"good\nb\xffad\n"
-    assert lines_of(tmp_path / "file", damaged, "text") == ["good", "bad"]
-    with pytest.raises(
-        InputError, match="file: line 2: byte 1 is not UTF-8; save the file as UTF-8, or leave out --strict"
-    ):
-        lines_of(tmp_path / "file", damaged, "text", is_strict=True)
+def test_bytes_that_are_not_utf8_are_left_out(tmp_path):
+    assert lines_of(tmp_path / "file", b"good\nb\xffad\n", "text") == ["good", "bad"]
 
 
 def test_lines_that_are_no_sentences_are_warned_of(tmp_path, caplog):

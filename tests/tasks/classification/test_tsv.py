@@ -89,16 +89,16 @@ def test_given_labels_keep_their_order(write):
     [
         (
             {"text_a_column": "body"},
-            r"--text_a_column=body: .*train.tsv names no such column; its columns are text, la",
+            r"--columns: text_a=body: .*train.tsv names no such column; its columns are text, la",
         ),
-        ({"text_a_column": "text", "label_column": "gold"}, "--label_column=gold: "),
+        ({"text_a_column": "text", "label_column": "gold"}, "--columns: label=gold: "),
         (
             {"text_a_column": "text", "has_header": False},
-            r"--text_a_column=text: .* column; give its number from 0",
+            r"--columns: text_a=text: .* column; give its number from 0",
         ),
         (
             {"text_a_column": "7"},
-            r"train.tsv: line 2: has 2 columns, but --text_a_column=7 is expected in column 8",
+            r"train.tsv: line 2: has 2 columns, but --columns=text_a=7 is expected in column 8",
         ),
     ],
 )
@@ -113,10 +113,9 @@ def test_columns_that_are_not_there(write, settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"is_multi_label": True, "is_regression": True}, "--multi_label: a regression has one score"),
         ({"labels": ["a"], "is_regression": True}, "--labels: a regression has scores"),
         ({"labels": ["a", "b", "a"]}, "--labels=a,b,a: names a label twice"),
-        ({"is_multi_label": True, "label_separator": ""}, "--label_separator: is empty"),
+        ({"is_multi_label": True, "label_separator": ""}, "--columns: separator= is empty"),
     ],
 )
 def test_settings_that_contradict_each_other(settings, message):
@@ -132,7 +131,7 @@ def test_labels_that_are_not_known(write):
         processor.get_dev_examples(write(dev="text\tlabel\na\tx\n"))
     with pytest.raises(InputError, match=r"train.tsv: holds no example; check the file"):
         processor.get_train_examples(write(train="text\tlabel\n"))
-    with pytest.raises(InputError, match=r"train.tsv: holds no label; check --label_column"):
+    with pytest.raises(InputError, match=r"train.tsv: holds no label; check the label of --columns"):
         TsvProcessor("text", is_multi_label=True).get_train_examples(write(train="text\tlabel\na\t\n"))
 
 
@@ -155,11 +154,11 @@ def test_labels_that_are_the_same_number_have_an_order_and_blanks_do_not_count(w
     ("rows", "settings", "message"),
     [
         # Counted from its own end, the label of this row would be its text.
-        ("sunny\n", {}, r"line 3: has 1 columns, but --label_column=-1 is expected in column 2"),
+        ("sunny\n", {}, r"line 3: has 1 columns, but --columns=label=-1 is expected in column 2"),
         ("a\tb\tx\n", {}, r"line 3: has 3 columns, the header 2; take the tabs out"),
         ("a\t \n", {}, r"line 3: has no label; complete the row"),
-        ("", {"label_column": "text"}, r"--label_column=text: is the column of --text_a_column=0, too"),
-        ("", {"text_b_column": "1"}, r"--label_column=-1: is the column of --text_b_column=1, too"),
+        ("", {"label_column": "text"}, r"--columns: label=text is the column of text_a=0, too"),
+        ("", {"text_b_column": "1"}, r"--columns: label=-1 is the column of text_b=1, too"),
     ],
 )
 def test_a_text_is_never_taken_for_a_label(write, rows, settings, message):
