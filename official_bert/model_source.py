@@ -272,10 +272,10 @@ class ModelSource:
             return None, None
         tokenizer = FullTokenizer(vocab_file)
         check_vocabulary(tokenizer, self.config.vocab_size, vocab_file)
-        if options.do_lower_case is None:
-            guessed = TokenizerConfig.guessed(tokenizer.vocab).do_lower_case
-            return vocab_file, dataclasses.replace(self.tokenizer_config, do_lower_case=guessed)
-        return vocab_file, self.tokenizer_config
+        if options.do_lower_case is not None:
+            return vocab_file, self.tokenizer_config
+        guessed = TokenizerConfig.guessed(tokenizer.vocab).do_lower_case
+        return vocab_file, dataclasses.replace(self.tokenizer_config, do_lower_case=guessed)
 
 
 def _check_recorded(field: dataclasses.Field, value, source: str | None):

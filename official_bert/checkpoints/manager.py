@@ -48,20 +48,20 @@ class CheckpointManager:
         """
         self.output_dir, self.variables = output_dir, dict(variables)
         self.keep_max, self.worker, self._wait_for_all = keep_max, worker, wait_for_all
-        self._damaged: set[str] = set()  # prefixes of checkpoints that the run does not use
+        self._corrupt: set[str] = set()  # prefixes of checkpoints that the run does not use
 
     @property
     def latest(self) -> str | None:
         """The prefix of the newest checkpoint that `from_newest_whole` has not left out; see folder.newest."""
-        return self._undamaged()[-1] if self._damaged else folder.newest(self.output_dir)
+        return self._valid()[-1] if self._corrupt else folder.newest(self.output_dir)
 
-    def _undamaged(self) -> list[str]:
-        return [path for path in folder.checkpoint_paths(self.output_dir) if path not in self._damaged]
+    def _valid(self) -> list[str]:
+        return [path for path in folder.checkpoint_paths(self.output_dir) if path not in self._corrupt]
 
     def from_newest_whole(self, read: Callable[[], T]) -> T:
-        """Calls a function that reads the newest checkpoint and, while that is damaged, again for the one before it.
+        """Calls a function that reads the newest checkpoint and, while that is corrupt, again for the one before it.
 
-        For a run that goes on training. `latest` leaves out the damaged ones from then on, and so does the list that
+        For a run that goes on training. `latest` leaves out the corrupt ones from then on, and so does the list that
         the next `save` writes. Their files stay, until a checkpoint of the same step replaces them.
 
         Args:
@@ -70,17 +70,17 @@ class CheckpointManager:
         Returns:
             What the function returned for the newest checkpoint that is whole.
         """
-        damages = []
+        faults = []
         while True:
             try:
                 found = read()
                 break
-            except tf1.Damaged as error:
-                damages.append(error)
-                if len(self._undamaged()) < 2:
-                    raise damages[0] from None
-                self._damaged.add(self.latest)
-        for error in damages:
+            except tf1.Corrupt as error:
+                faults.append(error)
+                if len(self._valid()) < 2:
+                    raise faults[0] from None
+                self._corrupt.add(self.latest)
+        for error in faults:
             logging.warning(
                 "%s is damaged (%s): training goes on from step %d, that of the older %s",
                 error.file,
@@ -111,7 +111,7 @@ class CheckpointManager:
         if input_state is not None and (self.worker == 0 or self._wait_for_all):
             with tf1.replacing(self._input_prefix(step)) as temporary:
                 input_state.write(temporary)
-                tf1.seal(temporary)
+                tf1.append_checksum(temporary)
         if self._wait_for_all:
             self._wait_for_all()  # a checkpoint is complete with the inputs of all workers
         if self.worker:
@@ -120,8 +120,8 @@ class CheckpointManager:
         prefix = os.path.join(self.output_dir, name)
         tf1.write(prefix, self.variables)
 
-        listed = [path for path in self._undamaged() if os.path.basename(path) != name]
-        self._damaged.discard(prefix)
+        listed = [path for path in self._valid() if os.path.basename(path) != name]
+        self._corrupt.discard(prefix)
         self._write_list([*listed, prefix])
         self._drop_old([*listed, prefix])
         logging.info("Saved checkpoint %s", prefix)
@@ -160,7 +160,7 @@ class CheckpointManager:
 
         Raises:
             InputError: the checkpoint and the run have different variables or shapes, or the state of the input cannot
-                be restored; damage.Damaged if a file is missing or damaged, in which case some of the variables may
+                be restored; tf1.Corrupt if a file is missing or corrupt, in which case some of the variables may
                 have been restored.
         """
         if not self.latest:
@@ -209,13 +209,13 @@ class CheckpointManager:
         return int(checkpoint.read(key)) if key in checkpoint.shapes else None
 
     def _check_inputs(self, step: int):
-        """Reads the input states of all workers at a step, so that all workers find the same checkpoints damaged."""
+        """Reads the input states of all workers at a step, so that all workers find the same checkpoints corrupt."""
         for prefix in self._input_prefixes(step):
             try:
                 tf1.check_objects(prefix)
-            except tf1.Damaged as error:
+            except tf1.Corrupt as error:
                 message = f"{error}; without {prefix}.index the input starts anew"
-                raise tf1.Damaged(message, error.file, error.reason) from None
+                raise tf1.Corrupt(message, error.file, error.reason) from None
 
     def restore_input(self, input_state: tf.train.Checkpoint):
         """Restores the input state beside the newest checkpoint; without one the input starts anew, with a warning."""

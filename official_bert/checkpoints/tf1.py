@@ -18,11 +18,11 @@ import tensorflow as tf
 from official_bert.io.errors import InputError
 
 _MARK = b"checksum"
-_SEAL = struct.Struct("<8sI")
+_CHECKSUM = struct.Struct("<8sI")
 _gfile = tf.io.gfile
 
 
-class Damaged(InputError):
+class Corrupt(InputError):
     """A file of a checkpoint is missing, cut off, or holds other bytes than were written.
 
     Attributes:
@@ -41,8 +41,8 @@ def data_file(prefix: str) -> str:
     return f"{prefix}.data-*" if len(found) > 1 else (found or [f"{prefix}.data-00000-of-00001"])[0]
 
 
-def is_damage(file: str) -> bool:
-    """Tells whether a file that could not be read is damaged or missing, and not only out of reach or forbidden."""
+def is_corrupt(file: str) -> bool:
+    """Tells whether a file that could not be read is corrupt or missing, and not only out of reach or forbidden."""
     try:
         with _gfile.GFile(file, "rb") as opened:
             opened.read(1)
@@ -53,29 +53,29 @@ def is_damage(file: str) -> bool:
     return True
 
 
-def seal(prefix: str):
+def append_checksum(prefix: str):
     """Appends the checksum to the data file of a checkpoint that has one data file."""
     path = data_file(prefix)
     with _gfile.GFile(path, "rb") as file:
         content = file.read()
     with _gfile.GFile(path, "wb") as file:  # as a whole, because some remote file systems cannot append
-        file.write(content + _SEAL.pack(_MARK, zlib.crc32(content)))
+        file.write(content + _CHECKSUM.pack(_MARK, zlib.crc32(content)))
 
 
-def fault_of_seal(prefix: str) -> str | None:
-    """Compares the data file of a checkpoint with its seal.
+def fault_of_checksum(prefix: str) -> str | None:
+    """Compares the data file of a checkpoint with its checksum.
 
     Returns:
-        What is wrong with the file; None if nothing is, or if it has no seal because an earlier version wrote it.
+        What is wrong with the file; None if nothing is, or if it has no checksum because an earlier version wrote it.
     """
     with _gfile.GFile(data_file(prefix), "rb") as file:
         content = file.read()
-    end = content[-_SEAL.size :]
+    end = content[-_CHECKSUM.size :]
     if not any(end):
         return "its end is empty"
-    if len(end) == _SEAL.size and end.startswith(_MARK):
-        _, checksum = _SEAL.unpack(end)
-        if checksum != zlib.crc32(content[: -_SEAL.size]):
+    if len(end) == _CHECKSUM.size and end.startswith(_MARK):
+        _, checksum = _CHECKSUM.unpack(end)
+        if checksum != zlib.crc32(content[: -_CHECKSUM.size]):
             return "its bytes do not fit their checksum"
     return None
 
@@ -154,7 +154,7 @@ class Tf1Checkpoint:
         """Opens the checkpoint with this prefix.
 
         Raises:
-            InputError: the checkpoint cannot be read; damage.Damaged if a file is missing or damaged.
+            InputError: the checkpoint cannot be read; tf1.Corrupt if a file is missing or corrupt.
         """
         self.path, self.folder = prefix, os.path.dirname(prefix)
         try:
@@ -170,7 +170,7 @@ class Tf1Checkpoint:
         """Returns the tensor with this name.
 
         Raises:
-            InputError: its data cannot be read; damage.Damaged if it is missing or damaged.
+            InputError: its data cannot be read; tf1.Corrupt if it is missing or corrupt.
         """
         try:
             return np.asarray(self._reader.get_tensor(name))
@@ -183,11 +183,11 @@ def check_objects(prefix: str):
     """Reads all of an object-based checkpoint, which may hold the state of iterators, to see whether it is whole.
 
     Raises:
-        InputError: the checkpoint cannot be read; damage.Damaged if a file is missing or damaged.
+        InputError: the checkpoint cannot be read; tf1.Corrupt if a file is missing or corrupt.
     """
     dtypes, file = Tf1Checkpoint(prefix).dtypes, data_file(prefix)
     try:
-        if fault := fault_of_seal(prefix):
+        if fault := fault_of_checksum(prefix):
             raise tf.errors.DataLossError(None, None, fault)
         with tf.device("CPU:0"):
             types = [tf.as_dtype(name) for name in dtypes.values()]
@@ -201,7 +201,7 @@ def check_objects(prefix: str):
 def _failure(prefix: str, what: str, file: str, error: Exception) -> InputError:
     reason = _brief(error)
     message = f"{prefix}: {what} ({reason}); {_REMEDY}"
-    return Damaged(message, file, reason) if is_damage(file) else InputError(message)
+    return Corrupt(message, file, reason) if is_corrupt(file) else InputError(message)
 
 
 def write(prefix: str, tensors: dict):

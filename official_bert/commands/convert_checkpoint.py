@@ -25,8 +25,16 @@ def run(options: ConversionOptions):
     """Converts one checkpoint."""
     checkpoint = open_checkpoint(options.input_checkpoint)
     source = ModelFolder(checkpoint.path)
-    _check_outputs(options, checkpoint, source)
-    config = _config(options, source)
+    config_file = options.bert_config_file or source.config_file
+    if config_file is None:
+        raise InputError(
+            f"{source.checkpoint}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside it; "
+            "name the model's config with --bert_config_file"
+        )
+    _check_outputs(options, checkpoint, config_file)
+    config = BertConfig.from_json_file(config_file)
+    config.hidden_act = options.hidden_act or config.hidden_act
+    config.validate(config_file)
     _check_weights(checkpoint, config)
     vocab_file = _vocab_file(options, source, config)
     chosen = _chosen_names(options, checkpoint)
@@ -45,23 +53,20 @@ def run(options: ConversionOptions):
     logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
 
 
-def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, source: ModelFolder):
+def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, config_file: str):
     """Refuses an output folder in which the files of the input would be replaced."""
     if options.output_format == "huggingface":
         names_of_outputs = (huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE)
     else:
         names_of_outputs = (CONFIG_NAME, f"{TF1_NAME}.index")
+    weights = files.matching(os.path.join(checkpoint.path, "*.safetensors"))
     writing.keep_apart(
         [os.path.join(options.output_dir, name) for name in names_of_outputs],
         {
-            "input_checkpoint": [checkpoint.path, f"{checkpoint.path}.index", *_files_in(checkpoint.path)],
-            "bert_config_file": [_config_file(options, source)],
+            "input_checkpoint": [checkpoint.path, f"{checkpoint.path}.index", *weights],
+            "bert_config_file": [config_file],
         },
     )
-
-
-def _files_in(folder: str) -> list[str]:
-    return files.matching(os.path.join(folder, "*.safetensors"))
 
 
 def _tokenizer_config(
@@ -77,25 +82,6 @@ def _tokenizer_config(
         do_lower_case=known.do_lower_case if given is None else given,
         model_max_length=config.max_position_embeddings,
     )
-
-
-def _config_file(options: ConversionOptions, source: ModelFolder) -> str:
-    path = options.bert_config_file or source.config_file
-    if path is None:
-        raise InputError(
-            f"{source.checkpoint}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside it; "
-            "name the model's config with --bert_config_file"
-        )
-    return path
-
-
-def _config(options: ConversionOptions, source: ModelFolder) -> BertConfig:
-    path = _config_file(options, source)
-    config = BertConfig.from_json_file(path)
-    if options.hidden_act:
-        config.hidden_act = options.hidden_act
-    config.validate(path)
-    return config
 
 
 def _check_weights(checkpoint: Checkpoint, config: BertConfig):

@@ -16,12 +16,12 @@ def prefix(tmp_path) -> str:
     iterator = iter(tf.data.Dataset.range(100).shuffle(10, seed=3))
     next(iterator)
     path = tf.train.Checkpoint(iterator=iterator, seed=tf.Variable(7)).write(str(tmp_path / "state"))
-    tf1.seal(path)
+    tf1.append_checksum(path)
     return path
 
 
 def test_a_sealed_state_is_read_as_before(prefix):
-    assert tf1.fault_of_seal(prefix) is None
+    assert tf1.fault_of_checksum(prefix) is None
     tf1.check_objects(prefix)
     iterator, seed = iter(tf.data.Dataset.range(100).shuffle(10, seed=3)), tf.Variable(0)
     expected = [int(number) for number in tf.data.Dataset.range(100).shuffle(10, seed=3).take(6)][1:]
@@ -43,7 +43,7 @@ def test_every_changed_byte_is_found_before_tensorflow_reads_it(prefix, monkeypa
         with open(path, "wb") as file:
             file.write(changed)
         with pytest.raises(
-            tf1.Damaged, match=r"cannot be read \(its bytes do not fit their checksum"
+            tf1.Corrupt, match=r"cannot be read \(its bytes do not fit their checksum"
         ) as found:
             tf1.check_objects(prefix)
         assert found.value.file == path
@@ -59,14 +59,14 @@ def test_a_file_cut_off_is_found(prefix, kept):
     if kept == -13:
         with open(path, "ab") as file:
             file.write(bytes(13))  # a file system may give the size back, and not the bytes
-    with pytest.raises(tf1.Damaged, match=r"state: cannot be read \(.+\); copy its files anew") as found:
+    with pytest.raises(tf1.Corrupt, match=r"state: cannot be read \(.+\); copy its files anew") as found:
         tf1.check_objects(prefix)
     assert found.value.file == path
 
 
 def test_a_state_without_a_seal_is_that_of_an_earlier_version(tmp_path):
     path = tf.train.Checkpoint(seed=tf.Variable(7)).write(str(tmp_path / "state"))
-    assert tf1.fault_of_seal(path) is None
+    assert tf1.fault_of_checksum(path) is None
     tf1.check_objects(path)
 
 
@@ -76,7 +76,7 @@ def test_missing_and_damaged_files_are_told_from_those_out_of_reach(tmp_path, mo
     data = tf1.data_file(prefix)
     assert data == f"{prefix}.data-00000-of-00001"
     os.remove(data)
-    with pytest.raises(tf1.Damaged, match=r"model: w cannot be read") as found:
+    with pytest.raises(tf1.Corrupt, match=r"model: w cannot be read") as found:
         tf1.Tf1Checkpoint(prefix).read("w")
     assert (found.value.file, "No such file" in found.value.reason) == (data, True)
 
@@ -87,7 +87,7 @@ def test_missing_and_damaged_files_are_told_from_those_out_of_reach(tmp_path, mo
     monkeypatch.setattr(tf1._gfile, "GFile", Forbidden)
     with pytest.raises(InputError, match=r"model: w cannot be read") as found:
         tf1.Tf1Checkpoint(prefix).read("w")
-    assert not isinstance(found.value, tf1.Damaged)
+    assert not isinstance(found.value, tf1.Corrupt)
 
 
 def test_a_checkpoint_of_several_data_files_is_named_by_a_pattern(tmp_path):
