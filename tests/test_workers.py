@@ -159,7 +159,7 @@ def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_we
     changes = {"distribution_strategy": "multi_worker_mirrored", "output_dir": str(tmp_path / "several")}
     described = json.dumps(dataclasses.asdict(options) | changes)
     program = f"from tests.test_workers import run_described; run_described('classification', {described!r})"
-    run_script("launch.py", "--num_processes=2", "--max_restarts=0", "--", sys.executable, "-c", program)
+    run_script("launch.py", "--num_workers=2", "--max_restarts=0", "--", sys.executable, "-c", program)
     one, several = (run_log.read(str(tmp_path / name), run_log.EVALUATION) for name in ("one", "several"))
     assert [row["step"] for row in several] == [row["step"] for row in one]
     for row, expected in zip(several, one, strict=True):

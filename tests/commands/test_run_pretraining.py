@@ -470,7 +470,7 @@ def test_masks_are_drawn_anew_in_each_pass_and_a_resumed_run_draws_the_same(base
         "--dupe_factor=2", "--num_shards=1",
     )  # fmt: skip
     manifest = json.loads((tmp_path / "records.manifest.json").read_text())
-    assert manifest["flags"]["mask_tokens"] is False
+    assert manifest["flags"]["dynamic_masking"] is True
     assert manifest["counts"]["predictions"] == 0
     changes = {
         "input_file": str(tmp_path / "records-00000-of-00001"), "vocab_file": base / "vocab.txt",

@@ -62,7 +62,7 @@ def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
     plan = dataclasses.replace(plan, cells=[cell for cell in plan.cells if cell.row == "No NSP"])
     vocab = "out/vocabulary-400-K/output/vocab.txt"
     lengths = "--max_seq_length=32 --max_predictions_per_seq=5"
-    model = "out/pretraining-2-16-2-use-next-sentence-loss-false-seed-1-K"
+    model = "out/pretraining-2-16-2-use-next-sentence-false-seed-1-K"
     assert commands(plan)[2:] == [
         "python create_pretraining_data.py '--input_file=data/corpus/train*.txt' "
         f"--output_file=out/records-train-K/output/train --vocab_file={vocab} {lengths} --dupe_factor=2 "
@@ -70,11 +70,11 @@ def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
         "python run_pretraining.py --do_train=true '--input_file=out/records-train-K/output/train-?????-of-?????' "
         f"--bert_config_file={model}/bert_config.json --vocab_file={vocab} --output_dir={model}/output {lengths} "
         "--train_batch_size=8 --num_train_steps=10 --num_warmup_steps=2 --learning_rate=0.001 "
-        "--save_checkpoints_steps=2 --keep_checkpoint_max=0 --use_next_sentence_loss=false --random_seed=1 "
+        "--save_checkpoints_steps=2 --keep_checkpoint_max=0 --use_next_sentence=false --random_seed=1 "
         "--dtype=bfloat16",
         f"python run_pretraining.py --do_eval=true --input_file=out/records-held-out-K/output/held_out.tfrecord "
         f"--model={model}/output --output_dir={model.replace('pretraining', 'evaluation')}/output --eval_batch_size=32 "
-        f"--max_eval_steps=0 {lengths} --use_next_sentence_loss=false --dtype=bfloat16",
+        f"--max_eval_steps=0 {lengths} --use_next_sentence=false --dtype=bfloat16",
         f"python run_classifier.py --model={model}/output "
         f"--output_dir={model.replace('pretraining', 'fine-tuning-sts-b')}/output --do_train=true --do_eval=true "
         "--data_dir=data/STS-B --task_name=STS-B --num_train_epochs=1.0 --train_batch_size=8 --eval_batch_size=32 "
@@ -96,7 +96,7 @@ def test_an_ensemble_after_triviaqa(monkeypatch):
         plan_of(dataclasses.replace(experiment, rows=[last]), "paper")
     )
     made = "out/data-triviaqa-K/output/triviaqa.json"
-    assert converted.endswith(f" --evidence_dir=data/TriviaQA/evidence/wikipedia --output_file={made}")
+    assert converted.endswith(f" --data_dir=data/TriviaQA/evidence/wikipedia --output_file={made}")
     trained = "out/fine-tuning-triviaqa-large-seed-1-K/output"
     assert f" --model=bert_large --output_dir={trained} --do_train=true --train_file={made} " in first
     assert "do_predict" not in first
@@ -266,10 +266,13 @@ def test_a_size_that_nobody_can_read_is_refused():
         ("fine_tuning = { data_dir = 'x' }", "the experiment sets --data_dir itself"),
         ("config = { hiden_size = 4 }", "bert_config.json has no hiden_size; did you mean hidden_size?"),
         # A search leaves a model for each trial.
-        ('first_task = "CoLA"\nfine_tuning = { search = true }', "is a search, which leaves several models"),
+        (
+            'first_task = "CoLA"\nfine_tuning = { search = "paper" }',
+            "is a search, which leaves several models",
+        ),
     ],
 )
 def test_flags_that_no_script_would_take_are_refused(two_rows, field, sentence):
     with pytest.raises(InputError) as raised:
-        two_rows("pretraining = { use_next_sentence_loss = false }", field)
+        two_rows("pretraining = { use_next_sentence = false }", field)
     assert sentence in str(raised.value)

@@ -129,7 +129,7 @@ def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
             raise KeyboardInterrupt
         return measure(*arguments)
 
-    changes = {"eval_every_epochs": 7 / 16, "do_eval": True}  # 16 updates are an epoch
+    changes = {"eval_every": f"{7 / 16}epochs", "do_eval": True}  # 16 updates are an epoch
     monkeypatch.setattr(Finetuner, "_metrics", killed)
     with pytest.raises(KeyboardInterrupt):
         run(options, tmp_path, **changes)

@@ -116,7 +116,7 @@ def test_a_search_goes_on_where_it_was_killed(tmp_path):
     # Once more: nothing is left to do, whatever is to be predicted. A wider search makes only what is new.
     search(options_in(tmp_path, predict_batch_size=16, test_file="t"), Runs([]))
     wider = Runs([0.0, 0.0])
-    search(options_in(tmp_path, search_batch_sizes=["8", "16", "4"]), wider)
+    search(options_in(tmp_path, batches="8,16,4"), wider)
     assert [options.train_batch_size for options in wider.options] == [4, 4]
 
 
@@ -216,7 +216,7 @@ def test_what_cannot_be_searched_is_named(tmp_path):
 
 def test_a_batch_that_the_replicas_cannot_share_is_refused_before_the_first_run(tmp_path):
     runs = Runs([0.5])
-    with pytest.raises(InputError, match="--search_batch_sizes=8 cannot be shared evenly by 3 replicas"):
+    with pytest.raises(InputError, match="--train_batch_size=8 cannot be shared evenly by 3 replicas"):
         search(options_in(tmp_path / "out"), runs, num_replicas=3)
     assert runs.options == []
     assert not (tmp_path / "out").exists()

@@ -256,7 +256,7 @@ def _scores(*labels: str) -> Callable[[pathlib.Path], list[str]]:
     def make(folder: pathlib.Path) -> list[str]:
         rows = [f"the cat\t{label}\n" for label in ("1.0", *labels)]
         (folder / "classification" / "train.tsv").write_text("text\tlabel\n" + "".join(rows))
-        return classification(folder, "--do_train", "--regression")
+        return classification(folder, "--do_train", "--label_type=score")
 
     return make
 

@@ -253,7 +253,7 @@ class NotedHook:
 
 
 def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path, monkeypatch):
-    flags = {"log_every_steps": 4, "save_checkpoints_steps": 6, "steps_per_loop": 3}
+    flags = {"log_every_steps": 4, "save_checkpoints_steps": 6, "iterations_per_loop": 3}
     made_up = MadeUp(tmp_path, monkeypatch, 20, **flags)
     hooks = NotedHook(5), NotedHook(7, stops_at=14)
     made_up.fit(hooks)
@@ -278,7 +278,7 @@ def test_a_run_that_goes_on_calls_the_hooks_of_its_step_first(tmp_path, monkeypa
 
 
 def test_a_loss_scale_below_one_stops_the_training_and_skipped_updates_do_not_count(tmp_path, monkeypatch):
-    flags = {"log_every_steps": 4, "save_checkpoints_steps": 6, "steps_per_loop": 3, "dtype": "float16"}
+    flags = {"log_every_steps": 4, "save_checkpoints_steps": 6, "iterations_per_loop": 3, "dtype": "float16"}
     made_up = MadeUp(tmp_path, monkeypatch, 40, **flags)
     made_up.updates = iter([1, 3, 0, 2, 1, *[0] * 99])
     with pytest.raises(Diverged, match=r"float16 overflows .* has sunk to 0.\d*; lower --learning_rate"):
