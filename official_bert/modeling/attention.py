@@ -87,7 +87,7 @@ class Attention(keras.layers.Layer):
 
     Attributes:
         heads: the projections of the vectors to queries, keys and values of all heads.
-        merge: the end of the sub-layer, which EncoderLayer applies to the heads' outputs.
+        merge: the end of the sub-layer: output projection, residual sum and layer norm.
     """
 
     def __init__(self, config, dropout_index: int, name: str = "attention"):
@@ -117,13 +117,18 @@ class Attention(keras.layers.Layer):
             from_length: F; None means T.
 
         Returns:
-            float[B*F, N*H], the concatenated outputs of the heads, and the attention probabilities before dropout,
+            float[B*F, N*H], the heads' outputs after `merge`, and the attention probabilities before dropout,
             float[B, N, F, T].
         """
-        query, key, value = self.heads.query(from_x), self.heads.key(x), self.heads.value(x)
-        if isinstance(bias, Packing):
-            return self._in_groups(query, key, value, bias, dropout_seed), None
-        return self._attend(query, key, value, bias, dropout_seed, self.dropout_index, from_length)
+        with keras.name_scope("self_1"):  # see EncoderLayer.call
+            query, key, value = self.heads.query(from_x), self.heads.key(x), self.heads.value(x)
+            if isinstance(bias, Packing):
+                context, probabilities = self._in_groups(query, key, value, bias, dropout_seed), None
+            else:
+                context, probabilities = self._attend(
+                    query, key, value, bias, dropout_seed, self.dropout_index, from_length
+                )
+        return self.merge(context, from_x, dropout_seed), probabilities
 
     def _in_groups(self, query, key, value, packing: Packing, dropout_seed):
         """Returns the concatenated outputs of the heads, float[T, N*H], for packed vectors."""

@@ -34,9 +34,11 @@ class EncoderLayer(keras.layers.Layer):
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
         """Returns float[B*F, hidden] and float[B, N, F, T], as Attention, whose arguments these are."""
-        context, probabilities = self.attention(from_x, x, bias, dropout_seed, from_length=from_length)
-        attended = self.attention.merge(context, from_x, dropout_seed)
-        inner = self.intermediate.dense(attended)  # [B*F, intermediate]
+        attended, probabilities = self.attention(from_x, x, bias, dropout_seed, from_length=from_length)
+        # TensorFlow sums the gradients of a dynamic shape in an order that the names of the operations determine: with
+        # these scopes, which a called layer would have, the sums keep the bits of earlier versions.
+        with keras.name_scope("intermediate_1"):
+            inner = self.intermediate.dense(attended)  # [B*F, intermediate]
         return self.merge(inner, attended, dropout_seed), probabilities
 
 
