@@ -13,7 +13,7 @@ from tests import toy
 def test_no_two_dropouts_share_a_mask():
     config = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 3})
     layers = BertPretrainer(config).bert.encoder.stack
-    parts = [part for layer in layers for part in (layer.attention.heads, layer.attention.merge, layer.merge)]
+    parts = [part for layer in layers for part in (layer.attention, layer.attention.merge, layer.merge)]
     assert len({0, *(part.dropout_index for part in parts)}) == 10, "0 is that of the embeddings"
 
 
