@@ -90,8 +90,8 @@ def fine_tune(
         if task.predicts_without_model:
             run_log.write_start(folder, script, own, own.random_seed, strategy)
             return _predict_without_model(own, task, sets)
-        _write_records(own, sets)
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts, script)
+        _write_records(own, sets)  # none of a model that cannot be used
         if options.do_train:
             _write_model_files(own, source, entry, task)
             dev = sets.dev or sets.test
