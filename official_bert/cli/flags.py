@@ -100,7 +100,6 @@ REMOVED = {  # flags of earlier versions, by what replaces them; some scripts ke
     "glue_submission_dir": "the folder glue_submission in --output_dir has the files for the tasks of GLUE",
     "num_gpus": "write --num_devices=4",
     "num_logical_cpus": "write --num_devices=2; without a GPU it splits the CPU",
-    "steps_per_loop": "--iterations_per_loop bounds the steps of a call on every device",
     **dict.fromkeys(
         ("worker_hosts", "task_index"),
         'set the environment variable TF_CONFIG to {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '

@@ -127,8 +127,13 @@ class DistributionOptions:
     iterations_per_loop: int = option(
         1000,
         check=SIZE,
-        help="The number of training steps in one call into TensorFlow: on a TPU before it returns to the host, and on "
-        "other devices, which run 10 at most.",
+        help="The largest number of training steps in one call into TensorFlow, on a TPU before it returns to the "
+        "host. Other devices also obey --steps_per_loop.",
+    )
+    steps_per_loop: int = option(
+        10,
+        check=SIZE,
+        help="The largest number of training steps in one call into TensorFlow on other devices than a TPU.",
     )
     distribution_strategy: str | None = option(
         None,

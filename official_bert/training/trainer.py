@@ -32,8 +32,6 @@ from official_bert.training.reporting import TrainingReport
 from official_bert.training.step import Objective, TrainingStep
 from official_bert.training.throughput import WorkCounter
 
-_STEPS_OF_A_CALL = 10  # of a CPU or a GPU, where more save no time
-
 
 class Batches(Protocol):
     """The source of training batches.
@@ -179,7 +177,7 @@ class Trainer:
         options = self.options
         wanted = options.iterations_per_loop
         if not distribution.is_tpu(self.strategy):
-            wanted = min(wanted, _STEPS_OF_A_CALL)
+            wanted = min(wanted, options.steps_per_loop)
         return min(wanted, self.log_every_steps, options.save_checkpoints_steps, self.num_train_steps)
 
     @property

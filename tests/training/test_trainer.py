@@ -173,6 +173,7 @@ def test_a_run_of_the_original_goes_on_from_its_half(tmp_path):
     [
         (False, {}, 10, 100),
         (False, {"iterations_per_loop": 3}, 3, 100),
+        (False, {"steps_per_loop": 50}, 50, 100),
         (False, {"log_every_steps": 7}, 7, 7),  # a loop ends at a log point
         # On TPU it is the other way round.
         (True, {"iterations_per_loop": 200, "log_every_steps": 100}, 200, 200),
