@@ -128,7 +128,7 @@ def toy_config():
 def test_replicas_equal_one_device(base, tmp_path, count, flags):
     """The device has no flags, so that with them the replicas are compared with another computation, too."""
     alone = {"bert_config_file": base / "no_dropout.json", "input_file": base / "padded.tfrecord"}
-    mirrored = alone | {"distribution_strategy": "mirrored", "num_train_steps": 10, "iterations_per_loop": 5}
+    mirrored = alone | {"distribution_strategy": "mirrored", "num_train_steps": 10, "steps_per_loop": 5}
     runs = {"one": alone, "several": mirrored | {"num_devices": count} | flags}
     for name, changes in runs.items():
         run = run_here if name == "one" else run_script  # two strategies in one process clash
@@ -204,7 +204,7 @@ def test_replicas_draw_masks_of_their_own():
 @pytest.mark.parametrize("strategy", ["one_device", pytest.param("mirrored", marks=pytest.mark.long)])
 def test_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
     changes = {
-        "num_train_steps": 400, "save_checkpoints_steps": 50, "log_every_steps": 50, "iterations_per_loop": 7,
+        "num_train_steps": 400, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
         "distribution_strategy": strategy, "num_devices": 1 + (strategy == "mirrored"),
     }  # fmt: skip
     whole, killed = (flag_list(**flags_of(base, tmp_path / name, **changes)) for name in ("whole", "killed"))
@@ -241,7 +241,7 @@ def test_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
 @pytest.mark.parametrize("strategy", ["one_device", pytest.param("mirrored", marks=pytest.mark.long)])
 def test_sigterm_saves_and_the_same_command_goes_on_at_that_step(base, tmp_path, strategy):
     changes = {
-        "num_train_steps": 400, "save_checkpoints_steps": 50, "log_every_steps": 50, "iterations_per_loop": 7,
+        "num_train_steps": 400, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
         "distribution_strategy": strategy, "num_devices": 1 + (strategy == "mirrored"),
     }  # fmt: skip
     whole, stopped = (

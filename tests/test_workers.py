@@ -52,7 +52,7 @@ def flags_on_workers(base: pathlib.Path, output_dir: pathlib.Path, **changes) ->
         "num_train_steps": STEPS,
         "save_checkpoints_steps": SAVED_EVERY,
         "log_every_steps": SAVED_EVERY,
-        "iterations_per_loop": 7,
+        "steps_per_loop": 7,
         "keep_checkpoint_max": 0,
     }
     return flag_list(**flags_of(base, output_dir, **given | changes))

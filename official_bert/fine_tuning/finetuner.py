@@ -1,6 +1,6 @@
 """A task and its model for training, evaluation and prediction, the parts that run.py combines.
 
-In: options, a task, encoded sets. Out, in output_dir: the files of a training job, and eval_results.txt.
+In: options, a task, encoded sets. Out, in output_dir: the files of a training, and eval_results.txt.
 """
 
 from __future__ import annotations
@@ -391,6 +391,11 @@ class Finetuner:
     ) -> dict[str, float]:
         """Returns the task's metrics and, if the outputs contain losses, both of the original's mean losses."""
         results = dict(self.task.metrics(encoded, outputs))
+        if self.task.main_metric not in results:
+            raise InputError(
+                f"--task_name: its main_metric, {self.task.main_metric}, is none of its metrics, "
+                f"{', '.join(results) or 'of which there are none'}; correct the class of the task"
+            )
         if "loss" not in outputs:
             return results
         losses = outputs["loss"].astype(np.float64)

@@ -96,6 +96,7 @@ def fine_tune(
             _write_model_files(own, source, entry, task)
             dev = sets.dev or sets.test
             finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
+            sets = dataclasses.replace(sets, train=None)  # frees its memory
         if getattr(options, "do_eval", False):
             for suffix, encoded in sets.dev.items():
                 finetuner.evaluate(encoded, suffix)
@@ -185,19 +186,20 @@ def _read(source: ModelSource, task: Task) -> dict[str, dict[str, Any]]:
     source.check_labels(task.labels)
     needs_labels = needed["dev"] and (evaluates or not options.do_predict)
     if needs_labels and not examples["dev"]:
-        raise InputError(
-            f"--do_eval: {data_files.data_dir} has no labels to evaluate with; give --do_predict"
-        )
+        flag = "do_eval" if options.do_eval else "eval_every"
+        data = data_files.data_dir or named["dev"] or options.task_name
+        raise InputError(f"--{flag}: {data} has no labels to evaluate with; give --do_predict")
     return examples
 
 
 def _encode(options: FineTuningOptions, task: Task, tokenizer: FullTokenizer, examples: dict) -> Sets:
-    """Encodes each example once."""
+    """Encodes each set once, and lets go of its examples."""
 
     def encoded(set_name: str) -> dict[str, EncodedSet]:
         sets = examples.get(set_name, {})
         return {
-            suffix: task.encode(sets[suffix], tokenizer, options.max_seq_length, set_name) for suffix in sets
+            suffix: task.encode(sets.pop(suffix), tokenizer, options.max_seq_length, set_name)
+            for suffix in list(sets)
         }
 
     return Sets(encoded("train").get(""), encoded("dev"), encoded("test"))

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 
 from official_bert.io import signals
 
@@ -60,20 +60,21 @@ class Processes:
 
     def end(self):
         """Ends those that run: SIGTERM, time for a checkpoint, SIGKILL; a second Ctrl-C takes no time."""
+        running = [process for process in self._started if process.poll() is None]
         try:
-            self._send(signal.SIGTERM)
+            _send(signal.SIGTERM, running, os.kill)  # each ends its own children, after its last checkpoint
             deadline = time.monotonic() + self._grace_secs
-            for process in self._started:
+            for process in running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(0.1, deadline - time.monotonic()))
         finally:
-            self._send(signal.SIGKILL)
-            for process in self._started:
+            _send(signal.SIGKILL, running, os.killpg)
+            for process in running:
                 process.wait()
 
-    def _send(self, number: int):
-        """Sends a signal to each process that runs, and to all that it has started."""
-        for process in self._started:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
+
+def _send(number: int, processes: Iterable[subprocess.Popen], send: Callable[[int, int], None]):
+    """Sends a signal to processes, by os.kill, or to all that they have started as well, by os.killpg."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            send(process.pid, number)

@@ -127,13 +127,12 @@ class DistributionOptions:
     iterations_per_loop: int = option(
         1000,
         check=SIZE,
-        help="The largest number of training steps in one call into TensorFlow, on a TPU before it returns to the "
-        "host. Other devices also obey --steps_per_loop.",
+        help="The number of training steps that a TPU makes before it returns to the host.",
     )
     steps_per_loop: int = option(
         10,
         check=SIZE,
-        help="The largest number of training steps in one call into TensorFlow on other devices than a TPU.",
+        help="The number of training steps in one call into TensorFlow. A TPU follows --iterations_per_loop.",
     )
     distribution_strategy: str | None = option(
         None,

@@ -51,10 +51,18 @@ class PeriodicEvaluation:
             for line in run_log.read(run_dir, run_log.EVALUATION)
             if line["step"] <= first_step and isinstance(line.get(main_metric, ""), float | int | None)
         }
+        log = os.path.join(run_dir, run_log.FILE)
         if self._values and not best.latest:
             raise InputError(
-                f"{best.output_dir}: the best checkpoint of the evaluations in {os.path.join(run_dir, run_log.FILE)} "
-                "is gone; put it back, or give another --output_dir"
+                f"{best.output_dir}: the best checkpoint of the evaluations in {log} is gone; put it back, or give "
+                "another --output_dir"
+            )
+        # A kill between the two leaves the best checkpoint of the last step without its line.
+        if best.latest and (step := best.latest_step()) < first_step and step not in self._values:
+            raise InputError(
+                f"{log}: lacks the evaluation of step {step}, to which the best checkpoint in {best.output_dir} "
+                "belongs, so the best of the other steps would replace it; put the line back, or give another "
+                "--output_dir"
             )
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> bool:

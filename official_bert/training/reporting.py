@@ -107,7 +107,8 @@ class TrainingReport:
         """Reports the steps since the last report, if there are any."""
         if not self._num_steps:
             return
-        metrics = self._objective.progress(self._sums, self._num_steps)
+        progress = self._objective.progress(self._sums, self._num_steps)
+        metrics = {name: float(value) for name, value in progress.items()}
         self._losses.append((self._num_steps, metrics["loss"]))
         metrics |= {
             "learning_rate": float(self._optimizer.current_rate()),

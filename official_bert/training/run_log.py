@@ -118,7 +118,7 @@ def write_if_possible(output_dir: str, kind: str, values: Mapping[str, object]):
     """Adds a line; a full disk costs the line and not the run."""
     try:
         write(output_dir, kind, values)
-    except InputError as error:
+    except (InputError, OSError) as error:
         logging.warning("A line of the type %s is lost: %s", kind, error)
 
 

@@ -175,9 +175,8 @@ class Trainer:
     def steps_per_loop(self) -> int:
         """The maximum number of updates in one call into TensorFlow."""
         options = self.options
-        wanted = options.iterations_per_loop
-        if not distribution.is_tpu(self.strategy):
-            wanted = min(wanted, options.steps_per_loop)
+        is_tpu = distribution.is_tpu(self.strategy)
+        wanted = options.iterations_per_loop if is_tpu else options.steps_per_loop
         return min(wanted, self.log_every_steps, options.save_checkpoints_steps, self.num_train_steps)
 
     @property

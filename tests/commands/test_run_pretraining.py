@@ -184,7 +184,7 @@ def test_random_weights_are_only_evaluated_on_purpose(base, tmp_path):
 def test_the_same_seed_gives_the_same_run(base, tmp_path):
     fresh = {"init_checkpoint": None, "num_train_steps": 3}
     run(base, tmp_path / "a", **fresh)
-    run(base, tmp_path / "b", **fresh, iterations_per_loop=2)
+    run(base, tmp_path / "b", **fresh, steps_per_loop=2)
     run(base, tmp_path / "c", **fresh | {"random_seed": 8})
     a, b, c = (checkpoint_values(tmp_path / name / "model.ckpt-3") for name in "abc")
     for name, value in a.items():

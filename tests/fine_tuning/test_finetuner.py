@@ -31,7 +31,7 @@ def options(tmp_path_factory):
         task_name="tsv", data_dir=str(folder), columns="text_a=text;label=kind", max_seq_length=16,
         vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
         init_checkpoint=str(base / "bert_model.ckpt"), output_dir="", do_train=True, num_train_epochs=1.5,
-        train_batch_size=16, learning_rate=1e-2, random_seed=1, eval_batch_size=64, iterations_per_loop=4,
+        train_batch_size=16, learning_rate=1e-2, random_seed=1, eval_batch_size=64, steps_per_loop=4,
     )  # fmt: skip
 
 

@@ -463,7 +463,7 @@ def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
 
         monkeypatch.setattr(TrainingBatches, "draw", draw)
         shutil.rmtree(folder / "out", ignore_errors=True)
-        flags = ("--do_train", "--save_checkpoints_steps=3", "--iterations_per_loop=1")
+        flags = ("--do_train", "--save_checkpoints_steps=3", "--steps_per_loop=1")
         ended = end_of("run_pretraining.py", *pretraining(folder, *flags))
         assert ended.status == status
         saved = f"{folder}/out/model.ckpt-{saved_step} is saved, and the same command goes on from it"

@@ -17,6 +17,9 @@ class Recorder:
     def __init__(self):
         self.steps = []
 
+    def latest_step(self):
+        return int(self.latest.removeprefix("model.ckpt-"))
+
     def save(self, step):
         self.steps.append(step)
 
@@ -77,6 +80,15 @@ def test_best_weights_that_are_gone_are_missed(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"^best: the best checkpoint of .*run\.jsonl is gone"):
         evaluate_all(tmp_path, [2], first_step=20)
     assert evaluate_all(tmp_path, [2])[0] == [10]  # another run begins in the folder
+
+
+def test_a_lost_line_does_not_let_a_worse_model_replace_the_best(tmp_path):
+    evaluate_all(tmp_path, [3, 1])
+    path = tmp_path / run_log.FILE
+    lost, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lost[:-4] + "\n", *others]))
+    with pytest.raises(InputError, match=r"run\.jsonl: lacks the evaluation of step 10, to which the best"):
+        evaluate_all(tmp_path, [2], first_step=20)
 
 
 def test_a_metric_that_is_no_number_is_told(tmp_path, caplog):
