@@ -173,7 +173,7 @@ class TsvOptions:
         help='With tsv, the columns by name or number, such as --columns="text_a=text;label=kind"; without this flag '
         "text_a=0, the first column, and label=-1, the last one. text_b is the second text if the examples are pairs. "
         "With header=false the first line is an example, too. separator=, stands between the labels of an example with "
-        "--label_type=multi.",
+        "--label_type=multi; write separator=\\; for a semicolon.",
     )
     labels: list[str] | None = option(
         None,
