@@ -230,7 +230,9 @@ def parse(argv):
 
 
 def _in_our_words(message: str) -> str:
-    """Returns absl's message of validators that failed, a line each, in the form `--flag=value: sentence`."""
+    """Returns absl's message of values that are refused, a line each, in the form `--flag=value: sentence`."""
+    message = re.sub(r"invalid literal for int\(\) with base \d+: .*", "must be a whole number", message)
+    message = re.sub(r"could not convert string to float: .*", "must be a number", message)
     message = re.sub(r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", message)
     message = re.sub(f"(?m)^flag (--\\w+)=None: {_MISSING}$", rf"\1: {_MISSING}", message)
     return re.sub(r"(?m)^flag (--\w+=)", r"\1", message)

@@ -224,7 +224,8 @@ def test_an_unknown_flag_is_told_the_nearest_known_one(script, given, meant):
     ("arguments", "named"),
     [
         (("--input_file=a", "--batch_size=0"), ("--batch_size=0", "must be positive")),
-        (("--input_file=a", "--batch_size=many"), ("--batch_size", "many")),
+        (("--input_file=a", "--batch_size=many"), ("py: --batch_size=many: must be a whole number\n",)),
+        (("--input_file=a", "--rate=1e"), ("py: --rate=1e: must be a number\n",)),
         (("--input_file=a", "--kind=odd"), ("--kind", "plain|fancy")),
         (("--input_file=a", "--verbose=perhaps"), ("--verbose", "perhaps")),
         ((), ("made_up.py: --input_file: must be given\n",)),
