@@ -90,7 +90,7 @@ class ModelFolder:
         content = reading.read_json(self.task_file)
         kinds = {"task_name": str, "family": str, "settings": dict}
         record = TaskRecord(**{name: field(content, name, kinds[name], self.task_file) for name in kinds})
-        # An earlier version wrote these two for the tasks that now have a label_type; other tasks may have such settings.
+        # An earlier version wrote these two in place of label_type; a user's task may have settings of these names.
         old = [name for name in _OLD_LABEL_TYPES if record.task_name == "tsv" and name in record.settings]
         if old:
             chosen = [name for name in old if field(record.settings, name, bool, self.task_file)]

@@ -303,8 +303,8 @@ class SquadServing:
     )
     length_aware_batches: bool = option(
         False,
-        help="Pad a prediction batch to its longest window, except on a TPU. That is faster, but since the original ranks "
-        "padding positions too, a few answers may differ.",
+        help="Pad a prediction batch to its longest window, except on a TPU. That is faster, but since the original "
+        "ranks padding positions too, a few answers may differ.",
     )
 
 

@@ -106,8 +106,8 @@ def test_probabilities_are_written_as_the_original_does(tmp_path):
 def test_a_run_goes_on_without_glues_file(tmp_path, caplog):
     task = ClassificationTask(ColaProcessor())
     (tmp_path / "test.tsv").write_text("index\tsentence\n0\tthe cat\n")
-    encoded, outputs = task.read(DataFiles(str(tmp_path)), "test"), {"probabilities": np.float32([[0.25, 0.75]])}
+    task.read(DataFiles(str(tmp_path)), "test")
     (tmp_path / "glue_submission").write_text("a file in the folder's place")
-    task.write_predictions(str(tmp_path), encoded, outputs)
+    task.write_predictions(str(tmp_path), None, {"probabilities": np.float32([[0.25, 0.75]])})
     assert (tmp_path / "test_results.tsv").read_text() == "0.25\t0.75\n"
     assert f"no file for GLUE's site is written: {tmp_path}/glue_submission" in caplog.text
