@@ -5,7 +5,6 @@ is imported only when a task of its family is made.
 """
 
 import importlib
-import re
 import traceback
 from typing import Any, NamedTuple
 
@@ -185,6 +184,5 @@ def _failure(task_name: str, what: str, error: Exception) -> InputError:
 
 
 def _plain(task_name: str) -> str:
-    """Removes case, hyphens and underscores from a name, and the language from that of XNLI."""
-    plain = task_name.lower().replace("-", "").replace("_", "")
-    return "xnli" if re.fullmatch("xnli[a-z]{2}", plain) else plain
+    """Returns a name for comparison, that of XNLI without its language."""
+    return "xnli" if glue.xnli_language(task_name) else glue.plain_name(task_name)
