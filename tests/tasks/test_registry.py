@@ -35,6 +35,12 @@ class Unfinished(Task):
     def build_model(self, config, use_one_hot_embeddings):
         pass
 
+class Former(ChoiceTask):
+    unused_weights = ("bert/pooler",)
+
+    def counts(self, examples, encoded):
+        return {"": 1}
+
 class Theirs(DataProcessor):
     def get_train_examples(self, data_dir):
         return self._create_examples(self._read_tsv(os.path.join(data_dir, "train.tsv")), "train")
@@ -132,6 +138,10 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
         (
             "made_up_package.tasks:Unfinished",
             "lacks encode, metrics, objective, outputs, read, serving_outputs",
+        ),
+        (
+            "made_up_package.tasks:Former",
+            r"unused_weights \(now an attribute of the model\), counts \(now an attribute of the encoded set\); move",
         ),
     ],
 )
