@@ -25,6 +25,7 @@ VOCAB_NAME = "vocab.txt"
 CONFIG_NAME, HUGGINGFACE_CONFIG_NAME = "bert_config.json", "config.json"
 LABELS_NAME = "labels.txt"
 TASK_NAME = "task.json"
+_OLD_LABEL_TYPES = {"regression": "score", "multi_label": "multi"}
 
 
 def holds_checkpoints(folder: str) -> bool:
@@ -89,9 +90,13 @@ class ModelFolder:
         content = reading.read_json(self.task_file)
         kinds = {"task_name": str, "family": str, "settings": dict}
         record = TaskRecord(**{name: field(content, name, kinds[name], self.task_file) for name in kinds})
-        is_score, is_multi = (record.settings.pop(name, None) for name in ("regression", "multi_label"))
-        if (is_score, is_multi) != (None, None):  # an earlier version wrote these two
-            record.settings["label_type"] = "score" if is_score else "multi" if is_multi else "single"
+        # An earlier version wrote these two in place of label_type; a user's task may have settings of these names.
+        old = [name for name in _OLD_LABEL_TYPES if record.task_name == "tsv" and name in record.settings]
+        if old:
+            chosen = [name for name in old if field(record.settings, name, bool, self.task_file)]
+            record.settings["label_type"] = _OLD_LABEL_TYPES[chosen[0]] if chosen else "single"
+            for name in old:
+                del record.settings[name]
         return record
 
     def labels(self) -> list[str] | None:

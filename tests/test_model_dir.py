@@ -69,12 +69,30 @@ def test_the_config_of_another_program_is_none_of_a_model(tmp_path):
         ("[]", 'task.json: is no object; it should be one with the field "task_name"'),
         ('{"task_name": "squad", "family": "squad"}', 'task.json: "settings" is missing'),
         ('{"task_name": 3, "family": "squad", "settings": {}}', 'task.json: "task_name" is not a text'),
+        (
+            '{"task_name": "tsv", "family": "classification", "settings": {"regression": "no"}}',
+            'task.json: "regression" is not true or false',
+        ),
     ],
 )
 def test_a_damaged_record_is_refused(tmp_path, content, sentence):
     (tmp_path / "task.json").write_text(content)
     with pytest.raises(InputError, match=sentence):
         ModelFolder(str(tmp_path)).task()
+
+
+@pytest.mark.parametrize(
+    ("task_name", "settings", "expected"),
+    [
+        ("tsv", {"regression": True, "multi_label": False}, {"label_type": "score"}),
+        ("tsv", {"regression": False, "multi_label": True}, {"label_type": "multi"}),
+        ("tsv", {"regression": False}, {"label_type": "single"}),
+        ("mine:Task", {"regression": 3}, {"regression": 3}),
+    ],
+)
+def test_the_label_type_of_an_earlier_version(tmp_path, task_name, settings, expected):
+    write_record(str(tmp_path), TaskRecord(task_name, "classification", settings))
+    assert ModelFolder(str(tmp_path)).task().settings == expected
 
 
 def test_a_list_of_checkpoints_makes_a_folder_of_a_run(tmp_path):

@@ -205,7 +205,7 @@ def test_replicas_draw_masks_of_their_own():
 def test_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
     changes = {
         "num_train_steps": 400, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
-        "distribution_strategy": strategy, "num_devices": 1 + (strategy == "mirrored"),
+        "distribution_strategy": strategy, "num_devices": {"mirrored": 2}.get(strategy),
     }  # fmt: skip
     whole, killed = (flag_list(**flags_of(base, tmp_path / name, **changes)) for name in ("whole", "killed"))
     run = run_here if strategy == "one_device" else run_script
@@ -242,7 +242,7 @@ def test_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
 def test_sigterm_saves_and_the_same_command_goes_on_at_that_step(base, tmp_path, strategy):
     changes = {
         "num_train_steps": 400, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
-        "distribution_strategy": strategy, "num_devices": 1 + (strategy == "mirrored"),
+        "distribution_strategy": strategy, "num_devices": {"mirrored": 2}.get(strategy),
     }  # fmt: skip
     whole, stopped = (
         flag_list(**flags_of(base, tmp_path / name, **changes)) for name in ("whole", "stopped")

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import logging as std_logging
 import math
 import os
@@ -216,6 +217,7 @@ def parse(argv):
         for word in words:
             files.check_name(word)
             _refuse_removed(word)
+        _refuse_bare_search(words)
         # Said before the flags that are missing, for it may be the value of one of them.
         if words and not words[0].startswith("-"):
             raise _stray(words[0])
@@ -230,7 +232,9 @@ def parse(argv):
 
 
 def _in_our_words(message: str) -> str:
-    """Returns absl's message of validators that failed, a line each, in the form `--flag=value: sentence`."""
+    """Returns absl's message of values that are refused, a line each, in the form `--flag=value: sentence`."""
+    message = re.sub(r"invalid literal for int\(\) with base \d+: .*", "must be a whole number", message)
+    message = re.sub(r"could not convert string to float: .*", "must be a number", message)
     message = re.sub(r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", message)
     message = re.sub(f"(?m)^flag (--\\w+)=None: {_MISSING}$", rf"\1: {_MISSING}", message)
     return re.sub(r"(?m)^flag (--\w+=)", r"\1", message)
@@ -350,6 +354,13 @@ def _refuse_removed(word: str):
     found = name if name in REMOVED else name.removeprefix("no")
     if word.startswith("-") and found in REMOVED and found not in flags.FLAGS:
         raise InputError(f"--{found} is removed: {REMOVED[found]}")
+
+
+def _refuse_bare_search(words: list[str]):
+    """Refuses --search without a value, which an earlier version had; absl would take the next flag for it."""
+    for word, following in itertools.pairwise([*words, "-"]):
+        if word in ("--search", "-search") and following.startswith("-") and "search" in flags.FLAGS:
+            raise InputError("--search: has no value; write --search=paper for the paper's values")
 
 
 def _stray(word: str, before: str = "") -> InputError:

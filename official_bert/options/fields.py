@@ -1,6 +1,7 @@
 """An option: a dataclass field with its help text and its check."""
 
 import dataclasses
+import re
 import types
 from collections.abc import Callable, Collection
 
@@ -72,12 +73,15 @@ def without_flag(field: dataclasses.Field):
 def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
     """Reads `name=value;name=value`, the value of a flag that holds several settings.
 
+    Blanks around a name do not count, and `\\;` is a semicolon in a value.
+
     Raises:
         ValueError: a part has another form, or a name is unknown or there twice.
     """
     settings: dict[str, str] = {}
-    for part in text.split(";"):
-        name, equals, value = part.partition("=")
+    for part in re.split(r"(?<!\\);", text):
+        name, equals, value = part.replace(r"\;", ";").partition("=")
+        name = name.strip()
         if not equals or name not in names or name in settings:
             raise ValueError(f"{part!r} is not one of {'=..., '.join(names)}=..., each once")
         settings[name] = value

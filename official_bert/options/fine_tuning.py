@@ -173,7 +173,7 @@ class TsvOptions:
         help='With tsv, the columns by name or number, such as --columns="text_a=text;label=kind"; without this flag '
         "text_a=0, the first column, and label=-1, the last one. text_b is the second text if the examples are pairs. "
         "With header=false the first line is an example, too. separator=, stands between the labels of an example with "
-        "--label_type=multi.",
+        "--label_type=multi; write separator=\\; for a semicolon.",
     )
     labels: list[str] | None = option(
         None,
@@ -288,8 +288,8 @@ class SquadServing:
     n_best_size: int = option(
         20,
         check=LENGTH,
-        help="The number of start positions and of end positions that are considered in each window, and of answers in "
-        "nbest_predictions.json for each question.",
+        help="The number of start positions and of end positions that are considered in each window, and of the "
+        "best answers to each question that are kept.",
     )
     max_answer_length: int = option(30, check=LENGTH, help="The number of tokens of the longest answer.")
     version_2_with_negative: bool = option(
@@ -303,8 +303,8 @@ class SquadServing:
     )
     length_aware_batches: bool = option(
         False,
-        help="Pad a batch to its longest window instead of --max_seq_length, except on a TPU. That is faster, but "
-        "since the original ranks padding positions too, a few answers may differ.",
+        help="Pad a prediction batch to its longest window, except on a TPU. That is faster, but since the original "
+        "ranks padding positions too, a few answers may differ.",
     )
 
 

@@ -51,7 +51,7 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     name = strategy_name(options)
     if options.use_tpu and name != "tpu":
         logging.warning("--use_tpu has no effect, since --distribution_strategy=%s is given", name)
-    if (options.num_devices or 1) > 1 and name != "mirrored":
+    if options.num_devices and name != "mirrored":
         raise InputError(
             f"--num_devices={options.num_devices}: only goes with --distribution_strategy=mirrored; add that, or leave "
             "it out"
@@ -132,6 +132,11 @@ def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
         )
     count = wanted or 1
     if not num_gpus and count > 1:
+        logging.warning(
+            "--num_devices=%d: TensorFlow sees no GPU; the CPU is split into %d devices, which is no faster",
+            count,
+            count,
+        )
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     return tf.distribute.MirroredStrategy([f"{'GPU' if num_gpus else 'CPU'}:{i}" for i in range(count)])

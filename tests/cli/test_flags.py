@@ -224,7 +224,8 @@ def test_an_unknown_flag_is_told_the_nearest_known_one(script, given, meant):
     ("arguments", "named"),
     [
         (("--input_file=a", "--batch_size=0"), ("--batch_size=0", "must be positive")),
-        (("--input_file=a", "--batch_size=many"), ("--batch_size", "many")),
+        (("--input_file=a", "--batch_size=many"), ("py: --batch_size=many: must be a whole number\n",)),
+        (("--input_file=a", "--rate=1e"), ("py: --rate=1e: must be a number\n",)),
         (("--input_file=a", "--kind=odd"), ("--kind", "plain|fancy")),
         (("--input_file=a", "--verbose=perhaps"), ("--verbose", "perhaps")),
         ((), ("made_up.py: --input_file: must be given\n",)),
@@ -360,6 +361,15 @@ def test_a_reader_of_the_help_may_close_the_pipe(command):
     assert ended.stderr == ""
 
 
-def test_a_boolean_that_is_none_is_said_plainly():
-    ended = end_of("run_ner.py", "--output_dir=o", "--do_eval=yess")
-    assert ended.sentence == "run_ner.py: --do_eval=yess: must be true or false"
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--do_eval=yess"], "--do_eval=yess: must be true or false"),
+        (["--num_devices=x"], "--num_devices=x: must be a whole number"),
+        (["--search", "--do_train"], "--search: has no value; write --search=paper for the paper's values"),
+        (["--do_train", "-search"], "--search: has no value; write --search=paper for the paper's values"),
+    ],
+)
+def test_a_flag_without_a_value_it_can_have_is_said_plainly(arguments, sentence):
+    ended = end_of("run_ner.py", "--output_dir=o", *arguments)
+    assert ended.sentence == f"run_ner.py: {sentence}"

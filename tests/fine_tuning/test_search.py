@@ -67,7 +67,7 @@ def test_the_papers_grid_is_the_default_and_seeds_count_upwards():
     trials = trials_of(
         options_in(
             "x",
-            search="train_batch_size=8,16;learning_rate=1e-4;num_train_epochs=3;restarts=3",
+            search="train_batch_size=8,16; learning_rate =1e-4;num_train_epochs=3;restarts=3",
             random_seed=5,
         )
     )

@@ -35,6 +35,12 @@ class Unfinished(Task):
     def build_model(self, config, use_one_hot_embeddings):
         pass
 
+class Former(ChoiceTask):
+    unused_weights = ("bert/pooler",)
+
+    def text_signatures(self, model, reader):
+        return {}
+
 class Theirs(DataProcessor):
     def get_train_examples(self, data_dir):
         return self._create_examples(self._read_tsv(os.path.join(data_dir, "train.tsv")), "train")
@@ -68,20 +74,22 @@ def processor_of(task_name):
 
 
 @pytest.mark.parametrize(
-    ("task_name", "kind"),
+    ("task_name", "kind", "language"),
     [
-        ("CoLA", glue.ColaProcessor),
-        ("sst2", glue.Sst2Processor),
-        ("STS_B", glue.StsbProcessor),
-        ("xnli", XnliProcessor),
-        ("XNLI-de", XnliProcessor),
-        ("TSV", TsvProcessor),
+        ("CoLA", glue.ColaProcessor, None),
+        ("sst2", glue.Sst2Processor, None),
+        ("STS_B", glue.StsbProcessor, None),
+        ("xnli", XnliProcessor, "zh"),
+        ("X-NLI", XnliProcessor, "zh"),
+        ("XNLI_de", XnliProcessor, "de"),
+        ("xnli-de", XnliProcessor, "de"),
+        ("TSV", TsvProcessor, None),
     ],
 )
-def test_case_hyphens_and_underscores_do_not_count(task_name, kind):
+def test_case_hyphens_and_underscores_do_not_count(task_name, kind, language):
     processor = processor_of(task_name)
     assert type(processor) is kind
-    assert getattr(processor, "language", None) == {"xnli": "zh", "XNLI-de": "de"}.get(task_name)
+    assert getattr(processor, "language", None) == language
 
 
 @pytest.mark.parametrize(
@@ -130,6 +138,10 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
         (
             "made_up_package.tasks:Unfinished",
             "lacks encode, metrics, objective, outputs, read, serving_outputs",
+        ),
+        (
+            "made_up_package.tasks:Former",
+            r"text_signatures \(now in further_signatures\), unused_weights \(now an attribute of the model\); move",
         ),
     ],
 )

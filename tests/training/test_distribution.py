@@ -68,6 +68,7 @@ def test_mirrored_over_logical_cpus():
     second_step = np.arange(48).reshape(2, 8, 3)[1]
     assert found["x"] == [part.tolist() for part in np.split(second_step, 4)]
     assert found["y"] == [part.tolist() for part in np.split(np.arange(8, 16), 4)]
+    assert "--num_devices=4: TensorFlow sees no GPU; the CPU is split into 4 devices" in found["log"]
 
 
 def test_mirrored_on_one_device_has_one_replica():
@@ -183,9 +184,12 @@ def test_more_gpus_than_there_are_are_refused(monkeypatch):
         make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
 
 
-def test_a_number_of_gpus_without_effect_is_refused():
-    with pytest.raises(InputError, match="--num_devices=2: only goes with --distribution_strategy=mirrored"):
-        make_strategy(DistributionOptions(num_devices=2))
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_number_of_gpus_without_effect_is_refused(count):
+    with pytest.raises(
+        InputError, match=f"--num_devices={count}: only goes with --distribution_strategy=mirrored"
+    ):
+        make_strategy(DistributionOptions(num_devices=count))
 
 
 def test_the_first_gpus_share_the_batch(monkeypatch):

@@ -4,6 +4,7 @@ In: the file layouts of GLUE and of XNLI's own site. Out: examples, and the tabl
 """
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -290,6 +291,17 @@ _OTHER_NAMES = {"contradictory": "contradiction"}  # label in the training files
 _LANGUAGE, _LABEL, _TEXT_A, _TEXT_B = 0, 1, 6, 7
 
 
+def plain_name(task_name: str) -> str:
+    """Removes what does not count in the name of a task: case, hyphens and underscores."""
+    return task_name.lower().replace("-", "").replace("_", "")
+
+
+def xnli_language(task_name: str) -> str | None:
+    """Returns the language of a name of XNLI, such as XNLI-de, zh if it names none; None for another task."""
+    found = re.fullmatch("xnli([a-z]{2})?", plain_name(task_name))
+    return found and (found[1] or "zh")
+
+
 class XnliProcessor(DataProcessor):
     """Trains on the machine-translated training file of a language and evaluates on the rows in that language.
 
@@ -305,8 +317,9 @@ class XnliProcessor(DataProcessor):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the processor of the language behind the name of the task."""
-        return cls((settings.get("task_name") or "XNLI").lower()[len("xnli") :].strip("-_") or "zh")
+        """Makes the processor of the language behind the name of the task; that of a subclass names none."""
+        language = xnli_language(settings.get("task_name") or "")
+        return cls(language) if language else cls()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         file = os.path.join("multinli", f"multinli.train.{self.language}.tsv")

@@ -278,8 +278,14 @@ class ClassificationTask(Task):
             self._data_dir and type(self.processor) in PROCESSORS.values()
         ):  # a user's subclass may read other files
             folder = os.path.join(output_dir, "glue_submission")
-            path = self.processor.write_submission(folder, self._data_dir, self.predictions(outputs), suffix)
-            logging.info("Wrote %s", path)
+            try:
+                path = self.processor.write_submission(
+                    folder, self._data_dir, self.predictions(outputs), suffix
+                )
+            except InputError as error:  # the run needs the test set's texts, not GLUE's numbers of them
+                logging.warning("no file for GLUE's site is written: %s", error)
+            else:
+                logging.info("Wrote %s", path)
 
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with the labels as strings.

@@ -101,3 +101,13 @@ def test_probabilities_are_written_as_the_original_does(tmp_path):
     probabilities = np.float32([[0.99953365, 4.663804e-05], [0.25, 0.75]])
     task.write_predictions(str(tmp_path), None, {"probabilities": probabilities})
     assert (tmp_path / "test_results.tsv").read_text() == "0.99953365\t4.663804e-05\n0.25\t0.75\n"
+
+
+def test_a_run_goes_on_without_glues_file(tmp_path, caplog):
+    task = ClassificationTask(ColaProcessor())
+    (tmp_path / "test.tsv").write_text("index\tsentence\n0\tthe cat\n")
+    task.read(DataFiles(str(tmp_path)), "test")
+    (tmp_path / "glue_submission").write_text("a file in the folder's place")
+    task.write_predictions(str(tmp_path), None, {"probabilities": np.float32([[0.25, 0.75]])})
+    assert (tmp_path / "test_results.tsv").read_text() == "0.25\t0.75\n"
+    assert f"no file for GLUE's site is written: {tmp_path}/glue_submission" in caplog.text
