@@ -1,7 +1,7 @@
 """The building blocks of the model: activations, dense layers, layer norms, the end of a sub-layer, and shapes.
 
-All layers create their children in `build`, not in `__init__`. Only then do the children's variables carry the name
-of the parent, as the names of the original's checkpoints require.
+All layers build their children in their own `build`, be they made there or, as those of a Scope, handed over unbuilt.
+Only then do the children's variables carry the name of the parent, as the names of the original's checkpoints require.
 
 Under a mixed policy of Keras (training/precision.py) the layers hand each other 16-bit floats and multiply them; what
 lies between the products is computed in float32: biases, activations, sums of residuals, layer norms and softmax. A
@@ -142,6 +142,10 @@ class Scope(keras.layers.Layer):
     def build(self, input_shape=None):
         for attribute in self.children:
             getattr(self, attribute).build(input_shape)
+
+
+class DenseLayer(Scope):
+    """A scope with one dense layer; Keras files a layer of a model under the name of its class, which must stay."""
 
 
 class ResidualOutput(keras.layers.Layer):

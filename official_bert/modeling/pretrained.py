@@ -102,13 +102,19 @@ class ConfiguredModel(keras.Model):
         return {
             "config": self.config.to_dict(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
-            "recompute_layers": self.recompute_layers,
+            **self._settings(),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "frozen_layers": [
                 number for number, layer in enumerate(self._all_layers()) if not layer.trainable
             ],
         }
+
+    def _settings(self) -> dict:
+        """Returns the settings of the encoder that are on; a user's subclass may have no argument for them."""
+        encoder = getattr(self, "bert", self)
+        names = ("recompute_layers", "packed_sequences")
+        return {name: True for name in names if getattr(encoder, name)}
 
     @classmethod
     def from_config(cls, config: dict, custom_objects=None):
