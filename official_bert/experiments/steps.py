@@ -18,11 +18,13 @@ from typing import Any
 from official_bert.config import FURTHER_FIELDS, BertConfig
 from official_bert.io import files
 from official_bert.io.errors import InputError, did_you_mean
-from official_bert.options.fields import flag_fields
+from official_bert.options.fields import flag_fields, kind_of
 
 DATA, OWN, CONFIG = ":data", ":own", ":config"  # roots of places that no given model has for a name
 _WITHOUT_MEANING = ("num_workers", "log_every_steps")  # flags that change no result
 _KEY_LENGTH, _LONGEST_NAME = 10, 120
+_NUMBERS = {int: "a whole number", float: "a number"}
+_TRUTHS = ("true", "t", "1", "false", "f", "0")  # as absl reads them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,19 +79,49 @@ def in_order(wanted: Iterable[Step]) -> list[Step]:
 
 
 def check_step(step: Step, commands: Mapping[str, Any], path: str):
-    """Refuses flags that a script lacks, which only warns of them, and unknown fields of a configuration.
+    """Refuses flags that a script lacks, of which it only warns, or refuses, and unknown fields of a configuration.
 
     `commands` is the table of commands; `path` is the file of the experiment, for the message.
     """
     where = f"{path}, its scale, or --training_flags, for {step.name}"
-    flags = [field.name for field in flag_fields(commands[step.script].options_class())]
+    flags = {field.name: field for field in flag_fields(commands[step.script].options_class())}
     fields = [*vars(BertConfig(None)), *FURTHER_FIELDS]
-    pairs = (f"{step.script}.py", step.flags, flags), ("bert_config.json", step.config, fields)
+    pairs = (f"{step.script}.py", step.flags, list(flags)), ("bert_config.json", step.config, fields)
     for holder, given, known in pairs:
         for name, _ in given:
             if name not in known:
                 remedy = did_you_mean(name, known) or "remove it"
                 raise InputError(f"{where}: {holder} has no {name}; {remedy}")
+    for name, value in step.flags:
+        if fault := _fault(flags[name], value):
+            raise InputError(f"{where}: {step.script}.py, --{name}: {fault}, got {_shown(value)}; correct it")
+
+
+def _fault(field: dataclasses.Field, value: Any) -> str | None:
+    """Returns why a flag cannot have a value, in words; None if it can, or if only its place is known."""
+    kind, check, choices = kind_of(field), field.metadata["check"], field.metadata["choices"]
+    if kind == list[str] or isinstance(value, Place):
+        return None
+    if isinstance(value, tuple):
+        return "takes one value, and no list"
+    text = _text(value)
+    if kind is bool:
+        return None if text.lower() in _TRUTHS else "must be true or false"
+    try:
+        value = kind(text)
+    except ValueError:
+        return f"must be {_NUMBERS[kind]}"
+    if choices and value not in choices:
+        return f"must be one of {', '.join(choices)}"
+    return None if check is None or check[0](value) else check[1]
+
+
+def _text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(_text, value)) if isinstance(value, tuple) else _text(value)
 
 
 class Layout:
@@ -164,9 +196,7 @@ class Layout:
                 return ",".join(self._text(each, step) for each in value)
             case Place():
                 return self.path(value, step)
-            case bool():
-                return str(value).lower()
-        return str(value)
+        return _text(value)
 
 
 def _files_below(start: str) -> list[tuple[str, str]]:

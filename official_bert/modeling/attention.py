@@ -117,7 +117,7 @@ class Attention(keras.layers.Layer):
             from_length: F; None means T.
 
         Returns:
-            float[B*F, N*H], the heads' outputs after `merge`, and the attention probabilities before dropout,
+            float[B*F, hidden], the heads' outputs after `merge`, and the attention probabilities before dropout,
             float[B, N, F, T].
         """
         with keras.name_scope("self_1"):  # see EncoderLayer.call

@@ -16,7 +16,7 @@ from official_bert.modeling.attention import direction_of
 from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.encoder import Encoder
 from official_bert.modeling.inputs import checked_encoder_inputs, given_features
-from official_bert.modeling.layers import Dense, Scope, create_initializer, layer_norm
+from official_bert.modeling.layers import Dense, DenseLayer, create_initializer, layer_norm
 from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, in_context
 
 
@@ -151,11 +151,8 @@ class BertModel(ConfiguredModel):
         self.embeddings.build()
         self.encoder = Encoder(self.config, self.recompute_layers, self.packed_sequences)
         self.encoder.build()
-        self.pooler = Scope("pooler", dense=Dense(self.config.hidden_size, self.config, "tanh"))
+        self.pooler = DenseLayer("pooler", dense=Dense(self.config.hidden_size, self.config, "tanh"))
         self.pooler.build((None, self.config.hidden_size))
-
-    def get_config(self):
-        return super().get_config() | {"packed_sequences": self.packed_sequences}
 
     @property
     def embedding_table(self):

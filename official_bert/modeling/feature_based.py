@@ -175,7 +175,9 @@ class BertFeatureTagger(HeadedModel):
         Args:
             config: the configuration of the encoder; its `num_bilstm_layers` is the number of BiLSTM layers, 2 if it
                 has none.
+            num_outputs: K, the number of outputs.
             feature_layers: the layers whose outputs the BiLSTM reads, by a name of --feature_layers.
+            bilstm_size: the width of the BiLSTM's output, an even number.
             use_one_hot_embeddings, name, recompute_layers: as in BertModel.
 
         Raises:

@@ -1,7 +1,7 @@
 """The building blocks of the model: activations, dense layers, layer norms, the end of a sub-layer, and shapes.
 
-All layers create their children in `build`, not in `__init__`. Only then do the children's variables carry the name
-of the parent, as the names of the original's checkpoints require.
+All layers build their children in their own `build`, be they made there or, as those of a Scope, handed over unbuilt.
+Only then do the children's variables carry the name of the parent, as the names of the original's checkpoints require.
 
 Under a mixed policy of Keras (training/precision.py) the layers hand each other 16-bit floats and multiply them; what
 lies between the products is computed in float32: biases, activations, sums of residuals, layer norms and softmax. A
@@ -87,7 +87,8 @@ def float32_weight(layer: keras.layers.Layer, name: str, shape: tuple[int, ...],
 class Dense(keras.layers.Dense):
     """Keras' dense layer, with a bias and an activation that are float32 whatever the compute type is.
 
-    `enable_lora` and `quantize` are those of Keras.
+    `enable_lora` and `quantize` are those of Keras. A `.keras` file of a quantized model of this project cannot be
+    loaded: save the model before, and quantize what is loaded.
     """
 
     def __init__(self, units: int, config, activation=None, name: str = "dense"):
@@ -114,6 +115,11 @@ class Dense(keras.layers.Dense):
     def call(self, x):
         """Returns float[..., units] for `x`, float[..., in]."""
         return ops.cast(super().call(x), self.compute_dtype)
+
+    def merged_kernel(self):
+        """Returns the sum of the kernel and what LoRA adds to it, in the type of the kernel."""
+        added = self.lora_alpha / self.lora_rank * ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
+        return ops.cast(self._kernel + added, self._kernel.dtype)
 
     def quantize(self, mode=None, type_check=True, **arguments):
         super().quantize(mode, type_check=False, **arguments)  # Keras asks whether a subclass means it
@@ -142,6 +148,10 @@ class Scope(keras.layers.Layer):
     def build(self, input_shape=None):
         for attribute in self.children:
             getattr(self, attribute).build(input_shape)
+
+
+class DenseLayer(Scope):
+    """A scope with one dense layer; Keras files a layer of a model under the name of its class, which must stay."""
 
 
 class ResidualOutput(keras.layers.Layer):

@@ -25,6 +25,7 @@ from official_bert.config import BertConfig
 from official_bert.io import writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME, VOCAB_NAME, ModelFolder
+from official_bert.modeling.layers import Dense
 from official_bert.tokenization import FullTokenizer, write_vocabulary
 from official_bert.tokenizer_config import TokenizerConfig
 
@@ -78,6 +79,8 @@ class ConfiguredModel(keras.Model):
     ):
         """Writes the weights and the configuration into a folder; on any failure, nothing is there.
 
+        Of layers with LoRA the sum is written, which gives the model's own outputs.
+
         Args:
             folder: need not exist; it must not hold another checkpoint.
             format: "tf1" writes bert_model.ckpt and bert_config.json, as the original's releases have them;
@@ -85,7 +88,8 @@ class ConfiguredModel(keras.Model):
             tokenizer: the tokenizer of the model, whose vocabulary is written to vocab.txt; None for none.
 
         Raises:
-            InputError: the format is unknown or cannot hold the model, or the folder cannot be written.
+            InputError: the format is unknown or cannot hold the model, the model is quantized, or the folder cannot be
+                written.
         """
         _save(self, folder, format, tokenizer)
 
@@ -102,13 +106,19 @@ class ConfiguredModel(keras.Model):
         return {
             "config": self.config.to_dict(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
-            "recompute_layers": self.recompute_layers,
+            **self._settings(),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "frozen_layers": [
                 number for number, layer in enumerate(self._all_layers()) if not layer.trainable
             ],
         }
+
+    def _settings(self) -> dict:
+        """Returns the settings of the encoder that are on; a user's subclass may have no argument for them."""
+        encoder = getattr(self, "bert", self)
+        names = ("recompute_layers", "packed_sequences")
+        return {name: True for name in names if getattr(encoder, name)}
 
     @classmethod
     def from_config(cls, config: dict, custom_objects=None):
@@ -162,7 +172,7 @@ def _save(model, folder: str, form: str, tokenizer: FullTokenizer | None):
     if form not in FORMATS:
         raise InputError(f"format={form!r}: must be one of {', '.join(FORMATS)}")
     loading.check_free(folder, FORMATS[form])
-    variables = named_variables(model)
+    variables = _variables(model)
     if form == "huggingface":
         unknown = [name for name in variables if names.to_huggingface(name) is None]
         if unknown:
@@ -178,6 +188,24 @@ def _save(model, folder: str, form: str, tokenizer: FullTokenizer | None):
             loading.write(temporary, tensors, model.config)
         else:
             huggingface.write(temporary, tensors, model.config, model.huggingface_class)
+
+
+def _variables(model) -> dict:
+    """Returns the variables of a model by their names in a checkpoint; what LoRA learned is a part of the kernels."""
+    layers = model._all_layers()
+    if any(layer.quantization_mode for layer in layers):
+        raise InputError(
+            "a quantized model has no weights for a checkpoint; save it before quantize, or export it with model.export"
+        )
+    variables = named_variables(model)
+    with_lora = [layer for layer in layers if isinstance(layer, Dense) and layer.lora_enabled]
+    merged = {id(layer._kernel): layer.merged_kernel() for layer in with_lora}
+    left_out = {id(one) for layer in with_lora for one in (layer.lora_kernel_a, layer.lora_kernel_b)}
+    return {
+        name: merged.get(id(variable), variable)
+        for name, variable in variables.items()
+        if id(variable) not in left_out
+    }
 
 
 def _check_arguments(model_class, arguments: dict):

@@ -79,9 +79,6 @@ class BertPretrainer(HeadedModel):
         )
         self.cls.build((None, self.config.hidden_size))
 
-    def get_config(self):
-        return super().get_config() | {"packed_sequences": self.bert.packed_sequences}
-
     def checked(self, given: dict) -> dict:
         """Returns the features that the model reads; in eager calls positions outside the sequence are refused."""
         given = super().checked(given)

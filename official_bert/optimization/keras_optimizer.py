@@ -44,8 +44,13 @@ def keras_optimizer(
 
     Raises:
         InputError: there is no such schedule.
+        ValueError: the schedule needs a length that is not given, or `num_train_steps` is below 1 or
+            `num_warmup_steps` below 0.
     """
     rate = learning_rate
+    chosen(SCHEDULES, "lr_schedule", lr_schedule)
+    if num_train_steps is None and lr_schedule != "linear":
+        raise ValueError(f"lr_schedule={lr_schedule!r} needs num_train_steps; give the number of updates")
     if num_train_steps is not None:
         rate = KerasSchedule(learning_rate, num_train_steps, num_warmup_steps, lr_schedule)
     return KerasAdamWeightDecay(rate, weight_decay_rate=weight_decay_rate, **arguments)

@@ -264,6 +264,13 @@ def test_a_size_that_nobody_can_read_is_refused():
         ("pretraining = { random_seed = 3 }", "the experiment sets --random_seed itself"),
         ("records = { output_file = 'x' }", "the experiment sets --output_file itself"),
         ("fine_tuning = { data_dir = 'x' }", "the experiment sets --data_dir itself"),
+        ("pretraining = { num_warmup_steps = 2.5 }", "--num_warmup_steps: must be a whole number, got 2.5"),
+        ("pretraining = { num_train_steps = 0 }", "--num_train_steps: must be positive and at most"),
+        ("pretraining = { learning_rate = 'fast' }", "--learning_rate: must be a number, got fast"),
+        ("pretraining = { learning_rate = [1e-3, 2.0] }", "takes one value, and no list, got 0.001,2.0"),
+        ("pretraining = { jit_compile = 'maybe' }", "--jit_compile: must be true or false, got maybe"),
+        ("pretraining = { dtype = 'float8' }", "run_pretraining.py, --dtype: must be one of float32, "),
+        ("fine_tuning = { eval_every = 'often' }", "--eval_every: must be a number of updates, such as 500"),
         ("config = { hiden_size = 4 }", "bert_config.json has no hiden_size; did you mean hidden_size?"),
         # A search leaves a model for each trial.
         (

@@ -1,10 +1,11 @@
 """The encoder's public interface: names, defaults, variable shapes, and refused inputs."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert import BertConfig, BertModel, InputError
+from official_bert import BertConfig, BertModel, BertPretrainer, InputError
 from official_bert.modeling import (
     create_attention_mask_from_input_mask,
     create_initializer,
@@ -229,3 +230,28 @@ def test_public_helpers():
     assert get_shape_list(vectors, expected_rank=[2, 3]) == [2, 3, 2]
     with pytest.raises(ValueError, match="query: rank 3"):
         get_shape_list(vectors, expected_rank=2, name="query")
+
+
+@keras.saving.register_keras_serializable(package="test")
+class OfBefore(BertModel):
+    """A user's encoder with the arguments that BertModel once had."""
+
+    def __init__(self, config, use_one_hot_embeddings=False, name="bert"):
+        super().__init__(config, use_one_hot_embeddings, name)
+
+
+def test_a_subclass_with_fewer_arguments_is_made_again(tmp_path):
+    model = OfBefore(CONFIG)
+    assert type(keras.models.clone_model(model)) is OfBefore
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again([[5, 7]]).pooled_output, model([[5, 7]]).pooled_output)
+
+
+@pytest.mark.parametrize("model_class", [BertModel, BertPretrainer])
+def test_settings_are_kept(model_class):
+    settings = {"recompute_layers": True, "packed_sequences": True}
+    model = model_class(CONFIG, **settings)
+    again = model_class.from_config(model.get_config())
+    encoder = again.bert if model_class is BertPretrainer else again
+    assert (encoder.recompute_layers, encoder.encoder.packed_sequences) == (True, True)

@@ -39,7 +39,7 @@ def test_activations_by_name():
         layers.get_activation("swish")
 
 
-def test_lora_adds_a_product_of_two_thin_matrices_and_trains_it_alone():
+def test_lora_adds_a_product_of_two_thin_matrices_and_trains_it_alone(tmp_path):
     model = BertClassifier(CONFIG, 3)
     before = model({"input_ids": IDS}).numpy()
     model.bert.trainable = False
@@ -58,10 +58,14 @@ def test_lora_adds_a_product_of_two_thin_matrices_and_trains_it_alone():
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(model({"input_ids": IDS}) ** 2)
     assert np.abs(tape.gradient(loss, dense.lora_kernel_b.value)).max() > 1e-4
+    for form in ("tf1", "huggingface"):
+        model.save_pretrained(str(tmp_path / form), form)
+        again = BertClassifier.from_pretrained(str(tmp_path / form))
+        np.testing.assert_allclose(again({"input_ids": IDS}), model({"input_ids": IDS}), atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize:UserWarning")
-def test_int8_multiplies_whole_numbers():
+def test_int8_multiplies_whole_numbers(tmp_path):
     model = BertModel(CONFIG)
     before = model(IDS).sequence_output.numpy()
     dense = model.encoder.stack[0].intermediate.dense
@@ -77,3 +81,6 @@ def test_int8_multiplies_whole_numbers():
     assert dense.kernel.dtype == "int8"
     after = model(IDS).sequence_output.numpy()
     assert 1e-4 < np.abs(after - before).max() < 0.2
+    with pytest.raises(InputError, match=r"a quantized model has no weights .*; save it before quantize, or"):
+        model.save_pretrained(str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()

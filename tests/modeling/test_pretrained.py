@@ -590,14 +590,3 @@ def test_hugging_face_has_no_name_for_further_weights(tmp_path):
     model.temperature.assign(3.0)
     model.save_pretrained(str(tmp_path / "new"))
     assert Mine.from_pretrained(str(tmp_path / "new"), name="mine").temperature.numpy() == 3.0
-
-
-def test_every_position_is_scored_without_positions():
-    model = BertPretrainer(SMALL)
-    every = model({"input_ids": FOUR_IDS})
-    some = model({"input_ids": FOUR_IDS, "masked_lm_positions": np.int32([[1, 3], [0, 2]])})
-    assert every.masked_lm_logits.shape == (2, 4, SMALL.vocab_size)
-    chosen = every.masked_lm_logits.numpy()[[0, 0, 1, 1], [1, 3, 0, 2]]
-    np.testing.assert_allclose(chosen, some.masked_lm_logits, atol=1e-5)
-    np.testing.assert_allclose(np.exp(every.masked_lm_log_probs).sum(-1), np.ones((2, 4)), rtol=1e-5)
-    np.testing.assert_array_equal(every.next_sentence_logits, some.next_sentence_logits)

@@ -9,6 +9,7 @@ from official_bert import BertConfig, BertPretrainer, InputError
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.modeling import attention, layers, losses
 from official_bert.optimization import dense_gradients
+from tests.checkpoints.sample import CONFIG as SMALL
 from tests.golden_model import (
     BATCHES,
     GRADIENTS,
@@ -195,3 +196,14 @@ def test_labels_are_not_needed_for_an_answer():
     np.testing.assert_array_equal(
         model(unlabelled).masked_lm_log_probs, model(SINE_BATCH).masked_lm_log_probs
     )
+
+
+def test_every_position_is_scored_without_positions():
+    model, ids = BertPretrainer(SMALL), np.int32([[2, 7, 9, 3], [2, 8, 3, 0]])
+    every = model({"input_ids": ids})
+    some = model({"input_ids": ids, "masked_lm_positions": np.int32([[1, 3], [0, 2]])})
+    assert every.masked_lm_logits.shape == (2, 4, SMALL.vocab_size)
+    chosen = every.masked_lm_logits.numpy()[[0, 0, 1, 1], [1, 3, 0, 2]]
+    np.testing.assert_allclose(chosen, some.masked_lm_logits, atol=1e-5)
+    np.testing.assert_allclose(np.exp(every.masked_lm_log_probs).sum(-1), np.ones((2, 4)), rtol=1e-5)
+    np.testing.assert_array_equal(every.next_sentence_logits, some.next_sentence_logits)

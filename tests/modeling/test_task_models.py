@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,7 +25,7 @@ from tests.golden_model import (
     assert_state_as_recorded,
     largest_difference,
 )
-from tests.shared import GOLDEN
+from tests.shared import GOLDEN, ROOT
 
 CONFIG = BertConfig.from_json_file(str(GOLDEN / "model_gelu" / "bert_config.json"))
 
@@ -174,3 +175,11 @@ def test_every_token_is_tagged_from_its_own_vector():
     np.testing.assert_allclose(model(batch), vectors @ weights.T + np.arange(5.0), rtol=1e-4, atol=1e-4)
     dropped = model(batch, training=True, dropout_seed=tf.constant([1, 2])).numpy()
     assert np.abs(dropped - model(batch).numpy()).max() > 1e-2
+
+
+def test_a_file_of_an_earlier_version_is_loaded():
+    """The version before the encoder's layers were rewritten drew the weights and computed the logits."""
+    model = keras.models.load_model(ROOT / "tests" / "modeling" / "classifier_of_before.keras")
+    ids = [[8, 8, 10, 11, 5, 6], [10, 11, 6, 7, 11, 7], [6, 10, 6, 7, 9, 8]]
+    logits = [[1.68667, 0.78462, -1.95229], [1.75355, 0.91227, -1.50830], [1.99517, 1.49955, -1.66682]]
+    np.testing.assert_allclose(model({"input_ids": ids}), logits, atol=2e-5)
