@@ -42,7 +42,7 @@ class PeriodicEvaluation:
             first_step: updates that the model has had; later entries of the history belong to weights that are lost.
 
         Raises:
-            InputError: the run has a history, but its best weights are gone.
+            InputError: the run has a history, but its best weights are gone, or their line is.
         """
         self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
         self._measure, self._best, self._output_dir = measure, best, output_dir

@@ -134,6 +134,9 @@ class State(NamedTuple):
 class _Best:
     output_dir, latest = "best", "best/model.ckpt-2"
 
+    def latest_step(self):
+        return 2
+
 
 def test_lines_of_a_history_that_are_none_are_passed_over(tmp_path):
     """Half a line, a list, a line without its step or of another metric; the files of older versions, too."""
