@@ -115,6 +115,18 @@ REMOVED = {  # flags of earlier versions, by what replaces them; some scripts ke
     "triviaqa_file": "write --input_file",
     "evidence_dir": "write --data_dir",
     "max_document_words": "documents are cut to 400 words, as in the paper; triviaqa_to_squad in Python takes another",
+    "early_stopping_patience": 'write --eval_every="500;patience=2"',
+    "export_dir": "run export_saved_model.py --model=OUTPUT_DIR --export_dir=EXPORT_DIR after the training",
+    "export_text": "run export_saved_model.py --model=OUTPUT_DIR --export_text after the training",
+    "export_dtype": "write --dtype=bfloat16 for export_saved_model.py",
+    **dict.fromkeys(("input_checkpoint", "model_dir"), "write --model"),
+    "model_class": "write --task_name=tsv, ner or swag for a task of that kind",
+    "hidden_act": "give a configuration with another hidden_act as --bert_config_file",
+    "pin_cpus": "a command behind -- may begin with taskset -c 0-7",
+    "strip_optimizer": "write --output_format=tf1_weights",
+    "shuffle_files_each_pass": "write --file_order=each_pass",
+    "shard_input_files": "write --file_order=own",
+    "min_frequency": "a piece of several characters occurs at least twice",
 }
 _SIMILARITY = 0.75  # --lerning_rate has 0.96 of --learning_rate; unrelated names stay below 0.7
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

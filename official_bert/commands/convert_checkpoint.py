@@ -33,7 +33,7 @@ def run(options: ConversionOptions):
     Raises:
         InputError: the checkpoint, config or vocabulary is missing or does not fit the others.
     """
-    checkpoint = open_checkpoint(options.input_checkpoint)
+    checkpoint = open_checkpoint(options.model)
     source = ModelFolder(checkpoint.path)
     _check_outputs(options, checkpoint, source)
     config = _config(options, source)
@@ -64,7 +64,7 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, source: M
     writing.keep_apart(
         [os.path.join(options.output_dir, name) for name in names_of_outputs],
         {
-            "input_checkpoint": [checkpoint.path, f"{checkpoint.path}.index", *_files_in(checkpoint.path)],
+            "model": [checkpoint.path, f"{checkpoint.path}.index", *_files_in(checkpoint.path)],
             "bert_config_file": [_config_file(options, source)],
         },
     )
@@ -102,8 +102,6 @@ def _config_file(options: ConversionOptions, source: ModelFolder) -> str:
 def _config(options: ConversionOptions, source: ModelFolder) -> BertConfig:
     path = _config_file(options, source)
     config = BertConfig.from_json_file(path)
-    if options.hidden_act:
-        config.hidden_act = options.hidden_act
     config.validate(path)
     return config
 
@@ -167,7 +165,7 @@ def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[st
         if unknown:
             logging.warning("Left out, since no other name is known for them: %s", ", ".join(unknown))
         return [name for name in weights if name not in unknown]
-    return weights if options.strip_optimizer else list(checkpoint.shapes)
+    return weights if options.output_format == "tf1_weights" else list(checkpoint.shapes)
 
 
 def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[str]) -> str:
@@ -180,24 +178,25 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
         return huggingface.SEQUENCE_CLASSIFICATION
     record = folder.task()
     recorded = _CLASSES.get(record.family) if record else None
-    if options.model_class:
-        if recorded not in (None, options.model_class):
+    if options.task_name:
+        given = MODEL_CLASSES[options.task_name]
+        if recorded not in (None, given):
             logging.warning(
-                "--model_class=%s: %s says that the model is a %s",
-                options.model_class,
+                "--task_name=%s: %s says that the model is a %s",
+                options.task_name,
                 folder.task_file,
                 recorded,
             )
-        return options.model_class
+        return given
     if recorded:
         return recorded
-    flag = f"--model_class={'|'.join(MODEL_CLASSES)}"
+    flag = f"--task_name={'|'.join(MODEL_CLASSES)}"
     if record:
         raise InputError(
             f"{folder.path}: was trained on the task {record.task_name}, whose kind is not known; give {flag}"
         )
     logging.warning(
-        "No %s in %s says what the model was trained on: it is taken for a %s; %s names another class",
+        "No %s in %s says what the model was trained on: it is taken for a %s; %s names another task",
         TASK_NAME,
         folder.path,
         huggingface.SEQUENCE_CLASSIFICATION,

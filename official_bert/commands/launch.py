@@ -75,7 +75,7 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
     """
     count = options.num_workers
     hosts = [f"localhost:{port}" for port in _free_ports(count)]
-    cpus, gpus = _shares(_cpus() if options.pin_cpus else [], count), _shares(_gpus(), count)
+    cpus, gpus = _shares(_cpus(), count), _shares(_gpus(), count)
     workers: list[_Worker] = []
     try:
         for index in range(count):

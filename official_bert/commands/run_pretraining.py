@@ -26,7 +26,7 @@ from official_bert.model_source import read_vocabulary, resolved
 from official_bert.modeling import BertPretrainer
 from official_bert.modeling.encoder import set_packing
 from official_bert.options.shared import MaskingOptions
-from official_bert.options.training import PretrainingOptions
+from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
 from official_bert.tasks.pretraining.objective import LeftToRightObjective, PretrainingObjective
 from official_bert.tokenization import load_vocab
 from official_bert.training import distribution, loop, reporting, run_log, workers
@@ -80,7 +80,7 @@ def run(options: PretrainingOptions):
             functools.partial(_build_model, options, config, strategy),
             options.num_train_steps,
             options.num_warmup_steps,
-            has_own_input=options.shard_input_files,
+            has_own_input=options.file_order in OF_OWN_FILES,
         )
         run_log.write_run_record(
             folder,
@@ -163,9 +163,9 @@ class Pretraining:
         logging.info("***** Running training *****")
         logging.info("  Batch size = %d", batch_size)
         log_input_files(train_files)
-        if self.options.shard_input_files:
+        if self.options.file_order in OF_OWN_FILES:
             train_files, batch_size = _share_of_worker(train_files, batch_size, job.strategy)
-        each_pass = self.options.shuffle_files_each_pass
+        each_pass = self.options.file_order in OF_EACH_PASS
         _warn_of_files_read_twice(len(train_files), each_pass)
         dataset = pretraining_input.training_dataset(
             train_files,
@@ -185,7 +185,12 @@ class Pretraining:
 
         with pretraining_input.explaining_input_errors(train_files, self.features, self.limits):
             batches = TrainingBatches(
-                dataset, job.strategy, job.steps_per_loop, job.seed, key, self.options.shard_input_files
+                dataset,
+                job.strategy,
+                job.steps_per_loop,
+                job.seed,
+                key,
+                self.options.file_order in OF_OWN_FILES,
             )
             job.train(objective, batches, metrics, unshown=UNSHOWN_WHILE_TRAINING)
 
@@ -242,7 +247,7 @@ def _warn_of_files_read_twice(num_files: int, shuffles_each_pass: bool):
     if 1 < num_files <= _FEW_FILES and not shuffles_each_pass:
         logging.warning(
             "In the original's order, of %d input files one may be read twice at the same time, so that batches hold "
-            "records twice; --shuffle_files_each_pass reads each record once in a pass",
+            "records twice; --file_order=each_pass reads each record once in a pass",
             num_files,
         )
 
@@ -254,7 +259,7 @@ def _share_of_worker(
     count = workers.num_workers(strategy)
     if len(train_files) < count:
         raise InputError(
-            f"--shard_input_files: {len(train_files)} input files are too few for {count} workers; leave the flag out, "
+            f"--file_order=own: {len(train_files)} input files are too few for {count} workers; leave the flag out, "
             "or make more files"
         )
     return train_files[workers.worker_index(strategy) :: count], batch_size // count

@@ -16,7 +16,7 @@ from absl import logging
 
 from official_bert import model_dir, tokenization
 from official_bert.checkpoints.folder import with_best
-from official_bert.fine_tuning.finetuner import FineTuning, Score, check_training_flags
+from official_bert.fine_tuning.finetuner import FineTuning, Score
 from official_bert.fine_tuning.run import RunSets, fine_tune
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -72,15 +72,10 @@ def _check(options: SquadOptions):
     is_auto = options.null_score_diff_threshold == AUTO
     if is_auto and not options.version_2_with_negative:
         raise InputError("--null_score_diff_threshold=auto: only goes with --version_2_with_negative")
-    if is_auto and options.export_text and not options.do_predict:
-        raise InputError(
-            "--null_score_diff_threshold=auto: is known after --do_predict, and --export_text needs it; add that flag"
-        )
     if options.threshold_file and not is_auto:
         raise InputError("--threshold_file: only goes with --null_score_diff_threshold=auto")
     if options.evaluates_during_training and not options.predict_file:
         raise InputError("--predict_file: must be given for evaluations during training")
-    check_training_flags(options)
     if options.ensemble_dirs is not None:
         _check_ensemble(options)
     if options.search and not options.predict_file:
@@ -95,9 +90,6 @@ def _check_ensemble(options: SquadOptions):
         )
     if options.do_train or not options.do_predict:
         raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
-    if options.export_dir or options.export_text:
-        flag = "export_dir" if options.export_dir else "export_text"
-        raise InputError(f"--{flag}: an ensemble has no model of its own to export; leave the flag out")
 
 
 def _check_answers(options: SquadOptions):

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import BEST_FOLDER, named_variables, open_checkpoint
+from official_bert.checkpoints import BEST_FOLDER, open_checkpoint
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
@@ -23,10 +23,8 @@ from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.fine_tuning import FineTuningOptions, every
-from official_bert.options.shared import FLOAT32
-from official_bert.serving.saved_model import check_text_export, export_model
 from official_bert.tasks.base import Task, TaskObjective
-from official_bert.training import distribution, precision, reporting, run_log, workers
+from official_bert.training import distribution, reporting, run_log, workers
 from official_bert.training.batches import ExampleBatches, padded_length
 from official_bert.training.distribution import split_over_replicas
 from official_bert.training.evaluation import HISTORY_FILE, PeriodicEvaluation
@@ -118,12 +116,6 @@ class Score(NamedTuple):
     metric: str
     value: float
     has_learnt: bool = True
-
-
-def check_training_flags(options: FineTuningOptions):
-    """Checks that the flags of evaluations during training go together."""
-    if options.early_stopping_patience and not options.eval_every:
-        raise InputError("--early_stopping_patience: only goes with --eval_every")
 
 
 def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
@@ -295,14 +287,14 @@ class FineTuning:
                 )
             return None
         encoded = dev_set()
-        steps, passes = every(options.eval_every)
+        steps, passes, patience = every(options.eval_every)
         # Rounded up: after rounding down, a last evaluation would follow the one of the last pass by a few updates.
         epoch_steps = self._num_train_examples / options.train_batch_size
         return PeriodicEvaluation(
             options.output_dir,
             self._run_dir,
             steps or max(1, math.ceil(round(passes * epoch_steps, 6))),
-            options.early_stopping_patience,
+            patience,
             self.task.main_metric,
             lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),
             best,
@@ -356,18 +348,6 @@ class FineTuning:
         if metric in results:
             self.score = self.score or Score(metric, float(results[metric]), self._has_learnt)
 
-    def export(self, task_name: str):
-        """Exports the model, if --export_dir is given."""
-        if not (self.options.export_dir and workers.is_chief(self.strategy)):
-            return
-        # The export needs a copy on one device, because the model may have been trained on several devices.
-        with precision.stored_in(self.options.export_dtype):
-            model = self.task.build_model(self.config, use_one_hot_embeddings=False)
-        trained = named_variables(self.job.model)
-        for name, variable in named_variables(model).items():
-            variable.assign(trained[name].numpy())
-        export_model(self.options, task_name, self.task, model, self.config)
-
     def _metrics(
         self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int
     ) -> dict[str, float]:
@@ -385,8 +365,8 @@ class FineTuning:
         }
 
 
-def check_run(options: FineTuningOptions, task: Task, config: BertConfig):
-    """Refuses, before any set is read, what would fail later: the export, the frozen layers, the checkpoint's path.
+def check_run(options: FineTuningOptions, config: BertConfig):
+    """Refuses, before any set is read, what would fail later: the frozen layers, the checkpoint's path.
 
     Raises:
         InputError: a flag cannot be used.
@@ -394,23 +374,3 @@ def check_run(options: FineTuningOptions, task: Task, config: BertConfig):
     frozen_weights(options, config)
     if options.init_checkpoint and not latest_checkpoint(options.output_dir):
         open_checkpoint(options.init_checkpoint)
-    _check_export(options, task)
-
-
-def _check_export(options: FineTuningOptions, task: Task):
-    """Refuses an export that would fail after training, and makes its folder."""
-    if not options.export_dir:
-        for flag, is_given in (
-            ("export_text", options.export_text),
-            ("export_dtype", options.export_dtype != FLOAT32),
-        ):
-            if is_given:
-                raise InputError(f"--{flag}: only goes with --export_dir, the folder of the export")
-        return
-    if not options.do_train:
-        raise InputError(
-            "--export_dir: exports what was trained; give --do_train, or the checkpoint to export_saved_model.py"
-        )
-    if options.export_text:
-        check_text_export(task)
-    files.make_folder(options.export_dir)

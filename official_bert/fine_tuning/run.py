@@ -19,7 +19,7 @@ from official_bert.checkpoints.folder import with_best
 from official_bert.config import BertConfig
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet
-from official_bert.fine_tuning.finetuner import FineTuning, Score, check_run, check_training_flags
+from official_bert.fine_tuning.finetuner import FineTuning, Score, check_run
 from official_bert.fine_tuning.search import search
 from official_bert.fine_tuning.trained_task import check_labels, check_task, read_labels
 from official_bert.io.errors import InputError
@@ -117,7 +117,7 @@ def fine_tune(
         config.num_bilstm_layers = options.num_bilstm_layers
         config.validate("--num_bilstm_layers")
     task = _make_task(options, task_name, family)
-    check_run(options, task, config)
+    check_run(options, config)
     with own_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         # All files are read before training, so that a bad file does not stop the run after training.
@@ -140,7 +140,6 @@ def fine_tune(
                 fine_tuning.evaluate(sets.encoded("dev", suffix), options.eval_batch_size, suffix)
         if options.do_predict:
             (predict or predict_test_sets)(fine_tuning, sets)
-        fine_tuning.export(task_name)
         write_model_card(own.output_dir, task_name, options)
         return fine_tuning.score
 
@@ -180,7 +179,6 @@ def _check_flags(options: FineTuningOptions):
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     if not (options.do_train or options.do_eval or options.do_predict):
         raise InputError("nothing to do: give --do_train, --do_eval or --do_predict")
-    check_training_flags(options)
 
 
 def _make_task(options: FineTuningOptions, task_name: str, family: str | None) -> Task:

@@ -29,14 +29,6 @@ PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
 SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")
 
 
-def is_positive(text: str, kind: type) -> bool:
-    """Tells whether a text is a positive number of a type, within the bounds of all flags."""
-    try:
-        return POSITIVE[0](kind(text))
-    except ValueError:
-        return False
-
-
 def kind_of(field: dataclasses.Field) -> type:
     """Returns the type of a field's value, None aside."""
     return field.type.__args__[0] if isinstance(field.type, types.UnionType) else field.type

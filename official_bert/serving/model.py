@@ -60,7 +60,7 @@ def build(options: ExportOptions) -> CheckpointModel:
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = read_model_files(options)
     task = _make_task(options, folder).for_checkpoint(checkpoint.shapes, tokenizer, config)
-    with precision.stored_in(options.export_dtype):
+    with precision.stored_in(options.dtype):
         model = task.build_model(config, use_one_hot_embeddings=False)
     report = load_checkpoint(model, checkpoint.path)
     report.check_complete(

@@ -25,7 +25,7 @@ from official_bert.tasks.clients import Row, Texts
 from official_bert.training.prediction import predict
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
-_OF_PREDICTOR = ("model_dir", "batch_size")  # all other options are settings of the client
+_OF_PREDICTOR = ("model", "batch_size")  # all other options are settings of the client
 _NOT_RECORDED = ("vectors",)  # settings of a client that an export does not record
 
 
@@ -73,7 +73,7 @@ class Predictor:
                 raise InputError(f"{name}: Predictor has no such setting; it has {', '.join(known[1:])}")
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size}: must be positive")
-        options = PredictorOptions(model_dir=model_dir, batch_size=batch_size, **settings)
+        options = PredictorOptions(model=model_dir, batch_size=batch_size, **settings)
         given = {
             name: value
             for name, value in dataclasses.asdict(options).items()

@@ -25,7 +25,6 @@ from official_bert.graph_text.inputs import TextReader
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME
-from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import warmup
 from official_bert.serving.export import ExportedModel, export_version, versions
@@ -43,7 +42,7 @@ from official_bert.training.run_log import package_versions
 
 
 def export_model(
-    options: ExportOptions | FineTuningOptions,
+    options: ExportOptions,
     task_name: str,
     task: ServedTask,
     model: keras.Model,
@@ -77,7 +76,7 @@ def export_model(
     return version
 
 
-def _warn_of_other_versions(options: ExportOptions | FineTuningOptions, task_name: str):
+def _warn_of_other_versions(options: ExportOptions, task_name: str):
     """Warns that a server would switch from the newest version to one with other signatures or of another task."""
     found = versions(options.export_dir) if files.is_folder(options.export_dir) else []
     path = os.path.join(options.export_dir, str(found[-1]), RECORD_FILE) if found else ""
@@ -143,7 +142,7 @@ class _Content(NamedTuple):
 
 
 def _tensor_content(
-    options: ExportOptions | FineTuningOptions,
+    options: ExportOptions,
     task: ServedTask,
     model: keras.Model,
     config: BertConfig,
@@ -158,9 +157,7 @@ def _tensor_content(
         return _Content(signatures, requests, None, {"assets/vocab.txt": file.read()})
 
 
-def _text_content(
-    options: ExportOptions | FineTuningOptions, task: ServedTask, model: keras.Model, folder: str
-) -> _Content:
+def _text_content(options: ExportOptions, task: ServedTask, model: keras.Model, folder: str) -> _Content:
     """Makes the signatures of strings; their vocabulary is an asset, which is written into `folder`."""
     check_text_export(task)
     # Imported here because exports of tensors do not need tensorflow_text.
@@ -177,7 +174,7 @@ def _text_content(
     return _Content(signatures, [(name, request) for name in signatures], tokenizer, {})
 
 
-def record_of(options: ExportOptions | FineTuningOptions, task_name: str, task: ServedTask) -> Record:
+def record_of(options: ExportOptions, task_name: str, task: ServedTask) -> Record:
     """Returns the content of export.json: the settings for clients, and the flags to repeat the export with."""
     reading = ("max_seq_length", "do_lower_case", "strip_accents", "export_text")
     return Record(

@@ -200,10 +200,6 @@ def test_the_model_of_a_run_is_freed_before_the_next(tmp_path):
 def test_what_cannot_be_searched_is_named(tmp_path):
     for changes, words in (
         ({"do_train": False}, "give --do_train"),
-        (
-            {"export_dir": str(tmp_path)},
-            "--export_dir: a search exports nothing; give the best run's folder to",
-        ),
         ({"batches": "8,many"}, "--search: train_batch_size=8,many: give positive numbers"),
         ({"rates": "nan"}, "--search: learning_rate=nan: give positive numbers"),
     ):
