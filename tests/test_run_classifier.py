@@ -44,7 +44,7 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
     base = toy.make_bert_base_dir(tmp_path / "base")
     write_task(tmp_path)
     model = flag_list(
-        task_name="tsv", data_dir=tmp_path, columns="text_a=text;label=kind", max_seq_length=32,
+        task_name="tsv", data_dir=tmp_path, columns="text_a=text,label=kind", max_seq_length=32,
         vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json",
     )  # fmt: skip
     trained = tmp_path / "trained"

@@ -154,7 +154,7 @@ def test_two_workers_fine_tune_and_predict_as_one_device(tmp_path, monkeypatch, 
 
 def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_weights(tmp_path, monkeypatch):
     monkeypatch.setattr(task_models, "CLASSIFIER_DROPOUT", 0.0)
-    evaluations = {"eval_every": "3;patience=1", "num_train_epochs": 20.0}
+    evaluations = {"eval_every": "3,patience=1", "num_train_epochs": 20.0}
     options = run_of_family(tmp_path, "classification", **evaluations)
     changes = {"distribution_strategy": "multi_worker_mirrored", "output_dir": str(tmp_path / "several")}
     described = json.dumps(dataclasses.asdict(options) | changes)

@@ -10,14 +10,14 @@ REMOVED = {
     "skip_corrupt_records": "a corrupt record ends the run with its file; make that file anew with "
     "create_pretraining_data.py, or leave it out of --input_file",
     "measure_peak_flops": "give the devices' peak by their data sheet with --peak_flops",
-    "search_learning_rates": 'write --search="learning_rate=5e-5,3e-5"',
-    "search_batch_sizes": 'write --search="train_batch_size=16,32"',
-    "search_epochs": 'write --search="num_train_epochs=2,3"',
-    "search_restarts": 'write --search="restarts=2", with the other settings behind a semicolon',
+    "search_learning_rates": "write --search=learning_rate=5e-5,3e-5",
+    "search_batch_sizes": "write --search=train_batch_size=16,32",
+    "search_epochs": "write --search=num_train_epochs=2,3",
+    "search_restarts": "write --search=restarts=2",
     "eval_every_steps": "write --eval_every=500",
     "eval_every_epochs": "write --eval_every=0.5epochs",
     **{
-        name: f'write --columns="{setting}"; its settings stand behind each other with semicolons'
+        name: f"write --columns={setting}, its settings behind each other with commas"
         for name, setting in {
             "text_a_column": "text_a=text",
             "text_b_column": "text_b=other",
@@ -50,7 +50,7 @@ REMOVED = {
     "triviaqa_file": "write --input_file",
     "evidence_dir": "write --data_dir",
     "max_document_words": "documents are cut to 400 words, as in the paper; triviaqa_to_squad in Python takes another",
-    "early_stopping_patience": 'write --eval_every="500;patience=2"',
+    "early_stopping_patience": "write --eval_every=500,patience=2",
     "export_dir": "run export_saved_model.py --model=OUTPUT_DIR --export_dir=EXPORT_DIR after the training",
     "export_text": "run export_saved_model.py --model=OUTPUT_DIR --export_text after the training",
     "export_dtype": "write --dtype=bfloat16 for export_saved_model.py",

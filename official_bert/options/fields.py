@@ -62,17 +62,20 @@ def without_flag(field: dataclasses.Field):
 
 
 def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
-    """Reads `name=value;name=value`, the value of a flag that holds several settings.
+    """Reads `name=value,name=value`, the value of a flag that holds several settings; a value may have commas.
 
     Raises:
         ValueError: a part has another form, or a name is unknown or there twice.
     """
     settings: dict[str, str] = {}
-    for part in text.split(";"):
+    for part in text.split(","):
         name, equals, value = part.partition("=")
-        if not equals or name not in names or name in settings:
+        if name in names and equals and name not in settings:
+            settings[name], last = value, name
+        elif settings and not equals:
+            settings[last] += f",{part}"
+        else:
             raise ValueError(f"{part!r} is not one of {'=..., '.join(names)}=..., each once")
-        settings[name] = value
     return settings
 
 

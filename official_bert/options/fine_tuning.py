@@ -31,10 +31,10 @@ SEARCHED = {
 PAPER = "paper"
 _SEARCH: Check = (
     lambda text: text == PAPER or are_settings(text, SEARCHED),
-    f'must be {PAPER} or "learning_rate=5e-5,3e-5;train_batch_size=16,32;num_train_epochs=3;restarts=2", or a part '
+    f'must be {PAPER} or "learning_rate=5e-5,3e-5,train_batch_size=16,32,num_train_epochs=3,restarts=2", or a part '
     "of that",
 )
-_EVERY = re.compile(r"(?P<number>\d+|(?P<passes>\d*\.?\d+)epochs)(;patience=(?P<patience>\d+))?")
+_EVERY = re.compile(r"(?P<number>\d+|(?P<passes>\d*\.?\d+)epochs)(,patience=(?P<patience>\d+))?")
 
 
 class Every(NamedTuple):
@@ -122,17 +122,17 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         check=(
             lambda text: every(text) is not None,
             "must be positive: a number of updates, such as 500, or of passes over the training set, such as "
-            "0.5epochs, perhaps with the patience, such as 500;patience=2",
+            "0.5epochs, perhaps with the patience, such as 500,patience=2",
         ),
         help="Evaluate the model during training, on the development set or in run_squad.py on --predict_file: "
         "whenever 500 updates are done, or, with 0.5epochs, half a pass over the training set. output_dir/best keeps "
         "the checkpoint that is best by the task's metric, and evaluation and prediction after training use it. With "
-        "500;patience=2 training stops when two evaluations in a row have brought no better result.",
+        "500,patience=2 training stops when two evaluations in a row have brought no better result.",
     )
     search: str | None = option(
         None,
         check=_SEARCH,
-        help='Train a model for each combination of values, --search="learning_rate=5e-5,3e-5;restarts=2", each '
+        help="Train a model for each combination of values, --search=learning_rate=5e-5,3e-5,restarts=2, each "
         "in a folder of its own in --output_dir. search_results.tsv lists the results, and the best run keeps its "
         "checkpoints. What is left out of learning_rate, train_batch_size and num_train_epochs has the values of the "
         "paper, as all of it has with --search=paper. The seeds of the restarts, the runs of each combination, count "
@@ -186,9 +186,9 @@ class TsvOptions:
         basic=True,
         check=(
             lambda text: are_settings(text, COLUMNS),
-            'must have the form "text_a=text;text_b=other;label=kind;header=true;separator=,", or be a part of that',
+            'must have the form "text_a=text,text_b=other,label=kind,header=true,separator=,", or be a part of that',
         ),
-        help='With tsv, the columns by name or number, such as --columns="text_a=text;label=kind"; without this flag '
+        help="With tsv, the columns by name or number, such as --columns=text_a=text,label=kind; without this flag "
         "text_a=0, the first column, and label=-1, the last one. text_b is the second text if the examples are pairs. "
         "With header=false the first line is an example, too. separator=, stands between the labels of an example with "
         "--label_type=multi.",

@@ -37,7 +37,7 @@ def test_help_of_a_command(name):
     text = official_bert(name, "--help", status=1).stdout  # absl's status, as of the scripts
     assert text.startswith(commands.COMMANDS["run_ner"].summary)
     assert f"\nusage: official-bert {name} --flag=value ...\n" in text
-    assert "--[no]document_context:" in text
+    assert "--[no]do_train:" in text
 
 
 def test_messages_name_the_command():

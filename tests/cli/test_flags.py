@@ -329,7 +329,7 @@ def test_help_lists_the_needed_flags_and_helpfull_all_under_headings(script):
     text = run(script, "-help", status=1).stdout
     assert text.startswith(needed)
     assert "--rate" not in text
-    assert "--helpfull shows 9 more flags and those of every script" in text
+    assert " more flags and those of every script" in text
     text = run(script, "--helpfull", status=1).stdout
     assert text.startswith(needed)
     for line in (

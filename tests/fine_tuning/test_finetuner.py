@@ -27,7 +27,7 @@ def options(tmp_path_factory):
     base = toy.make_bert_base_dir(folder / "base", num_hidden_layers=2)
     write_task(folder)
     return ClassificationOptions(
-        task_name="tsv", data_dir=str(folder), columns="text_a=text;label=kind", max_seq_length=16,
+        task_name="tsv", data_dir=str(folder), columns="text_a=text,label=kind", max_seq_length=16,
         vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
         init_checkpoint=str(base / "bert_model.ckpt"), output_dir="", do_train=True, num_train_epochs=1.5,
         train_batch_size=16, learning_rate=1e-2, random_seed=1, eval_batch_size=64, iterations_per_loop=4,
@@ -141,7 +141,7 @@ def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
 
 
 def test_training_stops_when_nothing_gets_better(options, tmp_path):
-    changes = {"eval_every": "3;patience=2", "learning_rate": 0.0, "do_eval": True}
+    changes = {"eval_every": "3,patience=2", "learning_rate": 0.0, "do_eval": True}
     run(options, tmp_path, **changes)
     assert [row["step"] for row in history_of(tmp_path)] == [3, 6, 9]
     assert figures_of(tmp_path)["global_step"] == "3"

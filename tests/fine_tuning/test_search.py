@@ -17,7 +17,7 @@ from official_bert.options.fine_tuning import ChoiceOptions
 
 
 def options_in(folder, batches="8,16", rates="1e-4", epochs="1,2.5", **changes):
-    search = f"train_batch_size={batches};learning_rate={rates};num_train_epochs={epochs}"
+    search = f"train_batch_size={batches},learning_rate={rates},num_train_epochs={epochs}"
     given = {
         "vocab_file": "v", "bert_config_file": "c", "output_dir": str(folder), "do_train": True, "search": search,
         "max_seq_length": 128, "do_lower_case": True,
@@ -69,7 +69,7 @@ def test_the_papers_grid_is_the_default_and_seeds_count_upwards():
     trials = trials_of(
         options_in(
             "x",
-            search="train_batch_size=8,16;learning_rate=1e-4;num_train_epochs=3;restarts=3",
+            search="train_batch_size=8,16,learning_rate=1e-4,num_train_epochs=3,restarts=3",
             random_seed=5,
         )
     )
