@@ -101,7 +101,7 @@ def command_of(name: str, data_dir: pathlib.Path, model: str, output_dir: pathli
         "model": model,
         "output_dir": output_dir,
     }
-    flags |= {"do_train": True, "do_eval": True, "eval_batch_size": 32, "length_aware_batches": True}
+    flags |= {"do_train": True, "do_eval": True, "eval_batch_size": 32}
     flags |= {"log_every_steps": LOG_EVERY_STEPS} | DATA_SETS[name].flags | more
     return [sys.executable, str(ROOT / "run_classifier.py"), *(f"--{flag}={flags[flag]}" for flag in flags)]
 

@@ -63,8 +63,7 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
     again = tmp_path / "again"
     run_here(
         "run_classifier.py", *model,
-        *flag_list(output_dir=again, init_checkpoint=trained, do_predict=True, predict_batch_size=3,
-                   length_aware_batches=False),
+        *flag_list(output_dir=again, init_checkpoint=trained, do_predict=True, predict_batch_size=3),
     )  # fmt: skip
     first, second = (np.loadtxt(folder / "test_results.tsv") for folder in (trained, again))
     assert first.shape == (40, 2)

@@ -96,7 +96,7 @@ def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
         "run_ner.py", *model_flags(base),
         *flag_list(dev_file=tmp_path / "dev.conll", test_file=tmp_path / "test.conll", output_dir=again,
                    init_checkpoint=trained, document_context=True, do_eval=True, do_predict=True,
-                   predict_batch_size=7, eval_batch_size=5, length_aware_batches=False),
+                   predict_batch_size=7, eval_batch_size=5),
     )  # fmt: skip
     assert (again / "predictions.conll").read_text() == (trained / "predictions.conll").read_text()
     for name, value in results_of(again).items():

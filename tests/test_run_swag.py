@@ -79,7 +79,7 @@ def test_a_choice_is_learnt_evaluated_and_predicted(tmp_path):
         "run_swag.py", *model_flags(base),
         *flag_list(dev_file=tmp_path / "val.csv", test_file=tmp_path / "test.csv", output_dir=again,
                    init_checkpoint=trained, do_eval=True, do_predict=True, predict_batch_size=7,
-                   eval_batch_size=5, length_aware_batches=False),
+                   eval_batch_size=5),
     )  # fmt: skip
     np.testing.assert_allclose(np.loadtxt(again / "test_results.tsv"), first, atol=2e-6)
     assert results_of(again)["eval_accuracy"] == results["eval_accuracy"]

@@ -61,5 +61,6 @@ REMOVED = {
     "strip_optimizer": "write --output_format=tf1_weights",
     "shuffle_files_each_pass": "write --file_order=each_pass",
     "shard_input_files": "write --file_order=own",
+    "length_aware_batches": "a batch is always padded to its longest example, and on a TPU to --max_seq_length",
     "min_frequency": "a piece of several characters occurs at least twice",
 }

@@ -75,6 +75,8 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     prediction_flags: ClassVar[tuple[str, ...]] = ("do_predict", "predict_batch_size", "test_file")
     large_files: ClassVar[tuple[str, ...]] = ("*.tf_record",)
 
+    length_aware_batches: ClassVar[bool] = True  # run_squad.py has a flag, since its original ranks padding
+
     do_predict: bool = option(
         False,
         basic=True,
@@ -98,11 +100,6 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         help="The number of examples in the buffer that shuffles the training set; 0 shuffles the whole set anew for "
         "each epoch. Without this flag the original's tasks have a buffer of 100, like the original, and the other "
         "tasks 0.",
-    )
-    length_aware_batches: bool = option(
-        True,
-        help="Pad a batch to its longest example instead of --max_seq_length. On a TPU batches are always padded to "
-        "--max_seq_length.",
     )
     freeze_layers: int | None = option(
         None,

@@ -14,7 +14,7 @@ import pytest
 from official_bert.commands import run_classifier
 from official_bert.fine_tuning.finetuner import FineTuning
 from official_bert.io.errors import InputError
-from official_bert.options.fine_tuning import ClassificationOptions
+from official_bert.options.fine_tuning import ClassificationOptions, FineTuningOptions
 from tests import toy
 from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.test_run_classifier import write_task
@@ -174,7 +174,7 @@ def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
         run(options, evaluated, num_train_epochs=3.0)
 
 
-def test_padding_to_the_longest_changes_no_number(options, tmp_path):
+def test_padding_to_the_longest_changes_no_number(options, tmp_path, monkeypatch):
     config = json.loads(pathlib.Path(options.bert_config_file).read_text())
     without_dropout = tmp_path / "bert_config.json"
     without_dropout.write_text(
@@ -183,7 +183,8 @@ def test_padding_to_the_longest_changes_no_number(options, tmp_path):
     losses, figures = {}, {}
     for aware in (True, False):
         folder = tmp_path / str(aware)
-        run(options, folder, bert_config_file=str(without_dropout), length_aware_batches=aware, max_seq_length=64,
+        monkeypatch.setattr(FineTuningOptions, "length_aware_batches", aware)
+        run(options, folder, bert_config_file=str(without_dropout), max_seq_length=64,
             learning_rate=1e-3, log_every_steps=1, do_eval=True)  # fmt: skip
         losses[aware] = list(scalars(folder, "loss").values())
         figures[aware] = figures_of(folder)
