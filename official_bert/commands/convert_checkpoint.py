@@ -20,10 +20,16 @@ from official_bert.options.serving import MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
 
+_CLASSES = {  # by family of tasks
+    "classification": MODEL_CLASSES["tsv"],
+    "tagging": MODEL_CLASSES["ner"],
+    "choice": MODEL_CLASSES["swag"],
+}
+
 
 def run(options: ConversionOptions):
     """Converts one checkpoint."""
-    checkpoint = open_checkpoint(options.input_checkpoint)
+    checkpoint = open_checkpoint(options.model)
     source = ModelFolder(checkpoint.path)
     config_file = options.bert_config_file or source.config_file
     if config_file is None:
@@ -63,7 +69,7 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, config_fi
     writing.keep_apart(
         [os.path.join(options.output_dir, name) for name in names_of_outputs],
         {
-            "input_checkpoint": [checkpoint.path, f"{checkpoint.path}.index", *weights],
+            "model": [checkpoint.path, f"{checkpoint.path}.index", *weights],
             "bert_config_file": [config_file],
         },
     )
@@ -143,7 +149,7 @@ def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[st
         if unknown:
             logging.warning("Left out, since no other name is known for them: %s", ", ".join(unknown))
         return [name for name in weights if name not in unknown]
-    return weights if options.strip_optimizer else list(checkpoint.shapes)
+    return weights if options.output_format == "tf1_weights" else list(checkpoint.shapes)
 
 
 def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[str]) -> str:
@@ -151,25 +157,26 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
     if options.output_format != "huggingface" or huggingface.LINEAR_HEAD not in chosen:
         return huggingface.SEQUENCE_CLASSIFICATION
     record = folder.task()
-    recorded = MODEL_CLASSES.get(record.family) if record else None
-    if options.model_class:
-        if recorded not in (None, options.model_class):
+    recorded = _CLASSES.get(record.family) if record else None
+    if options.task_name:
+        given = MODEL_CLASSES[options.task_name]
+        if recorded not in (None, given):
             logging.warning(
-                "--model_class=%s: %s says that the model is a %s",
-                options.model_class,
+                "--task_name=%s: %s says that the model is a %s",
+                options.task_name,
                 folder.task_file,
                 recorded,
             )
-        return options.model_class
+        return given
     if recorded:
         return recorded
-    flag = f"--model_class={'|'.join(MODEL_CLASSES.values())}"
+    flag = f"--task_name={'|'.join(MODEL_CLASSES)}"
     if record:
         raise InputError(
             f"{folder.path}: was trained on the task {record.task_name}, whose kind is not known; give {flag}"
         )
     logging.warning(
-        "No %s in %s says what the model was trained on: it is taken for a %s; %s names another class",
+        "No %s in %s says what the model was trained on: it is taken for a %s; %s names another task",
         TASK_NAME,
         folder.path,
         huggingface.SEQUENCE_CLASSIFICATION,

@@ -95,10 +95,6 @@ def search(
     """
     if not options.do_train:
         raise InputError("--search: trains models; give --do_train, too")
-    if options.export_dir:
-        raise InputError(
-            "--export_dir: a search exports nothing; give the best run's folder to export_saved_model.py"
-        )
     trials = trials_of(options)
     for trial in trials:  # before the first run, which may take hours
         check_divides(
