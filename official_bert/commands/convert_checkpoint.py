@@ -16,15 +16,9 @@ from official_bert.config import BertConfig
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import CONFIG_NAME, LABELS_NAME, TASK_NAME, VOCAB_NAME, ModelFolder
-from official_bert.options.serving import MODEL_CLASSES, ConversionOptions
+from official_bert.options.serving import FAMILIES, MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
-
-_CLASSES = {  # by family of tasks
-    "classification": MODEL_CLASSES["tsv"],
-    "tagging": MODEL_CLASSES["ner"],
-    "choice": MODEL_CLASSES["swag"],
-}
 
 
 def run(options: ConversionOptions):
@@ -157,9 +151,9 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
     if options.output_format != "huggingface" or huggingface.LINEAR_HEAD not in chosen:
         return huggingface.SEQUENCE_CLASSIFICATION
     record = folder.task()
-    recorded = _CLASSES.get(record.family) if record else None
+    recorded = MODEL_CLASSES.get(record.family) if record else None
     if options.task_name:
-        given = MODEL_CLASSES[options.task_name]
+        given = MODEL_CLASSES[FAMILIES[options.task_name]]
         if recorded not in (None, given):
             logging.warning(
                 "--task_name=%s: %s says that the model is a %s",
@@ -170,7 +164,7 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
         return given
     if recorded:
         return recorded
-    flag = f"--task_name={'|'.join(MODEL_CLASSES)}"
+    flag = f"--task_name={'|'.join(FAMILIES)}"
     if record:
         raise InputError(
             f"{folder.path}: was trained on the task {record.task_name}, whose kind is not known; give {flag}"

@@ -219,12 +219,13 @@ class PredictOptions(PredictorOptions):
 
 
 FORMATS = ("tf1", "tf1_weights", "huggingface")
-# The class of transformers for a head of one linear layer, by a task with such a head.
+# The class of transformers for a head of one linear layer, by the family of its task.
 MODEL_CLASSES = {
-    "tsv": "BertForSequenceClassification",
-    "ner": "BertForTokenClassification",
-    "swag": "BertForMultipleChoice",
+    "classification": "BertForSequenceClassification",
+    "tagging": "BertForTokenClassification",
+    "choice": "BertForMultipleChoice",
 }
+FAMILIES = {"tsv": "classification", "ner": "tagging", "swag": "choice"}  # by a task of each
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -242,7 +243,7 @@ class ConversionOptions:
     )
     task_name: str | None = option(
         None,
-        choices=tuple(MODEL_CLASSES),
+        choices=tuple(FAMILIES),
         help="With huggingface, a task like that of a model whose head is one linear layer, since its weights do not "
         "show whether it reads texts, tokens or choices. Without this flag the record that training wrote beside the "
         "checkpoint says it.",
