@@ -33,7 +33,6 @@ def run(options: ConversionOptions):
         )
     _check_outputs(options, checkpoint, config_file)
     config = BertConfig.from_json_file(config_file)
-    config.hidden_act = options.hidden_act or config.hidden_act
     config.validate(config_file)
     _check_weights(checkpoint, config)
     vocab_file = _vocab_file(options, source, config)
