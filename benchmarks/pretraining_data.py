@@ -143,7 +143,7 @@ def one_run(name: str, seed: int, work_dir: pathlib.Path) -> dict:
     common = {"output_dir": model, "bert_config_file": folder / "bert_config.json"} | LENGTHS
     common["vocab_file"] = folder / "vocab.txt"
     flags = {"do_train": True, "dynamic_masking": arm.dynamic, "dtype": arm.dtype, "random_seed": seed}
-    flags["shuffle_files_each_pass"] = not arm.in_original_order
+    flags["file_order"] = "original" if arm.in_original_order else "each_pass"
     for flag in ("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"):
         flags[flag] = getattr(SETTING, flag)
     sharded = "-?????-of-?????" if arm.generator == "sharded" else ""

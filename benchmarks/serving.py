@@ -9,7 +9,7 @@ Our runtime is the signature `serving_default` of the loaded SavedModel. PyTorch
 runs the Hugging Face model as exported by `torch.onnx`, with all optimizations. Each runtime has one thread per core.
 The benchmark first compares their outputs. Then they take turns in one process for several rounds, and the median of
 all calls counts. On a busy machine, where threads wait for cores, only --processor_time with one core is meaningful.
---bfloat16 adds our export with --export_dtype=bfloat16, and PyTorch under autocast. --keep_freed_memory prepares the
+--bfloat16 adds our export with --dtype=bfloat16, and PyTorch under autocast. --keep_freed_memory prepares the
 heap as predict.py does, for all runtimes of the process.
 """
 
@@ -81,7 +81,7 @@ def our_runtime(kind: str, folder: pathlib.Path, dtype: str = "float32") -> Runt
     options = ExportOptions(
         task_name=task,
         export_dir=str(folder / dtype),
-        export_dtype=dtype,
+        dtype=dtype,
         init_checkpoint=str(folder),
         bert_config_file=str(folder / "config.json"),
         vocab_file=str(folder / "vocab.txt"),

@@ -109,7 +109,7 @@ def fine_tune(arguments: argparse.Namespace):
     print(
         f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, labels.txt, task.json, vocab.txt and others"
     )
-    print(f"to answer texts, one a line: python predict.py --model_dir={shlex.quote(arguments.output_dir)}")
+    print(f"to answer texts, one a line: python predict.py --model={shlex.quote(arguments.output_dir)}")
 
 
 def read_examples(path: str | None) -> tuple[list[str], list[str]]:

@@ -214,7 +214,7 @@ def train(setting: Setting, output: pathlib.Path, name: str):
         name,
         "--do_train=True",
         f"--input_file={output}/train.tfrecord-?????-of-?????",
-        "--shuffle_files_each_pass",
+        "--file_order=each_pass",
         "--dynamic_masking",
         "--jit_compile",  # steps of so small a model are a quarter faster
         f"--train_batch_size={setting.train_batch_size}",
@@ -258,8 +258,7 @@ def publish(output: pathlib.Path):
         "convert_checkpoint.py",
         f"--model={output}/model",
         f"--output_dir={output}/bert",
-        "--output_format=tf1",
-        "--strip_optimizer",
+        "--output_format=tf1_weights",
     )
 
 
@@ -327,13 +326,13 @@ source .venv/bin/activate
 export MODEL={output}/bert
 
 # Fill in a masked word.
-echo '{SENTENCES[1]}' | python predict.py --model_dir=$MODEL
+echo '{SENTENCES[1]}' | python predict.py --model=$MODEL
 
 # Fine-tune it to tell which part of Python's manual a sentence is from.
 python run_classifier.py --task_name=tsv --data_dir={output}/topics --model=$MODEL \\
     --do_train=true --do_eval=true --max_seq_length={setting.max_seq_length} --num_train_epochs=10 \\
     --learning_rate=3e-4 --output_dir={output}/topics_model
-echo 'The command sets a breakpoint.' | python predict.py --model_dir={output}/topics_model
+echo 'The command sets a breakpoint.' | python predict.py --model={output}/topics_model
 
 # Serve it.
 python export_saved_model.py --model={output}/topics_model --export_dir={output}/export --export_text

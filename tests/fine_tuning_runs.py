@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from official_bert.checkpoints import named_variables, tf1
 from official_bert.commands import run_classifier, run_ner, run_squad, run_swag
@@ -19,6 +20,7 @@ from official_bert.modeling import BertModel
 from official_bert.options.fine_tuning import (
     ChoiceOptions,
     ClassificationOptions,
+    FineTuningOptions,
     SquadOptions,
     TaggingOptions,
 )
@@ -215,8 +217,11 @@ def prepared(folder: pathlib.Path, family: str, **counts: int):
 
 
 def run(family: str, options, output_dir: pathlib.Path, **changes):
-    """A run of the script with some options changed."""
-    FAMILIES[family].run(dataclasses.replace(options, output_dir=str(output_dir), **changes))
+    """A run of the script with some options changed, and with padding to the longest example or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        if family != "squad" and "length_aware_batches" in changes:
+            patch.setattr(FineTuningOptions, "length_aware_batches", changes.pop("length_aware_batches"))
+        FAMILIES[family].run(dataclasses.replace(options, output_dir=str(output_dir), **changes))
 
 
 def figures(output_dir: pathlib.Path) -> dict[str, float]:

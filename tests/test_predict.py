@@ -17,7 +17,7 @@ def model_dir(tmp_path_factory):
 
 
 def start(model_dir, *others: str) -> subprocess.Popen:
-    command = [sys.executable, str(ROOT / "predict.py"), *flag_list(model_dir=model_dir), *others]
+    command = [sys.executable, str(ROOT / "predict.py"), *flag_list(model=model_dir), *others]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 

@@ -44,15 +44,16 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
     base = toy.make_bert_base_dir(tmp_path / "base")
     write_task(tmp_path)
     model = flag_list(
-        task_name="tsv", data_dir=tmp_path, columns="text_a=text;label=kind", max_seq_length=32,
+        task_name="tsv", data_dir=tmp_path, columns="text_a=text,label=kind", max_seq_length=32,
         vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json",
     )  # fmt: skip
     trained = tmp_path / "trained"
     run_here(
         "run_classifier.py", *model,
         *flag_list(output_dir=trained, do_train=True, do_eval=True, do_predict=True, num_train_epochs=12,
-                   train_batch_size=16, learning_rate=3e-3, random_seed=1, export_dir=tmp_path / "exports"),
+                   train_batch_size=16, learning_rate=3e-3, random_seed=1),
     )  # fmt: skip
+    run_here("export_saved_model.py", *flag_list(model=trained, export_dir=tmp_path / "exports"))
     results = dict(line.split(" = ") for line in (trained / "eval_results.txt").read_text().splitlines())
     assert float(results["eval_accuracy"]) > 0.95
     assert results["global_step"] == "192"  # 256 / 16 * 12
@@ -62,8 +63,7 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
     again = tmp_path / "again"
     run_here(
         "run_classifier.py", *model,
-        *flag_list(output_dir=again, init_checkpoint=trained, do_predict=True, predict_batch_size=3,
-                   length_aware_batches=False),
+        *flag_list(output_dir=again, init_checkpoint=trained, do_predict=True, predict_batch_size=3),
     )  # fmt: skip
     first, second = (np.loadtxt(folder / "test_results.tsv") for folder in (trained, again))
     assert first.shape == (40, 2)
@@ -77,12 +77,9 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
     np.testing.assert_allclose(exported["probabilities"], first, atol=1e-5)
     np.testing.assert_array_equal(exported["label"], np.array([b"animal", b"vehicle"])[first.argmax(1)])
 
-    # A run that has nothing left to train exports, here in half the size.
     run_here(
-        "run_classifier.py", *model,
-        *flag_list(output_dir=trained, do_train=True, num_train_epochs=12, train_batch_size=16, learning_rate=3e-3,
-                   random_seed=1, export_dir=tmp_path / "exports", export_dtype="bfloat16"),
-    )  # fmt: skip
+        "export_saved_model.py", *flag_list(model=trained, export_dir=tmp_path / "exports", dtype="bfloat16")
+    )
     exported = answers_to_records(tmp_path / "exports" / "2", trained / "predict.tf_record")
     np.testing.assert_allclose(exported["probabilities"], first, atol=0.03)
     sizes = [

@@ -69,8 +69,9 @@ def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
         "run_ner.py", *model_flags(base),
         *flag_list(data_dir=tmp_path, output_dir=trained, do_train=True, do_eval=True, do_predict=True,
                    document_context=True, num_train_epochs=8, train_batch_size=16, learning_rate=3e-3,
-                   random_seed=1, export_dir=tmp_path / "exports"),
+                   random_seed=1),
     )  # fmt: skip
+    run_here("export_saved_model.py", *flag_list(model=trained, export_dir=tmp_path / "exports"))
     results = results_of(trained)
     assert {"eval_precision", "eval_recall", "eval_f1", "eval_accuracy", "eval_loss"} <= set(results)
     assert float(results["eval_f1"]) > 0.9
@@ -95,7 +96,7 @@ def test_entities_are_learnt_evaluated_and_predicted(tmp_path):
         "run_ner.py", *model_flags(base),
         *flag_list(dev_file=tmp_path / "dev.conll", test_file=tmp_path / "test.conll", output_dir=again,
                    init_checkpoint=trained, document_context=True, do_eval=True, do_predict=True,
-                   predict_batch_size=7, eval_batch_size=5, length_aware_batches=False),
+                   predict_batch_size=7, eval_batch_size=5),
     )  # fmt: skip
     assert (again / "predictions.conll").read_text() == (trained / "predictions.conll").read_text()
     for name, value in results_of(again).items():

@@ -92,8 +92,9 @@ def trained(tmp_path_factory):
         "run_squad.py", *model,
         *flag_list(train_file=write_task(folder, "train", 256, seed=1), predict_file=dev, do_train=True,
                    do_predict=True, num_train_epochs=12, train_batch_size=16, learning_rate=3e-3, random_seed=1,
-                   output_dir=folder / "trained", null_score_diff_threshold="auto", export_dir=folder / "exports"),
+                   output_dir=folder / "trained", null_score_diff_threshold="auto"),
     )  # fmt: skip
+    run_here("export_saved_model.py", *flag_list(model=folder / "trained", export_dir=folder / "exports"))
     assert "Num orig examples = 256" in finished.stderr
     assert "Num split examples = 256" in finished.stderr
     return folder, model, dev

@@ -79,7 +79,7 @@ def test_a_choice_is_learnt_evaluated_and_predicted(tmp_path):
         "run_swag.py", *model_flags(base),
         *flag_list(dev_file=tmp_path / "val.csv", test_file=tmp_path / "test.csv", output_dir=again,
                    init_checkpoint=trained, do_eval=True, do_predict=True, predict_batch_size=7,
-                   eval_batch_size=5, length_aware_batches=False),
+                   eval_batch_size=5),
     )  # fmt: skip
     np.testing.assert_allclose(np.loadtxt(again / "test_results.tsv"), first, atol=2e-6)
     assert results_of(again)["eval_accuracy"] == results["eval_accuracy"]
@@ -93,7 +93,7 @@ def test_a_search_trains_every_combination_and_predicts_with_the_best(tmp_path):
     out = tmp_path / "search"
     flags = flag_list(
         data_dir=tmp_path, output_dir=out, do_train=True, do_predict=True,
-        search="train_batch_size=16;learning_rate=1e-9,3e-3;num_train_epochs=8",
+        search="train_batch_size=16,learning_rate=1e-9,3e-3,num_train_epochs=8",
         eval_every="2epochs", random_seed=1, steps_per_loop=10,
     )  # fmt: skip
     run_here("run_swag.py", *model_flags(base), *flags)

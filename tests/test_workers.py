@@ -154,7 +154,7 @@ def test_two_workers_fine_tune_and_predict_as_one_device(tmp_path, monkeypatch, 
 
 def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_weights(tmp_path, monkeypatch):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
-    evaluations = {"eval_every": "3", "early_stopping_patience": 1, "num_train_epochs": 20.0}
+    evaluations = {"eval_every": "3,patience=1", "num_train_epochs": 20.0}
     options = run_of_family(tmp_path, "classification", **evaluations)
     changes = {"distribution_strategy": "multi_worker_mirrored", "output_dir": str(tmp_path / "several")}
     described = json.dumps(dataclasses.asdict(options) | changes)
@@ -212,7 +212,7 @@ def test_workers_with_files_of_their_own_resume_exactly(base, tmp_path):
     found = {}
     for name in ("whole", "stopped"):
         output, log = tmp_path / name, tmp_path / f"{name}.log"
-        flags = flags_on_workers(base, output, shard_input_files=True)
+        flags = flags_on_workers(base, output, file_order="own")
         if name == "stopped":
             process = start([*LAUNCH, "--max_restarts=0", "--", "run_pretraining.py", *flags], log)
             wait_for_checkpoint(output, process, log)

@@ -237,7 +237,7 @@ def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
     if config.hidden_act == "gelu_erf":
         logging.warning(
             "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "
-            "convert_checkpoint.py --hidden_act=gelu writes that into the config instead"
+            "write that into bert_config.json instead"
         )
     if config.direction == LEFT_TO_RIGHT:
         logging.warning(

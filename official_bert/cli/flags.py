@@ -13,6 +13,7 @@ import tempfile
 
 from absl import app, flags, logging
 
+from official_bert.cli.removed import REMOVED
 from official_bert.io import files, signals, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
@@ -69,56 +70,6 @@ flags.disclaim_key_flags()  # the flags belong to the running script, whose --he
 _HELP_FLAGS = {"--help", "-help", "-?", "--helpshort", "-helpshort"}
 _HELPFULL_FLAGS = {"--helpfull", "-helpfull"}
 _MISSING = "must be given"
-REMOVED = {  # flags of earlier versions, by what replaces them; some scripts keep some of them
-    "bert_hub_module_handle": "Hub modules are not supported; leave this flag out and give the model's files with "
-    "--vocab_file, --bert_config_file and --init_checkpoint",
-    "skip_corrupt_records": "a corrupt record ends the run with its file; make that file anew with "
-    "create_pretraining_data.py, or leave it out of --input_file",
-    "measure_peak_flops": "give the devices' peak by their data sheet with --peak_flops",
-    "num_parallel": "the steps of an experiment run one after the other",
-    "estimate": "docs/reports/experiments.md has what the experiments cost",
-    "utilisation": "docs/reports/experiments.md has what the experiments cost",
-    "experiments_dir": "give a .toml file of your own, or change the files in the folder experiments",
-    "search_learning_rates": 'write --search="learning_rate=5e-5,3e-5"',
-    "search_batch_sizes": 'write --search="train_batch_size=16,32"',
-    "search_epochs": 'write --search="num_train_epochs=2,3"',
-    "search_restarts": 'write --search="restarts=2", with the other settings behind a semicolon',
-    "eval_every_steps": "write --eval_every=500",
-    "eval_every_epochs": "write --eval_every=0.5epochs",
-    **{
-        name: f'write --columns="{setting}"; its settings stand behind each other with semicolons'
-        for name, setting in {
-            "text_a_column": "text_a=text",
-            "text_b_column": "text_b=other",
-            "label_column": "label=kind",
-            "has_header": "header=false",
-            "label_separator": "separator=,",
-        }.items()
-    },
-    "multi_label": "write --label_type=multi",
-    "regression": "write --label_type=score",
-    "xnli_language": "write the language behind the task's name, --task_name=XNLI-de",
-    "glue_submission_dir": "the folder glue_submission in --output_dir has the files for the tasks of GLUE",
-    "num_gpus": "write --num_devices=4",
-    "num_logical_cpus": "write --num_devices=2; without a GPU it splits the CPU",
-    **dict.fromkeys(
-        ("worker_hosts", "task_index"),
-        'set the environment variable TF_CONFIG to {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
-        '"worker", "index": 0}}',
-    ),
-    **dict.fromkeys(("mask_token_rate", "random_token_rate"), "write both as --mask_rates=0.8,0.1"),
-    "mask_tokens": "write --dynamic_masking for records without masks",
-    "use_next_sentence_loss": "write --nouse_next_sentence to learn masked words alone",
-    "resume": "the files that a killed run has finished are always kept if the text and the flags are the same",
-    "strict": "iconv -f utf-8 -t utf-8 FILE > /dev/null finds bytes that are not UTF-8",
-    "max_words": "the 500,000 commonest words are learnt from",
-    "max_records": "the statistics are of all records; give fewer files",
-    "histogram_file": "write --plot_file",
-    "num_processes": "write --num_workers",
-    "triviaqa_file": "write --input_file",
-    "evidence_dir": "write --data_dir",
-    "max_document_words": "documents are cut to 400 words, as in the paper; triviaqa_to_squad in Python takes another",
-}
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 _DEFINE = {

@@ -15,6 +15,7 @@ from official_bert.io.progress import Progress
 from official_bert.options.data_tools import VocabularyOptions
 from official_bert.tokenization import BasicTokenizer
 
+_MIN_FREQUENCY = 2  # of a piece of several characters, even if lines are left
 _MAX_WORDS = 500_000  # the commonest ones, from which the pieces are learnt: time and memory grow with them
 
 
@@ -39,7 +40,7 @@ def run(options: VocabularyOptions):
             len(words.characters),
             100 * words.share,
         )
-        vocabulary = learn_vocabulary(words, options.vocab_size, options.min_frequency, tokenizer)
+        vocabulary = learn_vocabulary(words, options.vocab_size, _MIN_FREQUENCY, tokenizer)
         file.writelines(f"{line}\n" for line in vocabulary.lines)
     if vocabulary.num_cut:
         logging.info("%d rare pieces more than there are lines for were left out", vocabulary.num_cut)

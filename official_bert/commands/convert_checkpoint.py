@@ -16,14 +16,14 @@ from official_bert.config import BertConfig
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import CONFIG_NAME, LABELS_NAME, TASK_NAME, VOCAB_NAME, ModelFolder
-from official_bert.options.serving import MODEL_CLASSES, ConversionOptions
+from official_bert.options.serving import FAMILIES, MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
 
 
 def run(options: ConversionOptions):
     """Converts one checkpoint."""
-    checkpoint = open_checkpoint(options.input_checkpoint)
+    checkpoint = open_checkpoint(options.model)
     source = ModelFolder(checkpoint.path)
     config_file = options.bert_config_file or source.config_file
     if config_file is None:
@@ -33,7 +33,6 @@ def run(options: ConversionOptions):
         )
     _check_outputs(options, checkpoint, config_file)
     config = BertConfig.from_json_file(config_file)
-    config.hidden_act = options.hidden_act or config.hidden_act
     config.validate(config_file)
     _check_weights(checkpoint, config)
     vocab_file = _vocab_file(options, source, config)
@@ -63,7 +62,7 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, config_fi
     writing.keep_apart(
         [os.path.join(options.output_dir, name) for name in names_of_outputs],
         {
-            "input_checkpoint": [checkpoint.path, f"{checkpoint.path}.index", *weights],
+            "model": [checkpoint.path, f"{checkpoint.path}.index", *weights],
             "bert_config_file": [config_file],
         },
     )
@@ -143,7 +142,7 @@ def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[st
         if unknown:
             logging.warning("Left out, since no other name is known for them: %s", ", ".join(unknown))
         return [name for name in weights if name not in unknown]
-    return weights if options.strip_optimizer else list(checkpoint.shapes)
+    return weights if options.output_format == "tf1_weights" else list(checkpoint.shapes)
 
 
 def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[str]) -> str:
@@ -152,24 +151,25 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
         return huggingface.SEQUENCE_CLASSIFICATION
     record = folder.task()
     recorded = MODEL_CLASSES.get(record.family) if record else None
-    if options.model_class:
-        if recorded not in (None, options.model_class):
+    if options.task_name:
+        given = MODEL_CLASSES[FAMILIES[options.task_name]]
+        if recorded not in (None, given):
             logging.warning(
-                "--model_class=%s: %s says that the model is a %s",
-                options.model_class,
+                "--task_name=%s: %s says that the model is a %s",
+                options.task_name,
                 folder.task_file,
                 recorded,
             )
-        return options.model_class
+        return given
     if recorded:
         return recorded
-    flag = f"--model_class={'|'.join(MODEL_CLASSES.values())}"
+    flag = f"--task_name={'|'.join(FAMILIES)}"
     if record:
         raise InputError(
             f"{folder.path}: was trained on the task {record.task_name}, whose kind is not known; give {flag}"
         )
     logging.warning(
-        "No %s in %s says what the model was trained on: it is taken for a %s; %s names another class",
+        "No %s in %s says what the model was trained on: it is taken for a %s; %s names another task",
         TASK_NAME,
         folder.path,
         huggingface.SEQUENCE_CLASSIFICATION,

@@ -12,5 +12,5 @@ from official_bert.training.devices import log_devices
 def run(options: ExportOptions):
     """Exports a checkpoint."""
     log_devices()
-    built = model.build(options, options.export_dtype)
+    built = model.build(options, options.dtype)
     export_model(built.options, built.options.task_name, built.task, built.model, built.config)

@@ -77,7 +77,7 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
     """
     count = options.num_workers
     hosts = [f"localhost:{port}" for port in _free_ports(count)]
-    cpus, gpus = _shares(_cpus() if options.pin_cpus else [], count), _shares(_gpus(), count)
+    cpus, gpus = _shares(_cpus(), count), _shares(_gpus(), count)
     printers: list[threading.Thread] = []
     try:
         with processes.Processes(_GRACE_SECS) as workers:

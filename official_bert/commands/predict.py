@@ -40,7 +40,7 @@ def run(options: PredictOptions):
         else:
             lines_in = stack.enter_context(files.open_file(options.input_file, "rb"))
         memory.keep_freed_memory()
-        predictor = Predictor(**settings)
+        predictor = Predictor(settings.pop("model"), **settings)
         log_devices()
         if options.output_file == STANDARD:
             lines_out = stack.enter_context(_standard_output())
@@ -210,13 +210,13 @@ def _check_files(options: PredictOptions):
             raise InputError(f"--{flag}=-: {_name(path, flag)} is closed; name a file")
     if options.output_file == STANDARD:
         return
-    model = options.model_dir
+    model = options.model
     found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(os.path.join(model, depth))]
     writing.keep_apart(
         [options.output_file],
         {
             "input_file": ["/dev/stdin" if options.input_file == STANDARD else options.input_file],
-            "model_dir": [path for path in found if not files.is_folder(path)],
+            "model": [path for path in found if not files.is_folder(path)],
         },
     )
 

@@ -15,15 +15,14 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import BEST_FOLDER, named_variables
+from official_bert.checkpoints import BEST_FOLDER
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.fine_tuning import FineTuningOptions, every
-from official_bert.serving.saved_model import export_model
 from official_bert.tasks.base import Task
-from official_bert.training import distribution, precision, reporting, run_log, workers
+from official_bert.training import distribution, reporting, run_log, workers
 from official_bert.training.batches import ExampleBatches, padded_length
 from official_bert.training.distribution import split_over_replicas
 from official_bert.training.evaluation import PeriodicEvaluation
@@ -303,7 +302,7 @@ class Finetuner:
                     "its --eval_every again, or another --output_dir"
                 )
             return None
-        steps, passes = every(options.eval_every)
+        steps, passes, patience = every(options.eval_every)
         # run_squad.py has no evaluation of its own.
         batch_size = getattr(options, "eval_batch_size", options.predict_batch_size)
         return PeriodicEvaluation(
@@ -311,7 +310,7 @@ class Finetuner:
             self._run_dir,
             # Rounded up: after rounding down, a last evaluation would follow that of the last pass by a few updates.
             steps or max(1, math.ceil(round(passes * self._epoch_steps, 6))),
-            options.early_stopping_patience,
+            patience,
             self.task.main_metric,
             lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),
             best,
@@ -373,18 +372,6 @@ class Finetuner:
         metric = self.task.main_metric
         if metric in results:
             self.score = self.score or Score(metric, float(results[metric]), self._has_learnt)
-
-    def export(self, task_name: str):
-        """Exports the model, if --export_dir is given."""
-        if not (self.options.export_dir and workers.is_chief(self.strategy)):
-            return
-        # The export needs a copy on one device, because the model may have been trained on several devices.
-        with precision.stored_in(self.options.export_dtype):
-            model = self.task.build_model(self.config, use_one_hot_embeddings=False)
-        trained = named_variables(self.trainer.model)
-        for name, variable in named_variables(model).items():
-            variable.assign(trained[name].numpy())
-        export_model(self.options, task_name, self.task, model, self.config)
 
     def _metrics(
         self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int

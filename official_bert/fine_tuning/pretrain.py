@@ -14,7 +14,7 @@ from absl import logging
 from official_bert import model_dir
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
-from official_bert.options.training import PretrainingOptions
+from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.pretraining.objective import perplexity
@@ -62,7 +62,13 @@ def pretrain(options: PretrainingOptions):
         )
         steps = options.num_train_steps, options.num_warmup_steps
         trainer = Trainer(
-            own, options.output_dir, strategy, config, build, *steps, has_own_input=options.shard_input_files
+            own,
+            options.output_dir,
+            strategy,
+            config,
+            build,
+            *steps,
+            has_own_input=options.file_order in OF_OWN_FILES,
         )
         run_log.write_start(folder, "run_pretraining", options, trainer.seed, strategy, trainer.facts)
         if options.do_train:
@@ -76,23 +82,24 @@ def pretrain(options: PretrainingOptions):
 
 def _train(options: PretrainingOptions, trainer: Trainer, task: PretrainingTask, records: RecordSet):
     """Trains to `num_train_steps`."""
-    batch_size, each_pass = options.train_batch_size, options.shuffle_files_each_pass
+    batch_size = options.train_batch_size
+    each_pass, has_own_files = options.file_order in OF_EACH_PASS, options.file_order in OF_OWN_FILES
     logging.info("***** Running training *****")
     logging.info("  Batch size = %d", batch_size)
     log_input_files(records.files)
     objective = task.objective(trainer.model, batch_size)
-    if options.shard_input_files:
+    if has_own_files:
         records, batch_size = _share_of_worker(records, batch_size, trainer.strategy)
     if 1 < len(records.files) <= _FEW_FILES and not each_pass:
         logging.warning(
             "In the original's order, of %d input files one may be read twice at the same time, so that batches hold "
-            "records twice; --shuffle_files_each_pass reads each record once in a pass",
+            "records twice; --file_order=each_pass reads each record once in a pass",
             len(records.files),
         )
     dataset, key = records.training(trainer.config, batch_size, trainer.seed, each_pass)
     with records.explaining_errors(trainer.config):
         batches = TrainingBatches(
-            dataset, trainer.strategy, trainer.steps_per_loop, trainer.seed, key, options.shard_input_files
+            dataset, trainer.strategy, trainer.steps_per_loop, trainer.seed, key, has_own_files
         )
         trainer.fit(objective, batches)
 
@@ -127,7 +134,7 @@ def _share_of_worker(
     files, count = records.files, workers.num_workers(strategy)
     if len(files) < count:
         raise InputError(
-            f"--shard_input_files: {len(files)} input files are too few for {count} workers; leave the flag out, "
+            f"--file_order=own: {len(files)} input files are too few for {count} workers; leave the flag out, "
             "or make more files"
         )
     own_files = files[workers.worker_index(strategy) :: count]

@@ -24,8 +24,7 @@ from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, resolve
 from official_bert.options.fine_tuning import FineTuningOptions
-from official_bert.options.shared import FLOAT32, MULTI_WORKER
-from official_bert.serving.saved_model import check_text_export
+from official_bert.options.shared import MULTI_WORKER
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
@@ -82,7 +81,7 @@ def fine_tune(
             distribution.make_strategy(options).num_replicas_in_sync,
         )
     strategy = distribution.make_strategy(options)
-    _check_run(source, task)
+    _check_run(source)
     with output_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
@@ -105,7 +104,6 @@ def fine_tune(
             for suffix, encoded in sets.test.items():
                 finetuner.predict(encoded, suffix)
             _record_tuned(own, before, task.settings())
-        finetuner.export(task_name)
         write_model_card(own.output_dir, task_name, options)
         return finetuner.score
 
@@ -121,8 +119,6 @@ def _check_flags(options: FineTuningOptions):
         raise InputError(
             f"--search: runs on the devices of one machine; give another --distribution_strategy than {MULTI_WORKER}"
         )
-    if options.early_stopping_patience and not options.eval_every:
-        raise InputError("--early_stopping_patience: only goes with --eval_every")
 
 
 def _read_model(source: ModelSource) -> tuple[BertConfig, FullTokenizer]:
@@ -148,24 +144,12 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
     return task
 
 
-def _check_run(source: ModelSource, task: Task):
-    """Validates, before any set is read, what would fail later: the frozen layers, the checkpoint, the export."""
+def _check_run(source: ModelSource):
+    """Validates, before any set is read, what would fail later: the frozen layers and the checkpoint."""
     options = source.options
     frozen_weights(options, source.config)
     if options.init_checkpoint and not latest_checkpoint(options.output_dir):
         _ = source.checkpoint  # which can be opened
-    if not options.export_dir:
-        if options.export_text or options.export_dtype != FLOAT32:
-            flag = "export_text" if options.export_text else "export_dtype"
-            raise InputError(f"--{flag}: only goes with --export_dir, the folder of the export")
-        return
-    if not options.do_train:
-        raise InputError(
-            "--export_dir: exports what was trained; give --do_train, or the checkpoint to export_saved_model.py"
-        )
-    if options.export_text:
-        check_text_export(task)
-    files.make_folder(options.export_dir)
 
 
 def _read(source: ModelSource, task: Task) -> dict[str, dict[str, Any]]:

@@ -111,10 +111,6 @@ def search(
     """
     if not options.do_train:
         raise InputError("--search: trains models; give --do_train, too")
-    if options.export_dir:
-        raise InputError(
-            "--export_dir: a search exports nothing; give the best run's folder to export_saved_model.py"
-        )
     trials = trials_of(options)
     for trial in trials:  # before the first run, which may take hours
         check_divides(
@@ -236,7 +232,7 @@ def _in_new_flags(flags: Mapping[str, object]) -> dict[str, object]:
             "separator": flags["label_separator"],
         }
         given = {name: value for name, value in parts.items() if value not in (None, COLUMNS[name])}
-        new["columns"] = ";".join(f"{name}={value}" for name, value in given.items()) or None
+        new["columns"] = ",".join(f"{name}={value}" for name, value in given.items()) or None
     if steps := flags.get("eval_every_steps"):
         new["eval_every"] = str(steps)
     elif epochs := flags.get("eval_every_epochs"):

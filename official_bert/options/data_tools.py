@@ -45,12 +45,6 @@ class VocabularyOptions(CorpusOptions):
         help="The proportion of the text's characters that the vocabulary covers, the most frequent ones first. A "
         "word with another character becomes [UNK]. 1 covers every character.",
     )
-    min_frequency: int = option(
-        2,
-        check=POSITIVE,
-        help="The lowest frequency of a piece of several characters. The script learns no rarer piece, even if lines "
-        "are left.",
-    )
 
 
 EXACT, SHARDED = "exact", "sharded"

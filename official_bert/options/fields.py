@@ -1,7 +1,6 @@
 """An option: a dataclass field with its help text and its check."""
 
 import dataclasses
-import re
 import types
 from collections.abc import Callable, Collection
 
@@ -28,14 +27,6 @@ MIN_SEQ_LENGTH = between(3, MAX_LENGTH, ", the special tokens of a pair")
 PROCESSES = between(1, MAX_PROCESSES)
 PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
 SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")
-
-
-def is_positive(text: str, kind: type) -> bool:
-    """Tells whether a text is a positive number of a type, within the bounds of all flags."""
-    try:
-        return POSITIVE[0](kind(text))
-    except ValueError:
-        return False
 
 
 def kind_of(field: dataclasses.Field) -> type:
@@ -71,20 +62,23 @@ def without_flag(field: dataclasses.Field):
 
 
 def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
-    """Reads `name=value;name=value`, the value of a flag that holds several settings.
+    """Reads `name=value,name=value`, the value of a flag that holds several settings; a value may have commas.
 
-    Blanks around a name do not count, and `\\;` is a semicolon in a value.
+    Blanks around a name do not count.
 
     Raises:
         ValueError: a part has another form, or a name is unknown or there twice.
     """
     settings: dict[str, str] = {}
-    for part in re.split(r"(?<!\\);", text):
-        name, equals, value = part.replace(r"\;", ";").partition("=")
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
         name = name.strip()
-        if not equals or name not in names or name in settings:
+        if name in names and equals and name not in settings:
+            settings[name], last = value, name
+        elif settings and not equals:
+            settings[last] += f",{part}"
+        else:
             raise ValueError(f"{part!r} is not one of {'=..., '.join(names)}=..., each once")
-        settings[name] = value
     return settings
 
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import re
+from typing import ClassVar, NamedTuple
 
 from official_bert.options.fields import (
     LENGTH,
@@ -13,10 +15,9 @@ from official_bert.options.fields import (
     SIZE,
     Check,
     are_settings,
-    is_positive,
     option,
 )
-from official_bert.options.shared import EXPORT_DTYPE, EXPORT_DTYPES, FLOAT32, TokenizerOptions
+from official_bert.options.shared import TokenizerOptions
 from official_bert.options.training import TrainingOptions
 
 # What a search tries, and the values of the paper.
@@ -29,33 +30,39 @@ SEARCHED = {
 PAPER = "paper"
 _SEARCH: Check = (
     lambda text: text == PAPER or are_settings(text, SEARCHED),
-    f'must be {PAPER} or "learning_rate=5e-5,3e-5;train_batch_size=16,32;num_train_epochs=3;restarts=2", or a part '
+    f'must be {PAPER} or "learning_rate=5e-5,3e-5,train_batch_size=16,32,num_train_epochs=3,restarts=2", or a part '
     "of that",
 )
-_EPOCHS = "epochs"
-_EVAL_EVERY: Check = (
-    lambda text: is_positive(text.removesuffix(_EPOCHS), float if text.endswith(_EPOCHS) else int),
-    f"must be a number of updates, such as 500, or of passes over the training set, such as 0.5{_EPOCHS}",
-)
+_EVERY = re.compile(r"(?P<number>\d+|(?P<passes>\d*\.?\d+)epochs)(,patience=(?P<patience>\d+))?")
 
 
-def every(text: str) -> tuple[int | None, float | None]:
-    """Returns the updates between two evaluations, or the passes over the training set, of --eval_every."""
-    if text.endswith(_EPOCHS):
-        return None, float(text.removesuffix(_EPOCHS))
-    return int(text), None
+class Every(NamedTuple):
+    """What --eval_every says: the updates between two evaluations or the passes, and the patience; None is not said."""
+
+    steps: int | None
+    passes: float | None
+    patience: int | None
 
 
-EXPORT_TEXT = (
-    "Export a model that reads raw text (signature serving_text) instead of token ids and tf.Examples. A server that "
-    "loads it needs the ops of tensorflow_text, which TensorFlow Serving has. Such models need an --export_dir of "
-    "their own."
-)
+def every(text: str) -> Every | None:
+    """Reads --eval_every; None for what is not its form."""
+    found = _EVERY.fullmatch(text)
+    if not found:
+        return None
+    passes, patience = found["passes"], found["patience"]
+    values = Every(
+        None if passes else int(found["number"]),
+        float(passes) if passes else None,
+        int(patience) if patience else None,
+    )
+    return values if all(value is None or POSITIVE[0](value) for value in values) else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions, TokenizerOptions):
     """Flags that the fine-tuning scripts share."""
+
+    length_aware_batches: ClassVar[bool] = True  # run_squad.py has a flag, since its original ranks padding
 
     do_predict: bool = option(
         False,
@@ -81,11 +88,6 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         "each epoch. Without this flag the original's tasks have a buffer of 100, like the original, and the other "
         "tasks 0.",
     )
-    length_aware_batches: bool = option(
-        True,
-        help="Pad a batch to its longest example instead of --max_seq_length. On a TPU batches are always padded to "
-        "--max_seq_length.",
-    )
     freeze_layers: int | None = option(
         None,
         check=NOT_NEGATIVE,
@@ -101,33 +103,25 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     )
     eval_every: str | None = option(
         None,
-        check=_EVAL_EVERY,
+        check=(
+            lambda text: every(text) is not None,
+            "must be positive: a number of updates, such as 500, or of passes over the training set, such as "
+            "0.5epochs, perhaps with the patience, such as 500,patience=2",
+        ),
         help="Evaluate the model during training, on the development set or in run_squad.py on --predict_file: "
         "whenever 500 updates are done, or, with 0.5epochs, half a pass over the training set. output_dir/best keeps "
-        "the checkpoint that is best by the task's metric, and evaluation and prediction after training use it.",
-    )
-    early_stopping_patience: int | None = option(
-        None,
-        check=POSITIVE,
-        help="Stop training when this many evaluations in a row have brought no better result. Without this flag "
-        "training does not stop early.",
+        "the checkpoint that is best by the task's metric, and evaluation and prediction after training use it. With "
+        "500,patience=2 training stops when two evaluations in a row have brought no better result.",
     )
     search: str | None = option(
         None,
         check=_SEARCH,
-        help='Train a model for each combination of values, --search="learning_rate=5e-5,3e-5;restarts=2", each '
+        help="Train a model for each combination of values, --search=learning_rate=5e-5,3e-5,restarts=2, each "
         "in a folder of its own in --output_dir. search_results.tsv lists the results, and the best run keeps its "
         "checkpoints. What is left out of learning_rate, train_batch_size and num_train_epochs has the values of the "
         "paper, as all of it has with --search=paper. The seeds of the restarts, the runs of each combination, count "
         "upwards from --random_seed, or from 0.",
     )
-    export_dir: str | None = option(
-        None,
-        help="The folder that a model server watches. After training the script exports the model into it as the "
-        "next version, like export_saved_model.py.",
-    )
-    export_text: bool = option(False, help=EXPORT_TEXT)
-    export_dtype: str = option(FLOAT32, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
 
     @property
     def evaluates_during_training(self) -> bool:
@@ -168,9 +162,9 @@ class TsvOptions:
         basic=True,
         check=(
             lambda text: are_settings(text, COLUMNS),
-            'must have the form "text_a=text;text_b=other;label=kind;header=true;separator=,", or be a part of that',
+            'must have the form "text_a=text,text_b=other,label=kind,header=true,separator=,", or be a part of that',
         ),
-        help='With tsv, the columns by name or number, such as --columns="text_a=text;label=kind"; without this flag '
+        help="With tsv, the columns by name or number, such as --columns=text_a=text,label=kind; without this flag "
         "text_a=0, the first column, and label=-1, the last one. text_b is the second text if the examples are pairs. "
         "With header=false the first line is an example, too. separator=, stands between the labels of an example with "
         "--label_type=multi; write separator=\\; for a semicolon.",

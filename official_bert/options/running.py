@@ -14,10 +14,6 @@ class LaunchOptions:
         help="The number of times that all workers are started again after one of them has failed. The training then "
         "goes on from its last checkpoint.",
     )
-    pin_cpus: bool = option(
-        True,
-        help="Give each worker an equal share of the CPUs for itself, if there are as many CPUs as workers.",
-    )
     command: tuple[str, ...] = option(
         (), after_dashes=True, help="The script that every worker runs, and its flags."
     )

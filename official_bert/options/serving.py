@@ -5,7 +5,6 @@ import dataclasses
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
 from official_bert.options.fine_tuning import (
     DEFAULT_BILSTM_SIZE,
-    EXPORT_TEXT,
     FEATURE_LAYERS,
     LABEL_TYPES,
     SINGLE,
@@ -14,9 +13,8 @@ from official_bert.options.fine_tuning import (
 )
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
+    BFLOAT16,
     CHECKPOINT_FORMS,
-    EXPORT_DTYPE,
-    EXPORT_DTYPES,
     FLOAT32,
     ConfigOptions,
     PrecisionOptions,
@@ -147,8 +145,21 @@ class ExportOptions(ServedOptions):
         help="The folder that the model server watches. The export becomes a folder in it, named with the next "
         "version number."
     )
-    export_text: bool = option(False, basic=True, help=EXPORT_TEXT)
-    export_dtype: str = option(FLOAT32, basic=True, choices=EXPORT_DTYPES, help=EXPORT_DTYPE)
+    export_text: bool = option(
+        False,
+        basic=True,
+        help="Export a model that reads raw text (signature serving_text) instead of token ids and tf.Examples. A "
+        "server that loads it needs the ops of tensorflow_text, which TensorFlow Serving has. Such models need an "
+        "--export_dir of their own.",
+    )
+    dtype: str = option(
+        FLOAT32,
+        basic=True,
+        choices=(FLOAT32, BFLOAT16),
+        help="The type of the export's kernels and tables of embeddings, and of its matrix products. bfloat16 halves "
+        "its size, and is faster on devices that multiply it: newer GPUs and CPUs with AMX or AVX512_BF16. Inputs and "
+        "outputs stay the same.",
+    )
 
 
 TSV, JSON = "tsv", "json"
@@ -160,8 +171,7 @@ POOLED, SEQUENCE = "pooled_output", "sequence_output"
 class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the value of the export holds.")):
     """How a model answers."""
 
-    model_dir: str = option(
-        alias="model",
+    model: str = option(
         help="The exported model: the folder of a version, or an --export_dir, whose newest version is taken. The "
         "--output_dir of a training script, or another folder of a model, needs no export.",
     )
@@ -208,44 +218,35 @@ class PredictOptions(PredictorOptions):
     )
 
 
-FORMATS = ("tf1", "huggingface")
+FORMATS = ("tf1", "tf1_weights", "huggingface")
 # The class of transformers for a head of one linear layer, by the family of its task.
 MODEL_CLASSES = {
     "classification": "BertForSequenceClassification",
     "tagging": "BertForTokenClassification",
     "choice": "BertForMultipleChoice",
 }
+FAMILIES = {"tsv": "classification", "ner": "tagging", "swag": "choice"}  # by a task of each
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConversionOptions:
-    input_checkpoint: str = option(
-        alias="model",
+    model: str = option(
         help="The checkpoint to convert: a TF1 checkpoint prefix or folder, the --output_dir of a training script, "
         "or a Hugging Face folder or its model.safetensors file.",
     )
     output_dir: str = option(help="The folder where the script writes the converted checkpoint.")
     output_format: str = option(
         choices=FORMATS,
-        help="The format to convert to: tf1 writes bert_model.ckpt, bert_config.json and vocab.txt; huggingface "
-        "writes model.safetensors, config.json and vocab.txt.",
+        help="The format to convert to: tf1 writes bert_model.ckpt, bert_config.json and vocab.txt; tf1_weights "
+        "leaves out the Adam slots and global_step, which are two thirds of a training checkpoint; huggingface writes "
+        "model.safetensors, config.json and vocab.txt.",
     )
-    strip_optimizer: bool = option(
-        False,
-        help="Leave out the Adam slots and global_step, which are two thirds of a training checkpoint. The "
-        "huggingface format never has them.",
-    )
-    hidden_act: str | None = option(
+    task_name: str | None = option(
         None,
-        help="The activation to write into the configuration instead of the checkpoint's own: gelu (the original's "
-        "tanh form), gelu_erf (the exact form), relu, tanh or linear.",
-    )
-    model_class: str | None = option(
-        None,
-        choices=tuple(MODEL_CLASSES.values()),
-        help="With huggingface, the class of a model whose head is one linear layer, since its weights do not show "
-        "whether it reads texts, tokens or choices. Without this flag the script takes the class from the record that "
-        "training wrote beside the checkpoint.",
+        choices=tuple(FAMILIES),
+        help="With huggingface, a task like that of a model whose head is one linear layer, since its weights do not "
+        "show whether it reads texts, tokens or choices. Without this flag the record that training wrote beside the "
+        "checkpoint says it.",
     )
     bert_config_file: str | None = option(
         None,

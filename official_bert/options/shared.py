@@ -68,13 +68,6 @@ class TokenizerOptions(ModelOptions):
 
 FLOAT32, BFLOAT16, FLOAT16, AUTO = "float32", "bfloat16", "float16", "auto"
 
-EXPORT_DTYPES = FLOAT32, BFLOAT16
-EXPORT_DTYPE = (
-    "The type of the export's kernels and tables of embeddings, and of its matrix products. bfloat16 halves its size, "
-    "and is faster on devices that multiply it: newer GPUs and CPUs with AMX or AVX512_BF16. Inputs and outputs stay "
-    "the same."
-)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrecisionOptions:

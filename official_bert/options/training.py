@@ -16,6 +16,8 @@ from official_bert.options.shared import (
 OPTIMIZERS = ADAMW, LAMB = "adamw", "lamb"
 SCHEDULES = LINEAR, *_ = "linear", "constant", "cosine", "wsd"
 GLOBAL, PER_REPLICA = "global", "per_replica"
+FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
+OF_EACH_PASS, OF_OWN_FILES = ("each_pass", "own_each_pass"), ("own", "own_each_pass")
 _DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and below 1")
 
 
@@ -185,17 +187,14 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         "sequences of similar length. The numbers are the same without dropout, whose masks differ. It saves about as "
         "much time as the records have padding. Neither a TPU nor --jit_compile can do it.",
     )
-    shuffle_files_each_pass: bool = option(
-        False,
-        help="Shuffle the input files anew for each pass over them, so that a pass reads each record once. Without "
-        "this flag the files are repeated first and shuffled then, as in the original: of a few files, one may be read "
-        "twice at the same time, which fills batches with the same records, and another only later.",
-    )
-    shard_input_files: bool = option(
-        False,
-        help="Let each process of --distribution_strategy=multi_worker_mirrored read files of --input_file of its own, "
-        "which spares it the others' records. Without this flag each reads all records, and the batches are those of "
-        "one process.",
+    file_order: str = option(
+        "original",
+        choices=FILE_ORDERS,
+        help="The order of the input files. original repeats them first and shuffles then, as the original does: of a "
+        "few files, one may be read twice at the same time, which fills batches with the same records, and another "
+        "only later. each_pass shuffles them anew for each pass, so that a pass reads each record once. own and "
+        "own_each_pass let each process of --distribution_strategy=multi_worker_mirrored read files of its own, which "
+        "spares it the others' records; else each reads all records, and the batches are those of one process.",
     )
     do_eval: bool = option(False, basic=True, help="Evaluate the model, after the training if there is one.")
     eval_batch_size: int = option(8, check=SIZE, help="The number of sequences in an evaluation batch.")

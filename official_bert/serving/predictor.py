@@ -48,7 +48,7 @@ class Predictor:
         Raises:
             InputError: there is no model, or it cannot be used with these settings.
         """
-        known = [field.name for field in dataclasses.fields(PredictorOptions) if field.name != "model_dir"]
+        known = [field.name for field in dataclasses.fields(PredictorOptions) if field.name != "model"]
         for name in settings:
             if name not in known:
                 raise InputError(f"{name}: Predictor has no such setting; it has {', '.join(known)}")

@@ -26,7 +26,7 @@ from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field, is_of_kind
 from official_bert.model_dir import LABELS_NAME
-from official_bert.options.fine_tuning import AUTO, FineTuningOptions, SquadServing
+from official_bert.options.fine_tuning import AUTO, SquadServing
 from official_bert.options.serving import ExportOptions, ServedOptions
 from official_bert.serving import signatures
 from official_bert.serving.export import ExportedModel, export_version, versions
@@ -92,7 +92,7 @@ def _check_settings(settings: dict[str, Any], where: str):
 
 
 def export_model(
-    options: ExportOptions | FineTuningOptions,
+    options: ExportOptions,
     task_name: str,
     task: ServedTask,
     model: keras.Model,
@@ -128,7 +128,7 @@ def export_model(
     return version
 
 
-def _warn_of_other_versions(options: ExportOptions | FineTuningOptions, task_name: str):
+def _warn_of_other_versions(options: ExportOptions, task_name: str):
     """Warns that a server would switch from the newest version to one with other signatures or of another task."""
     found = versions(options.export_dir) if files.is_folder(options.export_dir) else []
     path = os.path.join(options.export_dir, str(found[-1]), RECORD_FILE) if found else ""
@@ -194,7 +194,7 @@ class _Content(NamedTuple):
 
 
 def _tensor_content(
-    options: ExportOptions | FineTuningOptions, task: ServedTask, model: keras.Model, config: BertConfig
+    options: ExportOptions, task: ServedTask, model: keras.Model, config: BertConfig
 ) -> _Content:
     """Makes the signatures of token ids and of records."""
     length = options.max_seq_length
@@ -205,9 +205,7 @@ def _tensor_content(
     return _Content(task_signatures(task, model, config), requests, None, vocabulary)
 
 
-def _text_content(
-    options: ExportOptions | FineTuningOptions, task: ServedTask, model: keras.Model, folder: str
-) -> _Content:
+def _text_content(options: ExportOptions, task: ServedTask, model: keras.Model, folder: str) -> _Content:
     """Makes the signatures of strings; their vocabulary is an asset, which is written into `folder`."""
     check_text_export(task)
     # Imported here because exports of tensors do not need tensorflow_text.
@@ -226,9 +224,7 @@ def _text_content(
     return _Content(found, [(name, request) for name in found], tokenizer, {})
 
 
-def record_of(
-    options: ServedOptions | FineTuningOptions, task_name: str, task: ServedTask, export_text: bool = False
-) -> Record:
+def record_of(options: ServedOptions, task_name: str, task: ServedTask, export_text: bool = False) -> Record:
     """Returns the content of export.json: the settings for clients, and the flags to repeat the export with."""
     reading = {name: getattr(options, name) for name in ("max_seq_length", "do_lower_case", "strip_accents")}
     return Record(

@@ -79,7 +79,7 @@ def stored_in(dtype: str):
     """Lets the models that are built inside compute in this type and keep their kernels and tables in it, for exports.
 
     Args:
-        dtype: the value of --export_dtype.
+        dtype: the value of --dtype of an export.
     """
     return _under_policy(_STORING_POLICIES[dtype])
 

@@ -61,5 +61,5 @@ def test_an_unknown_command_is_refused_with_the_nearest(name, remedy):
 
 
 def test_an_unknown_command_ends_in_one_sentence():
-    stderr = official_bert("predicts", "--model_dir=x", status=1).stderr
+    stderr = official_bert("predicts", "--model=x", status=1).stderr
     assert stderr == "official-bert: there is no command 'predicts'; did you mean predict?\n"

@@ -22,7 +22,6 @@ from official_bert.options.fine_tuning import ClassificationOptions, SquadOption
         (ClassificationOptions, "learning_rate", flags.COMMON),
         (ClassificationOptions, "num_train_epochs", flags.COMMON),
         (ClassificationOptions, "tpu_zone", flags.DEVICES),
-        (ClassificationOptions, "length_aware_batches", flags.COMMON),
         (SquadOptions, "length_aware_batches", flags.THIS_SCRIPT),  # which has a default of its own there
     ],
 )

@@ -163,7 +163,7 @@ def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, othe
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_program, kind):
     """Kernels and tables are stored rounded, all else in float32; inputs and outputs have the same form."""
-    made = exported.shared_export(tmp_path_factory, kind, export_dtype="bfloat16")
+    made = exported.shared_export(tmp_path_factory, kind, dtype="bfloat16")
     whole = exported.shared_export(tmp_path_factory, kind)
     reader = tf.train.load_checkpoint(str(made.path / "variables" / "variables"))
     types = reader.get_variable_to_dtype_map()
@@ -195,7 +195,7 @@ def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_progr
 def test_an_export_of_text_in_bfloat16_is_half_as_large(tmp_path_factory):
     made, whole = (
         exported.shared_export(tmp_path_factory, "mrpc", export_text=True, **flags)
-        for flags in ({"export_dtype": "bfloat16"}, {})
+        for flags in ({"dtype": "bfloat16"}, {})
     )
     texts = {"text_a": np.array([b"the cat sat.", b"a"], object), "text_b": np.array([b"", b"rain"], object)}
     found, wanted = (call(signatures_of(one.path)["serving_text"], texts) for one in (made, whole))

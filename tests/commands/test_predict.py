@@ -33,7 +33,7 @@ def squad_dir(tmp_path_factory) -> str:
 def answers_to(tmp_path: pathlib.Path, model_dir: str, data: bytes, **others) -> list[dict]:
     (tmp_path / "in").write_bytes(data)
     files = {"input_file": str(tmp_path / "in"), "output_file": str(tmp_path / "out")}
-    predict.run(PredictOptions(model_dir=model_dir, **files | others))
+    predict.run(PredictOptions(model=model_dir, **files | others))
     lines = (tmp_path / "out").read_bytes().split(b"\n")
     assert lines.pop() == b""
     return [json.loads(line) for line in lines]

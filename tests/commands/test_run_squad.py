@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from official_bert.commands import run_squad
+from official_bert.commands import export_saved_model, run_squad
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import SquadOptions
+from official_bert.options.serving import ExportOptions
 from official_bert.tasks.squad.examples import read_squad_examples
 from tests import toy
 from tests.serving.answers import answers
@@ -52,16 +53,6 @@ def run(base, **given):
         ),
         ({"do_predict": True, "predict_file": "f", "threshold_file": "f"}, "null_score_diff_threshold=auto"),
         (
-            {
-                "do_train": True,
-                "train_file": "f",
-                "version_2_with_negative": True,
-                "null_score_diff_threshold": "auto",
-                "export_text": True,
-            },
-            "auto: is known after --do_predict, and --export_text needs it",
-        ),
-        (
             {"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]},
             "--ensemble_dirs: only goes with --do_predict",
         ),
@@ -71,14 +62,6 @@ def run(base, **given):
                 "--ensemble_dirs: the name of a folder is empty",
             )
             for dirs in ([], ["d", ""])
-        ),
-        *(
-            ({"do_predict": True, "predict_file": "f", "ensemble_dirs": ["d"]} | given, sentence)
-            for given, sentence in (
-                ({"export_dir": "e"}, "--export_dir: an ensemble has no model of its own to export"),
-                ({"export_text": True}, "--export_text: an ensemble has no model of its own to export"),
-                ({"early_stopping_patience": 2}, "--early_stopping_patience: only goes with --eval_every"),
-            )
         ),
         (
             {"do_train": True, "train_file": "f", "search": "paper"},
@@ -218,9 +201,9 @@ def test_an_export_that_reads_text_has_the_tuned_threshold(base, tmp_path):
         predict_file=path,
         version_2_with_negative=True,
         null_score_diff_threshold="auto",
-        export_dir=str(tmp_path / "exports"),
-        export_text=True,
     )
+    exports = str(tmp_path / "exports")
+    export_saved_model.run(ExportOptions(model=str(base / "out"), export_dir=exports, export_text=True))
     examples = read_squad_examples(path, False)
     texts = {
         "question": np.array([example.question_text.encode() for example in examples], object),

@@ -49,7 +49,7 @@ def test_it_learns_and_saves(folder, tmp_path):
     assert (output / "labels.txt").read_text() == "animal\nmachine\n"
     predictor = Predictor(str(output))
     assert [answer["label"] for answer in predictor([CAT, TRAIN])] == ["animal", "machine"]
-    assert f"python predict.py --model_dir={output}\n" in finished.stdout
+    assert f"python predict.py --model={output}\n" in finished.stdout
     loaded, trained = keras.models.load_model(output / "model.keras"), BertClassifier.from_pretrained(output)
     batch = FullTokenizer(str(output / "vocab.txt"))([CAT, TRAIN])
     np.testing.assert_array_equal(loaded(batch), trained(batch))

@@ -31,7 +31,7 @@ def predictions(folder, output="answers.jsonl", **flags):
     (model / "assets").mkdir(parents=True)
     (model / "saved_model.pb").write_bytes(b"no model")
     (model / "assets" / "vocab.txt").write_text("[PAD]\n")
-    given = {"model_dir": "export", "input_file": "corpus.txt", "output_file": output, **flags}
+    given = {"model": "export", "input_file": "corpus.txt", "output_file": output, **flags}
     return [f"--{name}={at(folder, value)}" for name, value in given.items()]
 
 
@@ -59,7 +59,7 @@ def twice(folder, flags):
 
 def conversion(folder, output="there", checkpoint="bert_model.ckpt", output_format="tf1"):
     return [
-        f"--input_checkpoint={at(folder, checkpoint)}",
+        f"--model={at(folder, checkpoint)}",
         f"--output_dir={at(folder, output)}",
         f"--output_format={output_format}",
     ]

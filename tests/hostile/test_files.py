@@ -96,7 +96,7 @@ ROWS = [
         )
         for name, flag in (
             ("corpus.txt", "input_file"),
-            ("export/1/assets/vocab.txt", "model_dir"),
+            ("export/1/assets/vocab.txt", "model"),
         )
     ),
     Row(

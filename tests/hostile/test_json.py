@@ -404,7 +404,7 @@ def test_a_request_that_the_model_refuses_is_reported_in_its_place(version, tmp_
 def answers(version: pathlib.Path, folder: pathlib.Path) -> list[dict]:
     predict.run(
         PredictOptions(
-            model_dir=str(version),
+            model=str(version),
             input_file=str(folder / "in"),
             output_file=str(folder / "out"),
             input_format="json",

@@ -33,7 +33,7 @@ def evaluation(folder: pathlib.Path, labels: str) -> list[str]:
 
 def conversion(folder: pathlib.Path, *flags: str) -> list[str]:
     trained(folder)
-    return [f"--input_checkpoint={folder}/out", f"--output_dir={folder}/there", *flags]
+    return [f"--model={folder}/out", f"--output_dir={folder}/there", *flags]
 
 
 def with_another_vocabulary(folder: pathlib.Path) -> list[str]:
@@ -91,9 +91,7 @@ ROWS = [
     Row(
         "a conversion to another class than the training's",
         "convert_checkpoint.py",
-        lambda folder: conversion(
-            folder, "--output_format=huggingface", "--model_class=BertForTokenClassification"
-        ),
+        lambda folder: conversion(folder, "--output_format=huggingface", "--task_name=ner"),
         warns=("task.json says that the model is a BertForSequenceClassification",),
         leaves=("there/*",),
     ),

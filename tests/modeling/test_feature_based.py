@@ -10,10 +10,12 @@ import tensorflow as tf
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError, Predictor
 from official_bert.checkpoints import named_variables
 from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.commands import export_saved_model
 from official_bert.fine_tuning import finetuner
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.feature_based import BertFeatureTagger, BertWithBiLstm, BiLstm
 from official_bert.options.fine_tuning import FEATURE_LAYERS
+from official_bert.options.serving import ExportOptions
 from official_bert.training import run_log
 from official_bert.training.precision import computing_in
 from official_bert.training.seeds import seed_initial_weights
@@ -156,9 +158,10 @@ def test_an_export_that_reads_text_answers_as_the_folder(tmp_path, dtype):
     """With attention to the left only, as in the last row of the paper's table 5."""
     options = fine_tuning_runs.prepared(tmp_path, "classification")
     edit_json(tmp_path / "model/bert_config.json", attention_direction="left_to_right")
-    exported = {"export_dir": str(tmp_path / "export"), "export_text": True, "export_dtype": dtype}
-    flags = {"do_train": True, "num_bilstm_layers": 1, "dtype": dtype, **exported}
+    flags = {"do_train": True, "num_bilstm_layers": 1, "dtype": dtype}
     fine_tuning_runs.run("classification", options, tmp_path / "out", **flags)
+    out, export = str(tmp_path / "out"), str(tmp_path / "export")
+    export_saved_model.run(ExportOptions(model=out, export_dir=export, export_text=True, dtype=dtype))
     assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
     sentences = ["the cat sat on the mat", "a dog", "the dog ran to the cat and the mat"]
     answers = [

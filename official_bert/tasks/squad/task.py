@@ -341,10 +341,6 @@ def _check_flags(settings: Settings, rules: SquadRules):
     is_auto = given("null_score_diff_threshold") == AUTO
     if is_auto and not rules.version_2_with_negative:
         raise InputError("--null_score_diff_threshold=auto: only goes with --version_2_with_negative")
-    if is_auto and given("export_text") and not predicts:
-        raise InputError(
-            "--null_score_diff_threshold=auto: is known after --do_predict, and --export_text needs it; add that flag"
-        )
     if given("threshold_file") and not is_auto:
         raise InputError("--threshold_file: only goes with --null_score_diff_threshold=auto")
     if given("ensemble_dirs") is not None:
@@ -370,9 +366,6 @@ def _check_ensemble(settings: Settings):
         )
     if settings["do_train"] or not settings["do_predict"]:
         raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
-    for flag in ("export_dir", "export_text"):
-        if settings[flag]:
-            raise InputError(f"--{flag}: an ensemble has no model of its own to export; leave the flag out")
 
 
 def _nothing_to_tune_on(path: str) -> InputError:
