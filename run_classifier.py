@@ -7,12 +7,7 @@ from official_bert.cli import commands
 
 _PUBLIC = {  # the names that users import from this script
     "official_bert.tasks.classification.examples": ("InputExample", "PaddingInputExample"),
-    "official_bert.tasks.classification.glue": (
-        "ColaProcessor",
-        "MnliProcessor",
-        "MrpcProcessor",
-        "XnliProcessor",
-    ),
+    "official_bert.tasks.classification.glue": ("ColaProcessor", "MnliProcessor", "MrpcProcessor", "XnliProcessor"),
     "official_bert.compat.input_functions": (
         "InputFeatures",
         "convert_examples_to_features",

@@ -52,9 +52,7 @@ def compiled(module: ir.Module, topology_name: str, num_replicas: int) -> dict:
     """
     devices = topologies.get_topology_desc(platform="tpu", topology_name=topology_name).devices[:num_replicas]
     options = compiler.get_compile_options(
-        num_replicas=num_replicas,
-        num_partitions=1,
-        device_assignment=np.array([[device.id] for device in devices]),
+        num_replicas=num_replicas, num_partitions=1, device_assignment=np.array([[device.id] for device in devices])
     )
     start = time.perf_counter()
     found = {"device": devices[0].device_kind}
@@ -72,9 +70,7 @@ def compiled(module: ir.Module, topology_name: str, num_replicas: int) -> dict:
         sizes = {
             "fits": True,
             # The new weights take the place of the old ones, so that only other results add to the arguments.
-            "argument_bytes": memory.argument_size_in_bytes
-            + memory.output_size_in_bytes
-            - memory.alias_size_in_bytes,
+            "argument_bytes": memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
             "temporary_bytes": memory.temp_size_in_bytes,
             "program_bytes": memory.generated_code_size_in_bytes,
         }
@@ -83,9 +79,7 @@ def compiled(module: ir.Module, topology_name: str, num_replicas: int) -> dict:
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("module", type=pathlib.Path, help="file with the serialized HLO module")
     parser.add_argument("--topology", required=True, help="such as v5e:2x2 or v4:2x2x1")
     parser.add_argument("--num_replicas", type=int, required=True, help="number of TPUs that run the program")

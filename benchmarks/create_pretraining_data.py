@@ -28,9 +28,7 @@ _SECS_BETWEEN_SAMPLES = 0.05
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input_file", required=True, help="comma separated text files")
     parser.add_argument("--vocab_file", required=True)
     parser.add_argument("--max_seq_length", type=int, default=128)
@@ -109,9 +107,7 @@ def tree_mb(pid: int) -> float:
     while waiting:
         process = pathlib.Path("/proc", str(waiting.pop()))
         try:
-            total_kb += int(
-                re.search(r"^Pss:\s+(\d+)", (process / "smaps_rollup").read_text(), re.MULTILINE).group(1)
-            )
+            total_kb += int(re.search(r"^Pss:\s+(\d+)", (process / "smaps_rollup").read_text(), re.MULTILINE).group(1))
             for task in (process / "task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
         except (OSError, AttributeError):  # the process has just ended

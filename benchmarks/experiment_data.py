@@ -74,9 +74,7 @@ def lay_out(source: pathlib.Path, made: pathlib.Path):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=pathlib.Path, required=True, help="folder with the real data")
     parser.add_argument("--data_dir", type=pathlib.Path, required=True, help="the new folder")
     flags = parser.parse_args()

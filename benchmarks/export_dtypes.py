@@ -48,12 +48,8 @@ def read_requests(task: str, data: pathlib.Path) -> tuple[list[tuple[str, ...]],
 
         articles = json.loads((data / "SQuAD-1.1/dev.json").read_text(encoding="utf-8"))["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-        pairs = [
-            (question, paragraph["context"]) for paragraph in paragraphs for question in paragraph["qas"]
-        ]
-        questions = [
-            Question(each["id"], [answer["text"] for answer in each["answers"]]) for each, _ in pairs
-        ]
+        pairs = [(question, paragraph["context"]) for paragraph in paragraphs for question in paragraph["qas"]]
+        questions = [Question(each["id"], [answer["text"] for answer in each["answers"]]) for each, _ in pairs]
         return [(question["question"], context) for question, context in pairs], questions
     from official_bert.tasks import registry
     from official_bert.tasks.base import DataFiles
@@ -112,19 +108,13 @@ def print_table(rows: list[dict]):
         sizes = " / ".join(f"{row[f'{dtype}_mb']:.0f}" for dtype in DTYPES)
         for name in [key.removeprefix("float32_") for key in row if key.startswith("float32_")][1:]:
             values = " | ".join(f"{row[f'{dtype}_{name}']:.2f}" for dtype in DTYPES)
-            print(
-                f"| {row['task']} | {row['requests']:,} | {sizes} | {row['agreement']:.2%} | {name} | {values} |"
-            )
+            print(f"| {row['task']} | {row['requests']:,} | {sizes} | {row['agreement']:.2%} | {name} | {values} |")
     print(flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--data", type=pathlib.Path, required=True, help="the data that finetuning.py prepared"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="the data that finetuning.py prepared")
     parser.add_argument("--models", type=pathlib.Path, required=True, help="its --keep_models")
     parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for the exports")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))

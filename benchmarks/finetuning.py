@@ -87,9 +87,7 @@ def peer_run(benchmark: tasks.Benchmark, options, model_folder: pathlib.Path, op
         inputs = tasks.peer_inputs(sets.dev.features(rows, length))
         labels = [name for name in inputs if name in ("labels", "start_positions", "end_positions")]
         output = model(**{name: value for name, value in inputs.items() if name not in labels})
-        logits = (
-            [output.start_logits, output.end_logits] if hasattr(output, "start_logits") else [output.logits]
-        )
+        logits = [output.start_logits, output.end_logits] if hasattr(output, "start_logits") else [output.logits]
         return [each.numpy() for each in logits]
 
     start = time.perf_counter()
@@ -116,9 +114,7 @@ def peer_training(model, sets: tasks.Sets, options, optimizer: str):
     num_steps = int(steps_per_epoch * options.num_train_epochs)
     num_warmup_steps = int(num_steps * options.warmup_proportion)
     if optimizer == "original":
-        update = OriginalAdam(
-            model.named_parameters(), num_steps, num_warmup_steps, options.learning_rate
-        ).step
+        update = OriginalAdam(model.named_parameters(), num_steps, num_warmup_steps, options.learning_rate).step
     else:
         decayed, others = [], []
         for name, parameter in model.named_parameters():
@@ -166,9 +162,7 @@ def passes(name: str, ours: list[float], peers: list[float], num_targets: int) -
 
 def print_tables(rows: list[dict]):
     """Prints the comparison, one line for each task with runs of both sides."""
-    print(
-        "\n| task | metric | runs | ours | Hugging Face | passes | cores | training, s | evaluation, s | lead |"
-    )
+    print("\n| task | metric | runs | ours | Hugging Face | passes | cores | training, s | evaluation, s | lead |")
     print("|---|---|--:|--:|--:|---|--:|--:|--:|--:|")
     for name, benchmark in tasks.BENCHMARKS.items():
         ours, peers = ([row for row in rows if (row["task"], row["side"]) == (name, side)] for side in SIDES)
@@ -260,9 +254,7 @@ def one_run(flags, name: str, side: str, seed: int):
         else:
             output_dir = stack.enter_context(tempfile.TemporaryDirectory(dir=flags.work_dir))
         more = {"random_seed": seed} | json.loads(flags.more)
-        options = tasks.options_of(
-            benchmark, flags.work_dir / "data", flags.model, pathlib.Path(output_dir), **more
-        )
+        options = tasks.options_of(benchmark, flags.work_dir / "data", flags.model, pathlib.Path(output_dir), **more)
         if side == "ours":
             row = our_run(benchmark, options)
         else:
@@ -279,9 +271,7 @@ def variant_of(flags) -> str:
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with glue, squad and so on")
     parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
     parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for the prepared data")
@@ -291,15 +281,9 @@ def main():
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 0, for some tasks 0 to 2")
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
     parser.add_argument("--more", default="{}", help="other options of our scripts, for both sides, as JSON")
-    parser.add_argument(
-        "--beside", default="", help="options of the runs to compare with, as given to --more"
-    )
-    parser.add_argument(
-        "--optimizer", choices=OPTIMIZERS, default="usual", help="optimizer of Hugging Face's side"
-    )
-    parser.add_argument(
-        "--keep_models", type=pathlib.Path, help="folder for the model of each task, of the last seed"
-    )
+    parser.add_argument("--beside", default="", help="options of the runs to compare with, as given to --more")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="usual", help="optimizer of Hugging Face's side")
+    parser.add_argument("--keep_models", type=pathlib.Path, help="folder for the model of each task, of the last seed")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     flags = parser.parse_args()
 

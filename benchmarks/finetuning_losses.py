@@ -19,13 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import finetuning_tasks as tasks
 import numpy as np
 
-HEADS = {
-    "classification": "CoLA",
-    "regression": "STS-B",
-    "span": "SQuAD 1.1",
-    "choice": "CODAH",
-    "tags": "WNUT-17",
-}
+HEADS = {"classification": "CoLA", "regression": "STS-B", "span": "SQuAD 1.1", "choice": "CODAH", "tags": "WNUT-17"}
 LEARNING_RATE, WEIGHT_DECAY, WARMUP_PROPORTION = 5e-5, 0.01, 0.1
 TARGET = 1e-4
 
@@ -106,9 +100,7 @@ def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path
     load_checkpoint(model, str(model_folder))
     weights = {name: variable.value for name, variable in named_variables(model).items()}
     trained = {
-        name: value
-        for name, value in weights.items()
-        if not name.startswith(getattr(model, "unused_weights", ()))
+        name: value for name, value in weights.items() if not name.startswith(getattr(model, "unused_weights", ()))
     }
     initial = {name: value.numpy() for name, value in weights.items()}
     optimizer = AdamWeightDecayOptimizer(
@@ -118,10 +110,7 @@ def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path
     )
     optimizer.build(trained.items())
     step = TrainingStep(
-        WithoutDropout(model, sets.task.losses, sets.task.weights),
-        list(trained.values()),
-        optimizer,
-        run_seed=1,
+        WithoutDropout(model, sets.task.losses, sets.task.weights), list(trained.values()), optimizer, run_seed=1
     )
     run = compiled_steps(tf.distribute.get_strategy(), step)
     stacked = ({name: tf.constant(values[None]) for name, values in batch.items()} for batch in batches)
@@ -155,9 +144,7 @@ def peer_losses(model, batches: list[dict], initial: dict[str, np.ndarray]) -> l
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with glue, squad and so on")
     parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
@@ -166,9 +153,7 @@ def main():
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-    print(
-        "| head | data | first loss | last loss | greatest difference | within 1e-4 |\n|---|---|--:|--:|--:|---|"
-    )
+    print("| head | data | first loss | last loss | greatest difference | within 1e-4 |\n|---|---|--:|--:|--:|---|")
     for head in flags.heads:
         benchmark = tasks.BENCHMARKS[HEADS[head]]
         with tempfile.TemporaryDirectory() as folder:

@@ -126,9 +126,7 @@ def _with_one_answer(articles: list[dict]) -> list[dict]:
     return articles
 
 
-def options_of(
-    benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, output_dir: pathlib.Path, **more
-):
+def options_of(benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, output_dir: pathlib.Path, **more):
     """Returns the options of our script for the training and evaluation of a benchmark."""
     from official_bert.options import fine_tuning
 
@@ -237,9 +235,7 @@ def peer_inputs(batch: dict[str, np.ndarray]) -> dict:
         "end_positions": "end_positions",
     }
     inputs = {
-        name: torch.from_numpy(np.ascontiguousarray(batch[ours]))
-        for ours, name in renamed.items()
-        if ours in batch
+        name: torch.from_numpy(np.ascontiguousarray(batch[ours])) for ours, name in renamed.items() if ours in batch
     }
     if "label_mask" in batch:
         inputs["labels"] = torch.where(torch.from_numpy(batch["label_mask"]) > 0, inputs["labels"], -100)
@@ -257,21 +253,14 @@ def peer_outputs(sets: Sets, logits_of, batch_size: int) -> dict[str, np.ndarray
     count = len(sets.dev.lengths)
     starts = range(0, count, batch_size)
     batches = [logits_of(np.arange(start, min(start + batch_size, count))) for start in starts]
-    width = (
-        sets.task.rules.max_seq_length
-        if sets.task.objective(None).reads_padding
-        else int(sets.dev.lengths.max())
-    )
+    width = sets.task.rules.max_seq_length if sets.task.objective(None).reads_padding else int(sets.dev.lengths.max())
     first, *second = (list(itertools.chain.from_iterable(parts)) for parts in zip(*batches, strict=True))
     if second:
         return {"start_logits": _filled(first, width), "end_logits": _filled(second[0], width)}
     if first[0].ndim == 2:
         return {"tags": np.stack([_filled([row.argmax(-1)], width, 0)[0] for row in first])}
     logits = np.stack(first)
-    return {
-        "score": logits[:, 0],
-        "probabilities": logits,
-    }  # the metrics need only the greatest, which is the same
+    return {"score": logits[:, 0], "probabilities": logits}  # the metrics need only the greatest, which is the same
 
 
 def _filled(rows: list[np.ndarray], width: int, value=-1e4) -> np.ndarray:

@@ -35,12 +35,8 @@ SENTIMENTS = {"0": "negative", "1": "positive"}
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--data", type=pathlib.Path, required=True, help="a folder with corpus, glue and vocab"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="a folder with corpus, glue and vocab")
     parser.add_argument("--model", required=True, help="the folder of an uncased encoder")
     parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="an empty folder for the models")
     parser.add_argument("--output", type=pathlib.Path, help="JSON lines file for the rows")
@@ -57,9 +53,7 @@ def main():
     }
     rows = [compare_encoder(name, folder, texts, pairs) for name, folder in folders.items()]
     trained = train_classifier(flags.model, flags.data, flags.work_dir)
-    sentences = [
-        row["sentence"] for row in read_table(flags.data / "glue" / "SST-2" / "dev.tsv", NUM_SENTENCES)
-    ]
+    sentences = [row["sentence"] for row in read_table(flags.data / "glue" / "SST-2" / "dev.tsv", NUM_SENTENCES)]
     rows.append(compare_classifier(trained, converted(trained, flags.work_dir / "classifier"), sentences))
     print_table(rows)
     if flags.output:
@@ -110,10 +104,7 @@ def read_texts(data: pathlib.Path) -> tuple[list[str], list[str | None]]:
     with (data / "corpus" / "wiki_00.txt").open(encoding="utf-8") as file:
         lines = list(itertools.islice((line.strip() for line in file if line.strip()), NUM_LINES))
     pairs = read_table(data / "glue" / "STS-B" / "dev.tsv", NUM_PAIRS)
-    return (
-        lines + [row["sentence1"] for row in pairs],
-        [None] * len(lines) + [row["sentence2"] for row in pairs],
-    )
+    return (lines + [row["sentence1"] for row in pairs], [None] * len(lines) + [row["sentence2"] for row in pairs])
 
 
 def read_table(path: pathlib.Path, num_rows: int) -> list[dict[str, str]]:
@@ -142,10 +133,7 @@ def compare_encoder(name: str, folder: pathlib.Path, texts: list[str], pairs: li
 
     from official_bert import BertModel, FullTokenizer
 
-    ours, theirs = (
-        FullTokenizer.from_pretrained(str(folder)),
-        transformers.AutoTokenizer.from_pretrained(folder),
-    )
+    ours, theirs = (FullTokenizer.from_pretrained(str(folder)), transformers.AutoTokenizer.from_pretrained(folder))
     num_tokens, other_ids = compare_ids(ours, theirs, texts, pairs, MAX_SEQ_LENGTH)
     for text, pair in other_ids:
         print(f"{name}: other tokens for {text!r}, {pair!r}", file=sys.stderr)
@@ -158,9 +146,7 @@ def compare_encoder(name: str, folder: pathlib.Path, texts: list[str], pairs: li
     difference = 0.0
     for start in range(0, len(chosen), BATCH_SIZE):
         rows = chosen[start : start + BATCH_SIZE]
-        batch = ours(
-            [texts[row] for row in rows], [pairs[row] for row in rows], max_seq_length=MAX_SEQ_LENGTH
-        )
+        batch = ours([texts[row] for row in rows], [pairs[row] for row in rows], max_seq_length=MAX_SEQ_LENGTH)
         with torch.inference_mode():
             wanted = their_model(
                 torch.from_numpy(batch["input_ids"]).long(),

@@ -31,9 +31,7 @@ NUM_FILES = 4
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input_file", nargs="*", help="record files; random records by default")
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--max_predictions_per_seq", type=int, default=20)
@@ -88,9 +86,7 @@ def write_records(folder: str, features, num_records: int) -> list[str]:
 def one_by_one(files, features, batch_size: int, parallel_calls: int | None) -> tf.data.Dataset:
     """Returns the original's pipeline, which reads the same way but parses and casts each record separately."""
     spec = {
-        feature.name: tf.io.FixedLenFeature(
-            [feature.length], tf.float32 if feature.dtype == "float32" else tf.int64
-        )
+        feature.name: tf.io.FixedLenFeature([feature.length], tf.float32 if feature.dtype == "float32" else tf.int64)
         for feature in features
     }
 

@@ -35,10 +35,7 @@ from official_bert.training import run_log
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/pretraining_data.jsonl"
 SETTING = dataclasses.replace(SETTINGS["full"], num_train_steps=3200)
-LENGTHS = {
-    "max_seq_length": SETTING.max_seq_length,
-    "max_predictions_per_seq": SETTING.max_predictions_per_seq,
-}
+LENGTHS = {"max_seq_length": SETTING.max_seq_length, "max_predictions_per_seq": SETTING.max_predictions_per_seq}
 METRICS = {"masked_lm_accuracy": "masked LM", "next_sentence_accuracy": "next sentence"}
 # The whole documentation, and random parts of it.
 ALL, SIXTH, SAMPLE = "all", "sixth", "sample"
@@ -73,15 +70,9 @@ class Arm(NamedTuple):
 ARMS = {
     "exact": Arm("`exact`", generator="exact", dynamic=False, seeds=(1, 2, 3)),
     "sharded": Arm("`sharded`", dynamic=False, seeds=(1, 2, 3)),
-    "files_twice": Arm(
-        "`sharded`, files in the original's order", dynamic=False, in_original_order=True, seeds=(1, 3)
-    ),
-    "dynamic": Arm(
-        "`sharded`, dynamic masks, files in the original's order", in_original_order=True, seeds=(1, 2, 3)
-    ),
-    "bfloat16": Arm(
-        "`exact`, in bfloat16", generator="exact", dynamic=False, dtype="bfloat16", seeds=(1, 2, 3)
-    ),
+    "files_twice": Arm("`sharded`, files in the original's order", dynamic=False, in_original_order=True, seeds=(1, 3)),
+    "dynamic": Arm("`sharded`, dynamic masks, files in the original's order", in_original_order=True, seeds=(1, 2, 3)),
+    "bfloat16": Arm("`exact`, in bfloat16", generator="exact", dynamic=False, dtype="bfloat16", seeds=(1, 2, 3)),
     "sample_dynamic": Arm("a 24th, 8 passes, dynamic masks", SAMPLE),
     "sixth_fresh": Arm("a sixth, 48 passes, dynamic masks", SIXTH, dupe_factor=48),
 }
@@ -185,9 +176,7 @@ def print_comparison(rows: list[dict]):
 
 def print_ablation(rows: list[dict]):
     """Prints what the arms of the ablation have learnt, on their training records and on held-out ones."""
-    print(
-        "\n| records and model | masked LM, training | held out | next sentence, training | held out | baseline |"
-    )
+    print("\n| records and model | masked LM, training | held out | next sentence, training | held out | baseline |")
     print("|---|--:|--:|--:|--:|--:|")
     for row in rows:
         if row["seed"] == 1 and row["arm"] in ABLATION:
@@ -198,9 +187,7 @@ def print_ablation(rows: list[dict]):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work_dir", type=pathlib.Path, help="folder for texts, records and models")
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS, help="JSON lines file of the runs")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))

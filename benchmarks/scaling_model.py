@@ -49,10 +49,7 @@ class Machine(NamedTuple):
     network: float
 
 
-MACHINES = (
-    Machine("8 H100, 400 Gb/s", 8, 989e12, 450e9, 50e9),
-    Machine("8 A100, 100 Gb/s", 8, 312e12, 300e9, 12.5e9),
-)
+MACHINES = (Machine("8 H100, 400 Gb/s", 8, 989e12, 450e9, 50e9), Machine("8 A100, 100 Gb/s", 8, 312e12, 300e9, 12.5e9))
 
 
 def update_secs(
@@ -66,9 +63,7 @@ def update_secs(
     machines = max(1, replicas // machine.devices)
     volume = PARAMETERS[size] * BYTES
     reduce = 2 * (devices - 1) / devices * volume / machine.link
-    reduce += (
-        2 * (machines - 1) / machines * volume / machine.network + 2 * math.log2(machines) * LATENCY_SECS
-    )
+    reduce += 2 * (machines - 1) / machines * volume / machine.network + 2 * math.log2(machines) * LATENCY_SECS
     records = batch * (devices if shards_input else replicas)
     return compute, reduce, records / RECORDS_PER_SEC[length]
 
@@ -82,9 +77,7 @@ def main():
     for machine in MACHINES:
         for size, length, batch in (("base", 128, 256), ("large", 128, 64), ("large", 512, 16)):
             for replicas in (8, 64, 1024):
-                compute, reduce, whole = update_secs(
-                    machine, size, length, batch, replicas, shards_input=False
-                )
+                compute, reduce, whole = update_secs(machine, size, length, batch, replicas, shards_input=False)
                 *_, sharded = update_secs(machine, size, length, batch, replicas, shards_input=True)
                 secs = max(compute + reduce, sharded)
                 print(
@@ -98,9 +91,7 @@ def main():
     total = 1e6 * (0.9 * training_flops(base, 256, 128, 20) + 0.1 * training_flops(base, 256, 512, 77))
     used = total / (4 * 86400)
     share = used / (16 * 45e12)
-    print(
-        f"\nThe paper's run of Base: {total:.2e} FLOPs in 4 days, {used:.2e} FLOP/s, {share:.0%} of the peak"
-    )
+    print(f"\nThe paper's run of Base: {total:.2e} FLOPs in 4 days, {used:.2e} FLOP/s, {share:.0%} of the peak")
 
 
 if __name__ == "__main__":

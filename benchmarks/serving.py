@@ -35,15 +35,8 @@ KINDS = {
     "classifier": ("MRPC", "BertForSequenceClassification", {"logits": 0}),
 }
 BATCH_SIZES, LENGTHS = (1, 32), (128, 384)
-HUGGING_FACE_NAMES = {
-    "input_ids": "input_ids",
-    "input_mask": "attention_mask",
-    "segment_ids": "token_type_ids",
-}
-TOLERANCES = {
-    "float32": 1e-4,
-    "bfloat16": 0.3,
-}  # of an output; those of 12 layers in bfloat16 differ by up to 0.1
+HUGGING_FACE_NAMES = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.3}  # of an output; those of 12 layers in bfloat16 differ by up to 0.1
 COLUMNS = ("ours", "PyTorch", "onnxruntime")
 COLUMNS_16_BIT = ("ours, bfloat16", "PyTorch, autocast")
 
@@ -218,21 +211,13 @@ def key_of(row: dict) -> tuple:
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each runtime")
     parser.add_argument("--secs", type=float, default=1.0, help="minimum seconds of one turn")
-    parser.add_argument(
-        "--processor_time", action="store_true", help="measure processor time instead of elapsed time"
-    )
-    parser.add_argument(
-        "--bfloat16", action="store_true", help="measure exports and PyTorch in bfloat16, too"
-    )
-    parser.add_argument(
-        "--keep_freed_memory", action="store_true", help="prepare the heap as predict.py does"
-    )
+    parser.add_argument("--processor_time", action="store_true", help="measure processor time instead of elapsed time")
+    parser.add_argument("--bfloat16", action="store_true", help="measure exports and PyTorch in bfloat16, too")
+    parser.add_argument("--keep_freed_memory", action="store_true", help="prepare the heap as predict.py does")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=BATCH_SIZES)
@@ -258,9 +243,7 @@ def main():
                 if output:
                     with output.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(row) + "\n")
-    print_table(
-        [finished[model, kind, *shape] for model in flags.models for kind in flags.kinds for shape in shapes]
-    )
+    print_table([finished[model, kind, *shape] for model in flags.models for kind in flags.kinds for shape in shapes])
 
 
 def prepare_threads(cpus: list[int], keeps_freed_memory: bool) -> int:

@@ -28,9 +28,7 @@ os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input_file", help="text, read line by line; by default Python's help texts")
     parser.add_argument("--vocab_file", help="vocabulary; by default made from the commonest words")
     parser.add_argument("--cased", action="store_true", help="keep case and accents")
@@ -77,9 +75,7 @@ def print_table(lines: list[str], vocab_file: str, do_lower_case: bool, rounds: 
     if rust:
         contestants[RUST_LINES] = lambda: each(lambda line: rust.encode(line, add_special_tokens=False).ids)
         contestants[RUST] = lambda: (
-            lambda lines: (
-                encoding.ids for encoding in rust.encode_batch_fast(lines, add_special_tokens=False)
-            )
+            lambda lines: (encoding.ids for encoding in rust.encode_batch_fast(lines, add_special_tokens=False))
         )
     rates = collections.defaultdict(float)
     tokens = {}

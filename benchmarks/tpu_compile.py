@@ -95,8 +95,7 @@ def lowered(step: Step) -> bytes:
         """The all-reduce of a TPU: outside TPUStrategy, `tf.distribute` knows of one replica only."""
         replicas = tf.constant([list(range(NUM_REPLICAS))])
         return tf.nest.map_structure(
-            lambda value: gen_xla_ops.xla_all_reduce(value, replicas, reduce_op="Add", mode="CrossReplica"),
-            values,
+            lambda value: gen_xla_ops.xla_all_reduce(value, replicas, reduce_op="Add", mode="CrossReplica"), values
         )
 
     compiled = tf.function(training_step, jit_compile=True, autograph=False)
@@ -115,10 +114,7 @@ def compiled_for_tpu(module: pathlib.Path, topology: str) -> dict:
     """Compiles a module in a process of the other virtual environment, and returns what it prints."""
     arguments = [module, f"--topology={topology}", f"--num_replicas={NUM_REPLICAS}"]
     finished = subprocess.run(
-        [COMPILER, ROOT / "benchmarks" / "compile_for_tpu.py", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
+        [COMPILER, ROOT / "benchmarks" / "compile_for_tpu.py", *arguments], capture_output=True, text=True, check=False
     )
     if finished.returncode:
         sys.exit(f"compiling for {topology} failed:\n{finished.stderr[-3000:]}")
@@ -139,9 +135,7 @@ def print_table(rows: list[dict]):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--steps",
         nargs="+",

@@ -141,9 +141,7 @@ def our_step(config, batch_size: int, variant: Variant = VARIANTS["plain"], pack
     )
     optimizer.build(weights.items())
     objective = PretrainingObjective(pretrainer, batch_size)
-    step = TrainingStep(
-        objective, list(weights.values()), optimizer, run_seed=1, jit_compile=variant.jit_compile
-    )
+    step = TrainingStep(objective, list(weights.values()), optimizer, run_seed=1, jit_compile=variant.jit_compile)
     run = compiled_steps(tf.distribute.get_strategy(), step)
     return lambda batch: run(batch, 1)
 
@@ -231,9 +229,7 @@ def measure(size: str, variants: list[str], peer: bool, rounds: int) -> dict[str
     config, batch_size = BertConfig.from_size(size, VOCAB), BATCH_SIZES[size]
     timers = {variant: our_timer(config, batch_size, VARIANTS[variant]) for variant in variants}
     for dtype in sorted({VARIANTS[variant].dtype for variant in variants}):
-        timers |= {
-            (dtype, product): product_timer(product, dtype) for product in products_of(config, batch_size)
-        }
+        timers |= {(dtype, product): product_timer(product, dtype) for product in products_of(config, batch_size)}
         if peer:
             timers[dtype, "peer"] = hugging_face_timer(config, batch_size, dtype)
     secs = collections.defaultdict(list)
@@ -251,9 +247,7 @@ def measure(size: str, variants: list[str], peer: bool, rounds: int) -> dict[str
             "batch_size": batch_size,
             "variant": variant,
             "step_secs": median[variant],
-            "products_secs": sum(
-                product.count * median[dtype, product] for product in products_of(config, batch_size)
-            ),
+            "products_secs": sum(product.count * median[dtype, product] for product in products_of(config, batch_size)),
             "peer_secs": median.get((dtype, "peer")),
         }
     return rows
@@ -276,13 +270,9 @@ def print_table(rows: list[dict]):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
-    parser.add_argument(
-        "--rounds", type=int, default=9, help="number of measurements, of which the median counts"
-    )
+    parser.add_argument("--rounds", type=int, default=9, help="number of measurements, of which the median counts")
     parser.add_argument("--sizes", nargs="+", choices=BATCH_SIZES, default=list(BATCH_SIZES))
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["plain", "XLA"])
     parser.add_argument("--nopeer", action="store_true", help="leave Hugging Face out")

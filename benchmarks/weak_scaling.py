@@ -38,9 +38,7 @@ STEPS, ROUNDS = 10, 5
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks/results/weak_scaling.jsonl")
-    parser.add_argument(
-        "--measure", nargs=3, metavar=("SIZE", "KIND", "COUNT"), help="for the processes themselves"
-    )
+    parser.add_argument("--measure", nargs=3, metavar=("SIZE", "KIND", "COUNT"), help="for the processes themselves")
     arguments, _ = parser.parse_known_args()
     if arguments.measure:
         size, kind, count = arguments.measure
@@ -84,13 +82,7 @@ def in_processes(size: str, kind: str, count: int) -> dict:
             rows = list(threads.map(lambda cpu: printed_row(program, {cpu}), cpus))
         row = rows[0] | {"step_secs": statistics.harmonic_mean([row["step_secs"] for row in rows])}
     elif kind == "workers":
-        launch = [
-            sys.executable,
-            str(ROOT / "launch.py"),
-            f"--num_workers={count}",
-            "--max_restarts=0",
-            "--",
-        ]
+        launch = [sys.executable, str(ROOT / "launch.py"), f"--num_workers={count}", "--max_restarts=0", "--"]
         row = printed_row(launch + program, set(cpus))
     else:
         row = printed_row(program, set(cpus))
@@ -173,9 +165,7 @@ def measure(size: str, kind: str, count: int):
         workers.wait_for_all(strategy)
         step_secs.append(timed(lambda: run_steps(parts, STEPS)) / STEPS)
         reduce_secs.append(timed(lambda: [reduce_once(tf.constant(0.5)) for _ in range(STEPS)]) / STEPS)
-        fill_secs.append(
-            timed(lambda: [tf.fill(shape, 0.5) for _ in range(STEPS) for shape in shapes]) / STEPS
-        )
+        fill_secs.append(timed(lambda: [tf.fill(shape, 0.5) for _ in range(STEPS) for shape in shapes]) / STEPS)
     reduced = max(0.0, statistics.median(reduce_secs) - statistics.median(fill_secs)) if replicas > 1 else 0.0
     row = {
         "size": size, "model": f"{config.num_hidden_layers}/{config.hidden_size}", "kind": kind, "count": count,

@@ -24,9 +24,7 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, **_):
     if page.file.src_uri in PAGES.values():
         return markdown
-    return _relinked(
-        markdown, posixpath.join("docs", posixpath.dirname(page.file.src_uri)), page.file.src_uri
-    )
+    return _relinked(markdown, posixpath.join("docs", posixpath.dirname(page.file.src_uri)), page.file.src_uri)
 
 
 def _relinked(markdown: str, folder: str, page: str) -> str:

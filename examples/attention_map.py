@@ -12,9 +12,7 @@ import os
 import pathlib
 import sys
 
-sys.path.insert(
-    0, str(pathlib.Path(__file__).resolve().parent.parent)
-)  # finds official_bert without an installation
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))  # finds official_bert without an installation
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 INCHES_PER_TOKEN, MARGIN_INCHES = 0.28, 1.6
@@ -22,16 +20,12 @@ INCHES_PER_TOKEN, MARGIN_INCHES = 0.28, 1.6
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--model", required=True, help="a folder with a checkpoint, its configuration and vocab.txt"
-    )
+    parser.add_argument("--model", required=True, help="a folder with a checkpoint, its configuration and vocab.txt")
     parser.add_argument("--text", required=True)
     parser.add_argument("--pair", help="the second text of a pair")
     parser.add_argument("--layer", type=int, default=-1, help="0 is the first layer, -1 the last")
     parser.add_argument("--head", type=int, default=0, help="0 is the first head")
-    parser.add_argument(
-        "--output_file", required=True, help="the picture, whose ending is that of its format"
-    )
+    parser.add_argument("--output_file", required=True, help="the picture, whose ending is that of its format")
     arguments = parser.parse_args()
 
     check_ending(arguments.output_file)

@@ -22,9 +22,7 @@ import pathlib
 import shlex
 import sys
 
-sys.path.insert(
-    0, str(pathlib.Path(__file__).resolve().parent.parent)
-)  # finds official_bert without an installation
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))  # finds official_bert without an installation
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 HELD_OUT_EVERY = 10
@@ -40,9 +38,7 @@ The driver waved his hand.\ttrain
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--model", required=True, help="a folder with a checkpoint, its configuration and vocab.txt"
-    )
+    parser.add_argument("--model", required=True, help="a folder with a checkpoint, its configuration and vocab.txt")
     parser.add_argument("--train_file", help="a text, a tab and a label on each line")
     parser.add_argument("--output_dir", required=True, help="a new folder for the trained model")
     parser.add_argument("--max_seq_length", type=int, default=128)
@@ -97,18 +93,12 @@ def fine_tune(arguments: argparse.Namespace):
     print(f"accuracy on {held_out.sum()} held-out examples: {accuracy:.4f}")
 
     model.save_pretrained(arguments.output_dir, tokenizer=tokenizer)
-    settings = {
-        "max_seq_length": arguments.max_seq_length,
-        "num_texts": 1,
-        "label_type": "single",
-    }
+    settings = {"max_seq_length": arguments.max_seq_length, "num_texts": 1, "label_type": "single"}
     record = model_dir.TaskRecord("tsv", "classification", settings)
     model_dir.write_beside(arguments.output_dir, None, None, record, names)
     path = os.path.join(arguments.output_dir, "model.keras")
     model.save(path)  # keras.models.load_model reads it after `from official_bert import BertClassifier`
-    print(
-        f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, labels.txt, task.json, vocab.txt and others"
-    )
+    print(f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, labels.txt, task.json, vocab.txt and others")
     print(f"to answer texts, one a line: python predict.py --model={shlex.quote(arguments.output_dir)}")
 
 

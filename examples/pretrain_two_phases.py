@@ -32,13 +32,7 @@ def main():
     output = pathlib.Path(arguments.output_dir)
     first_steps = round(FIRST_SHARE * arguments.num_train_steps)
     phases = (
-        (
-            "phase1",
-            arguments.max_seq_length,
-            arguments.train_batch_size,
-            first_steps,
-            arguments.learning_rate,
-        ),
+        ("phase1", arguments.max_seq_length, arguments.train_batch_size, first_steps, arguments.learning_rate),
         (
             "phase2",
             arguments.phase2_max_seq_length,

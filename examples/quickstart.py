@@ -255,10 +255,7 @@ def pretrain(setting: Setting, output: pathlib.Path, name: str, *flags: str):
 def publish(output: pathlib.Path):
     """Makes a folder like that of a released model, without what only a training needs."""
     run(
-        "convert_checkpoint.py",
-        f"--model={output}/model",
-        f"--output_dir={output}/bert",
-        "--output_format=tf1_weights",
+        "convert_checkpoint.py", f"--model={output}/model", f"--output_dir={output}/bert", "--output_format=tf1_weights"
     )
 
 
@@ -276,17 +273,11 @@ def print_table(start: dict[str, float], end: dict[str, float], baseline: Baseli
         print(f"{title + ' accuracy':24}{start[name]:9.1%}{end[name]:9.1%}{getattr(baseline, name):11.1%}")
     ratio = end["masked_lm_accuracy"] / baseline.masked_lm_accuracy
     gain = end["next_sentence_accuracy"] - baseline.next_sentence_accuracy
-    print(
-        f"\nThe baselines always predict {baseline.word!r} and the more frequent label. The model finds {ratio:.1f}"
-    )
+    print(f"\nThe baselines always predict {baseline.word!r} and the more frequent label. The model finds {ratio:.1f}")
     if gain > 0:
-        print(
-            f"times as many masked words, and judges {100 * gain:.0f} more of 100 pairs of texts correctly."
-        )
+        print(f"times as many masked words, and judges {100 * gain:.0f} more of 100 pairs of texts correctly.")
     else:
-        print(
-            "times as many masked words. So short a training on so little text does not teach next sentences."
-        )
+        print("times as many masked words. So short a training on so little text does not teach next sentences.")
 
 
 def check_learning(setting: Setting, end: dict[str, float], baseline: Baselines):

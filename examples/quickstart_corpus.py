@@ -115,18 +115,14 @@ def prose(text: str) -> Iterator[str]:
 
 
 def write(path: str, found: list[list[str]]):
-    pathlib.Path(path).write_text(
-        "\n".join("\n".join(document) + "\n" for document in found), encoding="utf-8"
-    )
+    pathlib.Path(path).write_text("\n".join("\n".join(document) + "\n" for document in found), encoding="utf-8")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--held_out_file", required=True)
-    parser.add_argument(
-        "--held_out_share", type=float, default=0.1, help="share of the sentences, whole documents"
-    )
+    parser.add_argument("--held_out_share", type=float, default=0.1, help="share of the sentences, whole documents")
     parser.add_argument("--random_seed", type=int, default=12345, help="decides which documents are held out")
     parser.add_argument(
         "--docstrings_of",
@@ -143,10 +139,7 @@ def main():
     sentences_before = itertools.accumulate(map(len, found), initial=0)
     wanted = arguments.held_out_share * sum(map(len, found))
     num_held_out = sum(before < wanted for before in sentences_before)
-    for path, part in (
-        (arguments.held_out_file, found[:num_held_out]),
-        (arguments.train_file, found[num_held_out:]),
-    ):
+    for path, part in ((arguments.held_out_file, found[:num_held_out]), (arguments.train_file, found[num_held_out:])):
         write(path, part)
         words = sum(len(sentence.split()) for document in part for sentence in document)
         print(f"{path}: {len(part)} documents, {sum(map(len, part))} sentences, {words} words")

@@ -43,9 +43,7 @@ class RefusedError(Exception):
     """The server refused a request, or gave no answer that can be read; the message says which."""
 
 
-def rest_predict(
-    address: str, model_name: str, signature_name: str, inputs: Mapping[str, Any]
-) -> dict[str, Any]:
+def rest_predict(address: str, model_name: str, signature_name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Sends a prediction request over REST, and returns the outputs by name, as lists in the shape of the tensors.
 
     Args:
@@ -74,9 +72,7 @@ def rest_call(url: str, request: Any) -> dict:
     """Sends a JSON request, or a GET request if it is None, and returns the JSON answer."""
     data = None if request is None else json.dumps(request).encode()
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(url, data, JSON_TYPE), timeout=TIMEOUT_SECS
-        ) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, data, JSON_TYPE), timeout=TIMEOUT_SECS) as response:
             answer = json.load(response)
     except urllib.error.HTTPError as error:
         body = error.read()
@@ -168,9 +164,7 @@ def inputs_of(
     pairs = [(texts[0], ending) for ending in texts[1:]] if is_choice else [(*texts, None)[:2]]
     inputs = [model_input(_Masked(tokenizer), *pair, max_seq_length) for pair in pairs]
     longest = max(len(tokens) for tokens, _ in inputs)
-    features = {
-        name: values.astype(np.int32) for name, values in padded_features(inputs, tokenizer, longest).items()
-    }
+    features = {name: values.astype(np.int32) for name, values in padded_features(inputs, tokenizer, longest).items()}
     if is_choice:
         features = {name: values[None] for name, values in features.items()}  # [1, choices, length]
     if signature_name == "serving_ids":
@@ -196,9 +190,7 @@ class _Masked:
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rest", default="http://localhost:8501", help="address of the REST server")
     parser.add_argument("--grpc", help="address of the gRPC server, such as localhost:8500; asked instead")
     parser.add_argument("--model_name", default="default")

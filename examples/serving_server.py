@@ -174,14 +174,10 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name", default="default", help="name of the model in URLs and requests")
     parser.add_argument("--model_base_path", required=True, help="folder of versions: an --export_dir")
-    parser.add_argument(
-        "--rest_api_port", type=int, default=8501, help="port for HTTP/REST; 0 means a free one"
-    )
+    parser.add_argument("--rest_api_port", type=int, default=8501, help="port for HTTP/REST; 0 means a free one")
     parser.add_argument("--port", type=int, default=0, help="port for gRPC; 0, the default, means a free one")
     arguments = parser.parse_args()
     RestHandler.model = model = Model(arguments.model_name, arguments.model_base_path)

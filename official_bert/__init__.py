@@ -11,14 +11,7 @@ if TYPE_CHECKING:  # editors and type checkers see the names here
     from official_bert.checkpoints import load_checkpoint
     from official_bert.config import BertConfig
     from official_bert.io.errors import InputError
-    from official_bert.modeling import (
-        BertChoice,
-        BertClassifier,
-        BertModel,
-        BertPretrainer,
-        BertSpans,
-        BertTagger,
-    )
+    from official_bert.modeling import BertChoice, BertClassifier, BertModel, BertPretrainer, BertSpans, BertTagger
     from official_bert.optimization import AdamWeightDecayOptimizer, keras_optimizer
     from official_bert.serving.predictor import Predictor
     from official_bert.serving.sentence_encoder import SentenceEncoder

@@ -208,9 +208,7 @@ class BertConfig:
             if value is not None and not (_is_number(value) and 0 <= value < 1):
                 raise InputError(f"{source}: {name} must be a number from 0 to below 1, got {_short(value)}")
         if not _is_number(self.initializer_range) or self.initializer_range < 0:
-            raise InputError(
-                f"{source}: initializer_range must be 0 or positive, got {_short(self.initializer_range)}"
-            )
+            raise InputError(f"{source}: initializer_range must be 0 or positive, got {_short(self.initializer_range)}")
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"{source}: hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
@@ -232,9 +230,7 @@ class BertConfig:
             )
         named = None if callable(self.hidden_act) else self.hidden_act
         if named not in (None, "") and (not isinstance(named, str) or named.lower() not in ACTIVATIONS):
-            raise InputError(
-                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_short(named)}"
-            )
+            raise InputError(f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_short(named)}")
 
 
 def _read_object(json_file: str) -> dict:

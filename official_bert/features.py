@@ -45,9 +45,7 @@ def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> t
 def unmasked_features(max_seq_length: int) -> tuple[Feature, ...]:
     """Returns the features of a pre-training record without masks, which are drawn when it is read."""
     return tuple(
-        feature
-        for feature in pretraining_features(max_seq_length, 1)
-        if not feature.name.startswith("masked_lm_")
+        feature for feature in pretraining_features(max_seq_length, 1) if not feature.name.startswith("masked_lm_")
     )
 
 
@@ -64,9 +62,7 @@ def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...
     return (*inputs, *(Feature(name, 1, "int32") for name in answer))
 
 
-def classifier_features(
-    max_seq_length: int, num_targets: int = 1, target_dtype: str = "int32"
-) -> tuple[Feature, ...]:
+def classifier_features(max_seq_length: int, num_targets: int = 1, target_dtype: str = "int32") -> tuple[Feature, ...]:
     """Returns the features of an example of text classification, in the original's order.
 
     `label_ids` is the id of the label; in regression the score, as a float; in multi-label classification 1 for each

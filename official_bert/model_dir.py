@@ -70,9 +70,7 @@ class ModelFolder:
         self.vocab_file = self._find(VOCAB_NAME)
         self.labels_file = self._find(LABELS_NAME)
         self.task_file = self._find(TASK_NAME)
-        self.config_file = next(
-            filter(_is_config, map(self._find, (CONFIG_NAME, HUGGINGFACE_CONFIG_NAME))), None
-        )
+        self.config_file = next(filter(_is_config, map(self._find, (CONFIG_NAME, HUGGINGFACE_CONFIG_NAME))), None)
 
     def _find(self, name: str) -> str | None:
         paths = (os.path.join(folder, name) for folder in self._folders)

@@ -80,18 +80,14 @@ class ModelSource:
     def tokenizer(self) -> FullTokenizer:
         """The tokenizer, whose vocabulary must fit the configuration."""
         options = self.options
-        tokenizer = FullTokenizer(
-            options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents
-        )
+        tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
         check_vocabulary(tokenizer, self.config.vocab_size, options.vocab_file)
         return tokenizer
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
         """The opened checkpoint."""
-        from official_bert.checkpoints import (
-            open_checkpoint,
-        )  # with TensorFlow, which the making of records lacks
+        from official_bert.checkpoints import open_checkpoint  # with TensorFlow, which the making of records lacks
 
         if not self.path:
             raise InputError("--model: must be given, or --init_checkpoint with the checkpoint")
@@ -111,9 +107,7 @@ class ModelSource:
     def tokenizer_config(self) -> TokenizerConfig:
         """The settings of the run's tokenizer, for the folder of its model."""
         options = self.options
-        return TokenizerConfig(
-            options.do_lower_case, options.strip_accents, self.config.max_position_embeddings
-        )
+        return TokenizerConfig(options.do_lower_case, options.strip_accents, self.config.max_position_embeddings)
 
     def complete(self, family: str | None, **known: Any):
         """Fills the open values of the options with what the folder says, or else with the fallbacks.
@@ -161,9 +155,7 @@ class ModelSource:
         output_dir = getattr(self.options, "output_dir", None)
         is_lost = output_dir and not self.options.do_train
         there = f"; --output_dir={output_dir} holds no trained model" if is_lost else ""
-        return InputError(
-            f"--{flag}: must be given, or --model with the folder of a model that has the file{there}"
-        )
+        return InputError(f"--{flag}: must be given, or --model with the folder of a model that has the file{there}")
 
     def _check_pieces(self, vocab_file: str | None):
         """Compares a vocabulary with that of a model whose folder knows itself.
@@ -194,10 +186,7 @@ class ModelSource:
 
         def value(field: dataclasses.Field, given, fallback):
             if field.name in ("do_lower_case", "strip_accents"):
-                source, known = (
-                    os.path.join(folder, TOKENIZER_CONFIG_NAME),
-                    getattr(tokenizer, field.name, None),
-                )
+                source, known = (os.path.join(folder, TOKENIZER_CONFIG_NAME), getattr(tokenizer, field.name, None))
                 if field.name == "strip_accents" and tokenizer and given is not None:
                     known = tokenizer.strips_accents
             else:

@@ -164,9 +164,7 @@ class FullTokenizer:
         """
         if not files.is_folder(folder):
             if not files.exists(f"{folder}.index") and not files.exists(folder):
-                raise InputError(
-                    f"{folder}: no folder and no checkpoint is there; give the folder of a model"
-                )
+                raise InputError(f"{folder}: no folder and no checkpoint is there; give the folder of a model")
             folder = os.path.dirname(folder)
         config = TokenizerConfig.read(folder) or TokenizerConfig()
         return cls(os.path.join(folder, "vocab.txt"), config.do_lower_case, config.strip_accents)
@@ -239,26 +237,20 @@ class FullTokenizer:
                 the vocabulary lacks [CLS], [SEP] or [UNK].
         """
         if isinstance(texts, tuple):
-            raise InputError(
-                "texts: is a tuple; give several texts as a list, and the second texts of pairs as pairs="
-            )
+            raise InputError("texts: is a tuple; give several texts as a list, and the second texts of pairs as pairs=")
         firsts = listed_texts("texts", texts)
         if not firsts:
             raise InputError("texts: is empty; give at least one text")
         seconds = [None] * len(firsts) if pairs is None else listed_texts("pairs", pairs, may_be_none=True)
         if pairs is not None and isinstance(texts, str | bytes) != isinstance(pairs, str | bytes):
-            raise InputError(
-                "texts and pairs: one is a single text and the other is not; give both in one form"
-            )
+            raise InputError("texts and pairs: one is a single text and the other is not; give both in one form")
         if len(firsts) != len(seconds):
             raise InputError(
                 f"pairs: has {len(seconds)} texts, and texts has {len(firsts)}; give one for each, or None"
             )
         length = sys.maxsize if max_seq_length is None else max_seq_length
         if not isinstance(length, int | np.integer) or length < _MIN_SEQ_LENGTH:
-            raise InputError(
-                f"max_seq_length: must be a whole number from {_MIN_SEQ_LENGTH}, got {max_seq_length!r}"
-            )
+            raise InputError(f"max_seq_length: must be a whole number from {_MIN_SEQ_LENGTH}, got {max_seq_length!r}")
         if missing := [piece for piece in NEEDED_PIECES if piece not in self.vocab]:
             raise InputError(f"the vocabulary lacks {', '.join(missing)}; add a line for each of them")
         cls, sep = self.vocab["[CLS]"], self.vocab["[SEP]"]
@@ -292,11 +284,7 @@ class FullTokenizer:
         for number in ids:
             if number not in self.inv_vocab:
                 raise InputError(f"ids: {number} is not in the vocabulary; give ids that it made")
-        kept = [
-            piece
-            for piece in self.convert_ids_to_tokens(ids)
-            if not skip_special_tokens or piece not in _FRAME
-        ]
+        kept = [piece for piece in self.convert_ids_to_tokens(ids) if not skip_special_tokens or piece not in _FRAME]
         return " ".join(kept).replace(" ##", "")
 
     def _start_caches(self):
@@ -399,9 +387,7 @@ class WordpieceTokenizer:
         max_input_chars_per_word: the length of the longest word that is split, in characters.
     """
 
-    def __init__(
-        self, vocab: Mapping[str, int], unk_token: str = "[UNK]", max_input_chars_per_word: int = 200
-    ):
+    def __init__(self, vocab: Mapping[str, int], unk_token: str = "[UNK]", max_input_chars_per_word: int = 200):
         self.vocab = vocab
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
@@ -446,11 +432,7 @@ class _WordCache(dict):
     """
 
     def __init__(
-        self,
-        basic: BasicTokenizer,
-        wordpiece: WordpieceTokenizer,
-        values: Mapping[str, object],
-        line_end: tuple = (),
+        self, basic: BasicTokenizer, wordpiece: WordpieceTokenizer, values: Mapping[str, object], line_end: tuple = ()
     ):
         super().__init__()
         self._line_end = line_end

@@ -57,9 +57,7 @@ class TokenizerConfig:
             errors.warn("%s: tokenize_chinese_chars is false, but ideographs are always single words", path)
         length = content.get("model_max_length")
         is_length = isinstance(length, int) and not isinstance(length, bool) and 0 < length < _LARGEST_LENGTH
-        return cls(
-            content.get("do_lower_case", True), content.get("strip_accents"), length if is_length else None
-        )
+        return cls(content.get("do_lower_case", True), content.get("strip_accents"), length if is_length else None)
 
     @classmethod
     def guessed(cls, vocabulary: Iterable[str]) -> Self:
@@ -72,9 +70,7 @@ class TokenizerConfig:
         """Returns the content of a tokenizer_config.json, with which transformers' AutoTokenizer gives our tokens."""
         special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
         settings = dataclasses.asdict(self) | special
-        return json.dumps(
-            settings | {"tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer"}, indent=2
-        )
+        return json.dumps(settings | {"tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer"}, indent=2)
 
 
 def joined(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[list, int]:

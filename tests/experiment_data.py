@@ -60,9 +60,7 @@ def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD",
             put(f"CoLA/{name}.tsv", "".join(f"x\t{number % 2}\t\t{text()}\n" for number in range(count)))
     if "WNUT-17" in tasks:
         for name, count in (*sizes, ("test", 8)):
-            sentences = [
-                "".join(f"{word}\t{_NAMES.get(word, 'O')}\n" for word in text().split()) for _ in range(count)
-            ]
+            sentences = ["".join(f"{word}\t{_NAMES.get(word, 'O')}\n" for word in text().split()) for _ in range(count)]
             put(f"WNUT-17/{name}.conll", "\n".join(sentences))
     if "SQuAD" in tasks:
         for name, count in sizes:

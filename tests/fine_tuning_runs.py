@@ -50,10 +50,7 @@ def write_model(folder: pathlib.Path, head: str, num_outputs: int):
     (folder / "bert_config.json").write_text(json.dumps(config))
     encoder = named_variables(BertModel(BertConfig.from_dict(config)))
     shapes = {name: variable.shape for name, variable in encoder.items()}
-    shapes |= {
-        f"{head}output_weights": (num_outputs, config["hidden_size"]),
-        f"{head}output_bias": (num_outputs,),
-    }
+    shapes |= {f"{head}output_weights": (num_outputs, config["hidden_size"]), f"{head}output_bias": (num_outputs,)}
     draws = np.random.default_rng(3)
     weights = {
         name: draws.normal(1.0 if name.endswith("gamma") else 0.0, 0.3, shape).astype(np.float32)
@@ -111,9 +108,7 @@ def write_choices(path: pathlib.Path, count: int, texts: Texts):
 
 def write_tags(path: pathlib.Path, count: int, texts: Texts):
     sentences = [
-        "".join(
-            f"{word} {('O', 'B-X', 'I-X')[texts.number(3)]}\n" for word in [MARKS[number], *texts.words(20)]
-        )
+        "".join(f"{word} {('O', 'B-X', 'I-X')[texts.number(3)]}\n" for word in [MARKS[number], *texts.words(20)])
         for number in range(count)
     ]
     path.with_suffix(".conll").write_text("\n".join(sentences))
@@ -161,9 +156,7 @@ def _classifier(num_outputs, write, **flags) -> Family:
 FAMILIES = {
     "classification": _classifier(3, write_classes, task_name="tsv"),
     "regression": _classifier(1, write_scores, task_name="tsv", label_type="score"),
-    "multi-label": _classifier(
-        3, write_label_lists, task_name="tsv", label_type="multi", labels=["a", "b", "c"]
-    ),
+    "multi-label": _classifier(3, write_label_lists, task_name="tsv", label_type="multi", labels=["a", "b", "c"]),
     "original": _classifier(2, write_cola, task_name="CoLA"),
     "choice": Family(
         ChoiceOptions,
@@ -173,12 +166,8 @@ FAMILIES = {
         "test_results.tsv",
         1,
     ),
-    "tagging": Family(
-        TaggingOptions, run_ner.run, write_tags, {"max_seq_length": MAX_LENGTH}, "predictions.conll", 3
-    ),
-    "squad": Family(
-        SquadOptions, run_squad.run, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"
-    ),
+    "tagging": Family(TaggingOptions, run_ner.run, write_tags, {"max_seq_length": MAX_LENGTH}, "predictions.conll", 3),
+    "squad": Family(SquadOptions, run_squad.run, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"),
 }
 
 
@@ -244,9 +233,7 @@ def noted_batches(monkeypatch) -> list[dict[str, np.ndarray]]:
     def draw(self, num_steps):
         found = real(self, num_steps)
         if isinstance(found, dict):
-            batches.extend(
-                {name: value[k].numpy() for name, value in found.items()} for k in range(num_steps)
-            )
+            batches.extend({name: value[k].numpy() for name, value in found.items()} for k in range(num_steps))
         else:
             batches.extend({name: value[0].numpy() for name, value in batch.items()} for batch in found)
         return found

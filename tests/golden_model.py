@@ -34,10 +34,7 @@ def golden(request) -> pathlib.Path:
 def load_batch(folder: pathlib.Path, kind: str) -> dict[str, np.ndarray]:
     """The seven features of a recorded batch, in the types of the input pipeline."""
     arrays = np.load(folder / f"{kind}_inputs.npz")
-    return {
-        name: arrays[name].astype(np.float32 if name.endswith("weights") else np.int32)
-        for name in arrays.files
-    }
+    return {name: arrays[name].astype(np.float32 if name.endswith("weights") else np.int32) for name in arrays.files}
 
 
 def load_pretrainer(folder: pathlib.Path, checkpoint: str = "bert_model.ckpt", **changes) -> BertPretrainer:
@@ -75,9 +72,7 @@ def losses_of(pretrainer: BertPretrainer, batch: dict[str, np.ndarray]) -> Losse
 
 def named_weights(pretrainer: BertPretrainer) -> list[tuple[str, tf.Variable]]:
     """Weights under the original's names, which are the layers' paths less the model's own."""
-    return [
-        (weight.path.removeprefix("pretrainer/"), weight.value) for weight in pretrainer.trainable_variables
-    ]
+    return [(weight.path.removeprefix("pretrainer/"), weight.value) for weight in pretrainer.trainable_variables]
 
 
 def assert_state_as_recorded(variables: Mapping, recorded: Mapping):

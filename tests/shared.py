@@ -63,8 +63,7 @@ def _temporary_folder() -> tempfile.TemporaryDirectory:
 def in_test_long(*values) -> list:
     """Parameters for further cases of a test that takes seconds for each; `make test` has others."""
     return [
-        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long)
-        for value in values
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long) for value in values
     ]
 
 

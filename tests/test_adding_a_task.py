@@ -34,9 +34,7 @@ RUN_TICKETS, ASK_TICKETS, RUN, RUN_ON_TWO, SEARCH, EXPORT_TEXT, ASK = re.findall
 )
 
 # What the toy needs to learn something; the last of two equal flags counts.
-FOR_THE_TOY = (
-    " --learning_rate=3e-3 --num_train_epochs=24 --train_batch_size=32 --random_seed=1 --max_seq_length=24"
-)
+FOR_THE_TOY = " --learning_rate=3e-3 --num_train_epochs=24 --train_batch_size=32 --random_seed=1 --max_seq_length=24"
 FILLERS = ["the", "sat", "on", "mat", "was", "in", "at", "park"]
 WORD_OF_URGENCY = {"low": "sunny", "high": "rain"}
 SCORE_OF_WORD = {"sunny": 0.0, "cat": 0.5, "rain": 1.0}
@@ -79,8 +77,7 @@ def write_data(folder: pathlib.Path):
     (folder / "texts").mkdir()
     for name in COUNTS:
         tickets = [
-            {"text": text} | ({} if name == "test" else {"urgency": label})
-            for label, text in drawn_tickets(name)
+            {"text": text} | ({} if name == "test" else {"urgency": label}) for label, text in drawn_tickets(name)
         ]
         texts = [
             text if name == "test" else f"{text}\t{' '.join(map(str, scores))}"
@@ -105,12 +102,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
     def run(commands: str):
         finished = subprocess.run(
-            ["sh", "-euc", commands],
-            cwd=folder,
-            env=os.environ | places,
-            capture_output=True,
-            text=True,
-            check=False,
+            ["sh", "-euc", commands], cwd=folder, env=os.environ | places, capture_output=True, text=True, check=False
         )
         assert finished.returncode == 0, finished.stderr
 
@@ -239,7 +231,5 @@ def test_a_line_in_the_registry_gives_a_name(tmp_path):
         "from official_bert.tasks.registry import make_task\n"
         "print(make_task('Tickets', {'task_name': 'Tickets'}).labels)\n"
     )
-    finished = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    finished = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert finished.stdout == "['low', 'high']\n", finished.stderr

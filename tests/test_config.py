@@ -200,9 +200,7 @@ def test_values_no_model_can_be_built_from(field, value, sentence):
 
 @pytest.mark.parametrize("activation", ["GELU", "relu", None, "", "linear", "gelu_erf", abs])
 def test_activations_of_the_original_pass(activation):
-    BertConfig(
-        30522, hidden_act=activation, hidden_dropout_prob=None, attention_probs_dropout_prob=0
-    ).validate()
+    BertConfig(30522, hidden_act=activation, hidden_dropout_prob=None, attention_probs_dropout_prob=0).validate()
 
 
 def test_no_tensorflow_is_loaded():

@@ -13,9 +13,7 @@ def test_the_first_hour_of_a_user(tmp_path):
     clone = tmp_path / "official_bert"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     (clone / ".venv").symlink_to(ROOT / ".venv")
-    finished = subprocess.run(
-        [clone / "tests" / "first_hour.sh"], capture_output=True, text=True, check=False
-    )
+    finished = subprocess.run([clone / "tests" / "first_hour.sh"], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stdout[-5000:] + finished.stderr[-5000:]
     assert finished.stdout.endswith("The first hour went well.\n")
 

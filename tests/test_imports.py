@@ -58,11 +58,7 @@ HEAVY_MODULES = (
     "data.pretraining.vocabulary",
     "data.records.pretraining_input",
 )  # of the light rooms; what makes instances loads none
-HEAVY_IN_A_FAMILY = (
-    "task",
-    "in_graph",
-    "objective",
-)  # files that the registry, or an export, imports late
+HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective")  # files that the registry, or an export, imports late
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 600
 
@@ -234,9 +230,7 @@ def test_the_package_keeps_the_rules():
 def test_light_modules_load_no_tensorflow():
     names = [f"official_bert.{module}".rstrip(".") for module in sources() if is_light(module)]
     code = f"import sys, {', '.join(names)}; print([name for name in {HEAVY} if name in sys.modules])"
-    finished = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert finished.stdout == "[]\n"
 
 
@@ -267,17 +261,9 @@ def test_every_folder_of_tests_is_a_room():
 @pytest.mark.parametrize(
     ("module", "source", "offence"),
     [
-        (
-            "data.masking",
-            "from official_bert.training import loop",
-            "training.loop, which is not on a lower line",
-        ),
+        ("data.masking", "from official_bert.training import loop", "training.loop, which is not on a lower line"),
         ("data.masking", "def f():\n    import official_bert.modeling", "modeling, which is not on a lower"),
-        (
-            "checkpoints.tf1",
-            "from official_bert.modeling.bert import x",
-            "modeling.bert, which is not on a lo",
-        ),
+        ("checkpoints.tf1", "from official_bert.modeling.bert import x", "modeling.bert, which is not on a lo"),
         ("config", "from official_bert import tokenization", "tokenization, which is not on a lower line"),
         ("io.files", "import official_bert.options", "options, which is not on a lower line"),
         ("modeling.bert", "from official_bert import BertConfig", "imports the package itself"),
@@ -290,11 +276,7 @@ def test_every_folder_of_tests_is_a_room():
         ("tasks.pretraining", "import keras", "imports keras with itself, not late"),
         ("data.masking", "import tensorflow as tf", "imports tensorflow with itself, not late"),
         ("modeling.heads", "def f():\n    import tensorflow", "only modeling.dropout does"),
-        (
-            "data.pretraining.exact",
-            "def f():\n    import tensorflow_text",
-            "for graph_text.tokenizer alone",
-        ),
+        ("data.pretraining.exact", "def f():\n    import tensorflow_text", "for graph_text.tokenizer alone"),
         ("checkpoints.tf1", "from safetensors.numpy import load", "for checkpoints.huggingface alone"),
         ("training.loop", "from absl import flags", "flags are for scripts"),
         ("training.loop", "from absl.flags import FLAGS", "flags are for scripts"),
@@ -328,9 +310,7 @@ def test_every_circle_is_named():
     around = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"e", "a"}, "e": {"d"}}
     found = list(cycles(around))
     assert len(found) == 2
-    assert {
-        frozenset(sentence.removeprefix("imports in a circle: ").split(" -> ")) for sentence in found
-    } == {
+    assert {frozenset(sentence.removeprefix("imports in a circle: ").split(" -> ")) for sentence in found} == {
         frozenset("abc"),
         frozenset("de"),
     }

@@ -15,12 +15,8 @@ pytestmark = pytest.mark.needs_program("make")
 def make(folder, *targets: str) -> str:
     """Runs make as a user does, also where the tests are run by `make test`, which tells its children so."""
     shutil.copy(ROOT / "Makefile", folder)
-    alone = {
-        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
-    }
-    finished = subprocess.run(
-        ["make", *targets], cwd=folder, env=alone, capture_output=True, text=True, check=True
-    )
+    alone = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    finished = subprocess.run(["make", *targets], cwd=folder, env=alone, capture_output=True, text=True, check=True)
     return finished.stdout
 
 
@@ -32,12 +28,7 @@ def test_make_alone_prints_every_target(tmp_path):
 
 
 def test_clean_keeps_trained_models(tmp_path):
-    for name in (
-        ".venv/bin/python",
-        "build/lib",
-        "x.egg-info/PKG-INFO",
-        "quickstart_output/model/checkpoint",
-    ):
+    for name in (".venv/bin/python", "build/lib", "x.egg-info/PKG-INFO", "quickstart_output/model/checkpoint"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
     make(tmp_path, "clean")

@@ -21,12 +21,7 @@ from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 
 TOKENIZER = TokenizerConfig(do_lower_case=False, strip_accents=True, model_max_length=48)
-SQUAD = {
-    "max_seq_length": 40,
-    "doc_stride": 9,
-    "version_2_with_negative": True,
-    "null_score_diff_threshold": -2.5,
-}
+SQUAD = {"max_seq_length": 40, "doc_stride": 9, "version_2_with_negative": True, "null_score_diff_threshold": -2.5}
 
 
 @pytest.fixture
@@ -87,9 +82,7 @@ def test_a_file_that_nobody_names_is_asked_for(name, tmp_path):
     given.pop(name)
     with pytest.raises(InputError, match=f"^--{name}: must be given, or --model"):
         resolved(classification(**given))
-    with pytest.raises(
-        InputError, match=f"^--{name}: must be given, since {tmp_path} has no such file; if it is not"
-    ):
+    with pytest.raises(InputError, match=f"^--{name}: must be given, since {tmp_path} has no such file; if it is not"):
         resolved(classification(**given, init_checkpoint=str(tmp_path)))
     with pytest.raises(InputError, match=r"; --output_dir=absent holds no trained model$"):
         resolved(classification(**given, do_predict=True))
@@ -131,10 +124,7 @@ def test_an_export_takes_the_rules_of_squad_and_the_tuned_threshold(make):
     [
         ({"do_lower_case": True}, "--do_lower_case=True: .*/tokenizer_config.json says False, with which"),
         ({"strip_accents": False}, "--strip_accents=False: .*/tokenizer_config.json says True"),
-        (
-            {"max_seq_length": 32},
-            "--max_seq_length=32: .*/task.json says 16, with which the model was trained",
-        ),
+        ({"max_seq_length": 32}, "--max_seq_length=32: .*/task.json says 16, with which the model was trained"),
         ({"label_type": "score"}, "--label_type=score: .*/task.json says multi"),
         ({"init_checkpoint": "x"}, "--init_checkpoint=x: --model=.* names a checkpoint, too; give one"),
     ],
@@ -151,9 +141,7 @@ def test_accents_follow_the_case_where_the_folder_does_not_name_them(make, do_lo
     same = resolved(classification(model=folder, strip_accents=do_lower_case), "classification")
     assert (same.do_lower_case, same.strip_accents) == (do_lower_case, do_lower_case)
     assert resolved(classification(model=folder), "classification").strip_accents is None
-    with pytest.raises(
-        InputError, match=f"--strip_accents={not do_lower_case}: .* says {do_lower_case}, with which"
-    ):
+    with pytest.raises(InputError, match=f"--strip_accents={not do_lower_case}: .* says {do_lower_case}, with which"):
         resolved(classification(model=folder, strip_accents=not do_lower_case), "classification")
 
 
@@ -167,24 +155,18 @@ def test_another_vocabulary_is_refused_but_for_pieces_that_no_training_used(make
         (toy.VOCABULARY[:-1], f"line {len(toy.VOCABULARY)} is '', and '.' in"),
     ):
         other = toy.write_vocabulary(tmp_path / "mine", pieces)
-        with pytest.raises(
-            InputError, match=f"--vocab_file=.*mine/vocab.txt: {difference} .* the vocabulary that"
-        ):
+        with pytest.raises(InputError, match=f"--vocab_file=.*mine/vocab.txt: {difference} .* the vocabulary that"):
             resolved(classification(model=str(folder), vocab_file=other))
     # The folder of a released model does not know itself: its users have always been free to take another file.
     (folder / "tokenizer_config.json").unlink()
     assert resolved(classification(model=str(folder), vocab_file=other)).vocab_file == other
 
 
-@pytest.mark.parametrize(
-    "settings", [{"max_seq_length": -3}, {"max_seq_length": "8"}, {"label_type": "many"}]
-)
+@pytest.mark.parametrize("settings", [{"max_seq_length": -3}, {"max_seq_length": "8"}, {"label_type": "many"}])
 def test_a_record_with_a_value_that_no_flag_accepts_is_refused(make, settings):
     folder = make(record=record(**settings))
     ((name, value),) = settings.items()
-    with pytest.raises(
-        InputError, match=f"task.json: {name} is {value!r}, which the flag does not accept; restore"
-    ):
+    with pytest.raises(InputError, match=f"task.json: {name} is {value!r}, which the flag does not accept; restore"):
         resolved(classification(model=str(folder), do_eval=True), "classification")
 
 
@@ -197,9 +179,7 @@ def test_a_folder_of_hugging_face_with_capitals_is_not_lower_cased(make):
         vocab_file=str(folder / "vocab.txt"), bert_config_file=str(folder / "config.json"),
     )  # fmt: skip
     assert resolved(options).do_lower_case is False
-    by_vocabulary = PretrainingDataOptions(
-        input_file=["i"], output_file=["o"], vocab_file=str(folder / "vocab.txt")
-    )
+    by_vocabulary = PretrainingDataOptions(input_file=["i"], output_file=["o"], vocab_file=str(folder / "vocab.txt"))
     assert resolved(by_vocabulary).do_lower_case is False
     by_folder = PretrainingDataOptions(input_file=["i"], output_file=["o"], model=str(folder))
     assert resolved(by_folder).vocab_file == str(folder / "vocab.txt")
@@ -209,11 +189,7 @@ def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, c
     folder = make()
 
     def found(**changes):
-        given = {
-            "input_file": ["i"],
-            "output_dir": "absent",
-            "bert_config_file": str(folder / "bert_config.json"),
-        }
+        given = {"input_file": ["i"], "output_dir": "absent", "bert_config_file": str(folder / "bert_config.json")}
         return resolve(PretrainingOptions(**given | changes)).vocabulary()
 
     assert found() == (str(folder / "vocab.txt"), TokenizerConfig(False, True, 512))
@@ -307,9 +283,7 @@ def test_a_folder_keeps_its_task(choice, tmp_path, caplog):
     ModelSource(choice).check_task("CoLA", registry.is_same)
     assert "was trained on sst-2" in caplog.text
     caplog.clear()
-    beginning = dataclasses.replace(
-        training, output_dir=str(tmp_path / "new"), init_checkpoint=str(tmp_path / "out")
-    )
+    beginning = dataclasses.replace(training, output_dir=str(tmp_path / "new"), init_checkpoint=str(tmp_path / "out"))
     # A new model may begin with the weights of another task.
     ModelSource(beginning).check_task("CoLA", registry.is_same)
     assert not caplog.text

@@ -166,9 +166,7 @@ def test_xnli(places, tmp_path):
     assert results["global_step"] == 3  # 50 / 32 * 2 = 3.125
     assert 10 * results["eval_accuracy"] == pytest.approx(round(10 * results["eval_accuracy"]), abs=1e-5)
     assert "Num examples = 10 (10 actual, 0 padding)" in log  # the rows in German are not read
-    assert {"train.tf_record", "eval.tf_record", "model.ckpt-3.index"} <= {
-        path.name for path in trained.iterdir()
-    }
+    assert {"train.tf_record", "eval.tf_record", "model.ckpt-3.index"} <= {path.name for path in trained.iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -178,12 +176,7 @@ def test_xnli(places, tmp_path):
 def test_squad_1(model, num_steps, places, tmp_path):
     folder, log = run(f"SQuAD 1.1, {model}", places, tmp_path)
     names = {path.name for path in folder.iterdir()}
-    assert {
-        "train.tf_record",
-        "eval.tf_record",
-        f"model.ckpt-{num_steps}.index",
-        "nbest_predictions.json",
-    } <= names
+    assert {"train.tf_record", "eval.tf_record", f"model.ckpt-{num_steps}.index", "nbest_predictions.json"} <= names
     assert "null_odds.json" not in names
     assert "Num orig examples = 11" in log
     assert "Num split examples = 13" in log  # two documents of two windows each
@@ -193,8 +186,7 @@ def test_squad_1(model, num_steps, places, tmp_path):
     contexts = [paragraph["context"] for paragraph in json.loads(dev.read_text())["data"][0]["paragraphs"]]
     # "empty" is what the original answers where no span of the best 20 beginnings and ends is possible.
     assert all(
-        answer in context or answer == "empty"
-        for answer, context in zip(answers.values(), contexts, strict=True)
+        answer in context or answer == "empty" for answer, context in zip(answers.values(), contexts, strict=True)
     )
     results = figures(folder)
     assert results["global_step"] == num_steps

@@ -224,10 +224,7 @@ def test_the_help_shows_the_types_and_defaults(script):
             kind, read = XML_KINDS.get(flag.findtext("type"), (None, str))
             current = flag.findtext("current")
             found[flag.findtext("name")] = kind, None if current == "None" else read(current)
-    stated = {
-        name: (kind, None if default == REQUIRED else default)
-        for name, (kind, default) in ours(script).items()
-    }
+    stated = {name: (kind, None if default == REQUIRED else default) for name, (kind, default) in ours(script).items()}
     assert {name: found.get(name) for name in stated} == stated
 
 
@@ -235,9 +232,7 @@ def test_the_help_shows_the_types_and_defaults(script):
 def test_the_required_flags_are_the_originals(script):
     stderr = run_script(script, status=1).stderr
     missing = re.findall(r"--(\w+): must be given", stderr)
-    assert sorted(missing) == sorted(
-        name for name, (_, default) in ours(script).items() if default == REQUIRED
-    )
+    assert sorted(missing) == sorted(name for name, (_, default) in ours(script).items() if default == REQUIRED)
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

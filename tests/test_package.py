@@ -46,21 +46,8 @@ def wheel(tmp_path_factory):
     source.mkdir()
     for path in (*(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")), *REQUIREMENTS):
         shutil.copy(path, source)
-    shutil.copytree(
-        ROOT / "official_bert", source / "official_bert", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        work,
-        source,
-    ]
+    shutil.copytree(ROOT / "official_bert", source / "official_bert", ignore=shutil.ignore_patterns("__pycache__"))
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", work, source]
     finished = subprocess.run(build, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     (built,) = work.glob("*.whl")
@@ -117,9 +104,7 @@ def test_metadata(unpacked):
     required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")]
     assert len([line for line in required if "extra ==" not in line]) == len(requirements(""))
     extras = {
-        f"requirements-{line.removeprefix('Provides-Extra: ')}"
-        for line in lines
-        if line.startswith("Provides-Extra")
+        f"requirements-{line.removeprefix('Provides-Extra: ')}" for line in lines if line.startswith("Provides-Extra")
     }
     assert extras | NO_EXTRAS | {"requirements"} == {path.stem for path in REQUIREMENTS}
     assert any(line.startswith("tensorflow<2.22") for line in required)
@@ -169,19 +154,13 @@ def test_the_command_lists_its_subcommands(installed, tmp_path):
 
 def test_commands_work_without_a_checkout(installed, tmp_path):
     """The second one starts processes, which find the main module again by its path."""
-    (tmp_path / "text").write_text(
-        "the cat sat on the mat\nthe mat was flat\n\nthe dog sat on the cat\nso flat\n"
-    )
-    command(
-        installed, tmp_path, "build-vocab", "--input_file=text", "--output_file=vocab.txt", "--vocab_size=40"
-    )
+    (tmp_path / "text").write_text("the cat sat on the mat\nthe mat was flat\n\nthe dog sat on the cat\nso flat\n")
+    command(installed, tmp_path, "build-vocab", "--input_file=text", "--output_file=vocab.txt", "--vocab_size=40")
     vocabulary = (tmp_path / "vocab.txt").read_text().splitlines()
     assert len(vocabulary) == 40
     assert {"[PAD]", "[MASK]", "the", "##t"} <= set(vocabulary)
     flags = ["--input_file=text", "--vocab_file=vocab.txt", "--max_seq_length=32"]
-    command(
-        installed, tmp_path, "create_pretraining_data", *flags, "--output_file=records", "--num_workers=2"
-    )
+    command(installed, tmp_path, "create_pretraining_data", *flags, "--output_file=records", "--num_workers=2")
     script = [sys.executable, ROOT / "create_pretraining_data.py", *flags, "--output_file=of_the_script"]
     subprocess.run(script, cwd=tmp_path, capture_output=True, check=True)
     assert (tmp_path / "records").read_bytes() == (tmp_path / "of_the_script").read_bytes() != b""

@@ -51,11 +51,7 @@ def predictions(path: pathlib.Path) -> np.ndarray | str:
         *in_test_long(
             ("classification", 4, {}),
             ("squad", 4, {}),
-            *[
-                (family, count, {})
-                for family in ("choice", "tagging", "regression", "multi-label")
-                for count in (2, 4)
-            ],
+            *[(family, count, {}) for family in ("choice", "tagging", "regression", "multi-label") for count in (2, 4)],
         ),
     ],
 )
@@ -86,9 +82,7 @@ def run_on_replicas(tmp_path: pathlib.Path, family: str, options, count: int, **
     mirrored = {"distribution_strategy": "mirrored", "num_devices": count, **flags}
     described = json.dumps(dataclasses.asdict(options) | mirrored | {"output_dir": str(tmp_path / "several")})
     program = f"from tests.test_replicas import run_described; run_described({family!r}, {described!r})"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
 
 

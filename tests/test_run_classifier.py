@@ -68,23 +68,18 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(tmp_path):
     first, second = (np.loadtxt(folder / "test_results.tsv") for folder in (trained, again))
     assert first.shape == (40, 2)
     np.testing.assert_allclose(first, second, atol=2e-6)
-    truth = [
-        line.split("\t")[1] == "vehicle" for line in (tmp_path / "test.tsv").read_text().splitlines()[1:]
-    ]
+    truth = [line.split("\t")[1] == "vehicle" for line in (tmp_path / "test.tsv").read_text().splitlines()[1:]]
     assert (first.argmax(1) == np.array(truth)).mean() > 0.95
 
     exported = answers_to_records(tmp_path / "exports" / "1", trained / "predict.tf_record")
     np.testing.assert_allclose(exported["probabilities"], first, atol=1e-5)
     np.testing.assert_array_equal(exported["label"], np.array([b"animal", b"vehicle"])[first.argmax(1)])
 
-    run_here(
-        "export_saved_model.py", *flag_list(model=trained, export_dir=tmp_path / "exports", dtype="bfloat16")
-    )
+    run_here("export_saved_model.py", *flag_list(model=trained, export_dir=tmp_path / "exports", dtype="bfloat16"))
     exported = answers_to_records(tmp_path / "exports" / "2", trained / "predict.tf_record")
     np.testing.assert_allclose(exported["probabilities"], first, atol=0.03)
     sizes = [
-        (tmp_path / "exports" / version / "variables/variables.data-00000-of-00001").stat().st_size
-        for version in "12"
+        (tmp_path / "exports" / version / "variables/variables.data-00000-of-00001").stat().st_size for version in "12"
     ]
     assert sizes[1] < 0.6 * sizes[0]
 

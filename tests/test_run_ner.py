@@ -39,9 +39,7 @@ def write_conll(folder):
 
 
 def model_flags(base):
-    return flag_list(
-        vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=24
-    )
+    return flag_list(vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=24)
 
 
 def results_of(folder):
@@ -139,10 +137,7 @@ def test_an_export_tags_real_sentences_as_the_script_does(tmp_path):
 def test_prediction_without_labels_says_what_to_do(tmp_path):
     base = toy.make_bert_base_dir(tmp_path / "base")
     flags = flag_list(
-        data_dir=tmp_path,
-        output_dir=tmp_path / "out",
-        init_checkpoint=base / "bert_model.ckpt",
-        do_predict=True,
+        data_dir=tmp_path, output_dir=tmp_path / "out", init_checkpoint=base / "bert_model.ckpt", do_predict=True
     )
     with pytest.raises(InputError, match=r"no labels\.txt beside the checkpoint: give the --output_dir of"):
         run_here("run_ner.py", *model_flags(base), *flags)

@@ -16,14 +16,7 @@ from official_bert.features import pretraining_features
 from official_bert.training import run_log
 from tests import toy, training_state
 from tests.checkpoints.sample import pretraining_shapes
-from tests.commands.pretraining_run import (
-    PREDICTIONS,
-    SEQ,
-    checkpoint_values,
-    flags_of,
-    scalars,
-    write_records,
-)
+from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, flags_of, scalars, write_records
 from tests.scripts import flag_list, run_here, run_recorded, run_script
 from tests.shared import ROOT, in_test_long
 
@@ -132,11 +125,7 @@ def test_replicas_equal_one_device(base, tmp_path, count, flags):
     runs = {"one": alone, "several": mirrored | {"num_devices": count} | flags}
     for name, changes in runs.items():
         run = run_here if name == "one" else run_script  # two strategies in one process clash
-        evaluation = {
-            "do_eval": True,
-            "max_eval_steps": 0,
-            "eval_batch_size": 12,
-        }  # the last batch has 4 of 64
+        evaluation = {"do_eval": True, "max_eval_steps": 0, "eval_batch_size": 12}  # the last batch has 4 of 64
         run("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / name, **evaluation, **changes)))
 
     losses = {name: scalars(tmp_path / name, "loss") for name in runs}
@@ -190,10 +179,7 @@ def test_replicas_draw_masks_of_their_own():
     (agreement, first, _), (_, repeated, _), (other_agreement, second, _) = lines = [
         list(map(float, line.split())) for line in finished.stdout.splitlines()
     ]
-    print(
-        "share of equal decisions of two replicas, sum of the first mask, values in which XLA's differ:",
-        lines,
-    )
+    print("share of equal decisions of two replicas, sum of the first mask, values in which XLA's differ:", lines)
     for share in (agreement, other_agreement):
         assert abs(share - 0.5) < 0.04, "two independent coins agree half of the time"
     assert first == repeated
@@ -244,17 +230,12 @@ def test_sigterm_saves_and_the_same_command_goes_on_at_that_step(base, tmp_path,
         "num_train_steps": 400, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
         "distribution_strategy": strategy, "num_devices": {"mirrored": 2}.get(strategy),
     }  # fmt: skip
-    whole, stopped = (
-        flag_list(**flags_of(base, tmp_path / name, **changes)) for name in ("whole", "stopped")
-    )
+    whole, stopped = (flag_list(**flags_of(base, tmp_path / name, **changes)) for name in ("whole", "stopped"))
     run = run_here if strategy == "one_device" else run_script
     run("run_pretraining.py", *whole)
 
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "run_pretraining.py"), *stopped],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, str(ROOT / "run_pretraining.py"), *stopped], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     output, deadline = tmp_path / "stopped", time.monotonic() + 300
     while not (output / "model.ckpt-100.index").exists():

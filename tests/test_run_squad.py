@@ -172,9 +172,7 @@ def test_a_printed_threshold_gives_the_same_answers(trained):
 def test_an_ensemble_of_a_run_with_itself_is_that_run(trained):
     folder, model, dev = trained
     twice = f"{folder / 'trained'},{folder / 'trained'}"
-    ensemble = flag_list(
-        do_predict=True, ensemble_dirs=twice, predict_file=dev, null_score_diff_threshold="auto"
-    )
+    ensemble = flag_list(do_predict=True, ensemble_dirs=twice, predict_file=dev, null_score_diff_threshold="auto")
     run_here("run_squad.py", *model, *ensemble, f"--output_dir={folder / 'twice'}")
     for name in ("predictions", "nbest_predictions", "null_odds"):
         assert read_json(folder / "twice", name) == read_json(folder / "trained", name)

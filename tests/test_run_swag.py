@@ -35,9 +35,7 @@ def write_swag(folder):
 
 
 def model_flags(base):
-    return flag_list(
-        vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=32
-    )
+    return flag_list(vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=32)
 
 
 def results_of(folder):
@@ -50,14 +48,7 @@ def test_a_choice_is_learnt_evaluated_and_predicted(tmp_path):
     trained, again = tmp_path / "trained", tmp_path / "again"
     usual = tmp_path / "usual.flags"
     usual.write_text(
-        "\n".join(
-            [
-                "# As docs/finetuning.md has it.",
-                *model_flags(base),
-                "--train_batch_size=16",
-                "--learning_rate=1",
-            ]
-        )
+        "\n".join(["# As docs/finetuning.md has it.", *model_flags(base), "--train_batch_size=16", "--learning_rate=1"])
     )
     run_script(
         "run_swag.py", f"--flagfile={usual}",

@@ -46,9 +46,7 @@ def help_and_cpu_secs(script: str) -> tuple[str, float]:
 def test_help_is_quick_and_lists_what_a_beginner_needs(script):
     text, cpu_secs = help_and_cpu_secs(script)
     attempts = 1
-    while (
-        cpu_secs > MAX_HELP_CPU_SECS and attempts < 3
-    ):  # a cold disk or a busy machine is not the script's fault
+    while cpu_secs > MAX_HELP_CPU_SECS and attempts < 3:  # a cold disk or a busy machine is not the script's fault
         time.sleep(1)
         cpu_secs = min(cpu_secs, help_and_cpu_secs(script)[1])
         attempts += 1
@@ -127,9 +125,7 @@ def test_importing_every_script_defines_no_flag_and_loads_no_tensorflow():
         "print(sorted(set(flags.FLAGS) - before))\n"
         "print([name for name in ('tensorflow', 'keras', 'tensorflow_text') if name in sys.modules])\n"
     )
-    finished = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert finished.stdout == "[]\n[]\n"
 
 
@@ -171,15 +167,9 @@ def test_ctrl_c_while_tensorflow_is_imported_is_one_sentence(tmp_path):
     slow = tmp_path / "tensorflow.py"
     slow.write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
     given = [f"--{name}={tmp_path}" for name in ("task_name", "data_dir", "output_dir")]
-    previous = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # ignored where a shell runs this in background
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs this in background
     try:
-        finished = run_script(
-            "run_classifier.py", *given, "--do_train", status=130, PYTHONPATH=f"{tmp_path}:{ROOT}"
-        )
+        finished = run_script("run_classifier.py", *given, "--do_train", status=130, PYTHONPATH=f"{tmp_path}:{ROOT}")
     finally:
         signal.signal(signal.SIGINT, previous)
-    assert (
-        finished.stderr == f"{ROOT}/run_classifier.py: interrupted; the same command resumes the training\n"
-    )
+    assert finished.stderr == f"{ROOT}/run_classifier.py: interrupted; the same command resumes the training\n"

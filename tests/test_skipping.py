@@ -54,9 +54,7 @@ def test_the_tests_of_a_file_that_lack_the_same_are_one_skip(checkout):
     *_, third, fourth, first, second, last = run(checkout)  # the later file comes first
     wanted = f"3 tests need the folder `shared` beside this checkout: ln -s /path/to/shared {checkout.parent}/shared"
     assert first == f"SKIPPED [1] tests/test_first.py:5: {wanted}"
-    assert (
-        second == "SKIPPED [1] tests/test_first.py:10: 1 test needs the program no-such-program on the PATH"
-    )
+    assert second == "SKIPPED [1] tests/test_first.py:10: 1 test needs the program no-such-program on the PATH"
     assert (third, fourth) == (first.replace("first", "second"), second.replace("first", "second"))
     assert last.startswith("2 passed, 4 skipped, 4 deselected in ")
 
@@ -71,9 +69,7 @@ def test_what_must_be_there_and_is_not_is_a_failure(checkout):
     *_, last = lines = run(checkout, REQUIRE_SHARED="1")
     assert last.startswith("6 failed, 2 passed, 2 skipped in ")
     assert f"Failed: {checkout.parent}/shared/data is absent: a test that reads it bears" in "\n".join(lines)
-    assert run(checkout, REQUIRE_PROGRAMS="1")[-1].startswith(
-        "2 failed, 2 passed, 2 skipped, 4 deselected in "
-    )
+    assert run(checkout, REQUIRE_PROGRAMS="1")[-1].startswith("2 failed, 2 passed, 2 skipped, 4 deselected in ")
 
 
 def test_reading_without_a_marker_is_a_failure(checkout):

@@ -102,11 +102,7 @@ CORNERS = [
     ("a\x1cb c\x1fd", "ab cd", "ab cd"),
     ("a\u2028b", "a b", "a b"),
     ("x\x00y\ufffdz", "xyz", "xyz"),
-    (
-        "H\u00e9llo \u0130stanbul \u00df \u00c5",
-        "hello istanbul \u00df a",
-        "H\u00e9llo \u0130stanbul \u00df \u00c5",
-    ),
+    ("H\u00e9llo \u0130stanbul \u00df \u00c5", "hello istanbul \u00df a", "H\u00e9llo \u0130stanbul \u00df \u00c5"),
     ("北京の気温", "北 京 の 気 温", "北 京 の 気 温"),
     ("don't e-mail $5 €5 5%", "don ' t e - mail $ 5 €5 5 %", "don ' t e - mail $ 5 €5 5 %"),
     ("wait… “ok”", "wait … “ ok ”", "wait … “ ok ”"),
@@ -242,9 +238,7 @@ def write_recorded_vocabularies(folder, records) -> tuple[str, str]:
 
     Of a larger vocabulary the longest piece that fits is the same. The cased one has numbers of its own.
     """
-    lower = {
-        i: token for record in records for i, token in zip(record["lower_ids"], record["lower"], strict=True)
-    }
+    lower = {i: token for record in records for i, token in zip(record["lower_ids"], record["lower"], strict=True)}
     cased = dict.fromkeys(token for record in records for token in record["cased"])
     lines = [lower.get(i, f"[{i}]") for i in range(max(lower) + 1)]
     (folder / "lower").mkdir()
@@ -293,9 +287,7 @@ def test_equals_all_recorded_tokens_with_the_whole_vocabularies():
 
 SYLLABLES = [*list("19éßσςийท안녕の北京€…'.,-([½ﬁ"), "the", "an", "ing", "er", "to", "σα"]
 LETTERS = sorted({letter for syllable in SYLLABLES for letter in unicodedata.normalize("NFKD", syllable)})
-TRICKY = list(
-    " \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2028\u2029\u200b\xad\u3000\x00\ufffd\ufeff\u0301\u0345\ud800İΣ.,'"
-)
+TRICKY = list(" \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2028\u2029\u200b\xad\u3000\x00\ufffd\ufeff\u0301\u0345\ud800İΣ.,'")
 texts = st.lists(
     st.one_of(
         st.sampled_from(SYLLABLES),
@@ -312,10 +304,7 @@ texts = st.lists(
 @pytest.fixture(scope="module", params=[(True, None), (False, None), (True, False), (False, True)])
 def pair(request, tmp_path_factory):
     """A tokenizer and its plain counterpart with the same vocabulary and flags."""
-    pieces = [
-        "[UNK]",
-        *dict.fromkeys([*SYLLABLES, *LETTERS, *(f"##{piece}" for piece in [*SYLLABLES, *LETTERS])]),
-    ]
+    pieces = ["[UNK]", *dict.fromkeys([*SYLLABLES, *LETTERS, *(f"##{piece}" for piece in [*SYLLABLES, *LETTERS])])]
     folder = tmp_path_factory.mktemp("vocabulary")
     tokenizer = FullTokenizer(write_vocabulary(folder, pieces), *request.param)
     return tokenizer, PlainTokenizer(tokenizer.vocab, *request.param)
@@ -420,14 +409,11 @@ def test_a_call_pads_to_the_longest(toy_tokenizer):
 def test_a_call_with_pairs_truncates_the_longer_text(toy_tokenizer):
     batch = toy_tokenizer(["the cat sat on the mat", "a"], ["it was sunny", None], max_seq_length=8)
     np.testing.assert_array_equal(
-        batch["input_ids"],
-        [ids_of("[CLS] the cat sat [SEP] it was [SEP]"), [*ids_of("[CLS] a [SEP]"), 0, 0, 0, 0, 0]],
+        batch["input_ids"], [ids_of("[CLS] the cat sat [SEP] it was [SEP]"), [*ids_of("[CLS] a [SEP]"), 0, 0, 0, 0, 0]]
     )
     np.testing.assert_array_equal(batch["segment_ids"], [[0, 0, 0, 0, 0, 1, 1, 1], [0] * 8])
     np.testing.assert_array_equal(batch["input_mask"][1], [1, 1, 1, 0, 0, 0, 0, 0])
-    assert toy_tokenizer("the cat sat", max_seq_length=4)["input_ids"].tolist() == [
-        ids_of("[CLS] the cat [SEP]")
-    ]
+    assert toy_tokenizer("the cat sat", max_seq_length=4)["input_ids"].tolist() == [ids_of("[CLS] the cat [SEP]")]
 
 
 def test_a_single_text_is_a_batch_of_one(toy_tokenizer):
@@ -438,9 +424,7 @@ def test_a_single_text_is_a_batch_of_one(toy_tokenizer):
     assert generated["input_ids"].tolist() == [[2, *ids_of("the cat"), 3], [2, *ids_of("mat"), 3, 0]]
 
 
-@pytest.mark.parametrize(
-    ("text_a", "text_b"), [("the cat sat on the mat", "it was a sunny day"), ("the cat", None)]
-)
+@pytest.mark.parametrize(("text_a", "text_b"), [("the cat sat on the mat", "it was a sunny day"), ("the cat", None)])
 @pytest.mark.parametrize("length", range(3, 18))
 def test_a_call_truncates_as_the_scripts_do(toy_tokenizer, text_a, text_b, length):
     tokens, segments = model_input(toy_tokenizer, text_a, text_b, length)
@@ -540,9 +524,7 @@ def test_lines_are_encoded_as_one_by_one(do_lower_case, monkeypatch):
         assert ids.tolist() == [number for line in block for number in tokenizer.encode(line)]
         assert lengths.tolist() == [len(tokenizer.encode(line)) for line in block]
     monkeypatch.setattr(tokenization, "_CACHED_WORDS", 2)  # the cache forgets in between
-    ids, lengths = tokenization.FullTokenizer(
-        str(recording("uncased_vocab.txt")), do_lower_case
-    ).encode_lines(lines)
+    ids, lengths = tokenization.FullTokenizer(str(recording("uncased_vocab.txt")), do_lower_case).encode_lines(lines)
     assert lengths.tolist() == [len(line) for line in expected]
     assert ids.tolist() == [number for line in expected for number in line]
     with pytest.raises(ValueError, match="a line contains a line end"):

@@ -9,9 +9,7 @@ from official_bert.tokenizer_config import TokenizerConfig
 
 
 def write(folder, content):
-    (folder / "tokenizer_config.json").write_text(
-        content if isinstance(content, str) else json.dumps(content)
-    )
+    (folder / "tokenizer_config.json").write_text(content if isinstance(content, str) else json.dumps(content))
 
 
 @pytest.mark.parametrize(
@@ -19,10 +17,7 @@ def write(folder, content):
     [
         ({}, TokenizerConfig(True, None, None)),
         ({"do_lower_case": False, "model_max_length": 512}, TokenizerConfig(False, None, 512)),
-        (
-            {"strip_accents": False, "tokenizer_class": "BertTokenizerFast"},
-            TokenizerConfig(True, False, None),
-        ),
+        ({"strip_accents": False, "tokenizer_class": "BertTokenizerFast"}, TokenizerConfig(True, False, None)),
         ({"model_max_length": 1000000000000000019884624838656}, TokenizerConfig(True, None, None)),
         ({"model_max_length": True}, TokenizerConfig(True, None, None)),
     ],

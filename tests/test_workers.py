@@ -18,14 +18,7 @@ from official_bert.features import pretraining_features
 from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import fine_tuning_runs, toy, training_state
-from tests.commands.pretraining_run import (
-    PREDICTIONS,
-    SEQ,
-    checkpoint_values,
-    flags_of,
-    scalars,
-    write_records,
-)
+from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, flags_of, scalars, write_records
 from tests.scripts import flag_list, run_here, run_script
 from tests.shared import ROOT, in_test_long
 from tests.test_replicas import assert_same_results, run_of_family
@@ -105,9 +98,7 @@ def worker_process(output_dir: pathlib.Path, index: int) -> int:
     raise AssertionError(f"no process of worker {index}")
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, *in_test_long({"num_accumulation_steps": 2, "recompute_layers": True})]
-)
+@pytest.mark.parametrize("changes", [{}, *in_test_long({"num_accumulation_steps": 2, "recompute_layers": True})])
 def test_two_workers_pretrain_and_evaluate_as_one_device(base, tmp_path, changes):
     evaluation = {"do_eval": True, "max_eval_steps": 0, "eval_batch_size": 12}  # the last batch has 4 of 64
     alone = {"bert_config_file": base / "no_dropout.json", "num_train_steps": 10, **evaluation}
@@ -139,9 +130,7 @@ def run_described(family: str, described: str):
     kind.run(kind.options(**json.loads(described)))
 
 
-@pytest.mark.parametrize(
-    "family", ["tagging", *in_test_long("classification", "choice", "squad", "regression")]
-)
+@pytest.mark.parametrize("family", ["tagging", *in_test_long("classification", "choice", "squad", "regression")])
 def test_two_workers_fine_tune_and_predict_as_one_device(tmp_path, monkeypatch, family):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     options = run_of_family(tmp_path, family)
@@ -180,10 +169,7 @@ def test_the_launcher_brings_a_cluster_back_after_kill_9(base, whole, tmp_path):
     print(f"the peer ended {time.monotonic() - killed_secs:.0f} s after the kill")
     assert process.wait(timeout=300) == 0, log.read_text()[-3000:]
     text = log.read_text()
-    assert (
-        "[worker 0] run_pretraining.py: worker 0 of 2 ends, since worker 1 has ended or cannot be reached"
-        in text
-    )
+    assert "[worker 0] run_pretraining.py: worker 0 of 2 ends, since worker 1 has ended or cannot be reached" in text
     assert "The workers ended: worker 0 with status 75, worker 1 with signal 9 (SIGKILL)" in text
     assert "Starting all workers again (restart 1 of 3)" in text
     assert len(re.findall(r"\[worker 0\] .*Restored checkpoint", text)) == 1
@@ -241,23 +227,10 @@ def test_workers_that_see_different_folders_are_refused(base, whole, tmp_path):
     """A worker finds no checkpoint where the chief has one: the folder is local to its machine."""
     flags = [flag for flag in flags_on_workers(base, tmp_path) if not flag.startswith("--output_dir=")]
     ended = run_script(
-        "launch.py",
-        "--num_workers=2",
-        "--",
-        sys.executable,
-        "-c",
-        OTHER_FOLDER,
-        whole,
-        tmp_path,
-        *flags,
-        status=1,
+        "launch.py", "--num_workers=2", "--", sys.executable, "-c", OTHER_FOLDER, whole, tmp_path, *flags, status=1
     )
-    sentence = (
-        f"--output_dir={tmp_path}: worker 1 finds no checkpoint in it, and the chief model.ckpt-{STEPS}"
-    )
+    sentence = f"--output_dir={tmp_path}: worker 1 finds no checkpoint in it, and the chief model.ckpt-{STEPS}"
     assert f"[worker 1] run_pretraining.py: {sentence}; name a folder on a file system" in ended.stdout
-    assert (
-        "[worker 0] run_pretraining.py: --output_dir: another worker finds other checkpoints" in ended.stdout
-    )
+    assert "[worker 0] run_pretraining.py: --output_dir: another worker finds other checkpoints" in ended.stdout
     assert "Every worker refused its input" in ended.stderr
     np.testing.assert_equal(list(tmp_path.iterdir()), [])

@@ -75,7 +75,5 @@ def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 1) -> path
     (folder / "bert_config.json").write_text(config.to_json_string(), encoding="utf-8")
     seed_initial_weights(12345)
     variables = named_variables(BertPretrainer(config))
-    tf1.write(
-        str(folder / "bert_model.ckpt"), {name: variable.numpy() for name, variable in variables.items()}
-    )
+    tf1.write(str(folder / "bert_model.ckpt"), {name: variable.numpy() for name, variable in variables.items()})
     return folder

@@ -37,9 +37,7 @@ def assert_close(actual: Mapping, expected: Mapping, *, weights: float, first_mo
             absolute = first_moments
         elif name.endswith("adam_v"):
             absolute, relative = NOISE, SECOND_MOMENTS
-        np.testing.assert_allclose(
-            np.asarray(actual[name]), value, rtol=relative, atol=absolute, err_msg=name
-        )
+        np.testing.assert_allclose(np.asarray(actual[name]), value, rtol=relative, atol=absolute, err_msg=name)
 
 
 def assert_equal(actual: Mapping, expected: Mapping):
@@ -50,12 +48,7 @@ def assert_equal(actual: Mapping, expected: Mapping):
 
 
 def assert_input_is_at(
-    prefix: pathlib.Path,
-    files: Sequence[str],
-    features: Sequence[Feature],
-    batch_size: int,
-    seed: int,
-    num_read: int,
+    prefix: pathlib.Path, files: Sequence[str], features: Sequence[Feature], batch_size: int, seed: int, num_read: int
 ):
     """The saved input of a pre-training run is that of its files and its seed, and goes on where it should.
 

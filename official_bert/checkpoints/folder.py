@@ -92,9 +92,7 @@ def newest(folder: str) -> str | None:
     found = latest_checkpoint(folder)
     state_file = os.path.join(folder, STATE_NAME)
     if found is None and _gfile.exists(state_file):
-        raise InputError(
-            f"{state_file}: names no existing checkpoint; put it back, or delete this file to start anew"
-        )
+        raise InputError(f"{state_file}: names no existing checkpoint; put it back, or delete this file to start anew")
     return found
 
 

@@ -49,9 +49,7 @@ class HuggingFaceCheckpoint:
             try:
                 opened = safetensors.safe_open(file, framework="numpy")
             except (safetensors.SafetensorError, OSError) as error:
-                raise InputError(
-                    f"{file}: cannot be read as safetensors ({error}); fetch the file again"
-                ) from None
+                raise InputError(f"{file}: cannot be read as safetensors ({error}); fetch the file again") from None
             self._tensors |= dict.fromkeys(opened.keys(), opened)
 
         self._entries = {}
@@ -175,11 +173,7 @@ def _weight_files(path: str) -> list[str]:
 def _shards(index: str) -> list[str]:
     shards = field(reading.read_json(index), "weight_map", dict, index).values()
     for shard in shards:
-        if (
-            not isinstance(shard, str)
-            or shard != os.path.basename(shard)
-            or not shard.endswith(".safetensors")
-        ):
+        if not isinstance(shard, str) or shard != os.path.basename(shard) or not shard.endswith(".safetensors"):
             raise InputError(
                 f"{index}: weight_map names {shard!r}, which is no safetensors file beside it; fetch the file again"
             )

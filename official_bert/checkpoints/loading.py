@@ -136,9 +136,7 @@ def load_checkpoint(model, source: str | Checkpoint) -> LoadReport:
         checkpoint.path,
         matched=[name for name in variables if name in checkpoint.shapes],
         missing=[name for name in variables if name not in checkpoint.shapes],
-        unexpected=[
-            name for name in checkpoint.shapes if name not in variables and not names.is_training_state(name)
-        ],
+        unexpected=[name for name in checkpoint.shapes if name not in variables and not names.is_training_state(name)],
     )
     if not report.matched:
         raise InputError(_nothing_matches(checkpoint))
@@ -150,9 +148,7 @@ def load_checkpoint(model, source: str | Checkpoint) -> LoadReport:
             ", ".join(report.missing),
         )
     if report.unexpected:
-        logging.warning(
-            "%s has weights that the model does not use: %s", checkpoint.path, ", ".join(report.unexpected)
-        )
+        logging.warning("%s has weights that the model does not use: %s", checkpoint.path, ", ".join(report.unexpected))
     return report
 
 

@@ -173,9 +173,7 @@ class CheckpointManager:
                 "--output_dir, and this checkpoint as --init_checkpoint"
             )
         unknown = [
-            name
-            for name in checkpoint.shapes
-            if name not in self.variables and not names.is_training_state(name)
+            name for name in checkpoint.shapes if name not in self.variables and not names.is_training_state(name)
         ]
         if unknown:
             raise InputError(
@@ -240,9 +238,7 @@ class CheckpointManager:
         return int(checkpoint.read(names.GLOBAL_STEP))
 
     def _input_prefix(self, step: int) -> str:
-        return os.path.join(
-            self.output_dir, f"{folder.INPUT_PREFIX}{step}-{self.worker if self._wait_for_all else 0}"
-        )
+        return os.path.join(self.output_dir, f"{folder.INPUT_PREFIX}{step}-{self.worker if self._wait_for_all else 0}")
 
     def _remove(self, prefix: str):
         """Deletes a checkpoint and the input states of all workers at its step."""

@@ -43,10 +43,7 @@ def _norm(tf1: str, huggingface: str) -> tuple[Entry, Entry]:
 
 
 def _head(tf1: str, huggingface: str) -> tuple[Entry, Entry]:
-    return (
-        Entry(f"{tf1}output_weights", f"{huggingface}.weight"),
-        Entry(f"{tf1}output_bias", f"{huggingface}.bias"),
-    )
+    return (Entry(f"{tf1}output_weights", f"{huggingface}.weight"), Entry(f"{tf1}output_bias", f"{huggingface}.bias"))
 
 
 # N stands for the number of a layer.
@@ -91,9 +88,7 @@ _BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
 
 # Tensors that copy other weights or are no weights.
 _TIED_TABLE = "cls.predictions.decoder.weight"
-_REDUNDANT = re.compile(
-    r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)"
-)
+_REDUNDANT = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)")
 _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 

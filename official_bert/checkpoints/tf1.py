@@ -213,9 +213,7 @@ def write(prefix: str, tensors: dict):
     names = sorted(tensors)
     with tf.device("CPU:0"), replacing(prefix) as temporary:
         values = [tf.convert_to_tensor(tensors[name]) for name in names]
-        tf.raw_ops.SaveV2(
-            prefix=temporary, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
-        )
+        tf.raw_ops.SaveV2(prefix=temporary, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
 
 
 @contextlib.contextmanager
@@ -239,9 +237,7 @@ def replacing(prefix: str):
         for name in parts:
             _gfile.rename(f"{folder}/{name}", prefix + name.removeprefix("part"), overwrite=True)
     except tf.errors.OpError as error:
-        raise InputError(
-            f"{prefix}: cannot be written ({_brief(error)}); make room or name another folder"
-        ) from error
+        raise InputError(f"{prefix}: cannot be written ({_brief(error)}); make room or name another folder") from error
     finally:
         with contextlib.suppress(tf.errors.OpError):
             _remove_folder(folder)

@@ -37,10 +37,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "build_vocab": Command(
-        "data_tools.VocabularyOptions",
-        "Learns a WordPiece vocabulary from raw text.",
-    ),
+    "build_vocab": Command("data_tools.VocabularyOptions", "Learns a WordPiece vocabulary from raw text."),
     "create_pretraining_data": Command(
         "data_tools.PretrainingDataOptions",
         "Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.",
@@ -50,12 +47,10 @@ COMMANDS = {
         "Makes the records of create_pretraining_data --generator=sharded on a cluster, with Apache Beam.",
     ),
     "inspect_pretraining_data": Command(
-        "data_tools.InspectionOptions",
-        "Shows the records of create_pretraining_data as text, and their statistics.",
+        "data_tools.InspectionOptions", "Shows the records of create_pretraining_data as text, and their statistics."
     ),
     "run_pretraining": Command(
-        "training.PretrainingOptions",
-        "Pre-trains BERT on TFRecords made by create_pretraining_data.",
+        "training.PretrainingOptions", "Pre-trains BERT on TFRecords made by create_pretraining_data."
     ),
     "launch": Command(
         "running.LaunchOptions",
@@ -66,8 +61,7 @@ COMMANDS = {
         "Fine-tunes BERT for text classification or regression, evaluates it, and predicts with it.",
     ),
     "run_squad": Command(
-        "fine_tuning.SquadOptions",
-        "Fine-tunes BERT on SQuAD 1.1 or 2.0, predicts answers with it, and scores them.",
+        "fine_tuning.SquadOptions", "Fine-tunes BERT on SQuAD 1.1 or 2.0, predicts answers with it, and scores them."
     ),
     "run_swag": Command(
         "fine_tuning.ChoiceOptions",
@@ -86,20 +80,17 @@ COMMANDS = {
         "Writes the vectors that a BERT model computes for the tokens of a text, as JSON lines.",
     ),
     "export_saved_model": Command(
-        "serving.ExportOptions",
-        "Exports a checkpoint as a SavedModel that TensorFlow Serving loads.",
+        "serving.ExportOptions", "Exports a checkpoint as a SavedModel that TensorFlow Serving loads."
     ),
     "predict": Command(
-        "serving.PredictOptions",
-        "Runs an exported model on lines of text and writes its predictions as JSON lines.",
+        "serving.PredictOptions", "Runs an exported model on lines of text and writes its predictions as JSON lines."
     ),
     "convert_checkpoint": Command(
         "serving.ConversionOptions",
         "Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the optimizer slots.",
     ),
     "plot_run": Command(
-        "running.PlotOptions",
-        "Draws the loss, the accuracies and the learning rate of a training into a PNG file.",
+        "running.PlotOptions", "Draws the loss, the accuracies and the learning rate of a training into a PNG file."
     ),
     "run_experiment": Command(
         "running.ExperimentOptions",

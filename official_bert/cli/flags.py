@@ -59,9 +59,7 @@ def heading_of(options_class: type, field: dataclasses.Field) -> str:
         return NEEDED
     if field.name in ("init_checkpoint", "bert_config_file", "vocab_file"):
         return MODEL
-    defined_in = next(
-        cls for cls in options_class.__mro__ if field.name in vars(cls).get("__annotations__", ())
-    )
+    defined_in = next(cls for cls in options_class.__mro__ if field.name in vars(cls).get("__annotations__", ()))
     return _OF_CLASSES.get(defined_in, THIS_SCRIPT)
 
 
@@ -130,9 +128,7 @@ def define(options_class):
                 flags.register_validator(
                     field.name, lambda value: value is None or math.isfinite(value), "must be a finite number"
                 )
-            flags.register_validator(
-                field.name, lambda value, holds=holds: value is None or holds(value), sentence
-            )
+            flags.register_validator(field.name, lambda value, holds=holds: value is None or holds(value), sentence)
 
     def read(command=(), first_word=""):
         values = {field.name: _value(field) for field in fields}
@@ -233,9 +229,7 @@ def _print_help(argv, options_class, shows_all: bool):
     of_first_word = first_word_field(options_class)
     command = " -- command ..." if of_command else ""
     first_word = f" {of_first_word.name.upper()}" if of_first_word else ""
-    print(
-        f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]}{first_word} --flag=value ...{command}\n"
-    )
+    print(f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]}{first_word} --flag=value ...{command}\n")
     if of_first_word:
         print(f"{of_first_word.name.upper()}: {of_first_word.metadata['help']}\n")
     if of_command:
@@ -263,10 +257,7 @@ def _print_part(heading: str, texts: list[str]):
 
 def _help_of_field(field: dataclasses.Field) -> list[str]:
     alias = field.metadata["alias"]
-    return [
-        _help_of(field.name, "(required)" if is_required(field) else ""),
-        *([_help_of(alias)] if alias else []),
-    ]
+    return [_help_of(field.name, "(required)" if is_required(field) else ""), *([_help_of(alias)] if alias else [])]
 
 
 def _help_of(name: str, mark: str = "") -> str:

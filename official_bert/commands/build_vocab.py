@@ -53,9 +53,7 @@ def run(options: VocabularyOptions):
     )
 
 
-def _count_words(
-    input_files: list[str], tokenizer: BasicTokenizer, read_lines: LineReader
-) -> collections.Counter:
+def _count_words(input_files: list[str], tokenizer: BasicTokenizer, read_lines: LineReader) -> collections.Counter:
     counts, progress, num_lines = collections.Counter(), Progress("lines read"), 0
     for name in input_files:
         for line in read_lines(name):

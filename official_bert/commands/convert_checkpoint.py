@@ -61,10 +61,7 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, config_fi
     weights = files.matching(os.path.join(checkpoint.path, "*.safetensors"))
     writing.keep_apart(
         [os.path.join(options.output_dir, name) for name in names_of_outputs],
-        {
-            "model": [checkpoint.path, f"{checkpoint.path}.index", *weights],
-            "bert_config_file": [config_file],
-        },
+        {"model": [checkpoint.path, f"{checkpoint.path}.index", *weights], "bert_config_file": [config_file]},
     )
 
 
@@ -118,9 +115,7 @@ def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertCon
                 f"{there}: is of another conversion, and {source.checkpoint} has none; {remedy} another --output_dir"
             )
     if path is None:
-        logging.warning(
-            "No %s beside %s: none is written; --vocab_file names one", VOCAB_NAME, source.checkpoint
-        )
+        logging.warning("No %s beside %s: none is written; --vocab_file names one", VOCAB_NAME, source.checkpoint)
         return None
     pieces = sum(1 for _ in reading.read_lines(path))
     if pieces > config.vocab_size:
@@ -133,9 +128,7 @@ def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertCon
 
 def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[str]:
     """Returns the TF1 names of the tensors to write; the log names those that the new format cannot hold."""
-    converted = options.output_format == "huggingface" or isinstance(
-        checkpoint, huggingface.HuggingFaceCheckpoint
-    )
+    converted = options.output_format == "huggingface" or isinstance(checkpoint, huggingface.HuggingFaceCheckpoint)
     weights = [name for name in checkpoint.shapes if not names.is_training_state(name)]
     if converted:
         unknown = [name for name in weights if names.to_huggingface(name) is None]
@@ -155,10 +148,7 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
         given = MODEL_CLASSES[FAMILIES[options.task_name]]
         if recorded not in (None, given):
             logging.warning(
-                "--task_name=%s: %s says that the model is a %s",
-                options.task_name,
-                folder.task_file,
-                recorded,
+                "--task_name=%s: %s says that the model is a %s", options.task_name, folder.task_file, recorded
             )
         return given
     if recorded:

@@ -19,7 +19,6 @@ def run(options: TriviaqaOptions):
     """
     documents = os.path.join(options.data_dir, "*")
     writing.keep_apart(
-        [options.output_file],
-        {"input_file": [options.input_file], "data_dir": files.matching(documents)},
+        [options.output_file], {"input_file": [options.input_file], "data_dir": files.matching(documents)}
     )
     triviaqa_to_squad(options.input_file, options.data_dir, options.output_file)

@@ -111,9 +111,7 @@ def _only_output(options: PretrainingDataOptions) -> str:
             "copy the files"
         )
     if not files.is_folder(folder or "."):
-        raise InputError(
-            f"{output_file}: cannot be written (No such file or directory); make the folder {folder}"
-        )
+        raise InputError(f"{output_file}: cannot be written (No such file or directory); make the folder {folder}")
     return output_file
 
 
@@ -130,10 +128,7 @@ def _keep_apart(options: PretrainingDataOptions, outputs: list[str]):
 
 def _log_corpus(documents: Documents):
     logging.info(
-        "%d documents, %d sentences, %d tokens",
-        len(documents),
-        len(documents.segment_starts) - 1,
-        len(documents.ids),
+        "%d documents, %d sentences, %d tokens", len(documents), len(documents.segment_starts) - 1, len(documents.ids)
     )
     if len(documents) == 1:
         logging.warning(

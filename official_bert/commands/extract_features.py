@@ -89,9 +89,7 @@ def run(options: ExtractionOptions):
     source = resolve(options)
     options = source.options
     if options.pooling and options.attentions:
-        raise InputError(
-            "--attentions: does not go with --pooling, which writes no tokens; leave one of them out"
-        )
+        raise InputError("--attentions: does not go with --pooling, which writes no tokens; leave one of them out")
     writing.keep_apart([options.output_file], _inputs(options))
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
@@ -120,9 +118,7 @@ def layer_numbers(flag: str, num_hidden_layers: int) -> list[int]:
     try:
         numbers = [int(word) for word in flag.split(",")]
     except ValueError:
-        raise InputError(
-            f"--layers={flag}: must be whole numbers separated by commas, such as -1,-2"
-        ) from None
+        raise InputError(f"--layers={flag}: must be whole numbers separated by commas, such as -1,-2") from None
     for number in numbers:
         if not -num_hidden_layers <= number < num_hidden_layers:
             raise InputError(
@@ -139,23 +135,15 @@ def _inputs(options: ExtractionOptions) -> dict[str, list[str]]:
         "input_file": [options.input_file],
         "vocab_file": [options.vocab_file],
         "bert_config_file": [options.bert_config_file],
-        "init_checkpoint": [
-            checkpoint,
-            *files.matching(f"{checkpoint}.*"),
-            *files.matching(f"{checkpoint}/*"),
-        ],
+        "init_checkpoint": [checkpoint, *files.matching(f"{checkpoint}.*"), *files.matching(f"{checkpoint}/*")],
     }
 
 
 def _make_strategy(options: ExtractionOptions) -> tf.distribute.Strategy:
     if options.use_tpu and not options.master:
-        raise InputError(
-            "--use_tpu needs --master: the TPU's name or grpc:// address, or 'local' on a TPU VM"
-        )
+        raise InputError("--use_tpu needs --master: the TPU's name or grpc:// address, or 'local' on a TPU VM")
     return distribution.make_strategy(
-        DistributionOptions(
-            use_tpu=options.use_tpu, master=options.master, num_tpu_cores=options.num_tpu_cores
-        )
+        DistributionOptions(use_tpu=options.use_tpu, master=options.master, num_tpu_cores=options.num_tpu_cores)
     )
 
 
@@ -241,13 +229,9 @@ def _write(
             features.append(f'{{"token": {json.dumps(token)}, "layers": [{", ".join(values)}]}}')
         attentions = ""
         if "attentions" in encoded:
-            attentions = (
-                f', "attentions": [{_attention_text(encoded["attentions"][row], len(tokens), layers)}]'
-            )
+            attentions = f', "attentions": [{_attention_text(encoded["attentions"][row], len(tokens), layers)}]'
         # The original spells the key this way.
-        file.write(
-            f'{{"linex_index": {sentence.line_index}, "features": [{", ".join(features)}]{attentions}}}\n'
-        )
+        file.write(f'{{"linex_index": {sentence.line_index}, "features": [{", ".join(features)}]{attentions}}}\n')
 
 
 def _attention_text(probabilities: np.ndarray, num_tokens: int, layers: Sequence[int]) -> str:
@@ -265,17 +249,11 @@ def _log_first(sentences: Sequence[Sentence], inputs: Sequence[ModelInput], feat
     for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
         if sentence.line_index >= _LOGGED_EXAMPLES:
             return
-        log_example(
-            tokens, sentence.line_index == 0, functools.partial(_details, sentence, tokens, features, row)
-        )
+        log_example(tokens, sentence.line_index == 0, functools.partial(_details, sentence, tokens, features, row))
 
 
 def _details(sentence: Sentence, tokens: Sequence[str], features: Features, row: int) -> Iterator[str]:
     yield f"unique_id: {sentence.line_index}"
     yield f"tokens: {' '.join(tokens)}"
-    for name, title in (
-        ("input_ids", "input_ids"),
-        ("input_mask", "input_mask"),
-        ("segment_ids", "input_type_ids"),
-    ):
+    for name, title in (("input_ids", "input_ids"), ("input_mask", "input_mask"), ("segment_ids", "input_type_ids")):
         yield f"{title}: {' '.join(map(str, features[name][row].tolist()))}"

@@ -47,9 +47,7 @@ def run(options: InspectionOptions):
         num_read += len(taken)
         progress(num_read)
     if not num_read:
-        raise InputError(
-            f"{', '.join(input_files)}: no record in any file; make them with create_pretraining_data.py"
-        )
+        raise InputError(f"{', '.join(input_files)}: no record in any file; make them with create_pretraining_data.py")
     print(*statistics.lines(), sep="\n")
     if options.plot_file:
         _draw(options.plot_file, os.path.basename(input_files[0]), statistics)

@@ -90,9 +90,7 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
                     text=True,
                     errors="replace",
                 )
-                printer = threading.Thread(
-                    target=_print, args=(f"[worker {index}]", worker.stdout), daemon=True
-                )
+                printer = threading.Thread(target=_print, args=(f"[worker {index}]", worker.stdout), daemon=True)
                 printer.start()
                 printers.append(printer)
             _wait(workers)

@@ -93,9 +93,7 @@ def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor,
                 if options.on_error == STOP:
                     break
         answer_all = (
-            predictor.answers_to_checked
-            if options.on_error == STOP
-            else functools.partial(_answers, predictor)
+            predictor.answers_to_checked if options.on_error == STOP else functools.partial(_answers, predictor)
         )
         answers = answer_all(requests)
         for row in range(len(requests) + len(errors)):
@@ -185,9 +183,7 @@ def _reads(file: BinaryIO) -> Iterator[bytes]:
         try:
             data = read(_BYTES_AT_ONCE)
         except OSError as error:  # a folder as standard input, for instance
-            raise InputError(
-                f"the input cannot be read ({error.strerror}); give another --input_file"
-            ) from error
+            raise InputError(f"the input cannot be read ({error.strerror}); give another --input_file") from error
         if not data:
             return
         yield data

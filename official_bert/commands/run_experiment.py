@@ -83,9 +83,7 @@ def read_encoders(words: Iterable[str]) -> dict[str, str]:
             raise InputError(f"--encoder={word}: names {name} twice; give each model a name of its own")
         path = ModelFolder(folder).config_file if files.is_folder(folder) else None
         if path is None:
-            raise InputError(
-                f"--encoder={word}: is no folder of a model, with a bert_config.json; check the path"
-            )
+            raise InputError(f"--encoder={word}: is no folder of a model, with a bert_config.json; check the path")
         BertConfig.from_json_file(path).validate(path)
         found[name] = folder
     return found

@@ -92,9 +92,7 @@ def create_instances_from_document(
         return list(islice(chain.from_iterable(all_documents[document]), begin, end))
 
     instances = []
-    for pair in sentence_pairs(
-        document_index, len(all_documents), bounds_of, max_seq_length, short_seq_prob, rng
-    ):
+    for pair in sentence_pairs(document_index, len(all_documents), bounds_of, max_seq_length, short_seq_prob, rng):
         a_tokens = tokens_of(document_index, pair.a_begin, pair.a_end)
         b_tokens = tokens_of(pair.b_document, pair.b_begin, pair.b_end)
         tokens, positions, labels = create_masked_lm_predictions(
@@ -182,10 +180,7 @@ def _instance_of(features: dict[str, np.ndarray], row: int, inv_vocab: dict[int,
 
 
 def _feature_batches(
-    instances: Sequence[TrainingInstance],
-    tokenizer: FullTokenizer,
-    max_seq_length: int,
-    max_predictions_per_seq: int,
+    instances: Sequence[TrainingInstance], tokenizer: FullTokenizer, max_seq_length: int, max_predictions_per_seq: int
 ) -> Iterator[dict[str, np.ndarray]]:
     table = pretraining_features(max_seq_length, max_predictions_per_seq)
     for start in range(0, len(instances), _BATCH_SIZE):

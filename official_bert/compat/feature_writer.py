@@ -20,11 +20,7 @@ _RECORDS_AT_A_TIME = 256
 
 def record_arrays(features: Sequence[InputFeatures], is_training: bool) -> dict[str, np.ndarray]:
     """Converts windows to arrays by record name, int[batch, max_seq_length] or int[batch, 1], in the table's order."""
-    attribute_of = {
-        "unique_ids": "unique_id",
-        "start_positions": "start_position",
-        "end_positions": "end_position",
-    }
+    attribute_of = {"unique_ids": "unique_id", "start_positions": "start_position", "end_positions": "end_position"}
     return {
         name: np.array([getattr(feature, attribute_of.get(name, name)) for feature in features], int).reshape(
             len(features), length
@@ -112,9 +108,7 @@ def convert_examples_to_features(
     Raises:
         InputError: the lengths leave no room for a document, or the stride is below 1.
     """
-    rules = SquadRules(
-        max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length
-    )
+    rules = SquadRules(max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length)
     for window in windows_of(examples, tokenizer, rules, is_training):
         output_fn(window)
 

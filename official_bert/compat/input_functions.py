@@ -34,9 +34,7 @@ InputFn = Callable[[Mapping[str, int]], "tf.data.Dataset"]
 _BUFFER_SIZE = 100  # the original's
 
 
-def record_input_fn(
-    input_file: str, features: Sequence[Feature], is_training: bool, drop_remainder: bool
-) -> InputFn:
+def record_input_fn(input_file: str, features: Sequence[Feature], is_training: bool, drop_remainder: bool) -> InputFn:
     """Reads a record file by the table of its features; arguments and order are those of the builders.
 
     Returns:
@@ -47,9 +45,7 @@ def record_input_fn(
         import tensorflow as tf
 
         spec = {
-            name: tf.io.FixedLenFeature(
-                [] if length == 1 else [length], tf.float32 if dtype == "float32" else tf.int64
-            )
+            name: tf.io.FixedLenFeature([] if length == 1 else [length], tf.float32 if dtype == "float32" else tf.int64)
             for name, length, dtype in features
         }
 

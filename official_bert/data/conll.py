@@ -74,9 +74,7 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
     not_empty(sentences, path)
     num_columns = len(sentences[0].columns[0])
     if labelled and num_columns < 2:
-        raise InputError(
-            f"{path}: line {sentences[0].line}: has no tag; give each token its tag in the last column"
-        )
+        raise InputError(f"{path}: line {sentences[0].line}: has no tag; give each token its tag in the last column")
     for sentence in sentences:
         for line, columns in enumerate(sentence.columns, start=sentence.line):
             if len(columns) != num_columns:
@@ -92,9 +90,7 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
     if not labelled:
         has_tags = num_columns > 1 and all(is_tag(tag) for tags in written for tag in tags)
         return ConllFile(path, sentences, _logged_scheme(path, written) if has_tags else IOB2, has_documents)
-    tagged = [
-        sentence._replace(tags=to_iob2(tags)) for sentence, tags in zip(sentences, written, strict=True)
-    ]
+    tagged = [sentence._replace(tags=to_iob2(tags)) for sentence, tags in zip(sentences, written, strict=True)]
     return ConllFile(path, tagged, _logged_scheme(path, written), has_documents)
 
 

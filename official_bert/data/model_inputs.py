@@ -89,9 +89,7 @@ class ModelInputs:
         mask = _length_mask(self.lengths[rows], length)
         values = (self.ids.padded(rows, length), mask, mask & ~_length_mask(self.num_first[rows], length))
         table = encoder_features(length)
-        return {
-            feature.name: value.astype(feature.dtype) for feature, value in zip(table, values, strict=True)
-        }
+        return {feature.name: value.astype(feature.dtype) for feature, value in zip(table, values, strict=True)}
 
 
 def _length_mask(lengths: np.ndarray, width: int) -> np.ndarray:
@@ -99,14 +97,7 @@ def _length_mask(lengths: np.ndarray, width: int) -> np.ndarray:
     return np.arange(width) < lengths[:, None]
 
 
-__all__ = [
-    "ModelInput",
-    "check_vocabulary",
-    "model_input",
-    "model_input_ids",
-    "padded_features",
-    "truncate_seq_pair",
-]
+__all__ = ["ModelInput", "check_vocabulary", "model_input", "model_input_ids", "padded_features", "truncate_seq_pair"]
 
 
 class ModelInput(NamedTuple):
@@ -169,9 +160,4 @@ def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str)
             "vocabulary and the configuration that belong together"
         )
     if num_ids < vocab_size:
-        warn(
-            "%s: has %d lines, fewer than the model's vocab_size %d: is it whole?",
-            vocab_file,
-            num_ids,
-            vocab_size,
-        )
+        warn("%s: has %d lines, fewer than the model's vocab_size %d: is it whole?", vocab_file, num_ids, vocab_size)

@@ -169,9 +169,7 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
     for column in experiment.columns:
         _refuse(path, f"columns, {column.label!r}", _faults_of_column(column, catalogue.tasks))
     for row in experiment.rows:
-        _refuse(
-            path, f"rows, {row.label!r}", _faults_of_row(row, experiment.columns, labels, catalogue.tasks)
-        )
+        _refuse(path, f"rows, {row.label!r}", _faults_of_row(row, experiment.columns, labels, catalogue.tasks))
     for names in (labels, [row.label for row in experiment.rows]):
         if len(set(names)) < len(names):
             raise InputError(f"{path}: two of {names} have the same label; give each its own")
@@ -213,18 +211,9 @@ def _faults_of_row(row: Row, columns: list[Column], labels: list[str], tasks: Ma
 
 
 def _faults_of_scale(scale: Scale, tasks: Mapping[str, Task]) -> Iterator[str]:
-    names = (
-        *scale.tasks,
-        *scale.stand_ins,
-        *scale.stand_ins.values(),
-        *scale.recipes,
-        *scale.recipes_from_text,
-    )
+    names = (*scale.tasks, *scale.stand_ins, *scale.stand_ins.values(), *scale.recipes, *scale.recipes_from_text)
     yield from _unknown_tasks(names, "tasks, stand_ins or recipes", tasks)
-    if (
-        min(scale.seeds, scale.pretraining_seeds, len(scale.pretraining)) < 1
-        or "vocab_size" not in scale.vocabulary
-    ):
+    if min(scale.seeds, scale.pretraining_seeds, len(scale.pretraining)) < 1 or "vocab_size" not in scale.vocabulary:
         yield "must have seeds, pretraining_seeds and phases, at least 1 each, and a vocab_size"
 
 

@@ -291,9 +291,7 @@ class _Planner:
             model, after = self._single(first), f"after {row.first_task}"
         return self._trained(column.task, row, more, model, seed, after, column.task.evaluation)
 
-    def _trained(
-        self, task: Task, row: Row, more: Flags, model: Place, seed, after="", evaluation=None
-    ) -> Step:
+    def _trained(self, task: Task, row: Row, more: Flags, model: Place, seed, after="", evaluation=None) -> Step:
         """Returns a fine-tuning of a model; the flag `evaluation` makes it evaluate."""
         flags = {"model": model, "output_dir": Place(OWN), "do_train": True}
         flags |= ({evaluation: True} if evaluation else {}) | _given(task.data)

@@ -67,16 +67,9 @@ def lines_of(plan: Plan, values: Values, results: Results, layout: Layout) -> li
     """Returns a line of JSON for each value; one that is no finite number is null."""
     lines = []
     for cell, value in values.items():
-        column, folder = (
-            cell.column,
-            os.path.relpath(layout.folder(cell.step), os.path.dirname(layout.steps_dir)),
-        )
+        column, folder = (cell.column, os.path.relpath(layout.folder(cell.step), os.path.dirname(layout.steps_dir)))
         line = {"experiment": plan.experiment.name, "scale": plan.scale.name, "arm": cell.row}
-        line |= {
-            "column": column.heading,
-            "task": column.task.name if column.task else None,
-            "seed": cell.seed,
-        }
+        line |= {"column": column.heading, "task": column.task.name if column.task else None, "seed": cell.seed}
         line |= {"metric": column.metric, "value": round(value, 4) if math.isfinite(value) else None}
         lines.append(json.dumps(line | {"secs": results[cell.step]["secs"], "folder": folder}))
     return lines
@@ -159,9 +152,7 @@ def _times(results: Results) -> list[str]:
     )
     finished = {step: result for step, result in results.items() if result is not None}
     if num_resumed := sum(result["is_resumed"] for result in finished.values()):
-        sentence += (
-            f" Interrupted steps, of which there are {num_resumed}, count with their last process only."
-        )
+        sentence += f" Interrupted steps, of which there are {num_resumed}, count with their last process only."
     body = []
     for kind in dict.fromkeys(step.kind for step in results):
         secs = [result["secs"] for step, result in finished.items() if step.kind == kind]

@@ -87,9 +87,7 @@ def _temporary_array(shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
     logging.info("The outputs take %.1f MB in %s", size / 1e6, folder)
     try:
         with tempfile.TemporaryFile() as file:
-            os.posix_fallocate(
-                file.fileno(), 0, size
-            )  # without room, a write into the mapped file ends the process
+            os.posix_fallocate(file.fileno(), 0, size)  # without room, a write into the mapped file ends the process
             return np.memmap(file, dtype, "r+", shape=shape)
     except OSError as error:
         raise InputError(
@@ -220,9 +218,7 @@ class Finetuner:
         self._best = self.trainer.weights_in(os.path.join(run_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
-        run_log.write_start(
-            options.output_dir, script, options, self.trainer.seed, strategy, self.trainer.facts
-        )
+        run_log.write_start(options.output_dir, script, options, self.trainer.seed, strategy, self.trainer.facts)
 
     @property
     def _epoch_steps(self) -> float:
@@ -336,11 +332,7 @@ class Finetuner:
             return encoded
         if id(encoded) not in self._with_frozen:
             self._with_frozen[id(encoded)] = WithFrozenFeatures(
-                encoded,
-                self._frozen_part,
-                self.strategy,
-                self.options.predict_batch_size,
-                self.options.max_seq_length,
+                encoded, self._frozen_part, self.strategy, self.options.predict_batch_size, self.options.max_seq_length
             )
         return self._with_frozen[id(encoded)]
 
@@ -373,9 +365,7 @@ class Finetuner:
         if metric in results:
             self.score = self.score or Score(metric, float(results[metric]), self._has_learnt)
 
-    def _metrics(
-        self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int
-    ) -> dict[str, float]:
+    def _metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int) -> dict[str, float]:
         """Returns the task's metrics and, if the outputs contain losses, both of the original's mean losses."""
         results = dict(self.task.metrics(encoded, outputs))
         if self.task.main_metric not in results:

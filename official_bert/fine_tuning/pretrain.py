@@ -51,24 +51,15 @@ def pretrain(options: PretrainingOptions):
     config = source.config
     data_files = DataFiles(named={"train": options.input_file, "dev": options.eval_input_file})
     train, dev = (
-        task.encode(task.read(data_files, name)[""], None, options.max_seq_length, name)
-        for name in ("train", "dev")
+        task.encode(task.read(data_files, name)[""], None, options.max_seq_length, name) for name in ("train", "dev")
     )
     vocabulary = source.vocabulary() if options.do_train else ()
     with output_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
-        build = functools.partial(
-            task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy)
-        )
+        build = functools.partial(task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy))
         steps = options.num_train_steps, options.num_warmup_steps
         trainer = Trainer(
-            own,
-            options.output_dir,
-            strategy,
-            config,
-            build,
-            *steps,
-            has_own_input=options.file_order in OF_OWN_FILES,
+            own, options.output_dir, strategy, config, build, *steps, has_own_input=options.file_order in OF_OWN_FILES
         )
         run_log.write_start(folder, "run_pretraining", options, trainer.seed, strategy, trainer.facts)
         if options.do_train:
@@ -98,9 +89,7 @@ def _train(options: PretrainingOptions, trainer: Trainer, task: PretrainingTask,
         )
     dataset, key = records.training(trainer.config, batch_size, trainer.seed, each_pass)
     with records.explaining_errors(trainer.config):
-        batches = TrainingBatches(
-            dataset, trainer.strategy, trainer.steps_per_loop, trainer.seed, key, has_own_files
-        )
+        batches = TrainingBatches(dataset, trainer.strategy, trainer.steps_per_loop, trainer.seed, key, has_own_files)
         trainer.fit(objective, batches)
 
 
@@ -122,14 +111,10 @@ def _evaluate(options: PretrainingOptions, trainer: Trainer, task: PretrainingTa
             sums = _sums_of_all(strategy, objective, dataset, num_records)
             results = objective.metrics_of_all(sums, num_records)
     # The original's file has no perplexity, and programs read its lines.
-    reporting.write_eval_results(
-        options.output_dir, results, trainer.global_step, further=perplexity(results)
-    )
+    reporting.write_eval_results(options.output_dir, results, trainer.global_step, further=perplexity(results))
 
 
-def _share_of_worker(
-    records: RecordSet, batch_size: int, strategy: tf.distribute.Strategy
-) -> tuple[RecordSet, int]:
+def _share_of_worker(records: RecordSet, batch_size: int, strategy: tf.distribute.Strategy) -> tuple[RecordSet, int]:
     """Returns the records that this worker reads, and the number of its examples in a batch."""
     files, count = records.files, workers.num_workers(strategy)
     if len(files) < count:

@@ -53,9 +53,7 @@ class Sets:
         return {} if self.train is None else counts_of(self.train)
 
 
-def fine_tune(
-    options: FineTuningOptions, task_name: str, script: str, *, family: str | None = None
-) -> Score | None:
+def fine_tune(options: FineTuningOptions, task_name: str, script: str, *, family: str | None = None) -> Score | None:
     """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such runs.
 
     Args:
@@ -138,9 +136,7 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
     if not isinstance(task, Task):
         raise InputError(f"--task_name={entry.name}: is exported only and cannot be fine-tuned")
     if not getattr(task, "main_metric", None):
-        raise InputError(
-            f"--task_name={entry.name}: has no main_metric; name the metric that compares its runs"
-        )
+        raise InputError(f"--task_name={entry.name}: has no main_metric; name the metric that compares its runs")
     return task
 
 
@@ -182,8 +178,7 @@ def _encode(options: FineTuningOptions, task: Task, tokenizer: FullTokenizer, ex
     def encoded(set_name: str) -> dict[str, EncodedSet]:
         sets = examples.get(set_name, {})
         return {
-            suffix: task.encode(sets.pop(suffix), tokenizer, options.max_seq_length, set_name)
-            for suffix in list(sets)
+            suffix: task.encode(sets.pop(suffix), tokenizer, options.max_seq_length, set_name) for suffix in list(sets)
         }
 
     return Sets(encoded("train").get(""), encoded("dev"), encoded("test"))
@@ -206,9 +201,7 @@ def _write_model_files(options: FineTuningOptions, source: ModelSource, entry: r
     record = model_dir.TaskRecord(registry.canonical_name(entry.name), entry.family, settings)
     folders = with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
     for folder in folders:
-        model_dir.write(
-            folder, source.config, options.vocab_file, source.tokenizer_config, record, task.labels
-        )
+        model_dir.write(folder, source.config, options.vocab_file, source.tokenizer_config, record, task.labels)
 
 
 def _record_tuned(options: FineTuningOptions, before: Mapping[str, Any], after: Mapping[str, Any]):

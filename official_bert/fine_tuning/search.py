@@ -22,24 +22,8 @@ from official_bert.io import files, reading, writing
 from official_bert.io.errors import Diverged, InputError
 from official_bert.io.folder_lock import locked
 from official_bert.io.reading import as_object
-from official_bert.options.fields import (
-    MAX_SIZE,
-    POSITIVE,
-    PROCESSES,
-    SIZE,
-    Check,
-    parse_settings,
-    without_flag,
-)
-from official_bert.options.fine_tuning import (
-    COLUMNS,
-    MULTI,
-    PAPER,
-    SCORE,
-    SEARCHED,
-    SINGLE,
-    FineTuningOptions,
-)
+from official_bert.options.fields import MAX_SIZE, POSITIVE, PROCESSES, SIZE, Check, parse_settings, without_flag
+from official_bert.options.fine_tuning import COLUMNS, MULTI, PAPER, SCORE, SEARCHED, SINGLE, FineTuningOptions
 from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
 
@@ -47,14 +31,7 @@ RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
 _LARGE_FILES = ("*.tf_record", "*logits.npz")  # which a run can make again
 # Flags that a search may change when it is continued: they do not change the scores.
-_FLAGS_OF_A_RUN = (
-    "output_dir",
-    "do_train",
-    "do_eval",
-    "do_predict",
-    "predict_batch_size",
-    "test_file",
-)
+_FLAGS_OF_A_RUN = ("output_dir", "do_train", "do_eval", "do_predict", "predict_batch_size", "test_file")
 _BEST_MARK, _LEARNT_NOTHING_MARK = "*", "yes"
 
 
@@ -95,11 +72,7 @@ def trials_of(options: FineTuningOptions) -> list[Trial]:
     return [Trial(*values) for values in combinations]
 
 
-def search(
-    options: FineTuningOptions,
-    run: Callable[[FineTuningOptions], Score | None],
-    num_replicas: int = 1,
-):
+def search(options: FineTuningOptions, run: Callable[[FineTuningOptions], Score | None], num_replicas: int = 1):
     """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
 
     Only the best finished run keeps its checkpoints; the others keep their results. A run whose loss diverges scores
@@ -113,18 +86,12 @@ def search(
         raise InputError("--search: trains models; give --do_train, too")
     trials = trials_of(options)
     for trial in trials:  # before the first run, which may take hours
-        check_divides(
-            trial.train_batch_size, num_replicas, "train_batch_size", options.num_accumulation_steps
-        )
+        check_divides(trial.train_batch_size, num_replicas, "train_batch_size", options.num_accumulation_steps)
     with locked(options.output_dir):
         _run_trials(options, run, trials)
 
 
-def _run_trials(
-    options: FineTuningOptions,
-    run: Callable[[FineTuningOptions], Score | None],
-    trials: list[Trial],
-):
+def _run_trials(options: FineTuningOptions, run: Callable[[FineTuningOptions], Score | None], trials: list[Trial]):
     # run_squad.py has no evaluation of its own: its prediction scores the answers.
     evaluates = hasattr(options, "do_eval")
     scoring = {"do_eval": True, "do_predict": False} if evaluates else {"do_predict": True}
@@ -201,9 +168,7 @@ def _check_same_flags(options: FineTuningOptions):
         earlier = _without_flags(options) | _in_new_flags(as_object(reading.read_json(path), path))
         other = [f"--{name} was {earlier[name]}" for name in shared if shared[name] != earlier[name]]
         if other:
-            raise InputError(
-                f"{path}: is of a search with other flags ({', '.join(other)}); give another --output_dir"
-            )
+            raise InputError(f"{path}: is of a search with other flags ({', '.join(other)}); give another --output_dir")
     with writing.replacing(path) as file:
         file.write(json.dumps(shared, indent=2) + "\n")
 
@@ -221,16 +186,9 @@ def _in_new_flags(flags: Mapping[str, object]) -> dict[str, object]:
         new["label_type"] = MULTI if flags["multi_label"] else SCORE if flags.get("regression") else SINGLE
         parts = {
             name: flags.get(old)
-            for name, old in (
-                ("text_a", "text_a_column"),
-                ("text_b", "text_b_column"),
-                ("label", "label_column"),
-            )
+            for name, old in (("text_a", "text_a_column"), ("text_b", "text_b_column"), ("label", "label_column"))
         }
-        parts |= {
-            "header": None if flags.get("has_header", True) else "false",
-            "separator": flags["label_separator"],
-        }
+        parts |= {"header": None if flags.get("has_header", True) else "false", "separator": flags["label_separator"]}
         given = {name: value for name, value in parts.items() if value not in (None, COLUMNS[name])}
         new["columns"] = ",".join(f"{name}={value}" for name, value in given.items()) or None
     if steps := flags.get("eval_every_steps"):

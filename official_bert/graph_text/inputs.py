@@ -195,9 +195,7 @@ def in_batches(
 
     def run(batch, found):
         rows = slice(batch * _WINDOWS_AT_ONCE, (batch + 1) * _WINDOWS_AT_ONCE)
-        return batch + 1, found.write(
-            batch, outputs({name: values[rows] for name, values in features.items()})
-        )
+        return batch + 1, found.write(batch, outputs({name: values[rows] for name, values in features.items()}))
 
     found = tf.TensorArray(dtype, num_batches, infer_shape=False)
     _, found = tf.while_loop(lambda batch, _: batch < num_batches, run, (0, found), parallel_iterations=1)
@@ -308,6 +306,4 @@ def _range_rows(rows: tf.RaggedTensor) -> tf.RaggedTensor:
 
 def _flat_indices(rows: tf.RaggedTensor, texts: tf.Tensor, numbers: tf.RaggedTensor) -> tf.Tensor:
     """Returns the index in `rows.values` of the values `numbers[window]` of row `texts[window]`: int64[all numbers]."""
-    return tf.gather(rows.row_starts(), tf.gather(texts, numbers.value_rowids())) + tf.cast(
-        numbers.values, tf.int64
-    )
+    return tf.gather(rows.row_starts(), tf.gather(texts, numbers.value_rowids())) + tf.cast(numbers.values, tf.int64)

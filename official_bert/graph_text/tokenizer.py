@@ -212,9 +212,7 @@ class TextTokenizer(tf.Module):
             InputError: the vocabulary lacks [MASK].
         """
         if self._mask_id is None:
-            raise InputError(
-                "the vocabulary lacks [MASK], so no text can contain it; use the model's own vocabulary"
-            )
+            raise InputError("the vocabulary lacks [MASK], so no text can contain it; use the model's own vocabulary")
         parts = _split(self._prepared(texts), r"\[MASK\]").strings  # string[texts, (parts)]
         is_mask = parts.values == "[MASK]"
         masks = tf.RaggedTensor.from_row_lengths(
@@ -223,9 +221,7 @@ class TextTokenizer(tf.Module):
         others = self.encode(tf.where(is_mask, "", parts.values))
         return parts.with_values(tf.concat([masks, others], axis=1)).merge_dims(1, 2)
 
-    def pieces(
-        self, texts: tf.Tensor, split_punctuation: bool = False, unknown_words: bool = False
-    ) -> Pieces:
+    def pieces(self, texts: tf.Tensor, split_punctuation: bool = False, unknown_words: bool = False) -> Pieces:
         """Splits texts into WordPieces with their offsets.
 
         Args:
@@ -265,9 +261,7 @@ class TextTokenizer(tf.Module):
         Lower-casing of the capital sigma happens here: which of the two small sigmas it becomes may depend on letters
         beyond the end of the word.
         """
-        texts = tf.strings.regex_replace(
-            readable(texts), r"\x00", "\x01"
-        )  # some ops treat NUL as the end of a text
+        texts = tf.strings.regex_replace(readable(texts), r"\x00", "\x01")  # some ops treat NUL as the end of a text
         if not self._do_lower_case:
             return texts
         cased, case_ignorable = self._classes.cased, self._classes.case_ignorable
@@ -302,16 +296,13 @@ class TextTokenizer(tf.Module):
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(words)
         token_of_piece = ids.values.value_rowids()
         word, first, last = (
-            tf.gather(values, token_of_piece)
-            for values in (words.values, tokens.starts.values, tokens.ends.values)
+            tf.gather(values, token_of_piece) for values in (words.values, tokens.starts.values, tokens.ends.values)
         )
         # If a token has as many characters as its part of the text, the characters correspond one to one.
         is_same_length = tf.strings.length(word, unit="UTF8_CHAR") == last - first
         starts, ends = (first + _num_chars(word, num_bytes.flat_values) for num_bytes in (starts, ends))
         starts, ends = tf.where(is_same_length, starts, first), tf.where(is_same_length, ends, last)
-        return tuple(
-            ids.with_flat_values(values).merge_dims(1, 2) for values in (ids.flat_values, starts, ends)
-        )
+        return tuple(ids.with_flat_values(values).merge_dims(1, 2) for values in (ids.flat_values, starts, ends))
 
     def _split_punctuation(self, words: Spans) -> Spans:
         """Splits words at ideographs, and separates the punctuation at both ends of a word."""
@@ -328,9 +319,7 @@ class TextTokenizer(tf.Module):
 
 def readable(texts: tf.Tensor) -> tf.Tensor:
     """Removes the bytes that are not UTF-8 from texts."""
-    return tf.strings.unicode_transcode(
-        texts, "UTF-8", "UTF-8", errors="ignore", replace_control_characters=False
-    )
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore", replace_control_characters=False)
 
 
 def _split(texts: tf.Tensor, delimiter: str) -> Spans:

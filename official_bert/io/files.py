@@ -54,9 +54,7 @@ def open_file(path: str, mode: str = "r"):
         raise InputError(f"{path}: is a folder; name a file") from None
     except OSError as error:
         if "r" in mode:
-            raise InputError(
-                f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
-            ) from None
+            raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from None
         raise
 
 
@@ -109,9 +107,7 @@ def make_folder(path: str):
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{path}: no folder can be made there ({error.strerror}); name another path"
-        ) from None
+        raise InputError(f"{path}: no folder can be made there ({error.strerror}); name another path") from None
 
 
 def real_path(path: str) -> str:

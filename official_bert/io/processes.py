@@ -42,11 +42,7 @@ class Processes:
         """
         with signals.held_back():  # none arrives between the start and the note of it
             process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                **settings,
+                command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True, **settings
             )
             self._started.append(process)
         if cpus:

@@ -19,13 +19,7 @@ from official_bert.io.errors import InputError
 
 _SAMPLE_BYTES = 1 << 16
 _GZIP = b"\x1f\x8b"
-_COMPRESSED = {
-    _GZIP: "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\0": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\x03\x04": "zip",
-}
+_COMPRESSED = {_GZIP: "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 _NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")  # U+FFFD stands for bytes that are not UTF-8
 
 

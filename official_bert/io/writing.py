@@ -70,9 +70,7 @@ def _would_match(pattern: str, path: str) -> bool:
     if os.path.basename(path).startswith(".") and not last.startswith("."):
         return False
     own = files.real_path(os.path.dirname(path))
-    return any(
-        files.real_path(found) == own for found in ([folder] if folder == "" else files.matching(folder))
-    )
+    return any(files.real_path(found) == own for found in ([folder] if folder == "" else files.matching(folder)))
 
 
 @contextlib.contextmanager
@@ -180,9 +178,7 @@ def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[object]], rule:
     """
     heads = list(heads)
     lines = [heads, ["---", *[rule] * (len(heads) - 1)], *rows]
-    return "\n".join(
-        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def remedy_of(error: OSError) -> str | None:

@@ -31,9 +31,7 @@ def f1(targets: np.ndarray, predictions: np.ndarray, positive_class: int = 1) ->
     """
     targets, predictions = _checked(targets, predictions, num_axes=1)
     expected, predicted = targets == positive_class, predictions == positive_class
-    return {
-        "f1": precision_recall_f1(np.sum(expected & predicted), np.sum(predicted), np.sum(expected))["f1"]
-    }
+    return {"f1": precision_recall_f1(np.sum(expected & predicted), np.sum(predicted), np.sum(expected))["f1"]}
 
 
 def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:

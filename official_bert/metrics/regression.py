@@ -46,9 +46,7 @@ def _correlation(first: np.ndarray, second: np.ndarray) -> float:
 
 def _unit(values: np.ndarray) -> np.ndarray:
     """Subtracts the mean of the values and scales them to norm 1."""
-    values = (
-        values / np.abs(values).max()
-    )  # squares of large or small values would exceed the range of float64
+    values = values / np.abs(values).max()  # squares of large or small values would exceed the range of float64
     values = values - values.mean()
     return values / np.linalg.norm(values)
 

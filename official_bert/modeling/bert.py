@@ -223,11 +223,7 @@ class BertModel(ConfiguredModel):
 
         embedded = self.embeddings(input_ids, segment_ids, dropout_seed)
         layers, attentions = self.encoder(
-            embedded,
-            input_mask,
-            dropout_seed,
-            first_token_only=first_token_only,
-            output_attentions=output_attentions,
+            embedded, input_mask, dropout_seed, first_token_only=first_token_only, output_attentions=output_attentions
         )
         if first_token_only:
             pooled = layers[-1][:, 0]

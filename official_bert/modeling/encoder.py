@@ -25,9 +25,7 @@ class EncoderLayer(keras.layers.Layer):
         config = self.config
         self.attention = Attention(config, self.dropout_index)
         self.attention.build(input_shape)
-        self.intermediate = Scope(
-            "intermediate", dense=Dense(config.intermediate_size, config, config.hidden_act)
-        )
+        self.intermediate = Scope("intermediate", dense=Dense(config.intermediate_size, config, config.hidden_act))
         self.intermediate.build(input_shape)
         self.merge = ResidualOutput(config, self.dropout_index + 2)
         self.merge.build((*input_shape[:-1], config.intermediate_size))
@@ -45,9 +43,7 @@ class EncoderLayer(keras.layers.Layer):
 class Encoder(keras.layers.Layer):
     """The stack of all encoder layers."""
 
-    def __init__(
-        self, config, recompute_layers: bool = False, packed_sequences: bool = False, name: str = "encoder"
-    ):
+    def __init__(self, config, recompute_layers: bool = False, packed_sequences: bool = False, name: str = "encoder"):
         """Makes the stack; `build` makes its layers.
 
         Args:

@@ -67,9 +67,7 @@ class BiLstm(keras.layers.Layer):
 
     def _layer(self, number: int):
         # An operation of cuDNN would tie an export to GPUs, and XLA does not compile it.
-        lstm = keras.layers.LSTM(
-            self.size // 2, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm"
-        )
+        lstm = keras.layers.LSTM(self.size // 2, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm")
         return keras.layers.Bidirectional(lstm, dtype="float32", name=f"layer_{number}")
 
     def call(self, x, input_mask):
@@ -122,9 +120,7 @@ def encoder_of(config: BertConfig, use_one_hot_embeddings: bool, recompute_layer
 class _FeatureHead(keras.layers.Layer):
     """What the tagger trains. Its scope names the layers, because vectors of other layers may have the same shape."""
 
-    def __init__(
-        self, config: BertConfig, num_outputs: int, num_layers_read: int, is_sum: bool, size: int, name: str
-    ):
+    def __init__(self, config: BertConfig, num_outputs: int, num_layers_read: int, is_sum: bool, size: int, name: str):
         super().__init__(name=name, dtype="float32")
         self.config, self.num_outputs, self.is_sum = config, num_outputs, is_sum
         self.num_layers_read, self.size = num_layers_read, size

@@ -15,13 +15,7 @@ from official_bert.io.errors import InputError
 from official_bert.modeling.bert import BertModel
 from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.inputs import checked_features, given_features
-from official_bert.modeling.layers import (
-    Dense,
-    create_initializer,
-    float32_weight,
-    gather_indexes,
-    layer_norm,
-)
+from official_bert.modeling.layers import Dense, create_initializer, float32_weight, gather_indexes, layer_norm
 from official_bert.modeling.pretrained import ConfiguredModel, in_context
 
 CLASSIFIER_DROPOUT = 0.1
@@ -56,9 +50,7 @@ class HeadedModel(ConfiguredModel):
         """
         for name in keywords:
             if name not in self.feature_names:
-                raise InputError(
-                    f"{name}: no argument of the model; it takes {', '.join(self.feature_names)}"
-                )
+                raise InputError(f"{name}: no argument of the model; it takes {', '.join(self.feature_names)}")
         given = given_features(features, keywords)
         return super().__call__(self.checked(given), dropout_seed=dropout_seed, **in_context(training))
 
@@ -90,16 +82,10 @@ def checked_num_outputs(num_outputs) -> int:
 
 
 def add_output_weights(
-    layer,
-    num_outputs: int,
-    width: int,
-    initializer_range: float | None = None,
-    prefix: str = "output_",
+    layer, num_outputs: int, width: int, initializer_range: float | None = None, prefix: str = "output_"
 ):
     """Adds the weights of a linear head, [out, in] as in the original's heads, and a bias to a layer or model."""
-    initializer = create_initializer(
-        HEAD_INITIALIZER_RANGE if initializer_range is None else initializer_range
-    )
+    initializer = create_initializer(HEAD_INITIALIZER_RANGE if initializer_range is None else initializer_range)
     layer.output_weights = float32_weight(layer, f"{prefix}weights", (num_outputs, width), initializer)
     layer.output_bias = float32_weight(layer, f"{prefix}bias", (num_outputs,))
 

@@ -68,9 +68,7 @@ def get_activation(activation_string):
         return activation_string
     name = (activation_string or "linear").lower()
     if name not in ACTIVATIONS:
-        raise InputError(
-            f"no activation is called {activation_string!r}; use one of {', '.join(ACTIVATIONS)}"
-        )
+        raise InputError(f"no activation is called {activation_string!r}; use one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
@@ -210,6 +208,4 @@ def gather_indexes(sequence_tensor, positions):
     """
     batch, length, width = get_shape_list(sequence_tensor, expected_rank=3)
     offsets = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
-    return ops.take(
-        ops.reshape(sequence_tensor, (-1, width)), ops.reshape(positions + offsets, (-1,)), axis=0
-    )
+    return ops.take(ops.reshape(sequence_tensor, (-1, width)), ops.reshape(positions + offsets, (-1,)), axis=0)

@@ -12,14 +12,7 @@ from typing import Literal, Self
 import keras
 
 from official_bert import model_dir
-from official_bert.checkpoints import (
-    huggingface,
-    load_checkpoint,
-    loading,
-    named_variables,
-    names,
-    open_checkpoint,
-)
+from official_bert.checkpoints import huggingface, load_checkpoint, loading, named_variables, names, open_checkpoint
 from official_bert.checkpoints.loading import Checkpoint
 from official_bert.config import BertConfig
 from official_bert.io import writing
@@ -72,10 +65,7 @@ class ConfiguredModel(keras.Model):
         return _load(cls, folder, arguments)
 
     def save_pretrained(
-        self,
-        folder: str,
-        format: Literal["tf1", "huggingface"] = "tf1",
-        tokenizer: FullTokenizer | None = None,
+        self, folder: str, format: Literal["tf1", "huggingface"] = "tf1", tokenizer: FullTokenizer | None = None
     ):
         """Writes the weights and the configuration into a folder; on any failure, nothing is there.
 
@@ -109,9 +99,7 @@ class ConfiguredModel(keras.Model):
             **self._settings(),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "frozen_layers": [
-                number for number, layer in enumerate(self._all_layers()) if not layer.trainable
-            ],
+            "frozen_layers": [number for number, layer in enumerate(self._all_layers()) if not layer.trainable],
         }
 
     def _settings(self) -> dict:
@@ -202,9 +190,7 @@ def _variables(model) -> dict:
     merged = {id(layer._kernel): layer.merged_kernel() for layer in with_lora}
     left_out = {id(one) for layer in with_lora for one in (layer.lora_kernel_a, layer.lora_kernel_b)}
     return {
-        name: merged.get(id(variable), variable)
-        for name, variable in variables.items()
-        if id(variable) not in left_out
+        name: merged.get(id(variable), variable) for name, variable in variables.items() if id(variable) not in left_out
     }
 
 
@@ -216,9 +202,7 @@ def _check_arguments(model_class, arguments: dict):
     known = [name for name in parameters if name not in ("self", "config")]
     for name in arguments:
         if name not in known:
-            raise InputError(
-                f"{name}: {model_class.__name__} has no such argument; it has {', '.join(known)}"
-            )
+            raise InputError(f"{name}: {model_class.__name__} has no such argument; it has {', '.join(known)}")
 
 
 def _num_outputs(checkpoint: Checkpoint) -> int:

@@ -62,10 +62,7 @@ class BertPretrainer(HeadedModel):
     ):
         """Builds the model and draws its weights; arguments and errors are those of BertModel."""
         encoder = BertModel(
-            config,
-            use_one_hot_embeddings,
-            recompute_layers=recompute_layers,
-            packed_sequences=packed_sequences,
+            config, use_one_hot_embeddings, recompute_layers=recompute_layers, packed_sequences=packed_sequences
         )
         super().__init__(encoder, name)
         self.build()

@@ -129,9 +129,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         return tf.convert_to_tensor(rate(self.global_step) if callable(rate) else rate, tf.float32)
 
     def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[tf.Tensor | None, tf.Variable]],
-        is_made: tf.Tensor | None = None,
+        self, grads_and_vars: Iterable[tuple[tf.Tensor | None, tf.Variable]], is_made: tf.Tensor | None = None
     ):
         """Updates every variable that has a gradient; a variable without one stays unchanged and is not decayed.
 
@@ -165,9 +163,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         """Returns the weight and its slots after the update."""
         decay = tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
         step = tf.cast(self.global_step + 1, tf.float32) if self.bias_correction else None
-        return _compiled_update(
-            weight, m, v, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, step
-        )
+        return _compiled_update(weight, m, v, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, step)
 
     def decays(self, name: str) -> bool:
         """Tells whether weight decay applies to the variable with this name."""

@@ -14,13 +14,7 @@ import tensorflow as tf
 from keras import ops
 
 from official_bert.checkpoints import names
-from official_bert.optimization.adam import (
-    CLIP_NORM,
-    EXCLUDED_FROM_DECAY,
-    dense_gradients,
-    is_decayed,
-    updated,
-)
+from official_bert.optimization.adam import CLIP_NORM, EXCLUDED_FROM_DECAY, dense_gradients, is_decayed, updated
 from official_bert.optimization.schedules import SCHEDULES, chosen
 
 
@@ -61,9 +55,7 @@ def keras_optimizer(
 class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """An entry of SCHEDULES as a Keras schedule; `step` is the number of updates already made."""
 
-    def __init__(
-        self, peak: float, num_train_steps: int, num_warmup_steps: int = 0, lr_schedule: str = "linear"
-    ):
+    def __init__(self, peak: float, num_train_steps: int, num_warmup_steps: int = 0, lr_schedule: str = "linear"):
         """Makes a schedule; the arguments are those of Schedule and its name."""
         super().__init__()
         self._lr_schedule = lr_schedule
@@ -133,9 +125,7 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
         variables = variable, self._m[index], self._v[index]
         gradient, rate = ops.cast(gradient, variable.dtype), ops.cast(learning_rate, variable.dtype)
         values = map(ops.convert_to_tensor, variables)
-        results = updated(
-            *values, gradient, rate, self._decays[index], self.beta_1, self.beta_2, self.epsilon
-        )
+        results = updated(*values, gradient, rate, self._decays[index], self.beta_1, self.beta_2, self.epsilon)
         for changed, value in zip(variables, results, strict=True):
             self.assign(changed, value)
 

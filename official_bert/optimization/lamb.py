@@ -34,19 +34,7 @@ class LambOptimizer(AdamWeightDecayOptimizer):
         return update(weight, m, v, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, step)
 
 
-def lamb_updated(
-    weight,
-    m,
-    v,
-    gradient,
-    rate,
-    decay,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-    step,
-    is_scaled,
-):
+def lamb_updated(weight, m, v, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, step, is_scaled):
     """Returns the weight and its slots after the update; the arguments are those of `updated` and `is_scaled`."""
     direction, m, v = adam_direction(m, v, gradient, beta_1, beta_2, epsilon, step)
     direction += decay * weight

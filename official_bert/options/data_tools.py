@@ -20,9 +20,7 @@ from official_bert.options.shared import CorpusOptions, MaskingOptions, ModelOpt
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularyOptions(CorpusOptions):
-    input_file: list[str] = option(
-        help="The raw text to learn from: files or glob patterns, separated by commas."
-    )
+    input_file: list[str] = option(help="The raw text to learn from: files or glob patterns, separated by commas.")
     output_file: str = option(help="The vocabulary file to write, with one piece a line.")
     vocab_size: int = option(
         30522,
@@ -31,8 +29,7 @@ class VocabularyOptions(CorpusOptions):
         "are left.",
     )
     do_lower_case: bool = option(
-        True,
-        help="Lower-case the text before learning. Every script that uses the vocabulary needs the same value.",
+        True, help="Lower-case the text before learning. Every script that uses the vocabulary needs the same value."
     )
     strip_accents: bool | None = option(
         None,
@@ -68,9 +65,7 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         "--model is.",
     )
     split_sentences: bool = option(
-        False,
-        basic=True,
-        help="Split each line, which may then be a paragraph, into sentences, by simple rules.",
+        False, basic=True, help="Split each line, which may then be a paragraph, into sentences, by simple rules."
     )
     output_file: list[str] = option(
         help="The TFRecord files to write, separated by commas. The instances go into the files in turn. With "
@@ -86,9 +81,7 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         20, basic=True, check=LENGTH, help="The script masks at most this many tokens of a sequence."
     )
     random_seed: int = option(
-        12345,
-        check=SEED,
-        help="The seed of all random draws. The same seed, text and flags give the same records.",
+        12345, check=SEED, help="The seed of all random draws. The same seed, text and flags give the same records."
     )
     dupe_factor: int = option(
         10,
@@ -169,12 +162,9 @@ class InspectionOptions(ModelOptions):
     vocab_file: str | None = option(
         None, help="The vocabulary that the records were made with. It must be given unless --model is."
     )
-    num_records: int = option(
-        5, check=NOT_NEGATIVE, help="The number of records that the script prints as text."
-    )
+    num_records: int = option(5, check=NOT_NEGATIVE, help="The number of records that the script prints as text.")
     plot_file: str | None = option(
-        None,
-        help="The PNG file to write, with the histograms of the lengths. Without this flag none is written.",
+        None, help="The PNG file to write, with the histograms of the lengths. Without this flag none is written."
     )
 
 

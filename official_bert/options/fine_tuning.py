@@ -51,9 +51,7 @@ def every(text: str) -> Every | None:
         return None
     passes, patience = found["passes"], found["patience"]
     values = Every(
-        None if passes else int(found["number"]),
-        float(passes) if passes else None,
-        int(patience) if patience else None,
+        None if passes else int(found["number"]), float(passes) if passes else None, int(patience) if patience else None
     )
     return values if all(value is None or POSITIVE[0](value) for value in values) else None
 
@@ -65,16 +63,11 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     length_aware_batches: ClassVar[bool] = True  # run_squad.py has a flag, since its original ranks padding
 
     do_predict: bool = option(
-        False,
-        basic=True,
-        help="Write the predictions for the test set, or in run_squad.py for --predict_file.",
+        False, basic=True, help="Write the predictions for the test set, or in run_squad.py for --predict_file."
     )
     predict_batch_size: int = option(8, check=SIZE, help="The number of examples in a prediction batch.")
     num_train_epochs: float = option(
-        3.0,
-        basic=True,
-        check=NOT_NEGATIVE,
-        help="The number of passes over the training set. It need not be whole.",
+        3.0, basic=True, check=NOT_NEGATIVE, help="The number of passes over the training set. It need not be whole."
     )
     warmup_proportion: float = option(
         0.1,
@@ -198,8 +191,7 @@ class ClassificationOptions(FineTuningOptions, TsvOptions):
     do_eval: bool = option(False, basic=True, help="Evaluate the model on the development set.")
     eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
     class_weights: list[str] | None = option(
-        None,
-        help="The weights of the labels in the training loss, separated by commas, in the order of the labels.",
+        None, help="The weights of the labels in the training loss, separated by commas, in the order of the labels."
     )
 
 
@@ -286,9 +278,7 @@ class SquadServing:
         "best answers to each question that are kept.",
     )
     max_answer_length: int = option(30, check=LENGTH, help="The number of tokens of the longest answer.")
-    version_2_with_negative: bool = option(
-        False, basic=True, help="Let a question have no answer, as in SQuAD 2.0."
-    )
+    version_2_with_negative: bool = option(False, basic=True, help="Let a question have no answer, as in SQuAD 2.0.")
     null_score_diff_threshold: float = option(
         0.0,
         check=(lambda odds: not math.isnan(odds), "must be a number"),
@@ -323,14 +313,10 @@ def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadOptions(SquadServing, FineTuningOptions):
     train_file: str | None = option(
-        None,
-        basic=True,
-        help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json.",
+        None, basic=True, help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json."
     )
     predict_file: str | None = option(
-        None,
-        basic=True,
-        help="The questions to answer: a JSON file in SQuAD's format, such as dev-v2.0.json.",
+        None, basic=True, help="The questions to answer: a JSON file in SQuAD's format, such as dev-v2.0.json."
     )
     max_seq_length: int | None = option(
         fallback=384,

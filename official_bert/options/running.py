@@ -14,9 +14,7 @@ class LaunchOptions:
         help="The number of times that all workers are started again after one of them has failed. The training then "
         "goes on from its last checkpoint.",
     )
-    command: tuple[str, ...] = option(
-        (), after_dashes=True, help="The script that every worker runs, and its flags."
-    )
+    command: tuple[str, ...] = option((), after_dashes=True, help="The script that every worker runs, and its flags.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,8 +26,7 @@ class ExperimentOptions:
         "your own.",
     )
     scale: str = option(
-        "tiny",
-        help="The sizes of models and data, a name in scales.toml: smoke, tiny, small or paper.",
+        "tiny", help="The sizes of models and data, a name in scales.toml: smoke, tiny, small or paper."
     )
     data_dir: str = option("data", help="The folder of the corpus and of the tasks' data.")
     output_dir: str = option(

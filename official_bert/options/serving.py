@@ -31,8 +31,7 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
     )
     output_file: str = option(help="The file to write, with a JSON object for each line of the text.")
     init_checkpoint: str | None = option(
-        None,
-        help=f"The checkpoint with the model's weights: {CHECKPOINT_FORMS}. It must be given unless --model is.",
+        None, help=f"The checkpoint with the model's weights: {CHECKPOINT_FORMS}. It must be given unless --model is."
     )
     allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
     layers: str = option(
@@ -61,22 +60,16 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
         "and the model sees shorter ones padded.",
     )
     batch_size: int = option(
-        32,
-        basic=True,
-        check=SIZE,
-        help="The number of examples in a batch. The output does not depend on it.",
+        32, basic=True, check=SIZE, help="The number of examples in a batch. The output does not depend on it."
     )
     use_tpu: bool = option(
-        False,
-        help="Run on the TPU that --master names. Without it the script runs on the first GPU or the CPU.",
+        False, help="Run on the TPU that --master names. Without it the script runs on the first GPU or the CPU."
     )
     master: str | None = option(
         None, help="The TPU that --use_tpu runs on: its name, its grpc:// address, or local on a TPU VM."
     )
     num_tpu_cores: int = option(
-        8,
-        check=POSITIVE,
-        help="The number of cores of the TPU. The script refuses a TPU that has another number.",
+        8, check=POSITIVE, help="The number of cores of the TPU. The script refuses a TPU that has another number."
     )
     use_one_hot_embeddings: bool = option(
         False,
@@ -118,9 +111,7 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
         help="With tsv, what an example has: single is one label, multi any number of labels, score a number.",
     )
     feature_layers: str | None = option(
-        fallback=None,
-        choices=FEATURE_LAYERS,
-        help="With ner, the --feature_layers of the training.",
+        fallback=None, choices=FEATURE_LAYERS, help="With ner, the --feature_layers of the training."
     )
     bilstm_size: int | None = option(
         fallback=DEFAULT_BILSTM_SIZE,
@@ -134,8 +125,7 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
         "largest value of each coordinate.",
     )
     normalize: bool | None = option(
-        fallback=True,
-        help="With embedding, divide a vector by its norm, so that a product of two is their cosine.",
+        fallback=True, help="With embedding, divide a vector by its norm, so that a product of two is their cosine."
     )
 
 
@@ -173,7 +163,7 @@ class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the v
 
     model: str = option(
         help="The exported model: the folder of a version, or an --export_dir, whose newest version is taken. The "
-        "--output_dir of a training script, or another folder of a model, needs no export.",
+        "--output_dir of a training script, or another folder of a model, needs no export."
     )
     batch_size: int = option(
         32,
@@ -194,13 +184,9 @@ class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the v
 class PredictOptions(PredictorOptions):
     """Flags of predict.py."""
 
-    input_file: str = option(
-        "-", basic=True, help="The file to read, with one request a line; - is standard input."
-    )
+    input_file: str = option("-", basic=True, help="The file to read, with one request a line; - is standard input.")
     output_file: str = option(
-        "-",
-        basic=True,
-        help="The file to write, with a JSON object for each line of the input; - is standard output.",
+        "-", basic=True, help="The file to write, with a JSON object for each line of the input; - is standard output."
     )
     input_format: str = option(
         TSV,
@@ -232,7 +218,7 @@ FAMILIES = {"tsv": "classification", "ner": "tagging", "swag": "choice"}  # by a
 class ConversionOptions:
     model: str = option(
         help="The checkpoint to convert: a TF1 checkpoint prefix or folder, the --output_dir of a training script, "
-        "or a Hugging Face folder or its model.safetensors file.",
+        "or a Hugging Face folder or its model.safetensors file."
     )
     output_dir: str = option(help="The folder where the script writes the converted checkpoint.")
     output_format: str = option(
@@ -259,6 +245,5 @@ class ConversionOptions:
         "flag the tokenizer_config.json beside the checkpoint tells, or else whether the vocabulary has capitals.",
     )
     vocab_file: str | None = option(
-        None,
-        help="The model's vocabulary. Without this flag the script reads vocab.txt beside the checkpoint.",
+        None, help="The model's vocabulary. Without this flag the script reads vocab.txt beside the checkpoint."
     )

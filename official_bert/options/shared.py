@@ -9,9 +9,7 @@ ALLOW_MISSING_WEIGHTS = (
     "Use the model although its checkpoint lacks weights, which are then random, or has layers that the model leaves "
     "out. Without this flag that is an error, except at the start of training."
 )
-CHECKPOINT_FORMS = (
-    "a TF1 checkpoint prefix or folder, the --output_dir of a training script, or a Hugging Face folder"
-)
+CHECKPOINT_FORMS = "a TF1 checkpoint prefix or folder, the --output_dir of a training script, or a Hugging Face folder"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,18 +107,12 @@ class DistributionOptions:
         help="The Google Cloud project of the TPU. Without this flag TensorFlow asks the metadata server of the "
         "machine.",
     )
-    master: str | None = option(
-        None, help="The address of the TPU. The script uses it when --tpu_name is not given."
-    )
+    master: str | None = option(None, help="The address of the TPU. The script uses it when --tpu_name is not given.")
     num_tpu_cores: int = option(
-        8,
-        check=POSITIVE,
-        help="The number of cores of the TPU. The script refuses a TPU that has another number.",
+        8, check=POSITIVE, help="The number of cores of the TPU. The script refuses a TPU that has another number."
     )
     iterations_per_loop: int = option(
-        1000,
-        check=SIZE,
-        help="The number of training steps that a TPU makes before it returns to the host.",
+        1000, check=SIZE, help="The number of training steps that a TPU makes before it returns to the host."
     )
     steps_per_loop: int = option(
         10,
@@ -141,9 +133,7 @@ class DistributionOptions:
         help="The number of devices that --distribution_strategy=mirrored uses: the first GPUs, of which it uses all "
         "without this flag; without a GPU, the logical devices that it splits the CPU into, for tests.",
     )
-    jit_compile: bool = option(
-        False, help="Compile the training step with XLA. On a TPU it is always compiled."
-    )
+    jit_compile: bool = option(False, help="Compile the training step with XLA. On a TPU it is always compiled.")
 
 
 MAX_SPAN = 1000  # words

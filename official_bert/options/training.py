@@ -85,9 +85,7 @@ class ReportingOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingOptions(
-    DistributionOptions, OptimizationOptions, PrecisionOptions, ReportingOptions, ConfigOptions
-):
+class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions, ReportingOptions, ConfigOptions):
     """Flags that the trainers share; their scripts add the others."""
 
     output_dir: str = option(
@@ -109,15 +107,11 @@ class TrainingOptions(
         check=NOT_NEGATIVE,
         help="The peak of the learning rate: the warm-up rises towards it, and --lr_schedule says what follows.",
     )
-    save_checkpoints_steps: int = option(
-        1000, check=POSITIVE, help="The number of updates between two checkpoints."
-    )
+    save_checkpoints_steps: int = option(1000, check=POSITIVE, help="The number of updates between two checkpoints.")
     keep_checkpoint_max: int = option(
         5, check=NOT_NEGATIVE, help="The number of checkpoints to keep, the newest ones. 0 keeps all of them."
     )
-    log_every_steps: int = option(
-        100, check=POSITIVE, help="The number of updates between two progress lines."
-    )
+    log_every_steps: int = option(100, check=POSITIVE, help="The number of updates between two progress lines.")
     random_seed: int | None = option(
         None,
         check=SEED,
@@ -167,9 +161,7 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         128, basic=True, check=LENGTH, help="The length of the sequences in the TFRecords, in tokens."
     )
     max_predictions_per_seq: int = option(
-        20,
-        check=LENGTH,
-        help="The number of masked LM positions that each sequence in the TFRecords has room for.",
+        20, check=LENGTH, help="The number of masked LM positions that each sequence in the TFRecords has room for."
     )
     dynamic_masking: bool = option(
         False,
@@ -205,10 +197,7 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         help="The number of updates in total, those of earlier runs in --output_dir included.",
     )
     num_warmup_steps: int = option(
-        10000,
-        basic=True,
-        check=NOT_NEGATIVE,
-        help="The number of updates during which the learning rate warms up.",
+        10000, basic=True, check=NOT_NEGATIVE, help="The number of updates during which the learning rate warms up."
     )
     max_eval_steps: int = option(
         100,

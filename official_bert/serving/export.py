@@ -24,10 +24,7 @@ class ExportedModel(tf.Module):
     """
 
     def __init__(
-        self,
-        signatures: Mapping[str, Callable],
-        weights: Mapping[str, tf.Variable],
-        resources: tf.Module | None = None,
+        self, signatures: Mapping[str, Callable], weights: Mapping[str, tf.Variable], resources: tf.Module | None = None
     ):
         """Args:
         signatures: tf.functions with input signatures, by name.

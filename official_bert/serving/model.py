@@ -60,11 +60,7 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     checkpoint = source.checkpoint
     task_name = options.task_name or _task_name(source)
     family = registry.family_of(task_name)
-    if (
-        source.task
-        and family == source.task.family
-        and not registry.is_same(task_name, source.task.task_name)
-    ):
+    if source.task and family == source.task.family and not registry.is_same(task_name, source.task.task_name):
         raise InputError(
             f"--task_name={task_name}: {source.dir.task_file} says {source.task.task_name}; leave the flag out"
         )
@@ -106,9 +102,7 @@ def _make_task(source: ModelSource) -> ServedTask:
         if options.labels:
             given, remedy = "--labels: they", "leave the flag out"
         labels = ", ".join(map(str, known))
-        raise InputError(
-            f"{given} are {labels}, but those beside the checkpoint are {', '.join(beside)}; {remedy}"
-        )
+        raise InputError(f"{given} are {labels}, but those beside the checkpoint are {', '.join(beside)}; {remedy}")
     return task
 
 
@@ -181,9 +175,7 @@ class _Model:
             for name in self.inputs[signature]
         }
         num_requests = len(next(iter(inputs.values())))
-        sizes = sum(
-            np.vectorize(len)(values).reshape(num_requests, -1).sum(axis=1) for values in inputs.values()
-        )
+        sizes = sum(np.vectorize(len)(values).reshape(num_requests, -1).sum(axis=1) for values in inputs.values())
         # Requests of similar length share a batch, because a batch is padded to its longest request.
         order = np.argsort(-sizes, kind="stable")
         found: list[Row] = [{} for _ in range(num_requests)]
@@ -234,9 +226,7 @@ class SavedModel(_Model):
         labels_file = os.path.join(self.path, "assets.extra", LABELS_NAME)
         self.labels = list(reading.read_lines(labels_file)) if files.exists(labels_file) else None
         vocab_file = os.path.join(self.path, "assets", "vocab.txt")
-        self.tokenizer = FullTokenizer(
-            vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"]
-        )
+        self.tokenizer = FullTokenizer(vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"])
         if self.reads_text:
             import_text_ops(f"{self.path}: reads raw text, and")
         try:
@@ -244,14 +234,11 @@ class SavedModel(_Model):
                 model = tf.saved_model.load(self.path)
             self._signatures = model.signatures
             self.inputs = {
-                name: tuple(function.structured_input_signature[1])
-                for name, function in self._signatures.items()
+                name: tuple(function.structured_input_signature[1]) for name, function in self._signatures.items()
             }
             outputs = self._signatures["serving_default"].structured_outputs
         except Exception as error:  # a corrupt file can end in any error of the loader
-            raise InputError(
-                f"{self.path}: is no complete SavedModel ({brief(error)}); export it anew"
-            ) from error
+            raise InputError(f"{self.path}: is no complete SavedModel ({brief(error)}); export it anew") from error
         self.outputs = set(outputs)
         embeddings = getattr(model, "model_weights", {}).get(_WORD_EMBEDDINGS)
         if embeddings is not None:

@@ -81,22 +81,14 @@ def _check_settings(settings: dict[str, Any], where: str):
         raise InputError(f"{where}: max_seq_length must be positive; export the model anew")
     for rule in dataclasses.fields(SquadServing):
         value, kind = settings.get(rule.name), rule.type
-        if value is None or (
-            kind is float and (value == AUTO or isinstance(value, float))
-        ):  # may be infinite
+        if value is None or (kind is float and (value == AUTO or isinstance(value, float))):  # may be infinite
             continue
         if not is_of_kind(value, kind) or (kind is int and value < 0):
-            raise InputError(
-                f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew"
-            )
+            raise InputError(f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew")
 
 
 def export_model(
-    options: ExportOptions,
-    task_name: str,
-    task: ServedTask,
-    model: keras.Model,
-    config: BertConfig,
+    options: ExportOptions, task_name: str, task: ServedTask, model: keras.Model, config: BertConfig
 ) -> str:
     """Exports a model with its weights.
 
@@ -136,10 +128,7 @@ def _warn_of_other_versions(options: ExportOptions, task_name: str):
         return
     record = reading.read_json(path)
     ours = registry.canonical_name(task_name), options.export_text
-    theirs = isinstance(record, dict) and (
-        record.get("task_name"),
-        record.get("settings", {}).get("export_text"),
-    )
+    theirs = isinstance(record, dict) and (record.get("task_name"), record.get("settings", {}).get("export_text"))
     if ours != theirs:
         logging.warning(
             "--export_dir=%s: holds versions of another task or with other signatures; a server that watches it "
@@ -172,8 +161,7 @@ def task_signatures(task: ServedTask, model: keras.Model, config: BertConfig) ->
     """Returns the signatures of token ids and of records, by name: tf.functions with input signatures."""
     outputs = functools.partial(task.serving_outputs, model)
     return signatures.tensor_signatures(outputs, config, task.num_choices) | {
-        name: signatures.position_signature(outputs, config)
-        for name, outputs in task.further_signatures(model).items()
+        name: signatures.position_signature(outputs, config) for name, outputs in task.further_signatures(model).items()
     }
 
 
@@ -193,9 +181,7 @@ class _Content(NamedTuple):
     extra_files: dict[str, bytes]
 
 
-def _tensor_content(
-    options: ExportOptions, task: ServedTask, model: keras.Model, config: BertConfig
-) -> _Content:
+def _tensor_content(options: ExportOptions, task: ServedTask, model: keras.Model, config: BertConfig) -> _Content:
     """Makes the signatures of token ids and of records."""
     length = options.max_seq_length
     requests = signatures.tensor_requests(length, task.num_choices)

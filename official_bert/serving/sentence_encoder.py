@@ -82,9 +82,7 @@ class SentenceEncoder:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
         texts = listed_texts("texts", texts)
-        order = sorted(
-            range(len(texts)), key=lambda row: len(texts[row])
-        )  # characters tell enough about tokens
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # characters tell enough about tokens
         vectors = np.empty((len(texts), self.model.config.hidden_size), np.float32)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]

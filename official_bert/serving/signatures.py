@@ -51,9 +51,7 @@ def text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
     return {name: np.full((1, *shape[1:]), text, object) for name, shape in inputs.items()}
 
 
-def tensor_signatures(
-    outputs: Outputs, config: BertConfig, num_choices: int | None = None
-) -> dict[str, Callable]:
+def tensor_signatures(outputs: Outputs, config: BertConfig, num_choices: int | None = None) -> dict[str, Callable]:
     """Returns the signatures that every export of tensors has, all with the same outputs.
 
     - `serving_default`: `input_ids`, `input_mask`, `segment_ids`, int32[batch, length].
@@ -89,11 +87,7 @@ def tensor_signatures(
     def serving_examples(examples):
         return answer(parsed(examples, num_choices))
 
-    return {
-        "serving_default": serving_default,
-        "serving_ids": serving_ids,
-        "serving_examples": serving_examples,
-    }
+    return {"serving_default": serving_default, "serving_ids": serving_ids, "serving_examples": serving_examples}
 
 
 def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
@@ -106,12 +100,8 @@ def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
 
     @tf.function(input_signature=specs)
     def with_positions(input_ids, input_mask, segment_ids, masked_lm_positions):
-        features = checked(
-            {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}, config
-        )
-        inside = _within(
-            MASKED_LM_POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1], "the length of input_ids"
-        )
+        features = checked({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}, config)
+        inside = _within(MASKED_LM_POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1], "the length of input_ids")
         with tf.control_dependencies([inside]):
             return outputs(features | {MASKED_LM_POSITIONS: tf.identity(masked_lm_positions)})
 

@@ -81,9 +81,7 @@ class Hooks:
     num_choices: int | None = None
     predicts_without_model: bool = False
 
-    def for_checkpoint(
-        self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
-    ) -> ServedTask:
+    def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig) -> ServedTask:
         """Returns the part of the task that a checkpoint with variables of these TF1 names can serve.
 
         The checkpoint may lack a head, for example.
@@ -202,9 +200,7 @@ class TrainableTask(ServedTask):
         """
 
     @abc.abstractmethod
-    def encode(
-        self, examples: Any, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
-    ) -> EncodedSet:
+    def encode(self, examples: Any, tokenizer: FullTokenizer, max_seq_length: int, set_name: str) -> EncodedSet:
         """Encodes a set from `read` for the model; each example is tokenized once.
 
         Beside `lengths` and `features`, the result may have what the original's sets have:

@@ -114,9 +114,7 @@ class TextClient:
         if not fewest <= len(texts) <= most:
             wanted = str(most) if fewest == most else f"{fewest} or {most}"
             noun = "text" if most == 1 else "texts"
-            raise InputError(
-                f"the model takes {wanted} {noun} ({', '.join(self.columns)}), {len(texts)} given"
-            )
+            raise InputError(f"the model takes {wanted} {noun} ({', '.join(self.columns)}), {len(texts)} given")
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns the answer to each request."""

@@ -162,18 +162,14 @@ def load(task_name: str) -> type:
         module = importlib.import_module(module_name)
     except Exception as error:
         absent = getattr(error, "name", None) or module_name
-        if not module_name or (
-            isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{absent}.")
-        ):
+        if not module_name or (isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{absent}.")):
             raise InputError(
                 f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
             ) from error
         raise _failure(task_name, "importing it fails", error) from error
     outside_class, location = getattr(module, class_name, None), module.__spec__.origin or module_name
     if not isinstance(outside_class, type):
-        raise InputError(
-            f"--task_name={task_name}: {location} defines no class {class_name!r}; correct the name"
-        )
+        raise InputError(f"--task_name={task_name}: {location} defines no class {class_name!r}; correct the name")
     if not issubclass(outside_class, DataProcessor | ServedTask):
         raise InputError(
             f"--task_name={task_name}: is neither a DataProcessor nor a Task of official_bert/tasks/base.py; inherit "
@@ -190,9 +186,7 @@ def load(task_name: str) -> type:
 def _check_contract(task_name: str, outside_class: type):
     """Refuses what a task of an earlier version defined in its class, which nothing would read."""
     own = [cls for cls in outside_class.__mro__ if cls.__module__.partition(".")[0] != "official_bert"]
-    found = [
-        f"{name} (now {place})" for name, place in _MOVED.items() if any(name in vars(cls) for cls in own)
-    ]
+    found = [f"{name} (now {place})" for name, place in _MOVED.items() if any(name in vars(cls) for cls in own)]
     if found:
         raise InputError(
             f"--task_name={task_name}: defines names that moved: {', '.join(found)}; move them as "
@@ -207,9 +201,7 @@ def _failure(task_name: str, what: str, error: Exception) -> InputError:
     else:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place, reason = f"{last.filename}, line {last.lineno}", error
-    return InputError(
-        f"--task_name={task_name}: {what} ({type(error).__name__} in {place}: {reason}); correct it"
-    )
+    return InputError(f"--task_name={task_name}: {what} ({type(error).__name__} in {place}: {reason}); correct it")
 
 
 def _plain(task_name: str) -> str:

@@ -45,9 +45,7 @@ class TrainingBatches:
         self._iterator, self._strategy, self._most_steps = iter(dataset), strategy, most_steps
         self._is_own = is_own
         self.state = tf.train.Checkpoint(
-            iterator=self._iterator,
-            seed=tf.Variable(seed, dtype=tf.int64),
-            key=tf.Variable(key, dtype=tf.int64),
+            iterator=self._iterator, seed=tf.Variable(seed, dtype=tf.int64), key=tf.Variable(key, dtype=tf.int64)
         )
 
     def draw(self, num_steps: int) -> dict:
@@ -111,15 +109,11 @@ class ExampleBatches:
         self._encoded, self._lengths, self._strategy = encoded, encoded.lengths, strategy
         self._batch_size, self._seed, self._buffer_size = batch_size, seed, buffer_size
         self._max_length, self._most_steps, self._pad_to_longest = max_length, most_steps, pad_to_longest
-        digest = hashlib.sha256(
-            encoded.lengths.tobytes() + f"{batch_size} {buffer_size}".encode()
-        ).hexdigest()
+        digest = hashlib.sha256(encoded.lengths.tobytes() + f"{batch_size} {buffer_size}".encode()).hexdigest()
         self.key = int(digest[:15], 16)
         self._position = tf.Variable(0, dtype=tf.int64)
         self.state = tf.train.Checkpoint(
-            position=self._position,
-            seed=tf.Variable(seed, dtype=tf.int64),
-            key=tf.Variable(self.key, dtype=tf.int64),
+            position=self._position, seed=tf.Variable(seed, dtype=tf.int64), key=tf.Variable(self.key, dtype=tf.int64)
         )
         self._order, self._drawn = self._fresh_order(), 0
 

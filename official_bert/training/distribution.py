@@ -85,10 +85,7 @@ def check_divides(batch_size: int, num_replicas: int, flag: str, num_micro_batch
 
 
 def split_over_replicas(
-    strategy: tf.distribute.Strategy,
-    batch: Mapping[str, tf.Tensor | np.ndarray],
-    axis: int = 1,
-    is_own: bool = False,
+    strategy: tf.distribute.Strategy, batch: Mapping[str, tf.Tensor | np.ndarray], axis: int = 1, is_own: bool = False
 ) -> dict:
     """Gives replica r the r-th part of every value.
 
@@ -146,10 +143,7 @@ def _multi_worker(_: DistributionOptions) -> tf.distribute.Strategy:
     """Returns the strategy of several processes, when all of them have been started."""
     cluster = workers.cluster()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(cluster.hosts),
-        task_type=cluster.role,
-        task_id=cluster.index,
-        rpc_layer="grpc",
+        tf.train.ClusterSpec(cluster.hosts), task_type=cluster.role, task_id=cluster.index, rpc_layer="grpc"
     )
     addresses = ", ".join(address for hosts in cluster.hosts.values() for address in hosts)
     try:
@@ -172,9 +166,7 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
     """Returns the strategy of the TPU that the original's flags name."""
     address = options.tpu_name or options.master
     if not address:
-        raise InputError(
-            "--tpu_name: not given; give the TPU's name, its grpc:// address, or 'local' on a TPU VM"
-        )
+        raise InputError("--tpu_name: not given; give the TPU's name, its grpc:// address, or 'local' on a TPU VM")
 
     def connect():
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
@@ -196,15 +188,9 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
     found = strategy.num_replicas_in_sync
     if found != options.num_tpu_cores:
         raise InputError(
-            f"--num_tpu_cores={options.num_tpu_cores}, but {address} has {found} cores; "
-            f"give --num_tpu_cores={found}"
+            f"--num_tpu_cores={options.num_tpu_cores}, but {address} has {found} cores; give --num_tpu_cores={found}"
         )
     return strategy
 
 
-_STRATEGIES = {
-    "one_device": _one_device,
-    "mirrored": _mirrored,
-    MULTI_WORKER: _multi_worker,
-    "tpu": _tpu,
-}
+_STRATEGIES = {"one_device": _one_device, "mirrored": _mirrored, MULTI_WORKER: _multi_worker, "tpu": _tpu}

@@ -75,10 +75,7 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
         elif strategy.num_replicas_in_sync == 1:
             function, arguments = step.update, (_chosen(batches, index),)
         else:
-            function, arguments = (
-                lambda stacked, index: step.update(_chosen(stacked, index)),
-                (batches, index),
-            )
+            function, arguments = (lambda stacked, index: step.update(_chosen(stacked, index)), (batches, index))
         return _summed(strategy, strategy.run(function, args=arguments))
 
     @tf.function(reduce_retracing=True)
@@ -143,16 +140,12 @@ def _spec(tensor: tf.Tensor, num_fixed_axes: int) -> tf.TensorSpec:
     return tf.TensorSpec([*fixed, *[None] * (tensor.shape.rank - len(fixed))], tensor.dtype)
 
 
-def evaluate(
-    strategy: tf.distribute.Strategy, objective: Objective, batches: Iterator[dict], num_batches: int
-) -> Sums:
+def evaluate(strategy: tf.distribute.Strategy, objective: Objective, batches: Iterator[dict], num_batches: int) -> Sums:
     """Sums the objective's values over `num_batches` batches of per-replica features [batch / replicas, ...]."""
 
     @tf.function
     def run(features):
-        return _summed(
-            strategy, strategy.run(lambda part: evaluation_step(objective, part), args=(features,))
-        )
+        return _summed(strategy, strategy.run(lambda part: evaluation_step(objective, part), args=(features,)))
 
     sums: Sums = {}
     logging.info("Compiling the evaluation step ...")

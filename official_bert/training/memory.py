@@ -97,7 +97,5 @@ def _custom_gradients() -> dict:
 
         return gradient_registry._registry
     except (ImportError, AttributeError):
-        logging.warning(
-            "This TensorFlow keeps every model of a search in memory; run large searches in parts"
-        )
+        logging.warning("This TensorFlow keeps every model of a search in memory; run large searches in parts")
         return {}

@@ -34,15 +34,7 @@ _PAGE = """\
 {generated}
 """
 _KEYS = {"script", "flags", "seed", "devices", "num_replicas", "num_updates", "started", "versions"}
-_DATA_FLAGS = (
-    "data_dir",
-    "train_file",
-    "dev_file",
-    "test_file",
-    "predict_file",
-    "input_file",
-    "eval_input_file",
-)
+_DATA_FLAGS = ("data_dir", "train_file", "dev_file", "test_file", "predict_file", "input_file", "eval_input_file")
 
 
 def write_model_card(output_dir: str, task: str, options):
@@ -78,9 +70,7 @@ def _generated(output_dir: str, task: str, options) -> Iterator[str]:
     records = _records(output_dir)
     if not records:
         raise InputError(f"{os.path.join(output_dir, run_log.FILE)}: has no record of a run")
-    trainings = [
-        record for record in records if record["flags"].get("do_train") and record["num_updates"] != 0
-    ]
+    trainings = [record for record in records if record["flags"].get("do_train") and record["num_updates"] != 0]
     record = (trainings or records)[-1]
     flags = record["flags"]
     yield "## Training"
@@ -101,9 +91,7 @@ def _generated(output_dir: str, task: str, options) -> Iterator[str]:
     yield ""
     defaults = {field.name: without_flag(field) for field in dataclasses.fields(options)}
     changed = {name: value for name, value in flags.items() if value != defaults.get(name, value)}
-    yield writing.markdown_table(
-        ("flag", "value"), ((f"`--{name}`", _code(value)) for name, value in changed.items())
-    )
+    yield writing.markdown_table(("flag", "value"), ((f"`--{name}`", _code(value)) for name, value in changed.items()))
     yield ""
     for results in files.matching(os.path.join(output_dir, "eval_results*.txt")):
         lines = [line.split(" = ") for line in reading.read_lines(results)]

@@ -15,9 +15,7 @@ from official_bert.training.distribution import is_tpu, split_over_replicas
 from official_bert.training.loop import traced_once
 
 
-def compiled_outputs(
-    strategy: tf.distribute.Strategy, outputs: Callable[[dict], dict]
-) -> Callable[[dict], dict]:
+def compiled_outputs(strategy: tf.distribute.Strategy, outputs: Callable[[dict], dict]) -> Callable[[dict], dict]:
     """Returns a function from a batch, split over the replicas, to the gathered outputs of all replicas.
 
     Args:
@@ -67,9 +65,7 @@ def predict(
         wanted = batch_size if is_tpu(strategy) else len(rows)
         missing = wanted - len(rows) + -wanted % strategy.num_replicas_in_sync
         filled = np.concatenate([rows, np.repeat(rows[-1:], missing)])
-        batch = {
-            name: tf.convert_to_tensor(values) for name, values in encoded.features(filled, length).items()
-        }
+        batch = {name: tf.convert_to_tensor(values) for name, values in encoded.features(filled, length).items()}
         for name, value in run(split_over_replicas(strategy, batch, axis=0)).items():
             value = np.asarray(value)[: len(rows)]
             if name not in found:

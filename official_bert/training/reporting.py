@@ -261,9 +261,7 @@ def _write_scalars(writer, scalars: Mapping[str, float], step: int):
                 tf.summary.scalar(name, value)
         writer.flush()
     except tf.errors.OpError as error:
-        logging.warning(
-            "TensorBoard's scalars of step %d are lost (%s); make room on the disk", step, brief(error)
-        )
+        logging.warning("TensorBoard's scalars of step %d are lost (%s); make room on the disk", step, brief(error))
 
 
 def _format_number(name: str, value) -> str:

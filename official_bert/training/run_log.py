@@ -92,8 +92,7 @@ def write(output_dir: str, kind: str, values: Mapping[str, object]):
     """
     path = os.path.join(output_dir, FILE)
     finite = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
     }
     line = json.dumps({"type": kind} | finite)
     if files.is_remote(path):  # where nothing can be appended to a file

@@ -99,9 +99,7 @@ def load_weights(
             "would be random; give one of the two, or --allow_missing_weights to use random weights on purpose"
         )
     if options.init_checkpoint and checkpoints.latest:
-        logging.info(
-            "--init_checkpoint is not used: %s goes on from %s", checkpoints.output_dir, checkpoints.latest
-        )
+        logging.info("--init_checkpoint is not used: %s goes on from %s", checkpoints.output_dir, checkpoints.latest)
     return loaded
 
 

@@ -147,9 +147,7 @@ class TrainingStep:
             added = [one + another for one, another in zip(added, more, strict=True)]
             return index + 1, added, {name: value + more_sums[name] for name, value in sums.items()}
 
-        _, present, sums = tf.while_loop(
-            lambda index, *_: index < count, add, (tf.constant(1), present, sums)
-        )
+        _, present, sums = tf.while_loop(lambda index, *_: index < count, add, (tf.constant(1), present, sums))
         added = iter(present)
         return [None if gradient is None else next(added) for gradient in gradients], sums
 

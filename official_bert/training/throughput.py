@@ -27,9 +27,7 @@ class WorkCounter:
 
     def add(self, drawn: Mapping | list[Mapping], num_steps: int):
         """Counts the batches of a call into TensorFlow, in the form of `loop.Drawn`."""
-        for batch, count in (
-            [(drawn, num_steps)] if isinstance(drawn, Mapping) else [(one, 1) for one in drawn]
-        ):
+        for batch, count in [(drawn, num_steps)] if isinstance(drawn, Mapping) else [(one, 1) for one in drawn]:
             _, per_replica, *choices, length = self._shape(batch["input_ids"])
             num_sequences = per_replica * self._strategy.num_replicas_in_sync
             for number in choices:

@@ -134,9 +134,7 @@ class Trainer:
 
         # The weights to begin with.
         newest = self.checkpoints.latest
-        loaded = starting_point.load_weights(
-            options, self.checkpoints, self.model, self._weights_and_step, unused
-        )
+        loaded = starting_point.load_weights(options, self.checkpoints, self.model, self._weights_and_step, unused)
         if self.checkpoints.latest != newest:  # which is corrupt; the older one may have another seed
             self.seed = starting_point.choose_seed(options, self.checkpoints)
             seeds.seed_initial_weights(self.seed)
@@ -282,25 +280,18 @@ class Trainer:
             return self.options.jit_compile
         if not distribution.is_tpu(self.strategy):
             logging.warning(
-                "--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU; "
-                "install tensorflow instead"
+                "--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU; install tensorflow instead"
             )
         return False
 
     def _stops(self, hooks: Sequence[Hook]) -> Stops:
         save_every_steps = self.options.save_checkpoints_steps, *(hook.every_steps for hook in hooks)
         return Stops(
-            self.global_step,
-            self.num_train_steps,
-            self.steps_per_loop,
-            self.log_every_steps,
-            save_every_steps,
+            self.global_step, self.num_train_steps, self.steps_per_loop, self.log_every_steps, save_every_steps
         )
 
     def _new_report(self, objective: Objective) -> TrainingReport:
-        work = WorkCounter(
-            self.strategy, lambda *shape: training_flops(self.config, *shape, self._num_frozen_layers)
-        )
+        work = WorkCounter(self.strategy, lambda *shape: training_flops(self.config, *shape, self._num_frozen_layers))
         return TrainingReport(
             self.options,
             self.num_train_steps,
@@ -325,9 +316,7 @@ class Trainer:
             latest = self.checkpoints.latest
             if not isinstance(error, Exception):  # Ctrl-C or SIGTERM
                 logging.warning(
-                    "Stopped after step %d; %s is saved, and the same command goes on from it",
-                    self.global_step,
-                    latest,
+                    "Stopped after step %d; %s is saved, and the same command goes on from it", self.global_step, latest
                 )
             report.write_summary(latest, error)
             if isinstance(error, Diverged):

@@ -22,12 +22,7 @@ from official_bert.io.errors import InputError, WorkerLost
 
 _ROLES = ("chief", "worker")  # in the order in which TensorFlow numbers the workers
 # What TensorFlow raises in a collective operation when another worker is gone.
-_LOST = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-)
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
 
 
 _EXAMPLE = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'

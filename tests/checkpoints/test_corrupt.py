@@ -42,9 +42,7 @@ def test_every_changed_byte_is_found_before_tensorflow_reads_it(prefix, monkeypa
         changed[place] ^= 0x04
         with open(path, "wb") as file:
             file.write(changed)
-        with pytest.raises(
-            tf1.Corrupt, match=r"cannot be read \(its bytes do not fit their checksum"
-        ) as found:
+        with pytest.raises(tf1.Corrupt, match=r"cannot be read \(its bytes do not fit their checksum") as found:
             tf1.check_objects(prefix)
         assert found.value.file == path
     print(f"{len(places)} of {len(content)} bytes changed, one at a time: each is found")

@@ -35,10 +35,7 @@ def test_a_folder_can_be_moved_even_with_absolute_paths_in_its_state(tmp_path):
     )
     new = tmp_path / "new"
     shutil.move(old, new)
-    assert folder.checkpoint_paths(str(new)) == [
-        str(new / "model.ckpt-1"),
-        str(new / "model.ckpt-2"),
-    ]
+    assert folder.checkpoint_paths(str(new)) == [str(new / "model.ckpt-1"), str(new / "model.ckpt-2")]
     assert folder.latest_checkpoint(str(new)) == str(new / "model.ckpt-2")
 
 

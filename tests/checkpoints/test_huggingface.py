@@ -39,19 +39,14 @@ def test_names_and_layout_of_what_is_written(tmp_path):
 @pytest.mark.parametrize("part", ["query", "key", "value"])
 def test_square_kernels_of_attention_turn_both_ways(tmp_path, part):
     """Neither a shape nor the way there and back would tell that one does not."""
-    kernel, name = (
-        f"bert/encoder/layer_1/attention/self/{part}/kernel",
-        f"encoder.layer.1.attention.self.{part}",
-    )
+    kernel, name = (f"bert/encoder/layer_1/attention/self/{part}/kernel", f"encoder.layer.1.attention.self.{part}")
     weights = random_weights(encoder_shapes(CONFIG))
     huggingface.write(str(tmp_path), weights, CONFIG)
     written = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
     np.testing.assert_array_equal(written[f"{name}.weight"], weights[kernel].T)
     by_hand = {f"{name}.weight": np.ascontiguousarray(weights[kernel].T)}
     safetensors.numpy.save_file(by_hand, str(tmp_path / "model.safetensors"))
-    np.testing.assert_array_equal(
-        huggingface.HuggingFaceCheckpoint(str(tmp_path)).read(kernel), weights[kernel]
-    )
+    np.testing.assert_array_equal(huggingface.HuggingFaceCheckpoint(str(tmp_path)).read(kernel), weights[kernel])
 
 
 def test_a_bare_encoder_has_no_prefix(tmp_path):

@@ -10,23 +10,11 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import folder as checkpoint_folder
-from official_bert.checkpoints import (
-    huggingface,
-    load_checkpoint,
-    log_trainable_variables,
-    named_variables,
-    tf1,
-)
+from official_bert.checkpoints import huggingface, load_checkpoint, log_trainable_variables, named_variables, tf1
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertModel, BertPretrainer
-from tests.checkpoints.sample import (
-    CONFIG,
-    encoder_shapes,
-    pretraining_shapes,
-    random_weights,
-    with_training_state,
-)
+from tests.checkpoints.sample import CONFIG, encoder_shapes, pretraining_shapes, random_weights, with_training_state
 from tests.shared import minilm, shared
 
 HEADS = [name for name in pretraining_shapes(CONFIG) if name.startswith("cls/")]
@@ -91,9 +79,7 @@ def test_partial_matches_are_reported_by_name(tmp_path, logged):
     untouched = named_variables(model)["cls/seq_relationship/output_weights"].numpy()
     report = load_checkpoint(model, prefix)
     assert (len(report.matched), sorted(report.missing), report.unexpected) == (39, sorted(HEADS), [])
-    np.testing.assert_array_equal(
-        named_variables(model)["cls/seq_relationship/output_weights"].numpy(), untouched
-    )
+    np.testing.assert_array_equal(named_variables(model)["cls/seq_relationship/output_weights"].numpy(), untouched)
     (warning,) = logged(python_logging.WARNING)
     assert all(name in warning for name in HEADS)
 
@@ -140,9 +126,7 @@ def test_another_shape_names_both_and_changes_nothing(tmp_path):
     tf1.write(prefix, weights)
     model = BertPretrainer(CONFIG)
     before = [weight.numpy() for weight in model.weights]
-    with pytest.raises(
-        InputError, match=r"ckpt: cls/predictions/output_bias has shape \[21\] .* \[20\] in the"
-    ):
+    with pytest.raises(InputError, match=r"ckpt: cls/predictions/output_bias has shape \[21\] .* \[20\] in the"):
         load_checkpoint(model, prefix)
     for weight, value in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(weight.numpy(), value)

@@ -97,9 +97,7 @@ def test_workers_with_one_input_have_the_position_of_worker_0(tmp_path):
     state = tf.train.Checkpoint(position=tf.Variable(101))
     CheckpointManager(str(tmp_path), variables(step=3), worker=1).save(3, state)
     assert models_in(tmp_path) == []
-    CheckpointManager(str(tmp_path), variables(step=3)).save(
-        3, tf.train.Checkpoint(position=tf.Variable(100))
-    )
+    CheckpointManager(str(tmp_path), variables(step=3)).save(3, tf.train.Checkpoint(position=tf.Variable(100)))
     CheckpointManager(str(tmp_path), variables(), worker=1).restore(state)
     assert int(state.position) == 100
 
@@ -111,9 +109,7 @@ def test_without_an_input_file_it_starts_anew(tmp_path):
     assert int(state.position) == 5
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"garbage", b"\xff\xfe\x00", b'model_checkpoint_path: "model.ckpt-9"\n']
-)
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\xff\xfe\x00", b'model_checkpoint_path: "model.ckpt-9"\n'])
 def test_a_state_file_without_a_checkpoint_stops_the_run(tmp_path, content):
     CheckpointManager(str(tmp_path), variables()).save(3)
     before = (tmp_path / "model.ckpt-3.index").read_bytes()
@@ -144,8 +140,7 @@ def saved_run(folder, steps=(10, 20, 30)) -> CheckpointManager:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["model.ckpt-30.index", f"model.ckpt-30.{DATA}", "input.ckpt-30-0.index", f"input.ckpt-30-0.{DATA}"],
+    "name", ["model.ckpt-30.index", f"model.ckpt-30.{DATA}", "input.ckpt-30-0.index", f"input.ckpt-30-0.{DATA}"]
 )
 def test_a_damaged_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, caplog):
     """The older one gives the weights, the step and the seed; the next list has no damaged one."""
@@ -199,9 +194,7 @@ def test_if_no_checkpoint_is_whole_the_newest_is_named(tmp_path):
     for step in (10, 20, 30):
         (tmp_path / f"model.ckpt-{step}.{DATA}").write_bytes(b"")
     before = sorted(os.listdir(tmp_path))
-    with pytest.raises(
-        InputError, match=r"model\.ckpt-30: global_step cannot be read .*; copy its files anew"
-    ):
+    with pytest.raises(InputError, match=r"model\.ckpt-30: global_step cannot be read .*; copy its files anew"):
         manager.from_newest_whole(manager.restore)
     assert sorted(os.listdir(tmp_path)) == before
 
@@ -227,8 +220,7 @@ def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
         advance(own, step)
         manager.save(step, tf.train.Checkpoint(position=tf.Variable(step)))
     assert models_in(run) == [
-        f"{kind}.ckpt-{end}.index"
-        for kind, end in (("input", "20-0"), ("input", "30-0"), ("model", 20), ("model", 30))
+        f"{kind}.ckpt-{end}.index" for kind, end in (("input", "20-0"), ("input", "30-0"), ("model", 20), ("model", 30))
     ]
     assert (run / "checkpoint").read_text() == (
         'model_checkpoint_path: "model.ckpt-30"\n'
@@ -342,9 +334,7 @@ def test_a_run_of_a_larger_model_is_not_resumed_in_part(tmp_path):
     CheckpointManager(str(tmp_path), own | {"layer_9/kernel": own["w"]}).save(5)
     before = own["w"].numpy().tolist()
     own["w"].assign(own["w"] + 1)
-    with pytest.raises(
-        InputError, match=r"cannot resume, since the model has no layer_9/kernel; give the config"
-    ):
+    with pytest.raises(InputError, match=r"cannot resume, since the model has no layer_9/kernel; give the config"):
         CheckpointManager(str(tmp_path), own).restore()
     assert own["w"].numpy().tolist() == [value + 1 for value in before], "nothing was restored"
 

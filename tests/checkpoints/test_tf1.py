@@ -42,8 +42,7 @@ def test_a_tf1_program_restores_it(tmp_path, weights):
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variables = {
-            name: v1.get_variable(name, value.shape, value.dtype, use_resource=False)
-            for name, value in weights.items()
+            name: v1.get_variable(name, value.shape, value.dtype, use_resource=False) for name, value in weights.items()
         }
         v1.train.Saver().restore(session, v1.train.latest_checkpoint(str(tmp_path)))
         for name, value in session.run(variables).items():

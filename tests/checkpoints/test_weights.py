@@ -23,8 +23,7 @@ def test_floats_become_float32(tmp_path, dtype):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
-    [(1.01e6, "1.01e+06"), (-3e30, "-3e+30"), (1e300, "inf"), (np.nan, "nan"), (-np.inf, "-inf")],
+    ("value", "said"), [(1.01e6, "1.01e+06"), (-3e30, "-3e+30"), (1e300, "inf"), (np.nan, "nan"), (-np.inf, "-inf")]
 )
 def test_values_of_no_sound_model_are_named(tmp_path, value, said):
     prefix = str(tmp_path / "a")

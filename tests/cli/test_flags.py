@@ -139,15 +139,7 @@ def test_defaults(script):
 
 
 def test_values(script):
-    arguments = (
-        "--input_file=a,b*",
-        "--batch_size",
-        "8",
-        "--rate=1e-3",
-        "--tpu=x",
-        "--seed=0",
-        "--kind=fancy",
-    )
+    arguments = ("--input_file=a,b*", "--batch_size", "8", "--rate=1e-3", "--tpu=x", "--seed=0", "--kind=fancy")
     given = json.loads(run(script, *arguments, "--verbose", "--nostrip").stdout)
     assert given == {
         "verbose": True,
@@ -243,9 +235,7 @@ def test_wrong_values_end_in_one_sentence(script, arguments, named):
     assert all(part in stderr for part in named)
 
 
-@pytest.mark.parametrize(
-    "given", ["--skip_corrupt_records", "--noskip_corrupt_records", "-skip_corrupt_records=1"]
-)
+@pytest.mark.parametrize("given", ["--skip_corrupt_records", "--noskip_corrupt_records", "-skip_corrupt_records=1"])
 def test_a_removed_flag_ends_the_script_with_what_replaces_it(script, given):
     stderr = run(script, "--input_file=a", given, status=1).stderr
     assert stderr.startswith(f"{script}: --skip_corrupt_records is removed: a corrupt record ends the run")
@@ -351,12 +341,7 @@ def test_a_reader_of_the_help_may_close_the_pipe(command):
     os.close(read_end)
     try:
         ended = subprocess.run(
-            [sys.executable, *command],
-            cwd=ROOT,
-            stdout=write_end,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
+            [sys.executable, *command], cwd=ROOT, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False
         )
     finally:
         os.close(write_end)
@@ -379,6 +364,4 @@ def test_a_flag_without_a_value_it_can_have_is_said_plainly(arguments, sentence)
 
 def test_every_removed_flag_is_in_the_change_log():
     text = (ROOT / "CHANGELOG.md").read_text()
-    assert [name for name in REMOVED if not re.search(f"--(no)?{name}\\b", text)] == [
-        "bert_hub_module_handle"
-    ]
+    assert [name for name in REMOVED if not re.search(f"--(no)?{name}\\b", text)] == ["bert_hub_module_handle"]

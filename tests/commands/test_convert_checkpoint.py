@@ -42,16 +42,8 @@ def converted(**options):
 def test_to_hugging_face_as_a_process_and_back(tmp_path, trained):
     folder, weights = trained
     there, back = tmp_path / "there", tmp_path / "back"
-    run_script(
-        "convert_checkpoint.py",
-        *flag_list(model=folder, output_dir=there, output_format="huggingface"),
-    )
-    assert sorted(os.listdir(there)) == [
-        "config.json",
-        "model.safetensors",
-        "tokenizer_config.json",
-        "vocab.txt",
-    ]
+    run_script("convert_checkpoint.py", *flag_list(model=folder, output_dir=there, output_format="huggingface"))
+    assert sorted(os.listdir(there)) == ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
     assert json.loads((there / "config.json").read_text())["hidden_act"] == "gelu_new"
     converted(model=there, output_dir=back, output_format="tf1")
     assert sorted(os.listdir(back)) == [

@@ -12,9 +12,7 @@ def write_triviaqa(folder):
     """Three questions about two documents, of which one is there."""
     (folder / "evidence").mkdir()
     (folder / "evidence" / "Moon.txt").write_text(DOCUMENT, encoding="utf-8")
-    pages = [
-        {"DocSource": "TagMe", "Filename": name, "Title": name[:-4]} for name in ("Moon.txt", "Mars.txt")
-    ]
+    pages = [{"DocSource": "TagMe", "Filename": name, "Title": name[:-4]} for name in ("Moon.txt", "Mars.txt")]
     answers = {"lava": ["Lava", "molten rock"], "plain": ["plain", "plains"], "water": ["water"]}
     entries = [
         {
@@ -35,13 +33,11 @@ def write_triviaqa(folder):
 def test_questions_become_squads(tmp_path):
     log = run_script("convert_triviaqa.py", *write_triviaqa(tmp_path)).stderr
     assert (
-        "squad.json: 2 questions with a document; left out: 1 whose document begins without an answer, 1 without"
-        in log
+        "squad.json: 2 questions with a document; left out: 1 whose document begins without an answer, 1 without" in log
     )
     examples = read_squad_examples(str(tmp_path / "squad.json"), is_training=True)
     found = {
-        example.qas_id: example.doc_tokens[example.start_position : example.end_position + 1]
-        for example in examples
+        example.qas_id: example.doc_tokens[example.start_position : example.end_position + 1] for example in examples
     }
     assert found == {"tc_0--Moon.txt": ["lava."], "tc_1--Moon.txt": ["plains"]}
     assert {len(example.doc_tokens) for example in examples} == {400}

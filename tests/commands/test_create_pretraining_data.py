@@ -91,9 +91,7 @@ def test_logs_files_and_examples_and_needs_no_tensorflow(tmp_path, arguments):
     assert "*** Writing to output files ***" in finished.stderr
     assert "3 documents, 8 sentences, 60 tokens" in finished.stderr
     assert finished.stderr.count("*** Example ***") == 10
-    assert (
-        "tokens: [CLS] a train left the [MASK] at noon . [SEP] [MASK] single cat document" in finished.stderr
-    )
+    assert "tokens: [CLS] a train left the [MASK] at noon . [SEP] [MASK] single cat document" in finished.stderr
     assert "masked_lm_positions: 5 10 12 0\n" in finished.stderr
     assert "masked_lm_weights: 1.0 1.0 1.0 0.0\n" in finished.stderr
     assert "Wrote 10 total instances" in finished.stderr
@@ -106,9 +104,7 @@ def test_workers_and_globs_change_nothing(tmp_path, arguments):
     first, second = toy.TEXT.split("\n\n", 1)
     toy.write_text(tmp_path, first + "\n\n", name="part-0")
     toy.write_text(tmp_path, second, name="part-1")
-    create_pretraining_data.run(
-        options_of(arguments | {"input_file": f"{tmp_path}/part-*", "num_workers": 2})
-    )
+    create_pretraining_data.run(options_of(arguments | {"input_file": f"{tmp_path}/part-*", "num_workers": 2}))
     assert (tmp_path / "out.tfrecord").read_bytes() == expected
 
 
@@ -116,11 +112,7 @@ def test_accents_and_case_are_flags(tmp_path, arguments):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "été", "ete", "Été"]
     arguments |= {"vocab_file": toy.write_vocabulary(tmp_path, pieces), "max_predictions_per_seq": 1}
     arguments["input_file"] = toy.write_text(tmp_path, "Été Été\nÉté\n\nÉté Été\n")
-    for flags, expected in (
-        ({}, 6),
-        ({"strip_accents": False}, 5),
-        ({"do_lower_case": False}, 7),
-    ):
+    for flags, expected in (({}, 6), ({"strip_accents": False}, 5), ({"do_lower_case": False}, 7)):
         create_pretraining_data.run(options_of(arguments | flags))
         labels = {int(example["masked_lm_ids"][0]) for _, example in read_examples(arguments["output_file"])}
         assert labels == {expected}
@@ -141,10 +133,7 @@ def options_of(arguments) -> PretrainingDataOptions:
             "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]; add a line",
         ),
         ({"vocab_file": "{folder}/absent"}, "{folder}/absent: no such file"),
-        (
-            {"output_file": "{folder}/absent/out"},
-            "{folder}/absent/out: cannot be written (No such file or directory)",
-        ),
+        ({"output_file": "{folder}/absent/out"}, "{folder}/absent/out: cannot be written (No such file or directory)"),
         ({"output_file": "{folder}"}, "{folder}: cannot be written, it is a folder"),
         ({"output_file": ""}, "--output_file=[]: a name is empty; give one"),
         ({"input_file": "{folder}"}, "{folder}: is a folder; name a file"),

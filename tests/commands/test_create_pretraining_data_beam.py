@@ -12,12 +12,7 @@ from tests.scripts import run_script
 from tests.shared import ROOT
 
 PYTHON = ROOT / ".venv-beam" / "bin" / "python"
-TWO_PROCESSES = (
-    "--",
-    "--runner=DirectRunner",
-    "--direct_num_workers=2",
-    "--direct_running_mode=multi_processing",
-)
+TWO_PROCESSES = ("--", "--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
 
 
 def corpus(folder) -> list[str]:
@@ -53,10 +48,7 @@ def test_beam_makes_the_files_of_the_local_generator(tmp_path):
         else:
             run_script("create_pretraining_data.py", "--generator=sharded", *flags, output)
         made[name] = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert sorted(made["beam"]) == [
-        *(f"records-{shard:05}-of-00003" for shard in range(3)),
-        "records.manifest.json",
-    ]
+    assert sorted(made["beam"]) == [*(f"records-{shard:05}-of-00003" for shard in range(3)), "records.manifest.json"]
     assert made["beam"] == made["local"]
     print(f"{len(made['beam'])} files with {sum(map(len, made['beam'].values()))} bytes are equal")
 
@@ -72,9 +64,7 @@ def test_bad_input_ends_in_one_sentence_and_leaves_nothing(tmp_path):
         f"{tmp_path}/2.txt: is binary, or text in another encoding than UTF-8; save it as UTF-8 text"
     )
     for flag in (f"--input_file={tmp_path}/3.txt", f"--input_file={tmp_path}/5.txt"):
-        refused = run_beam(
-            *flags, flag, f"--output_file={output}/records", "--", "--runner=DirectRunner", status=1
-        )
+        refused = run_beam(*flags, flag, f"--output_file={output}/records", "--", "--runner=DirectRunner", status=1)
         assert "--input_file: no " in refused.stderr.splitlines()[-1]
     (output / "records-00000-of-00007").write_text("")
     refused = run_beam(*flags, f"--output_file={output}/records", *TWO_PROCESSES, status=1)
@@ -89,10 +79,6 @@ def test_without_beam_a_sentence_says_what_to_install(tmp_path):
         "from official_bert.commands import create_pretraining_data_beam\n"
         "create_pretraining_data_beam.run(BeamDataOptions(input_file=['a'], output_file=['b']))\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    sentence = (
-        "InputError: apache_beam: is not installed; make a virtual environment with requirements-beam.txt"
-    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    sentence = "InputError: apache_beam: is not installed; make a virtual environment with requirements-beam.txt"
     assert sentence in ran.stderr

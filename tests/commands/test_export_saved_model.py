@@ -32,9 +32,7 @@ def c_program(tmp_path_factory) -> pathlib.Path:
 def examples_of(features: dict[str, np.ndarray]) -> np.ndarray:
     """A record for each example, with a feature that no signature reads."""
     flat = {name: values.reshape(len(values), -1) for name, values in features.items()}
-    return np.array(
-        encode_examples(flat | {"unique_ids": np.ones((len(flat["input_ids"]), 1), np.int32)}), object
-    )
+    return np.array(encode_examples(flat | {"unique_ids": np.ones((len(flat["input_ids"]), 1), np.int32)}), object)
 
 
 def test_every_signature_answers_as_the_scripts_do(made, c_program):
@@ -123,9 +121,7 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
     _, model = make_checkpoint(tmp_path, "pretraining")
     heads = ("bert/pooler", "cls/")
     weights = {
-        name: variable.numpy()
-        for name, variable in named_variables(model).items()
-        if not name.startswith(heads)
+        name: variable.numpy() for name, variable in named_variables(model).items() if not name.startswith(heads)
     }
     tf1.write(str(tmp_path / "model.ckpt"), weights)
     export_saved_model.run(export_options(tmp_path, "pretraining"))
@@ -202,7 +198,5 @@ def test_an_export_of_text_in_bfloat16_is_half_as_large(tmp_path_factory):
     np.testing.assert_allclose(found["probabilities"], wanted["probabilities"], atol=0.05)
     short, long = (next((one.path / "variables").glob("*.data*")).stat().st_size for one in (made, whole))
     weights = named_variables(made.model)
-    rounded = sum(
-        np.prod(one.shape) for name, one in weights.items() if name.endswith(("/kernel", "_embeddings"))
-    )
+    rounded = sum(np.prod(one.shape) for name, one in weights.items() if name.endswith(("/kernel", "_embeddings")))
     assert long - short == 2 * rounded

@@ -145,9 +145,7 @@ def test_values_are_the_models_layers(options):
         for place, (index, layer) in enumerate(((1, 1), (-4, 0), (3, 3), (1, 1))):
             written = [feature["layers"][place] for feature in example["features"]]
             assert {vector["index"] for vector in written} == {index}
-            np.testing.assert_allclose(
-                [vector["values"] for vector in written], expected[layer][0], atol=2e-6
-            )
+            np.testing.assert_allclose([vector["values"] for vector in written], expected[layer][0], atol=2e-6)
 
 
 def test_attentions_are_the_models(options):
@@ -246,10 +244,7 @@ def test_wrong_input_ends_in_a_sentence_and_leaves_nothing(options, tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (
-            {"layers": "-1,-5"},
-            r"^--layers=-1,-5: the model has no layer -5; its 4 layers are 0 to 3, or -4 to -1$",
-        ),
+        ({"layers": "-1,-5"}, r"^--layers=-1,-5: the model has no layer -5; its 4 layers are 0 to 3, or -4 to -1$"),
         ({"layers": "4"}, r"^--layers=4: the model has no layer 4"),
         ({"layers": "-1,"}, r"^--layers=-1,: must be whole numbers separated by commas"),
         ({"max_seq_length": 513}, r"^--max_seq_length=513: the model of .* max_position_embeddings=512$"),

@@ -58,14 +58,8 @@ def test_bad_input_ends_in_one_sentence(flags, tmp_path):
     for given, sentence in (
         (["--input_file=/absent", flags[1]], "--input_file: no file matches '/absent'"),
         ([f"--input_file={tmp_path}/empty", flags[1]], "empty: no record in any file"),
-        (
-            [f"--input_file={tmp_path}/toy.manifest.json", flags[1]],
-            "toy.manifest.json: record 0 (from 0) is damaged",
-        ),
-        (
-            [flags[0], f"--vocab_file={tmp_path}/few.txt"],
-            "toy-00000-of-00002: record 0 (from 0): input_ids has a",
-        ),
+        ([f"--input_file={tmp_path}/toy.manifest.json", flags[1]], "toy.manifest.json: record 0 (from 0) is damaged"),
+        ([flags[0], f"--vocab_file={tmp_path}/few.txt"], "toy-00000-of-00002: record 0 (from 0): input_ids has a"),
         ([flags[0], f"--vocab_file={tmp_path}/bare.txt"], "--vocab_file: the vocabulary lacks [MASK]"),
         ([flags[0]], "--vocab_file: must be given"),
         ([*flags, f"--plot_file={tmp_path}/toy-00000-of-00002"], "is an input of this run, too"),

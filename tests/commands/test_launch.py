@@ -20,24 +20,14 @@ IS_SECOND = "json.loads(os.environ['TF_CONFIG'])['task']['index'] == 1"
 
 def launched(program: str, *flags: str, status: int = 0, **environment: str):
     """Runs a Python program on two workers."""
-    flags = (
-        "--num_workers=2",
-        *flags,
-        "--",
-        sys.executable,
-        "-c",
-        f"import json, os, sys, time\n{program}",
-    )
+    flags = ("--num_workers=2", *flags, "--", sys.executable, "-c", f"import json, os, sys, time\n{program}")
     return run_script("launch.py", *flags, status=status, timeout_secs=120, **environment)
 
 
 def test_lines_have_the_names_of_their_workers_and_workers_know_each_other():
     ran = launched("print(os.environ['TF_CONFIG']); print('to the log', file=sys.stderr); print(sys.argv)")
     lines = sorted(ran.stdout.splitlines())
-    assert [line for line in lines if "to the log" in line] == [
-        "[worker 0] to the log",
-        "[worker 1] to the log",
-    ]
+    assert [line for line in lines if "to the log" in line] == ["[worker 0] to the log", "[worker 1] to the log"]
     configs = [json.loads(line.split("] ", 1)[1]) for line in lines if "cluster" in line]
     assert [config["task"] for config in configs] == [{"type": "worker", "index": index} for index in (0, 1)]
     (hosts,) = {tuple(config["cluster"]["worker"]) for config in configs}

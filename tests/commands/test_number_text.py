@@ -35,9 +35,7 @@ def test_numbers_by_hand(number, text):
     assert list(json_vectors(np.float32([[number]]))) == [text]
 
 
-@given(
-    arrays.arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 6)), elements=st.floats(width=32))
-)
+@given(arrays.arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 6)), elements=st.floats(width=32)))
 def test_any_numbers(vectors):
     assert list(json_vectors(vectors)) == plain(vectors)
 

@@ -26,12 +26,7 @@ def folder(tmp_path):
 
 
 def test_every_figure_has_its_panel():
-    training = {
-        "loss": {1: 7.0},
-        "learning_rate": {1: 0.1},
-        "accuracy": {1: 0.5},
-        "examples_per_second": {1: 9.0},
-    }
+    training = {"loss": {1: 7.0}, "learning_rate": {1: 0.1}, "accuracy": {1: 0.5}, "examples_per_second": {1: 9.0}}
     evaluation = {"loss": {1: 6.0}, "eval_loss": {1: 6.0}, "eval_f1": {1: 0.25}}
     assert plot_run.panels_of(training, evaluation) == {
         "loss": {"loss": {1: 7.0}, "loss (evaluation)": {1: 6.0}},

@@ -56,9 +56,7 @@ def test_every_line_has_its_answer_in_its_place(tmp_path, tags_dir, monkeypatch)
 
 def test_json_texts_may_hold_tabs_and_line_ends(tmp_path, squad_dir):
     request = {"id": 7, "context": "the cat\tsat\non the mat", "question": "who ?"}
-    (answer,) = answers_to(
-        tmp_path, squad_dir, json.dumps(request).encode(), input_format="json", max_query_length=8
-    )
+    (answer,) = answers_to(tmp_path, squad_dir, json.dumps(request).encode(), input_format="json", max_query_length=8)
     cut = request["context"][answer["start"] : answer["end"]]
     assert answer["answer"] == " ".join(cut.split())
 
@@ -102,9 +100,7 @@ def test_a_bad_line_is_reported_in_its_place(tmp_path, squad_dir, input_format, 
 
 
 def test_a_bad_line_stops_the_job_behind_the_answers_before_it(tmp_path, squad_dir, capfdbinary):
-    sentence = (
-        r"in: line 2: the model takes 2 texts \(question, context\), 1 given; correct it, or give --on_error"
-    )
+    sentence = r"in: line 2: the model takes 2 texts \(question, context\), 1 given; correct it, or give --on_error"
     data = b"who ?\tthe cat\nwho ?\nwho ?\tthe cat\n"
     with pytest.raises(InputError, match=sentence):
         answers_to(tmp_path, squad_dir, data, max_query_length=8)
@@ -141,12 +137,7 @@ def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
 
 def test_lines_of_a_pipe_are_handed_on_when_they_are_there():
     # A test that waits for more than is there never ends.
-    assert read_from_pipe([b"a\n", b"b\nc\n", b"d", b"e\n", b"f"], most=9) == [
-        [b"a"],
-        [b"b", b"c"],
-        [b"de"],
-        [b"f"],
-    ]
+    assert read_from_pipe([b"a\n", b"b\nc\n", b"d", b"e\n", b"f"], most=9) == [[b"a"], [b"b", b"c"], [b"de"], [b"f"]]
 
 
 def test_lines_of_a_file_come_in_full_windows(tmp_path):

@@ -39,10 +39,7 @@ def refuse(options, sentence, **changes):
     [
         ({"task_name": "CoLA", "labels": ["1", "0"]}, "--labels: only goes with --task_name=tsv, not CoLA"),
         ({"task_name": "cola", "label_type": "score"}, "--label_type: only goes with --task_name=tsv"),
-        (
-            {"class_weights": []},
-            "--class_weights=: give numbers separated by commas, none negative and not all",
-        ),
+        ({"class_weights": []}, "--class_weights=: give numbers separated by commas, none negative and not all"),
         ({"class_weights": ["1", "x"]}, "--class_weights=1,x: give numbers"),
         ({"class_weights": ["1", "nan"]}, "--class_weights=1,nan: give numbers"),
         ({"class_weights": ["1", "inf"]}, "--class_weights=1,inf: give numbers"),
@@ -63,9 +60,7 @@ def test_flags_that_cannot_be_used_are_named(options, changes, sentence):
         ("test", None, {"do_predict": True}, r"test.tsv: no such file"),
     ],
 )
-def test_files_are_read_before_the_training_that_they_could_stop(
-    options, tmp_path, file, text, changes, sentence
-):
+def test_files_are_read_before_the_training_that_they_could_stop(options, tmp_path, file, text, changes, sentence):
     path = tmp_path / f"{file}.tsv"
     path.write_text(text) if text else path.unlink()
     refuse(options, sentence, **changes)
@@ -76,9 +71,7 @@ def test_a_run_goes_on_with_the_labels_that_it_has(options, tmp_path):
     run_classifier.run(options)
     path = tmp_path / "train.tsv"
     path.write_text(path.read_text().replace("\tb", "\tA"))  # now the first in order
-    refuse(
-        options, "labels.txt: the model's outputs stand for a, b, but the task's labels are A, a; name the"
-    )
+    refuse(options, "labels.txt: the model's outputs stand for a, b, but the task's labels are A, a; name the")
     assert (tmp_path / "out" / "labels.txt").read_text() == "a\nb\n"
     refuse(options, "outputs stand for a, b, but", do_train=False, do_predict=True, labels=["b", "a"])
     run_classifier.run(dataclasses.replace(options, do_train=False, do_predict=True, labels=["a", "b"]))

@@ -36,8 +36,6 @@ def test_the_tags_of_a_trained_model_keep_their_names(options, tmp_path):
     run_ner.run(options)
     written = (tmp_path / "out" / "labels.txt").read_text()
     (tmp_path / "train.txt").write_text(SENTENCES.replace("ANIMAL", "VEHICLE"))
-    with pytest.raises(
-        InputError, match=r"outputs stand for .*B-ANIMAL.*, but the task's labels are .*B-VEHICLE"
-    ):
+    with pytest.raises(InputError, match=r"outputs stand for .*B-ANIMAL.*, but the task's labels are .*B-VEHICLE"):
         run_ner.run(dataclasses.replace(options, do_predict=True))
     assert (tmp_path / "out" / "labels.txt").read_text() == written

@@ -13,11 +13,7 @@ import tensorflow as tf
 from official_bert import BertConfig, BertPretrainer, InputError
 from official_bert.checkpoints import load_checkpoint
 from official_bert.commands import create_pretraining_data, run_pretraining
-from official_bert.data.records.pretraining_input import (
-    count_records,
-    pretraining_limits,
-    training_dataset,
-)
+from official_bert.data.records.pretraining_input import count_records, pretraining_limits, training_dataset
 from official_bert.features import pretraining_features
 from official_bert.modeling.flops import training_flops
 from official_bert.options.data_tools import PretrainingDataOptions
@@ -26,14 +22,7 @@ from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training import precision, run_log
 from official_bert.training.seeds import seed_initial_weights
 from tests import toy, training_state
-from tests.commands.pretraining_run import (
-    PREDICTIONS,
-    SEQ,
-    checkpoint_values,
-    flags_of,
-    scalars,
-    write_records,
-)
+from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, flags_of, scalars, write_records
 from tests.golden_model import losses_of
 from tests.scripts import flag_list, run_here, run_script
 
@@ -216,9 +205,7 @@ def test_a_run_in_16_bits_resumes_with_the_same_bits(base, tmp_path, dtype, monk
     assert {value.dtype for value in expected.values()} == {np.dtype(np.float32), np.dtype(np.int64)}
     training_state.assert_equal(checkpoint_values(resumed / "model.ckpt-10"), expected)
     scale, again = (loss_scale_in(folder / "input.ckpt-10-0") for folder in (wholes, resumed))
-    assert (
-        scale == again == ({} if dtype == "bfloat16" else {"loss_scale": 2.0**18, "updates_at_loss_scale": 1})
-    )
+    assert scale == again == ({} if dtype == "bfloat16" else {"loss_scale": 2.0**18, "updates_at_loss_scale": 1})
     print(dtype, len(expected), "tensors with the same bits;", scale)
     assert not any("scale" in name for name in expected), "a TF1 program knows no loss scale"
 
@@ -256,12 +243,7 @@ def test_reports_and_the_summary_of_two_runs(base, tmp_path):
         assert row["memory_mb"] > 100
     first, second = read_summaries(tmp_path)
     assert (first["ended"], first["updates"], first["last_step"], first["restarts"]) == ("finished", 6, 6, 0)
-    assert (second["ended"], second["updates"], second["last_step"], second["restarts"]) == (
-        "finished",
-        4,
-        10,
-        1,
-    )
+    assert (second["ended"], second["updates"], second["last_step"], second["restarts"]) == ("finished", 4, 10, 1)
     assert second["total_wall_secs"] == pytest.approx(first["wall_secs"] + second["wall_secs"])
     assert second["last_checkpoint"] == str(tmp_path / "model.ckpt-10")
     assert second["final_loss"] == pytest.approx(rows[10]["loss"], rel=1e-6)
@@ -316,9 +298,7 @@ def plain_run(base, tmp_path_factory):
         ({"packed_sequences": True, "recompute_layers": True, "num_accumulation_steps": 2}, NO_DROPOUT),
     ],
 )
-def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(
-    base, plain_run, tmp_path, flags, dropouts
-):
+def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(base, plain_run, tmp_path, flags, dropouts):
     """The micro-batches have unequal numbers of predictions; recomputed layers draw the same masks again."""
     config = tmp_path / "config.json"
     config.write_text(json.dumps(toy.BERT_CONFIG | dropouts))
@@ -408,12 +388,7 @@ def test_damage_in_the_middle_names_file_and_record(base, tmp_path):
     ("flags", "sentence"),
     [
         (
-            {
-                "do_eval": True,
-                "eval_batch_size": 3,
-                "num_devices": 2,
-                "distribution_strategy": "mirrored",
-            },
+            {"do_eval": True, "eval_batch_size": 3, "num_devices": 2, "distribution_strategy": "mirrored"},
             "--eval_batch_size=3 cannot be shared evenly by 2 replicas",
         ),
         ({"random_seed": 2**63}, "--random_seed=9223372036854775808: must fit 64 bits"),
@@ -493,15 +468,9 @@ def test_masks_are_drawn_anew_in_each_pass_and_a_resumed_run_draws_the_same(base
     ("changes", "sentence"),
     [
         ({"dynamic_masking": True, "vocab_file": None}, "--dynamic_masking: needs the vocabulary"),
-        (
-            {"do_whole_word_mask": True},
-            "--do_whole_word_mask: the records have their masks; give --dynamic_masking",
-        ),
+        ({"do_whole_word_mask": True}, "--do_whole_word_mask: the records have their masks; give --dynamic_masking"),
         ({"masked_lm_prob": 0.2}, "--masked_lm_prob: the records have their masks"),
-        (
-            {"dynamic_masking": True, "ngram_masking": 2},
-            "masks spans of whole words; add --do_whole_word_mask",
-        ),
+        ({"dynamic_masking": True, "ngram_masking": 2}, "masks spans of whole words; add --do_whole_word_mask"),
         ({"dynamic_masking": True}, "has masks already; leave out --dynamic_masking"),
     ],
 )

@@ -21,17 +21,10 @@ def base(tmp_path_factory):
 
 
 def run(base, **given):
-    defaults = {
-        "max_seq_length": 32,
-        "max_query_length": 8,
-        "doc_stride": 8,
-        "output_dir": str(base / "out"),
-    }
+    defaults = {"max_seq_length": 32, "max_query_length": 8, "doc_stride": 8, "output_dir": str(base / "out")}
     run_squad.run(
         SquadOptions(
-            vocab_file=str(base / "vocab.txt"),
-            bert_config_file=str(base / "bert_config.json"),
-            **(defaults | given),
+            vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"), **(defaults | given)
         )
     )
 
@@ -47,15 +40,9 @@ def run(base, **given):
             {"do_predict": True, "predict_file": "f", "max_seq_length": 11},
             "leaves no room for a document beside --max_query_length=8 question tokens",
         ),
-        (
-            {"do_predict": True, "predict_file": "f", "null_score_diff_threshold": "auto"},
-            "--version_2_with_negative",
-        ),
+        ({"do_predict": True, "predict_file": "f", "null_score_diff_threshold": "auto"}, "--version_2_with_negative"),
         ({"do_predict": True, "predict_file": "f", "threshold_file": "f"}, "null_score_diff_threshold=auto"),
-        (
-            {"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]},
-            "--ensemble_dirs: only goes with --do_predict",
-        ),
+        ({"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]}, "--ensemble_dirs: only goes with --do_predict"),
         *(
             (
                 {"do_predict": True, "predict_file": "f", "ensemble_dirs": dirs},
@@ -63,10 +50,7 @@ def run(base, **given):
             )
             for dirs in ([], ["d", ""])
         ),
-        (
-            {"do_train": True, "train_file": "f", "search": "paper"},
-            "--predict_file: must be given with --search",
-        ),
+        ({"do_train": True, "train_file": "f", "search": "paper"}, "--predict_file: must be given with --search"),
     ],
 )
 def test_flags_that_do_not_go_together_are_named(base, given, sentence):
@@ -81,17 +65,11 @@ def test_too_few_questions_for_a_batch_are_counted(base, tmp_path):
 
 @pytest.mark.parametrize(
     ("questions", "context"),
-    [
-        ((), "The Driver waved."),
-        (QUESTIONS, "Nobody waved. Nothing started falling."),
-        (QUESTIONS, ""),
-    ],
+    [((), "The Driver waved."), (QUESTIONS, "Nobody waved. Nothing started falling."), (QUESTIONS, "")],
 )
 def test_training_without_an_answer_is_refused(base, tmp_path, questions, context):
     path = write_squad(tmp_path, questions, context)
-    with pytest.raises(
-        InputError, match=f"^{path}: has no question whose answer stands in its document; correct"
-    ):
+    with pytest.raises(InputError, match=f"^{path}: has no question whose answer stands in its document; correct"):
         run(base, do_train=True, train_file=path)
 
 
@@ -143,10 +121,7 @@ def test_files_are_read_before_the_training(base, tmp_path, flag, given, faults)
     ("threshold_file", "message"),
     [
         (False, "/logits.npz: no such file; run_squad.py with --do_predict writes it into its --output_dir"),
-        (
-            True,
-            "/threshold_logits.npz: no such file; run_squad.py with --do_predict and --threshold_file writes it",
-        ),
+        (True, "/threshold_logits.npz: no such file; run_squad.py with --do_predict and --threshold_file writes it"),
     ],
 )
 def test_an_ensemble_says_how_its_logits_are_made(base, tmp_path, threshold_file, message):

@@ -70,9 +70,7 @@ def test_the_originals_whole_word_instances(toy_instances):
 words = st.sampled_from(
     ["a", "b", "##c", "d", "##e", "[CLS]", "[UNK]"]
 )  # [CLS] never comes from text, but may be given
-corpora = st.lists(
-    st.lists(st.lists(words, min_size=1, max_size=9), min_size=1, max_size=8), min_size=1, max_size=6
-)
+corpora = st.lists(st.lists(st.lists(words, min_size=1, max_size=9), min_size=1, max_size=8), min_size=1, max_size=6)
 
 
 @settings(max_examples=150, deadline=None)
@@ -80,9 +78,7 @@ corpora = st.lists(
 def test_follows_the_rules_on_any_corpus(documents, max_seq_length, short_seq_prob, whole_word, seed):
     expected_rng, rng = random.Random(seed), random.Random(seed)
     vocab_words = ["[MASK]", "a", "##c", "d"]
-    expected = plain_instances(
-        documents, max_seq_length, 2, short_seq_prob, 5, vocab_words, expected_rng, whole_word
-    )
+    expected = plain_instances(documents, max_seq_length, 2, short_seq_prob, 5, vocab_words, expected_rng, whole_word)
 
     shuffled = list(documents)
     rng.shuffle(shuffled)
@@ -91,22 +87,11 @@ def test_follows_the_rules_on_any_corpus(documents, max_seq_length, short_seq_pr
         for _ in range(2)
         for index in range(len(shuffled))
         for instance in create_pretraining_data.create_instances_from_document(
-            shuffled,
-            index,
-            max_seq_length,
-            short_seq_prob,
-            0.15,
-            5,
-            vocab_words,
-            rng,
-            do_whole_word_mask=whole_word,
+            shuffled, index, max_seq_length, short_seq_prob, 0.15, 5, vocab_words, rng, do_whole_word_mask=whole_word
         )
     ]
     rng.shuffle(instances)
-    found = [
-        (i.tokens, i.segment_ids, i.masked_lm_positions, i.masked_lm_labels, i.is_random_next)
-        for i in instances
-    ]
+    found = [(i.tokens, i.segment_ids, i.masked_lm_positions, i.masked_lm_labels, i.is_random_next) for i in instances]
     assert found == expected
     assert rng.getstate() == expected_rng.getstate()
 
@@ -153,9 +138,7 @@ def test_writes_instances(tmp_path, tokenizer, toy_instances):
 def test_an_instance_that_does_not_fit_is_named(tmp_path, tokenizer, toy_instances):
     path = tmp_path / "a.tfrecord"
     with pytest.raises(InputError, match="instance 0: input_ids has 17 values, more than the 16"):
-        create_pretraining_data.write_instance_to_example_files(
-            toy_instances(), tokenizer, 16, 4, [str(path)]
-        )
+        create_pretraining_data.write_instance_to_example_files(toy_instances(), tokenizer, 16, 4, [str(path)])
     assert not path.exists()
 
 

@@ -15,9 +15,7 @@ LABELS = ["no", "yes"]
 WORDS = [piece for piece in toy.VOCABULARY[5:] if piece.isalpha()][:16]
 IDS = [toy.VOCABULARY.index(word) for word in WORDS]
 # Each text says its number: two words are two digits of 16.
-EXAMPLES = [
-    InputExample(str(k), f"{WORDS[k // 16]} {WORDS[k % 16]}", None, LABELS[k % 3 > 0]) for k in range(250)
-]
+EXAMPLES = [InputExample(str(k), f"{WORDS[k // 16]} {WORDS[k % 16]}", None, LABELS[k % 3 > 0]) for k in range(250)]
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +42,7 @@ def numbers_of(batch) -> list[int]:
 
 def test_evaluation_reads_everything_once_and_in_order(builder):
     batches = list(builder(False, False)({"batch_size": 100}).as_numpy_iterator())
-    assert [numbers_of(batch) for batch in batches] == [
-        list(range(100)),
-        list(range(100, 200)),
-        list(range(200, 250)),
-    ]
+    assert [numbers_of(batch) for batch in batches] == [list(range(100)), list(range(100, 200)), list(range(200, 250))]
     first = batches[0]
     assert first["input_ids"][1].tolist() == [2, IDS[0], IDS[1], 3, 0, 0]
     assert first["input_mask"][1].tolist() == [1, 1, 1, 1, 0, 0]

@@ -78,10 +78,7 @@ def test_schemes(write, tags, scheme, iob2):
 def test_the_number_of_odd_beginnings_is_logged(write, logged):
     path = write("a I-x\nb O\nc B-x\nd I-y\n")
     read_conll(path)
-    assert logged == [
-        f"{path}: tags are IOB2 (BIO)",
-        f"{path}: 2 chunks begin with I-; they are read as if with B-",
-    ]
+    assert logged == [f"{path}: tags are IOB2 (BIO)", f"{path}: 2 chunks begin with I-; they are read as if with B-"]
 
 
 def test_the_schemes_turn_into_each_other():
@@ -107,10 +104,7 @@ def test_a_word_of_bytes_that_are_not_utf8_keeps_its_line(tmp_path, logged):
     path = tmp_path / "test.txt"
     path.write_bytes(b"\xe9\nb\ncaf\xe9\n\nd\n")
     read = read_conll(str(path), labelled=False)
-    assert [(one.line, one.words) for one in read.sentences] == [
-        (1, ["\ufffd", "b", "caf\ufffd"]),
-        (5, ["d"]),
-    ]
+    assert [(one.line, one.words) for one in read.sentences] == [(1, ["\ufffd", "b", "caf\ufffd"]), (5, ["d"])]
     assert f"{path}: replaced bytes that are not UTF-8 in 2 lines" in logged
     predictions = tmp_path / "predictions.conll"
     write_predictions(str(predictions), read, [["O", "O", "O"], ["B-x"]])

@@ -7,12 +7,7 @@ def test_rows_of_any_length():
     rows = RaggedRows([[5, 6, 7], [], [8]])
     assert (len(rows), rows.lengths.tolist(), rows.starts.tolist()) == (3, [3, 0, 1], [0, 3, 3, 4])
     assert [rows[k].tolist() for k in range(3)] == [[5, 6, 7], [], [8]]
-    assert rows.padded(np.array([2, 0, 1, 2]), 4).tolist() == [
-        [8, 0, 0, 0],
-        [5, 6, 7, 0],
-        [0] * 4,
-        [8, 0, 0, 0],
-    ]
+    assert rows.padded(np.array([2, 0, 1, 2]), 4).tolist() == [[8, 0, 0, 0], [5, 6, 7, 0], [0] * 4, [8, 0, 0, 0]]
     assert rows.padded(np.array([], int), 2).shape == (0, 2)
     assert rows.values.dtype == np.int32
 

@@ -34,10 +34,7 @@ def test_tsv_as_it_comes(write, logged):
         (5, ["", ""]),  # empty fields are no blank line
         (6, ["'é\u2028", 'x "', "y"]),  # only "\n" ends a line
     ]
-    assert logged == [
-        f"{path}: left out bytes that are not UTF-8 in 1 lines",
-        f"{path}: skipped 2 blank lines",
-    ]
+    assert logged == [f"{path}: left out bytes that are not UTF-8 in 1 lines", f"{path}: skipped 2 blank lines"]
 
 
 def test_a_clean_file_logs_nothing(write, logged):

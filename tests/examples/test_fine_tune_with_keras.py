@@ -33,9 +33,7 @@ def folder(tmp_path_factory):
 def test_it_learns_and_saves(folder, tmp_path):
     (tmp_path / "train.tsv").write_text(f"{CAT}\tanimal\n{TRAIN}\tmachine\n" * 20 + f"{CAT}\tanimal\n")
     output = tmp_path / "output"
-    finished = run(
-        model=folder, train_file=tmp_path / "train.tsv", output_dir=output, learning_rate=0.01, epochs=8
-    )
+    finished = run(model=folder, train_file=tmp_path / "train.tsv", output_dir=output, learning_rate=0.01, epochs=8)
     assert finished.returncode == 0, finished.stderr
     assert "accuracy on 5 held-out examples: 1.0000" in finished.stdout
     assert sorted(name for name in os.listdir(output) if not name.startswith("bert_model.ckpt")) == [

@@ -23,9 +23,7 @@ def printed(notebook) -> str:
 
 def accuracies(text: str) -> tuple[float, float]:
     """The accuracy on the dev set of the run, and of the loaded export."""
-    found = [
-        re.search(pattern, text, re.MULTILINE) for pattern in (r"^eval_accuracy = (\S+)", r"^accuracy (\S+)$")
-    ]
+    found = [re.search(pattern, text, re.MULTILINE) for pattern in (r"^eval_accuracy = (\S+)", r"^accuracy (\S+)$")]
     return tuple(float(match[1]) for match in found)
 
 

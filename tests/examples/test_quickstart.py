@@ -41,12 +41,7 @@ def test_baselines_are_counted_over_real_predictions(quickstart, tmp_path):
     [
         ("full", 0.125, 0.53, None),
         ("full", 0.1249, 0.9, "does not reach 2 times the accuracy of always predicting 'the'"),
-        (
-            "full",
-            0.9,
-            0.529,
-            "next sentences: the model is only 2.9% above the baseline, not the expected 3%",
-        ),
+        ("full", 0.9, 0.529, "next sentences: the model is only 2.9% above the baseline, not the expected 3%"),
         ("short", 0.125, 0.0, None),
     ],
 )

@@ -8,11 +8,7 @@ from tests.shared import ROOT
 
 
 def test_the_files_hold_every_sentence_once_under_its_label(tmp_path):
-    command = [
-        sys.executable,
-        str(ROOT / "examples" / "quickstart_topics.py"),
-        f"--data_dir={tmp_path / 'data'}",
-    ]
+    command = [sys.executable, str(ROOT / "examples" / "quickstart_topics.py"), f"--data_dir={tmp_path / 'data'}"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = {}
     for name in ("train", "dev"):
@@ -25,10 +21,5 @@ def test_the_files_hold_every_sentence_once_under_its_label(tmp_path):
     assert len(set(sentences)) == len(sentences)
     assert abs(len(rows["dev"]) / len(sentences) - 0.2) < 0.001
     labels = dict(rows["train"] + rows["dev"])
-    assert (
-        labels["The module pdb defines an interactive source code debugger for Python programs."]
-        == "debugger"
-    )
-    assert (
-        labels["Function and class definitions are also syntactically compound statements."] == "statements"
-    )
+    assert labels["The module pdb defines an interactive source code debugger for Python programs."] == "debugger"
+    assert labels["Function and class definitions are also syntactically compound statements."] == "statements"

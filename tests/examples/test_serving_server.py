@@ -35,15 +35,8 @@ def made(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(made):
     """The addresses of a server for REST and for gRPC."""
-    command = [
-        sys.executable,
-        ROOT / "examples" / "serving_server.py",
-        "--model_name=mrpc",
-        "--rest_api_port=0",
-    ]
-    with subprocess.Popen(
-        [*command, f"--model_base_path={made.parent}"], stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, ROOT / "examples" / "serving_server.py", "--model_name=mrpc", "--rest_api_port=0"]
+    with subprocess.Popen([*command, f"--model_base_path={made.parent}"], stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline()
             yield re.search(r"mrpc, version 1, at (http://\S+) and grpc://(\S+)$", line).groups()

@@ -33,11 +33,7 @@ def test_the_papers_tables_are_all_there():
         (ENCODER, f'{ENCODER}\npaper = {{ "CoLA" = "1" }}', "paper: must be a table, each value a number"),
         (ENCODER, f'{ENCODER}\nfirst_task = "CoLa"', "'CoLa' is no task of tasks.toml; did you mean CoLA?"),
         (ENCODER, f"{ENCODER}\nensemble = 1", "rows, 'A': ensemble must be at least 2, got 1"),
-        (
-            ENCODER,
-            f"{ENCODER}\nfine_tuning = {{ dtype = [[1]] }}",
-            "each value a text, a number, true, false, or a",
-        ),
+        (ENCODER, f"{ENCODER}\nfine_tuning = {{ dtype = [[1]] }}", "each value a text, a number, true, false, or a"),
         ('"CoLA"', '"COLA2"', "columns, 'COLA2': task: 'COLA2' is no task of tasks.toml"),
         (TASK, f"{TASK}, {TASK}", "have the same label; give each its own"),
         (TASK, '{ label = "x" }', "columns, 'x': has neither or both of task and measure"),

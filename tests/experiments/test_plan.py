@@ -81,20 +81,14 @@ def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
         "--shuffle_buffer_size=0 --max_seq_length=32 --dtype=bfloat16 --random_seed=1",
     ]
     config = next(dict(step.config) for step in plan.steps if step.kind == "pretraining")
-    assert (config["hidden_size"], config["intermediate_size"], config["max_position_embeddings"]) == (
-        16,
-        64,
-        128,
-    )
+    assert (config["hidden_size"], config["intermediate_size"], config["max_position_embeddings"]) == (16, 64, 128)
 
 
 def test_an_ensemble_after_triviaqa(monkeypatch):
     monkeypatch.chdir(ROOT)
     experiment = read_experiment("table2", CATALOGUE)
     last = dataclasses.replace(experiment.rows[-1], ensemble=2)
-    converted, first, second, *_, ensemble = commands(
-        plan_of(dataclasses.replace(experiment, rows=[last]), "paper")
-    )
+    converted, first, second, *_, ensemble = commands(plan_of(dataclasses.replace(experiment, rows=[last]), "paper"))
     made = "out/data-triviaqa-K/output/triviaqa.json"
     assert converted.endswith(f" --data_dir=data/TriviaQA/evidence/wikipedia --output_file={made}")
     trained = "out/fine-tuning-triviaqa-large-seed-1-K/output"
@@ -109,9 +103,7 @@ def test_an_ensemble_after_triviaqa(monkeypatch):
 def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = plan_of("table7", encoders=["base"], num_seeds=1)
-    assert plan.left_out == [
-        "row 'Fine-tuned, BERT-Large': its model is not given; add --encoder=large=FOLDER"
-    ]
+    assert plan.left_out == ["row 'Fine-tuned, BERT-Large': its model is not given; add --encoder=large=FOLDER"]
     tuned = "out/fine-tuning-wnut-17-base-seed-1-K/output"
     assert commands(plan)[1] == (
         f"python run_ner.py --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output --do_eval=true "
@@ -138,11 +130,7 @@ def test_rows_share_what_is_equal():
     assert count_of(plan_of("table5")) == shared | {"fine-tuning": 4 * 4 * 3}  # rows, columns, seeds
     assert count_of(plan_of("table3")) == {"fine-tuning": 2 * 3}
     assert count_of(plan_of("table8"))["records"] == 6 * 2  # for each mix
-    by_size = {
-        "records": 2 + 1,
-        "pretraining": 6 * 2,
-        "evaluation": 6,
-    }  # one of the records is on held-out text
+    by_size = {"records": 2 + 1, "pretraining": 6 * 2, "evaluation": 6}  # one of the records is on held-out text
     assert count_of(plan_of("table6")) == {"vocabulary": 1, **by_size, "fine-tuning": 6 * 3 * 3}
 
 
@@ -172,10 +160,7 @@ def test_a_figure_starts_from_the_checkpoints_of_one_training():
     end = dataclasses.replace(plan.experiment.columns[0], at=2500 / 4500)
     of_end = plan_of(dataclasses.replace(plan.experiment, columns=[end]))
     (start,) = {step.flag("model") for step in of_end.steps if step.label.endswith("4/128/2 seed 1")}
-    assert (start.path, start.root.flag("num_train_steps")) == (
-        "",
-        2500,
-    )  # a phase ends with its newest checkpoint
+    assert (start.path, start.root.flag("num_train_steps")) == ("", 2500)  # a phase ends with its newest checkpoint
 
 
 def test_a_checkpoint_that_is_not_kept_is_refused():
@@ -273,10 +258,7 @@ def test_a_size_that_nobody_can_read_is_refused():
         ("fine_tuning = { eval_every = 'often' }", "--eval_every: must be a number of updates, such as 500"),
         ("config = { hiden_size = 4 }", "bert_config.json has no hiden_size; did you mean hidden_size?"),
         # A search leaves a model for each trial.
-        (
-            'first_task = "CoLA"\nfine_tuning = { search = "paper" }',
-            "is a search, which leaves several models",
-        ),
+        ('first_task = "CoLA"\nfine_tuning = { search = "paper" }', "is a search, which leaves several models"),
     ],
 )
 def test_flags_that_no_script_would_take_are_refused(two_rows, field, sentence):

@@ -115,9 +115,7 @@ def test_a_corrupt_result_is_named_with_its_remedy(layout):
     assert run.execute([made], layout) == []
     folder = layout.folder(made)
     pathlib.Path(folder, "result.json").write_text('{"secs": 1.5,')
-    with pytest.raises(
-        InputError, match=f"^{folder}/result.json: line 1, column 14: .*; delete the folder {folder}"
-    ):
+    with pytest.raises(InputError, match=f"^{folder}/result.json: line 1, column 14: .*; delete the folder {folder}"):
         run.read_result(layout, made)
 
 

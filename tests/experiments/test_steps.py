@@ -7,10 +7,7 @@ import pytest
 from official_bert.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step, in_order
 
 RECORDS = Step(
-    "records",
-    "of text",
-    "create_pretraining_data",
-    (("input_file", Place(DATA, "text*.txt")), ("num_workers", 2)),
+    "records", "of text", "create_pretraining_data", (("input_file", Place(DATA, "text*.txt")), ("num_workers", 2))
 )
 FLAGS = (
     ("input_file", Place(RECORDS, "train")),

@@ -62,9 +62,7 @@ def test_the_perplexity_is_that_of_the_loss():
 def test_the_page(plan):
     cells = [cell for cell in plan.cells if cell.column.task and (cell.row, cell.seed) != ("No NSP", 3)]
     scores = [0.40, 0.42, 0.44, 0.41, 0.42]
-    results = {
-        cell.step: result(18.0, eval_spearman=score) for cell, score in zip(cells, scores, strict=True)
-    }
+    results = {cell.step: result(18.0, eval_spearman=score) for cell, score in zip(cells, scores, strict=True)}
     first, second, *_ = [step for step in plan.steps if step.kind == "pretraining"]
     page = page_of(plan, results | {first: result(1800.0, is_resumed=True), second: result(1925.4)})
     for text in (
@@ -109,17 +107,13 @@ def test_the_committed_pages_are_those_of_the_committed_results(name):
     found = {(line["arm"], line["column"], line["seed"]): line["value"] for line in lines}
     plan = plan_of(name, encoders=["base"], num_seeds=max(line["seed"] for line in lines))
     values = {
-        cell: found.pop(place)
-        for cell in plan.cells
-        if (place := (cell.row, cell.column.heading, cell.seed)) in found
+        cell: found.pop(place) for cell in plan.cells if (place := (cell.row, cell.column.heading, cell.seed)) in found
     }
     assert not found
     page = table.markdown(plan, values, {}).split("## Times")[0]
     assert page == (folder / f"{name}.md").read_text().split("## Times")[0]
     section = (
-        (ROOT / "docs" / "reports" / "experiments.md")
-        .read_text()
-        .split(f"## {name.replace('table', 'Table ')}: ")[1]
+        (ROOT / "docs" / "reports" / "experiments.md").read_text().split(f"## {name.replace('table', 'Table ')}: ")[1]
     )
     for label in {cell.row for cell in plan.cells}:
         (row,) = [line for line in page.splitlines() if line.startswith(f"| {label} |")][:1]

@@ -62,9 +62,7 @@ def evaluated(options, tmp_path_factory):
 
 
 def test_an_evaluation_leaves_a_confusion_matrix_and_a_card(evaluated):
-    header, *rows = (
-        line.split("\t") for line in (evaluated / "confusion_matrix.tsv").read_text().splitlines()
-    )
+    header, *rows = (line.split("\t") for line in (evaluated / "confusion_matrix.tsv").read_text().splitlines())
     labels = (evaluated / "labels.txt").read_text().splitlines()
     assert header == ["", *labels]
     assert [row[0] for row in rows] == labels
@@ -118,9 +116,7 @@ def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evalu
     assert abs(np.loadtxt(tmp_path / "of_last" / "test_results.tsv") - predicted).max() > 1e-3
 
 
-def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
-    options, evaluated, tmp_path, monkeypatch
-):
+def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(options, evaluated, tmp_path, monkeypatch):
     measure, calls = Finetuner._metrics, []
 
     def killed(*arguments):
@@ -166,9 +162,7 @@ def test_frozen_layers_stay_as_they_are(options, tmp_path):
 
 def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
     (tmp_path / "a_file").touch()
-    for changes, words in (
-        ({"freeze_layers": 3}, "--freeze_layers=3: is more than the number of layers, 2"),
-    ):
+    for changes, words in (({"freeze_layers": 3}, "--freeze_layers=3: is more than the number of layers, 2"),):
         with pytest.raises(InputError, match=words):
             run(options, tmp_path, **changes)
     with pytest.raises(InputError, match="holds the best checkpoint of a run with evaluations"):
@@ -178,9 +172,7 @@ def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
 def test_padding_to_the_longest_changes_no_number(options, tmp_path, monkeypatch):
     config = json.loads(pathlib.Path(options.bert_config_file).read_text())
     without_dropout = tmp_path / "bert_config.json"
-    without_dropout.write_text(
-        json.dumps(config | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
-    )
+    without_dropout.write_text(json.dumps(config | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}))
     losses, figures = {}, {}
     for aware in (True, False):
         folder = tmp_path / str(aware)
@@ -225,9 +217,7 @@ def test_a_training_that_learns_nothing_is_said(options, tmp_path, caplog):
     """With rate 0 the random outputs of the head are no better than the labels' frequencies."""
     score = run(options, tmp_path / "idle", learning_rate=0.0, do_eval=True)
     assert not score.has_learnt
-    (loss,) = re.findall(
-        r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text
-    )
+    (loss,) = re.findall(r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text)
     with open(pathlib.Path(options.data_dir) / "train.tsv") as file:
         labels = [row["kind"] for row in csv.DictReader(file, delimiter="\t")]
     shares = np.unique(labels, return_counts=True)[1] / len(labels)

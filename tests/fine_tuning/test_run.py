@@ -95,18 +95,14 @@ def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
 
 
 def test_the_encoded_sets_are_left_as_record_files(options, base, tmp_path):
-    run_classifier.run(
-        dataclasses.replace(options, do_train=False, do_predict=False, allow_missing_weights=True)
-    )
+    run_classifier.run(dataclasses.replace(options, do_train=False, do_predict=False, allow_missing_weights=True))
     assert [path.name for path in (tmp_path / "out").glob("*.tf_record")] == ["eval.tf_record"]
     records = [record for _, record in read_examples(str(tmp_path / "out" / "eval.tf_record"))]
     task, tokenizer = ClassificationTask(ColaProcessor()), FullTokenizer(str(base / "vocab.txt"))
     examples = task.read(DataFiles(str(tmp_path)), "dev")[""]
     batch = task.encode(examples, tokenizer, 8, "dev").features(np.arange(8), 8)
     for name, values in batch.items():
-        np.testing.assert_array_equal(
-            np.stack([record[name] for record in records]).reshape(values.shape), values
-        )
+        np.testing.assert_array_equal(np.stack([record[name] for record in records]).reshape(values.shape), values)
 
 
 def test_a_run_with_nothing_to_do_is_refused(options):
@@ -116,15 +112,11 @@ def test_a_run_with_nothing_to_do_is_refused(options):
 
 
 def test_a_task_that_is_only_exported_cannot_be_trained(options):
-    with pytest.raises(
-        InputError, match="--task_name=pretraining: is exported only and cannot be fine-tuned"
-    ):
+    with pytest.raises(InputError, match="--task_name=pretraining: is exported only and cannot be fine-tuned"):
         fine_tune(options, "pretraining", "run_classifier")
 
 
-@pytest.mark.parametrize(
-    "family", ["classification", *in_test_long("multi-label", "choice", "tagging", "squad")]
-)
+@pytest.mark.parametrize("family", ["classification", *in_test_long("multi-label", "choice", "tagging", "squad")])
 def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, family):
     """Both hold what evaluation and Predictor need, and give the numbers of the run that trained the model."""
     data, out = tmp_path / "data", tmp_path / "out"
@@ -148,10 +140,6 @@ def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, fa
     assert (out / predictions).read_text() == content
     for folder in (out, out / "best"):  # as the model of another run
         fine_tuning_runs.run(
-            family,
-            dataclasses.replace(bare, model=str(folder)),
-            tmp_path / folder.name,
-            do_predict=True,
-            **also,
+            family, dataclasses.replace(bare, model=str(folder)), tmp_path / folder.name, do_predict=True, **also
         )
         assert (tmp_path / folder.name / predictions).read_text() == content

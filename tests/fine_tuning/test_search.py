@@ -59,16 +59,11 @@ def table_of(folder):
 
 def test_the_papers_grid_is_the_default_and_seeds_count_upwards():
     assert trials_of(options_in("x", search="paper")) == [
-        Trial(batch, rate, epochs, 0)
-        for batch in (16, 32)
-        for rate in (5e-5, 3e-5, 2e-5)
-        for epochs in (2.0, 3.0, 4.0)
+        Trial(batch, rate, epochs, 0) for batch in (16, 32) for rate in (5e-5, 3e-5, 2e-5) for epochs in (2.0, 3.0, 4.0)
     ]
     trials = trials_of(
         options_in(
-            "x",
-            search="train_batch_size=8,16, learning_rate =1e-4,num_train_epochs=3,restarts=3",
-            random_seed=5,
+            "x", search="train_batch_size=8,16, learning_rate =1e-4,num_train_epochs=3,restarts=3", random_seed=5
         )
     )
     assert [trial.random_seed for trial in trials] == [5, 6, 7] * 2
@@ -158,10 +153,7 @@ def test_a_search_of_an_earlier_version_goes_on(tmp_path, new, old):
 
 
 def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
-    search(
-        options_in(tmp_path),
-        Runs([Diverged("the loss is nan"), math.nan, 0.5, Diverged("again")]),
-    )
+    search(options_in(tmp_path), Runs([Diverged("the loss is nan"), math.nan, 0.5, Diverged("again")]))
     rows = table_of(tmp_path)
     assert [row["eval_accuracy"] for row in rows] == ["nan", "nan", "0.5", "nan"]
     assert [row["best"] for row in rows] == ["", "", "*", ""]
@@ -173,9 +165,7 @@ def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
     (first / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
     search(options_in(first), Runs([0.5, 0.25, 0.75]))
     assert [row["eval_accuracy"] for row in table_of(first)] == ["nan", "0.5", "0.25", "0.75"]
-    with pytest.raises(
-        InputError, match="the loss of every run diverged; give lower values of learning_rate"
-    ):
+    with pytest.raises(InputError, match="the loss of every run diverged; give lower values of learning_rate"):
         search(options_in(then), Runs([Diverged("the loss is nan")] * 4))
 
 

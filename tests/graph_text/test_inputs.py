@@ -70,9 +70,7 @@ def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
 def test_single_texts_by_hand(tokenizer):
     rows = [tokenizer.encode(text) for text in ("the cat sat on the mat", "", "the")]
     made = traced(lambda a: model_inputs(a, None, 6, tokenizer.vocab), rows)
-    the, cat, sat, on, cls, sep = tokenizer.convert_tokens_to_ids(
-        ["the", "cat", "sat", "on", "[CLS]", "[SEP]"]
-    )
+    the, cat, sat, on, cls, sep = tokenizer.convert_tokens_to_ids(["the", "cat", "sat", "on", "[CLS]", "[SEP]"])
     np.testing.assert_array_equal(
         made["input_ids"], [[cls, the, cat, sat, on, sep], [cls, sep, 0, 0, 0, 0], [cls, the, sep, 0, 0, 0]]
     )
@@ -91,8 +89,7 @@ def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_
     rng = random.Random(doc_stride)
     largest = 900 if max_seq_length > 100 else 60
     examples = [
-        SquadExample(str(number), " ".join(random_words(rng, 10)), random_words(rng, largest))
-        for number in range(40)
+        SquadExample(str(number), " ".join(random_words(rng, 10)), random_words(rng, largest)) for number in range(40)
     ]
     expected = []
     convert_examples_to_features(
@@ -113,9 +110,7 @@ def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_
         np.testing.assert_array_equal(windows.features[name], values[:, :length], err_msg=name)
     for row, feature in enumerate(expected):
         word_of = np.array([*words[feature.example_index], -1])  # the last for positions without a piece
-        np.testing.assert_array_equal(
-            word_of[windows.pieces[row]], dense(feature.token_to_orig_map, length, -1)
-        )
+        np.testing.assert_array_equal(word_of[windows.pieces[row]], dense(feature.token_to_orig_map, length, -1))
         np.testing.assert_array_equal(windows.is_own[row], dense(feature.token_is_max_context, length, False))
 
 
@@ -126,9 +121,7 @@ def test_two_windows_by_hand(tokenizer):
     np.testing.assert_array_equal(
         windows.features["input_ids"], [[cls, 11, sep, 21, 22, 23, sep], [cls, 11, sep, 23, 24, sep, 0]]
     )
-    np.testing.assert_array_equal(
-        windows.features["segment_ids"], [[0] * 3 + [1] * 4, [0] * 3 + [1] * 3 + [0]]
-    )
+    np.testing.assert_array_equal(windows.features["segment_ids"], [[0] * 3 + [1] * 4, [0] * 3 + [1] * 3 + [0]])
     np.testing.assert_array_equal(windows.texts, [0, 0])
     np.testing.assert_array_equal(windows.pieces, [[-1, -1, -1, 0, 1, 2, -1], [-1, -1, -1, 2, 3, -1, -1]])
     # Piece 2 is at the edge of both windows; the longer one has it.
@@ -161,9 +154,7 @@ def test_word_windows_are_those_of_run_ner(tokenizer, tmp_path, max_seq_length):
     rng = random.Random(max_seq_length)
     sentences = [random_words(rng, 40) or ["the"] for _ in range(60)]
     path = tmp_path / "test.conll"
-    path.write_text(
-        "".join("".join(f"{word}\n" for word in words) + "\n" for words in sentences), encoding="utf-8"
-    )
+    path.write_text("".join("".join(f"{word}\n" for word in words) + "\n" for words in sentences), encoding="utf-8")
     encoded = encoded_words(read_conll(str(path), labelled=False), ["O"], max_seq_length, tokenizer)
     expected = encoded.features(np.arange(len(encoded)), int(encoded.lengths.max()))
 

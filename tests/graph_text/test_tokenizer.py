@@ -147,25 +147,7 @@ def test_fifty_thousand_texts(name, tmp_path):
 
 def test_bytes_that_are_not_utf8_are_left_out(toy_pair):
     rng = random.Random(3)
-    some = [
-        0x41,
-        0x80,
-        0xBF,
-        0xC3,
-        0xA9,
-        0xE2,
-        0x82,
-        0xAC,
-        0xED,
-        0xA0,
-        0xF0,
-        0x9F,
-        0x92,
-        0xF4,
-        0x90,
-        0xC0,
-        0xFF,
-    ]
+    some = [0x41, 0x80, 0xBF, 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xED, 0xA0, 0xF0, 0x9F, 0x92, 0xF4, 0x90, 0xC0, 0xFF]
     strings = [bytes(rng.choices(some, k=rng.randint(1, 9))) for _ in range(5000)]
     for raw, kept in zip(strings, readable(strings).numpy(), strict=True):
         assert raw.decode("utf-8", "ignore").encode() == kept
@@ -266,9 +248,7 @@ def test_every_text_keeps_its_words_and_offsets(pair):
     for text, (ids, starts, ends, words, word_starts, word_ends) in zip(strings, found, strict=True):
         matches = list(re.finditer("[^ \t\r\n\u202f]+", text))
         assert list(zip(word_starts, word_ends, strict=True)) == [match.span() for match in matches]
-        expected = [
-            (number, word) for word, match in enumerate(matches) for number in pair.full.encode(match[0])
-        ]
+        expected = [(number, word) for word, match in enumerate(matches) for number in pair.full.encode(match[0])]
         assert list(zip(ids, words, strict=True)) == expected
         assert starts == sorted(starts)
         assert ends == sorted(ends)
@@ -327,11 +307,7 @@ def test_a_clean_process_answers_in_any_locale(tmp_path):
         check=True,
     )
     assert finished.stdout.split("\n") == ["[[1, 2, 3, 4, 5], [6, 7, -1, -1, -1]]", "[]", ""]
-    assert text_ops_of(tmp_path / "moved") == {
-        "NormalizeUTF8",
-        "RegexSplitWithOffsets",
-        "WordpieceTokenizeWithOffsets",
-    }
+    assert text_ops_of(tmp_path / "moved") == {"NormalizeUTF8", "RegexSplitWithOffsets", "WordpieceTokenizeWithOffsets"}
 
 
 def text_ops_of(folder):
@@ -341,11 +317,7 @@ def text_ops_of(folder):
     saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
     (graph,) = (meta_graph.graph_def for meta_graph in saved.meta_graphs)
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    return (
-        {node.op for node in nodes}
-        - {function.signature.name for function in graph.library.function}
-        - CORE_OPS
-    )
+    return {node.op for node in nodes} - {function.signature.name for function in graph.library.function} - CORE_OPS
 
 
 CORE_OPS = {name for name in dir(tf.raw_ops) if not name.startswith("_")}

@@ -29,9 +29,7 @@ def with_head(tensors: Tensors, num_outputs: int, scope: str = "") -> Tensors:
 
 
 def with_second_layer(tensors: Tensors) -> Tensors:
-    added = {
-        name.replace("layer_0", "layer_1"): value for name, value in tensors.items() if "layer_0" in name
-    }
+    added = {name.replace("layer_0", "layer_1"): value for name, value in tensors.items() if "layer_0" in name}
     return tensors | added
 
 

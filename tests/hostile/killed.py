@@ -52,11 +52,7 @@ class Ended(NamedTuple):
 
 
 def run(
-    folder: pathlib.Path,
-    script: str,
-    arguments: list[str],
-    point: Point | None = None,
-    most_bytes: int | None = None,
+    folder: pathlib.Path, script: str, arguments: list[str], point: Point | None = None, most_bytes: int | None = None
 ) -> Ended:
     """Runs a script in a child.
 
@@ -120,10 +116,7 @@ def _kind_of(frame, event: str, function, has_written: bool) -> str | None:
         return None
     if function.__name__ in _RENAMES and not isinstance(function.__self__, str | bytes):
         return RENAME
-    is_save_op = function.__name__ == "TFE_Py_FastPathExecute" and code.co_name in (
-        "save_v2",
-        "merge_v2_checkpoints",
-    )
+    is_save_op = function.__name__ == "TFE_Py_FastPathExecute" and code.co_name in ("save_v2", "merge_v2_checkpoints")
     if is_save_op or (function.__name__ in _WRITES and code.co_filename.startswith(_PACKAGE)):
         return SAVE
     return None

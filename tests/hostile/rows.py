@@ -21,9 +21,7 @@ from tests.fine_tuning_runs import FAMILIES, Texts
 from tests.scripts import end_of
 
 # The text of the one-sentence corpus of the good files: two documents.
-CORPUS = (
-    "The cat sat on the mat.\nIt was a sunny day.\n\nThe train was late.\nThe driver was in the park.\n" * 4
-)
+CORPUS = "The cat sat on the mat.\nIt was a sunny day.\n\nThe train was late.\nThe driver was in the park.\n" * 4
 
 
 class Row(NamedTuple):
@@ -72,9 +70,7 @@ def check(row: Row, folder: pathlib.Path):
     added = [name for name in after if name not in before]
     changed = [name for name in before if after.get(name) != before[name]]
     surplus = [name for name in added if not any(fnmatch.fnmatch(name, glob) for glob in row.leaves)]
-    surplus += [
-        f"~{name}" for name in changed if not any(fnmatch.fnmatch(f"~{name}", glob) for glob in row.leaves)
-    ]
+    surplus += [f"~{name}" for name in changed if not any(fnmatch.fnmatch(f"~{name}", glob) for glob in row.leaves)]
     assert surplus == [], surplus
 
 

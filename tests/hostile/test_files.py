@@ -94,10 +94,7 @@ ROWS = [
             lambda at, name=name: predictions(at, name),
             says=(name, OVERWRITTEN.format(flag)),
         )
-        for name, flag in (
-            ("corpus.txt", "input_file"),
-            ("export/1/assets/vocab.txt", "model"),
-        )
+        for name, flag in (("corpus.txt", "input_file"), ("export/1/assets/vocab.txt", "model"))
     ),
     Row(
         "questions over themselves",
@@ -196,12 +193,7 @@ ROWS = [
         )
     ),
     *(
-        Row(
-            f"{what} as output of {script}",
-            script,
-            lambda at, make=make, path=path: make(at, path),
-            says=says,
-        )
+        Row(f"{what} as output of {script}", script, lambda at, make=make, path=path: make(at, path), says=says)
         for script, make in (("create_pretraining_data.py", corpus), ("extract_features.py", features))
         for what, path, says in (
             ("folder", "classification", ("classification: cannot be written, it is a folder",)),

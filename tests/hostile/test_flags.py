@@ -46,9 +46,7 @@ def too_large():
             if field.name in seen:
                 continue
             seen.add(field.name)
-            if (
-                kind not in (int, float) or field.name == "null_score_diff_threshold"
-            ):  # any number has a meaning
+            if kind not in (int, float) or field.name == "null_score_diff_threshold":  # any number has a meaning
                 continue
             values = [2**70, "1" * 5000] if kind is int else [1e308, "nan"]
             for value in values:
@@ -113,12 +111,7 @@ ROWS = [
     Row(
         "nothing to do",
         "run_classifier.py",
-        lambda folder: [
-            *model_flags(folder),
-            "--task_name=tsv",
-            f"--data_dir={folder}",
-            f"--output_dir={folder}/out",
-        ],
+        lambda folder: [*model_flags(folder), "--task_name=tsv", f"--data_dir={folder}", f"--output_dir={folder}/out"],
         says=("nothing to do", "--do_train"),
     ),
     Row(
@@ -162,10 +155,7 @@ ROWS = [
             warns=(f"unknown flag, ignored: {words[0]}",),
             leaves=("a.tfrecord",),
         )
-        for words in (
-            ("--unknown",),
-            ("--unknown", "1", "--random_seed", "1"),
-        )
+        for words in (("--unknown",), ("--unknown", "1", "--random_seed", "1"))
     ),
     # Lists of numbers.
     *(
@@ -232,12 +222,7 @@ ROWS = [
         for what, text, name, says in (
             ("is no Python", "class Mine(:\n", "MODULE:Mine", ("SyntaxError", ".py, line 1")),
             ("raises", "\nraise RuntimeError('out of tea')\n", "MODULE:Mine", ("line 2: out of tea",)),
-            (
-                "imports a name that is not there",
-                "from json import x\n",
-                "MODULE:Mine",
-                ("ImportError", "'x'"),
-            ),
+            ("imports a name that is not there", "from json import x\n", "MODULE:Mine", ("ImportError", "'x'")),
             ("needs more", RAISES, "MODULE:NeedsMore", ("making the task fails (TypeError", "'colour'")),
             ("raises in its constructor", RAISES, "MODULE:Raises", ("KeyError", "line 10", "colour")),
         )
@@ -292,9 +277,7 @@ def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, se
     labels = None if settings else sorted({line.split("\t")[1] for line in text.splitlines()})
     processor = TsvProcessor.from_settings({"columns": "label=1", "labels": labels, **settings})
     processor.get_train_examples(str(tmp_path))
-    warned = (
-        f"train.tsv: line 1 is taken for the names of the columns, but that of the labels would be '{label}'"
-    )
+    warned = f"train.tsv: line 1 is taken for the names of the columns, but that of the labels would be '{label}'"
     assert warned in caplog.text
 
 
@@ -325,21 +308,12 @@ def test_a_tpu_that_does_not_answer_is_waited_for_with_a_limit(folder, tpu, monk
 @pytest.mark.parametrize(
     ("error", "parts"),
     [
-        (
-            tf.errors.NotFoundError(None, None, "a.ckpt; gone\nmore"),
-            ("NotFoundError: a.ckpt; gone; check the",),
-        ),
-        (
-            tf.errors.PermissionDeniedError(None, None, "a.ckpt"),
-            ("PermissionDeniedError: a.ckpt", "permissions"),
-        ),
+        (tf.errors.NotFoundError(None, None, "a.ckpt; gone\nmore"), ("NotFoundError: a.ckpt; gone; check the",)),
+        (tf.errors.PermissionDeniedError(None, None, "a.ckpt"), ("PermissionDeniedError: a.ckpt", "permissions")),
         (tf.errors.ResourceExhaustedError(None, None, "OOM"), ("ResourceExhaustedError: OOM; make room",)),
         (tf.errors.UnimplementedError(None, None, "no s3"), ("UnimplementedError: no s3; give a path",)),
         (tf.errors.UnavailableError(None, None, "socket"), ("UnavailableError: socket; check the network",)),
-        (
-            MemoryError("Unable to allocate 8 TiB"),
-            ("memory is full (Unable to allocate 8 TiB); give smaller",),
-        ),
+        (MemoryError("Unable to allocate 8 TiB"), ("memory is full (Unable to allocate 8 TiB); give smaller",)),
         (OSError(28, "No space left on device"), ("No space left on device; make room",)),
         (OSError(28, "No space left on device", "a"), ("a: No space left on device; make room",)),
     ],

@@ -155,11 +155,7 @@ HEADER = "run\ttrain_batch_size\tlearning_rate\tnum_train_epochs\trandom_seed\te
 RESULTS = [
     State("an empty file's line", "\n", "line 1: is no row of a search's results"),
     State("a short header", "run\tscore\n", "line 1: is no row"),
-    State(
-        "half a row",
-        HEADER + "a\t16\t5e-05\t2",
-        "line 2: is no row of a search's results; remove it, or delete",
-    ),
+    State("half a row", HEADER + "a\t16\t5e-05\t2", "line 2: is no row of a search's results; remove it, or delete"),
     State("a word for a number", HEADER + "a\tmany\t5e-05\t2.0\t0\t0.5\t*\n", "line 2: is no row"),
 ]
 
@@ -173,11 +169,7 @@ def test_results_of_a_search(state, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("[]", "search.json: is no object"),
-        ("", "search.json: line 1, column 1: no JSON"),
-    ],
+    ("content", "says"), [("[]", "search.json: is no object"), ("", "search.json: line 1, column 1: no JSON")]
 )
 def test_flags_of_a_search(content, says, tmp_path):
     from official_bert.options.fine_tuning import ClassificationOptions
@@ -383,9 +375,7 @@ def test_every_bad_request_is_reported_in_its_place(version, tmp_path):
 def test_a_request_that_the_model_refuses_is_reported_in_its_place(version, tmp_path, monkeypatch):
     """The others of its batch are answered."""
     texts = ["the cat", "mat", "the mat", "sat"]
-    (tmp_path / "in").write_text(
-        "".join(json.dumps({"text_a": text, "text_b": "on"}) + "\n" for text in texts)
-    )
+    (tmp_path / "in").write_text("".join(json.dumps({"text_a": text, "text_b": "on"}) + "\n" for text in texts))
     wanted = answers(version, tmp_path)
     real = tf.constant
 

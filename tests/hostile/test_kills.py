@@ -121,9 +121,7 @@ def _of_export(out: pathlib.Path) -> dict:
     weights = tf.train.load_checkpoint(str(newest / "variables" / "variables"))
     graph = ("_CHECKPOINTABLE_OBJECT_GRAPH",)
     return names | {
-        name: np.asarray(weights.get_tensor(name))
-        for name in weights.get_variable_to_shape_map()
-        if name not in graph
+        name: np.asarray(weights.get_tensor(name)) for name in weights.get_variable_to_shape_map() if name not in graph
     }
 
 
@@ -178,10 +176,7 @@ def _small_disk(path: pathlib.Path, num_bytes: int) -> Iterator[bool]:
     """Makes a folder a disk of this size; yields whether the system allows it."""
     path.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", str(path)]
-    mounted = (
-        os.geteuid() == 0
-        and not subprocess.run(["mount", *options], capture_output=True, check=False).returncode
-    )
+    mounted = os.geteuid() == 0 and not subprocess.run(["mount", *options], capture_output=True, check=False).returncode
     try:
         yield mounted
     finally:

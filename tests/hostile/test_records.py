@@ -12,11 +12,7 @@ from official_bert.compat.input_functions import record_input_fn
 from official_bert.data.records.datasets import records_of
 from official_bert.data.records.examples import encode_examples
 from official_bert.data.records.framing import frame
-from official_bert.data.records.pretraining_input import (
-    explaining_input_errors,
-    pretraining_limits,
-    training_dataset,
-)
+from official_bert.data.records.pretraining_input import explaining_input_errors, pretraining_limits, training_dataset
 from official_bert.features import Feature, pretraining_features
 from official_bert.io.errors import InputError
 from tests.hostile.rows import Row, check, model_flags, table
@@ -67,25 +63,14 @@ class File(NamedTuple):
 FILES = [
     File("a length of 2^40", GOOD + forged(1 << 40), "is damaged: its length is 1099511627776 bytes"),
     File("a length of 2^62", GOOD + forged(1 << 62), f"is damaged: its length is {1 << 62} bytes"),
-    File(
-        "a length of 2^64 - 1", GOOD + forged((1 << 64) - 1), "is damaged: its length is 18446744073709551615"
-    ),
-    File(
-        "a length of 2^64 - 16",
-        GOOD + forged((1 << 64) - 16),
-        "is damaged: its length is 18446744073709551600",
-    ),
+    File("a length of 2^64 - 1", GOOD + forged((1 << 64) - 1), "is damaged: its length is 18446744073709551615"),
+    File("a length of 2^64 - 16", GOOD + forged((1 << 64) - 16), "is damaged: its length is 18446744073709551600"),
     File("a length beyond the file", GOOD + forged(5000), ENDS),
     File("a compressed length of 2^40", GOOD + forged(1 << 40), "its length is 1099511627776 bytes", 1, True),
     File("a compressed length beyond the file", GOOD + forged(5000), ENDS, 1, True),
     File("a first length of 2^40", forged(1 << 40), "is damaged: its length is 1099511627776 bytes", 0),
     File("a length without its checksum", GOOD * 2 + b"\x01" + GOOD[1:], "does not fit its checksum", 2),
-    File(
-        "bytes without their checksum",
-        GOOD * 2 + GOOD[:-1] + b"\x00",
-        "its bytes do not fit their checksum",
-        2,
-    ),
+    File("bytes without their checksum", GOOD * 2 + GOOD[:-1] + b"\x00", "its bytes do not fit their checksum", 2),
     File("half a record", GOOD * 3 + GOOD[:-9], ENDS, 3),
     File("no example", GOOD + frame(b"hello"), NO_EXAMPLE),
     File("no example that begins like one", GOOD + frame(b"\x0a\x05ab"), NO_EXAMPLE),
@@ -136,15 +121,8 @@ def training(name: str, file: str, content: bytes, *says: str) -> Row:
 
 
 ROWS = [
-    training(
-        "a run on a length of 2^40", "a.tfrecord", GOOD + forged(1 << 40), "record 1 (from 0) is damaged"
-    ),
-    training(
-        "gzip under another name that ends early",
-        "a.tfrecord",
-        gzip.compress(GOOD, mtime=0)[:-12],
-        "is damaged",
-    ),
+    training("a run on a length of 2^40", "a.tfrecord", GOOD + forged(1 << 40), "record 1 (from 0) is damaged"),
+    training("gzip under another name that ends early", "a.tfrecord", gzip.compress(GOOD, mtime=0)[:-12], "is damaged"),
 ]
 
 

@@ -132,9 +132,7 @@ RESUMING = [
     _in_earlier_run(
         "other number of heads", _config(num_attention_heads=4), "its num_attention_heads is 2, and 4", _OTHER
     ),
-    _in_earlier_run(
-        "other activation", _config(hidden_act="relu"), "its hidden_act is gelu, and relu", _OTHER
-    ),
+    _in_earlier_run("other activation", _config(hidden_act="relu"), "its hidden_act is gelu, and relu", _OTHER),
     _in_earlier_run(
         "the list is lost",
         _remove("checkpoint"),
@@ -155,21 +153,15 @@ RESUMING = [
         leaves=_RESUMED,
     ),
     _in_earlier_run(
-        "all indices are lost",
-        _remove("model.ckpt-2.index", "model.ckpt-4.index"),
-        "names no existing checkpoint",
+        "all indices are lost", _remove("model.ckpt-2.index", "model.ckpt-4.index"), "names no existing checkpoint"
     ),
     _in_earlier_run("the list is no list", _state("model.ckpt-4\n"), "out/checkpoint: is damaged"),
     _in_earlier_run(
         "slots that diverged",
-        lambda folder: write_output_dir(
-            folder, with_value(3e30, "bert/pooler/dense/bias")(tensors_of(folder)), STEPS
-        ),
+        lambda folder: write_output_dir(folder, with_value(3e30, "bert/pooler/dense/bias")(tensors_of(folder)), STEPS),
         "model.ckpt-4: bert/pooler/dense/bias holds 3e+30",
     ),
-    _in_earlier_run(
-        "another process works in the folder", _held, "out: process 1234 of host other works in it"
-    ),
+    _in_earlier_run("another process works in the folder", _held, "out: process 1234 of host other works in it"),
     _in_earlier_run(
         "the lock of a dead process",
         lambda folder: (folder / "out" / ".lock").write_text("process 1 of host gone\n"),
@@ -209,11 +201,7 @@ CONFIGS = [
     _beside(
         "extract_features.py",
         "features with other heads",
-        lambda folder: [
-            f"--input_file={folder}/corpus.txt",
-            f"--output_file={folder}/features.jsonl",
-            "--layers=-1",
-        ],
+        lambda folder: [f"--input_file={folder}/corpus.txt", f"--output_file={folder}/features.jsonl", "--layers=-1"],
     ),
     _beside(
         "export_saved_model.py",
@@ -279,18 +267,13 @@ DATA = [
     _bad_record("input_ids", -1, "-1"),
     *(
         Row(f"score {label}", "run_classifier.py", _scores(label), ("train.tsv: line 3", "score", said))
-        for label, said in (
-            ("nan", "no number"),
-            ("1e30", "too large"),
-        )
+        for label, said in (("nan", "no number"), ("1e30", "too large"))
     ),
     *(
         Row(
             f"class weights {weights}",
             "run_classifier.py",
-            lambda folder, weights=weights: classification(
-                folder, "--do_train", f"--class_weights={weights}"
-            ),
+            lambda folder, weights=weights: classification(folder, "--do_train", f"--class_weights={weights}"),
             (f"--class_weights={weights}: give numbers",),
         )
         for weights in ("nan,1,1", "1e30,1,1")
@@ -326,14 +309,10 @@ def test_a_training_from_weights_of_another_model_is_warned_of(folder):
     other = folder / "other.json"
     shutil.copy(folder / "bert_config.json", other)
     edit_json(folder / "bert_config.json", hidden_act="gelu")
-    flags = [
-        flag for flag in pretraining(folder, "--do_train", "--num_train_steps=1") if "config" not in flag
-    ]
+    flags = [flag for flag in pretraining(folder, "--do_train", "--num_train_steps=1") if "config" not in flag]
     ended = end_of("run_pretraining.py", *flags, f"--bert_config_file={other}")
     assert ended.status == 0, ended.sentence
-    assert (
-        "its hidden_act is gelu, and relu by --bert_config_file: the weights were trained with" in ended.log
-    )
+    assert "its hidden_act is gelu, and relu by --bert_config_file: the weights were trained with" in ended.log
 
 
 def test_what_a_diverged_run_saved_is_sound(folder):
@@ -357,12 +336,7 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
     (out / "model.ckpt-5.writing").mkdir()
     (out / "model.ckpt-5.writing" / "part.index").write_text("")
     (out / "input.ckpt-5-0.writing").mkdir()
-    for name in (
-        "model.ckpt-7.data-00000-of-00001",
-        "input.ckpt-7-0.index",
-        "checkpoint.tmp-99",
-        "notes.tmp-1",
-    ):
+    for name in ("model.ckpt-7.data-00000-of-00001", "input.ckpt-7-0.index", "checkpoint.tmp-99", "notes.tmp-1"):
         (out / name).write_text("")
     ended = end_of("run_pretraining.py", *pretraining(folder, "--do_train", "--keep_checkpoint_max=2"))
     assert ended.status == 0, ended.sentence
@@ -379,9 +353,7 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
 
 def test_a_lock_ends_with_the_run(folder):
     for status in (0, 1):
-        flags = (
-            ("--do_eval",) if status == 0 else ("--do_eval", "--allow_missing_weights", "--max_eval_steps=1")
-        )
+        flags = ("--do_eval",) if status == 0 else ("--do_eval", "--allow_missing_weights", "--max_eval_steps=1")
         if status:
             (folder / "bert_model.ckpt.index").unlink()
         ended = end_of("run_pretraining.py", *pretraining(folder, *flags))

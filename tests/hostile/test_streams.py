@@ -117,9 +117,7 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
         "command_line.run_command('create_pretraining_data')"
     )
     for above in folder.parents:
-        if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(
-            ("pytest-", "popen-")
-        ):
+        if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(("pytest-", "popen-")):
             above.chmod(0o755)
     finished = subprocess.run(
         [sys.executable, "-c", program, *corpus(folder)],

@@ -186,24 +186,14 @@ def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
         path.unlink()
     names = "".join(f'all_model_checkpoint_paths: "model.ckpt-{step}"\n' for step in (0, 2, 4))
     (out / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-4"\n{names}')
-    before, flags = (
-        digests(out),
-        ("--learning_rate=2e9", "--save_checkpoints_steps=100", "--num_train_steps=10"),
-    )
+    before, flags = (digests(out), ("--learning_rate=2e9", "--save_checkpoints_steps=100", "--num_train_steps=10"))
     finished = run_script("run_pretraining.py", *pretraining(run, *TRAINING, *flags), status=1)
     sentence = finished.stderr.splitlines()[-1]
     print(sentence)
     assert "Traceback" not in finished.stderr
     assert "the loss is nan between steps 6 and 7" in sentence
-    assert (
-        f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command goes on" in sentence
-    )
-    for remedy in (
-        "lower --learning_rate",
-        "--num_warmup_steps",
-        "--adam_bias_correction",
-        "--init_checkpoint",
-    ):
+    assert f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command goes on" in sentence
+    for remedy in ("lower --learning_rate", "--num_warmup_steps", "--adam_bias_correction", "--init_checkpoint"):
         assert remedy in sentence
     assert digests(out) == before
     print(f"{len(before)} files of checkpoints are as before")
@@ -227,9 +217,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(run, monkeypatch):
             return real(self, step, *arguments)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            left = {
-                name: digest for name, digest in digests(out).items() if not name.startswith("input.ckpt-4-")
-            }
+            left = {name: digest for name, digest in digests(out).items() if not name.startswith("input.ckpt-4-")}
             assert left == before
             print(f"{len(before)} files of checkpoints are as before: {', '.join(before)}")
 

@@ -59,10 +59,7 @@ def classifier(folder):
 
 
 def tagger(folder):
-    return [
-        *model_flags(folder, data_dir=folder / "tagging", output_dir=folder / "out"),
-        "--do_train",
-    ]
+    return [*model_flags(folder, data_dir=folder / "tagging", output_dir=folder / "out"), "--do_train"]
 
 
 # The file that a script reads, and what a run that succeeds adds.

@@ -45,9 +45,7 @@ def with_another_vocabulary(folder: pathlib.Path) -> list[str]:
 def with_short_vocabulary(folder: pathlib.Path) -> list[str]:
     lines = (folder / "vocab.txt").read_text().splitlines(keepends=True)
     (folder / "vocab.txt").write_text("".join(lines[:-3]))
-    return model_flags(
-        folder, input_file=folder / "corpus.txt", output_file=folder / "features.jsonl", layers="-1"
-    )
+    return model_flags(folder, input_file=folder / "corpus.txt", output_file=folder / "features.jsonl", layers="-1")
 
 
 ROWS = [
@@ -70,12 +68,7 @@ ROWS = [
         ("--task_name=CoLA: ", "out/task.json says tsv; leave the flag out"),
     ),
     *(
-        Row(
-            f"labels.txt {what}, in {script}",
-            script,
-            make,
-            ("out/labels.txt: must name each label once", "restore"),
-        )
+        Row(f"labels.txt {what}, in {script}", script, make, ("out/labels.txt: must name each label once", "restore"))
         for what, labels in (("empty", ""), ("with a label twice", "a\nb\nb\n"), ("with a gap", "a\n\nb\n"))
         for script, make in (
             ("export_saved_model.py", lambda folder, labels=labels: export(folder, "tsv", labels=labels)),
@@ -114,10 +107,7 @@ def test_the_file_that_is_not_read_is_named(tmp_path, caplog):
     for name in ("train.conll", "train.txt"):
         (tmp_path / name).touch()
     assert DataFiles(str(tmp_path)).path("train", ["train.conll", "train.txt"]) == f"{tmp_path}/train.conll"
-    assert (
-        f"{tmp_path}/train.conll is read, and {tmp_path}/train.txt, which is there, too, is not"
-        in caplog.text
-    )
+    assert f"{tmp_path}/train.conll is read, and {tmp_path}/train.txt, which is there, too, is not" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["99999999999999999999", "9223372036854775808"])

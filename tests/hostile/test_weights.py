@@ -51,11 +51,7 @@ def _fine_tuned(script: str, num_outputs: int, *flags: str, scope: str = "", lab
 
     return Use(
         script,
-        lambda folder: [
-            *(flag.format(folder) for flag in flags),
-            "--do_predict",
-            f"--output_dir={folder}/out",
-        ],
+        lambda folder: [*(flag.format(folder) for flag in flags), "--do_predict", f"--output_dir={folder}/out"],
         num_outputs,
         scope,
         prepare,
@@ -205,10 +201,7 @@ ROWS = [
         _row(f"head of type {dtype}", "classification", as_type(dtype, "output_bias"), f"type {dtype}")
         for dtype in ("int32", "bool", "complex128", "string")
     ),
-    *(
-        _row(f"weights of type {dtype}", "extraction", as_type(dtype))
-        for dtype in ("float16", "bfloat16", "float64")
-    ),
+    *(_row(f"weights of type {dtype}", "extraction", as_type(dtype)) for dtype in ("float16", "bfloat16", "float64")),
     _row("pooler that features do not need", "extraction", without("pooler")),
     _row("pooler that answers do not need", "squad", without("pooler")),
     *(

@@ -58,10 +58,7 @@ def test_a_line_every_ten_seconds_with_the_speed(clock, caplog):
     for now, done in ((109.0, 9), (110.0, 20), (115.0, 30), (121.0, 42)):
         clock[0] = now
         report(done)
-    assert [record.getMessage() for record in caplog.records] == [
-        "20 lines, 2.0 a second",
-        "42 lines, 2.0 a second",
-    ]
+    assert [record.getMessage() for record in caplog.records] == ["20 lines, 2.0 a second", "42 lines, 2.0 a second"]
 
 
 def test_the_time_left_where_the_total_is_known(clock, caplog):
@@ -70,10 +67,7 @@ def test_the_time_left_where_the_total_is_known(clock, caplog):
     for now, done in ((110.0, 0), (120.0, 100)):
         clock[0] = now
         report(done)
-    assert caplog.messages == [
-        "0 of 500 documents visited",
-        "100 of 500 documents visited, 00:01:20 left",
-    ]
+    assert caplog.messages == ["0 of 500 documents visited", "100 of 500 documents visited, 00:01:20 left"]
 
 
 def test_items_are_counted_as_they_are_taken(clock, caplog):

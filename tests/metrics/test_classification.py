@@ -38,9 +38,7 @@ def test_three_classes_by_hand():
     targets, predictions = [0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 0]
     # Four of six right; two targets of each class; 2, 3, 1 predictions.
     covariance, variances = 6 * 4 - 2 * (2 + 3 + 1), (36 - 3 * 4, 36 - (4 + 9 + 1))
-    assert_close(
-        matthews(targets, predictions), {"matthews": covariance / (variances[0] * variances[1]) ** 0.5}
-    )
+    assert_close(matthews(targets, predictions), {"matthews": covariance / (variances[0] * variances[1]) ** 0.5})
 
 
 def test_one_label_an_example_by_hand():
@@ -122,9 +120,7 @@ def test_equals_scikit_learn(pairs):
         expected = sklearn.metrics.matthews_corrcoef(targets, predictions)
     assert matthews(targets, predictions)["matthews"] == pytest.approx(expected, abs=1e-12)
     for positive_class in range(4):
-        expected = sklearn.metrics.f1_score(
-            targets == positive_class, predictions == positive_class, zero_division=0
-        )
+        expected = sklearn.metrics.f1_score(targets == positive_class, predictions == positive_class, zero_division=0)
         assert f1(targets, predictions, positive_class)["f1"] == pytest.approx(expected, abs=1e-12)
     assert_equals_scikit_learn(targets, predictions, range(4))
 
@@ -144,9 +140,7 @@ def assert_equals_scikit_learn(targets, predictions, labels):
             targets, predictions, labels=labels, average=average, zero_division=0
         )
         expected |= {f"{prefix}{name}": score for name, score in zip(names, scores[:3], strict=True)}
-    each = sklearn.metrics.precision_recall_fscore_support(
-        targets, predictions, labels=labels, zero_division=0
-    )
+    each = sklearn.metrics.precision_recall_fscore_support(targets, predictions, labels=labels, zero_division=0)
     for label in labels:
         for name, scores in zip(names, each[:3], strict=True):
             expected[f"{name}_L{label}"] = scores[label]

@@ -31,10 +31,7 @@ def split(tags: str) -> list[str]:
         ("B-PER I-LOC I-LOC", [("PER", 0, 0), ("LOC", 1, 2)]),
         ("B-PER I-PER E-PER S-PER B-LOC E-LOC", [("PER", 0, 2), ("PER", 3, 3), ("LOC", 4, 5)]),
         # What no scheme allows: E and I after an end.
-        (
-            "E-PER E-PER I-PER S-PER I-PER",
-            [("PER", 0, 0), ("PER", 1, 1), ("PER", 2, 2), ("PER", 3, 3), ("PER", 4, 4)],
-        ),
+        ("E-PER E-PER I-PER S-PER I-PER", [("PER", 0, 0), ("PER", 1, 1), ("PER", 2, 2), ("PER", 3, 3), ("PER", 4, 4)]),
         ("B-creative-work I-creative-work", [("creative-work", 0, 1)]),
         ("B I O I", [("_", 0, 1), ("_", 3, 3)]),
     ],
@@ -105,9 +102,7 @@ def test_equals_seqeval(sequences):
         overall = precision_recall_fscore_support(targets, predictions, average="micro")
         each = precision_recall_fscore_support(targets, predictions, average=None)
     types = sorted({entity[0] for entity in get_entities(targets) + get_entities(predictions)})
-    expected = dict(zip(scores, overall[:3], strict=True)) | {
-        "accuracy": accuracy_score(targets, predictions)
-    }
+    expected = dict(zip(scores, overall[:3], strict=True)) | {"accuracy": accuracy_score(targets, predictions)}
     for number, type_ in enumerate(types):
         expected |= {f"{name}_{type_}": values[number] for name, values in zip(scores, each[:3], strict=True)}
     found = entity_scores(targets, predictions)

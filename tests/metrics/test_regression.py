@@ -15,9 +15,7 @@ PAIRS = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_size
 
 def test_pearson_by_hand():
     # Deviations -1, 0, 1 and -2, -1, 3.
-    assert pearson([1, 2, 3], [1, 2, 6]) == {
-        "pearson": pytest.approx((2 + 0 + 3) / (2 * 14) ** 0.5, abs=1e-15)
-    }
+    assert pearson([1, 2, 3], [1, 2, 6]) == {"pearson": pytest.approx((2 + 0 + 3) / (2 * 14) ** 0.5, abs=1e-15)}
 
 
 def test_spearman_by_hand():
@@ -40,10 +38,7 @@ def test_equals_scipy(pairs):
     targets, predictions = np.array(pairs).T / 4
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of constants
-        expected = (
-            scipy.stats.pearsonr(targets, predictions)[0],
-            scipy.stats.spearmanr(targets, predictions)[0],
-        )
+        expected = (scipy.stats.pearsonr(targets, predictions)[0], scipy.stats.spearmanr(targets, predictions)[0])
     found = pearson(targets, predictions)["pearson"], spearman(targets, predictions)["spearman"]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)  # nan equals nan
 
@@ -62,9 +57,7 @@ def test_float32_predictions_are_computed_with_in_float64():
     targets = random.integers(0, 26, size=3000) / 5
     predictions = (targets + random.normal(size=3000)).astype(np.float32)
     exact = predictions.astype(np.float64)
-    assert pearson(targets, predictions)["pearson"] == pytest.approx(
-        scipy.stats.pearsonr(targets, exact)[0], abs=1e-12
-    )
+    assert pearson(targets, predictions)["pearson"] == pytest.approx(scipy.stats.pearsonr(targets, exact)[0], abs=1e-12)
     assert spearman(targets, predictions)["spearman"] == pytest.approx(
         scipy.stats.spearmanr(targets, exact)[0], abs=1e-12
     )

@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_bert.metrics.squad import (
-    Question,
-    best_null_odds_threshold,
-    evaluate_v1,
-    evaluate_v2,
-    normalize_answer,
-)
+from official_bert.metrics.squad import Question, best_null_odds_threshold, evaluate_v1, evaluate_v2, normalize_answer
 from official_bert.tasks.squad.examples import read_gold_answers
 from tests.shared import recording
 
@@ -124,12 +118,7 @@ def test_without_null_odds_predictions_stay():
 
 def test_version_2_leaves_out_what_is_missing(caplog):
     scores = evaluate_v2(QUESTIONS, {"a": "cat", "c": ""}, {"a": -1.0, "c": 1.0, "of another file": 0.0})
-    assert (scores["exact"], scores["total"], scores["HasAns_total"], scores["NoAns_total"]) == (
-        100.0,
-        2,
-        1,
-        1,
-    )
+    assert (scores["exact"], scores["total"], scores["HasAns_total"], scores["NoAns_total"]) == (100.0, 2, 1, 1)
     assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, -1.0)
     assert "2 questions without a prediction are left out: b" in caplog.text
 
@@ -158,9 +147,7 @@ def test_oddities_of_the_scripts_best_threshold():
 
 
 TEXT = st.sampled_from(["", "the", "cat", "black cat", "the black dog", "dog"])
-ROWS = st.lists(
-    st.tuples(st.lists(TEXT.filter(bool), max_size=2), TEXT, st.integers(-3, 3)), min_size=1, max_size=10
-)
+ROWS = st.lists(st.tuples(st.lists(TEXT.filter(bool), max_size=2), TEXT, st.integers(-3, 3)), min_size=1, max_size=10)
 
 
 @settings(deadline=None)
@@ -209,7 +196,5 @@ def test_the_best_threshold_of_real_questions(metric):
     best = best_null_odds_threshold(questions, predictions, odds, metric)
     assert best == recorded("official_v2.json")["threshold 0.0"][f"best_{metric}_thresh"]
     nearby = (best - 0.5, best - 0.1, best + 0.1, best + 0.5)
-    at_best, *others = (
-        evaluate_v2(questions, predictions, odds, threshold)[metric] for threshold in (best, *nearby)
-    )
+    at_best, *others = (evaluate_v2(questions, predictions, odds, threshold)[metric] for threshold in (best, *nearby))
     assert at_best > max(others)

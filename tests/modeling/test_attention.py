@@ -69,8 +69,7 @@ def test_the_attention_is_that_of_numpy():
     heads = model.encoder.stack[0].attention.heads
     x = found.embedding_output.numpy()
     query, key = (
-        (x @ layer.kernel.numpy() + layer.bias.numpy()).reshape(3, LENGTH, 2, 8)
-        for layer in (heads.query, heads.key)
+        (x @ layer.kernel.numpy() + layer.bias.numpy()).reshape(3, LENGTH, 2, 8) for layer in (heads.query, heads.key)
     )
     scores = np.einsum("bfnh,btnh->bnft", query, key) / np.sqrt(8)
     is_allowed = np.tril(np.ones((LENGTH, LENGTH)))[None, None] * INPUT_MASK[:, None, None]
@@ -115,9 +114,7 @@ def test_packed_sequences_attend_to_the_left_only():
 
 
 def test_other_directions_are_refused_and_hugging_face_knows_none(tmp_path):
-    with pytest.raises(
-        InputError, match="attention_direction must be bidirectional or left_to_right, got 'up'"
-    ):
+    with pytest.raises(InputError, match="attention_direction must be bidirectional or left_to_right, got 'up'"):
         BertModel(BertConfig.from_dict(FIELDS | {"attention_direction": "up"}))
     with pytest.raises(InputError, match="attention_direction: is left_to_right, which Hugging Face's BERT"):
         make(BertModel).save_pretrained(str(tmp_path / "hf"), "huggingface")
@@ -147,9 +144,7 @@ def test_a_fine_tuning_keeps_the_direction_of_its_model(tmp_path, direction):
     (tmp_path / "test.conll").write_text("\n".join(blocks))
     of_the_folder = {"vocab_file": None, "bert_config_file": None, "init_checkpoint": None}
     of_the_folder["model"] = str(tmp_path / "model")
-    fine_tuning_runs.run(
-        "tagging", options, tmp_path / "out", do_train=True, do_predict=True, **of_the_folder
-    )
+    fine_tuning_runs.run("tagging", options, tmp_path / "out", do_train=True, do_predict=True, **of_the_folder)
 
     config = json.loads((tmp_path / "out/bert_config.json").read_text())
     assert config.get("attention_direction", "bidirectional") == direction

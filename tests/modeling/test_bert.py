@@ -13,9 +13,7 @@ from official_bert.modeling import (
     get_shape_list,
 )
 
-CONFIG = BertConfig(
-    vocab_size=99, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=37
-)
+CONFIG = BertConfig(vocab_size=99, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=37)
 IDS = np.random.default_rng(3).integers(0, 99, (13, 7)).astype(np.int32)
 
 
@@ -164,9 +162,7 @@ def test_batch_and_length_may_be_unknown_while_tracing(model):
     np.testing.assert_allclose(traced(IDS[:1, :3]), model(IDS[:1, :3]).sequence_output, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    "kind", [np.ndarray.tolist, np.int64, np.uint8, lambda ids: tf.constant(ids, tf.int64)]
-)
+@pytest.mark.parametrize("kind", [np.ndarray.tolist, np.int64, np.uint8, lambda ids: tf.constant(ids, tf.int64)])
 def test_ids_come_in_any_form(model, kind):
     mask, segments = np.ones_like(IDS), IDS % 2
     mask[:, 5:] = 0

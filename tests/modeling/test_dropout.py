@@ -9,9 +9,7 @@ from official_bert.modeling.dropout import dropout
 SEED = tf.constant([5, 7])
 
 
-@pytest.mark.parametrize(
-    "width", [64, 63]
-)  # two decisions share a random word, the last of an odd count has one alone
+@pytest.mark.parametrize("width", [64, 63])  # two decisions share a random word, the last of an odd count has one alone
 def test_share_of_zeros_and_scale_of_the_rest(width):
     x = tf.ones([3999, width])
     dropped = dropout(x, 0.1, SEED, index=3).numpy()

@@ -75,9 +75,7 @@ def test_heads_read_the_vectors_above_it(model_class, direction):
     pooled = np.tanh(vectors @ dense.kernel.numpy() + dense.bias.numpy())
     np.testing.assert_allclose(out.pooled_output, pooled, atol=1e-6)
     logits = np.array(model({"input_ids": ids, "input_mask": MASK}))
-    padded = np.array(
-        model({"input_ids": np.pad(ids, [(0, 0), (0, 4)]), "input_mask": np.pad(MASK, [(0, 0), (0, 4)])})
-    )
+    padded = np.array(model({"input_ids": np.pad(ids, [(0, 0), (0, 4)]), "input_mask": np.pad(MASK, [(0, 0), (0, 4)])}))
     if model_class is BertSpans:
         logits, padded = np.moveaxis(logits, 0, -1), np.moveaxis(padded, 0, -1)
     places = [(0,), (1,)] if model_class is BertClassifier else [(0, slice(9)), (1, slice(4))]
@@ -91,9 +89,7 @@ def test_its_variables_have_names_of_their_own():
     assert len(found) == 12
     assert "bilstm/layer_0/forward_lstm/lstm_cell/kernel" in found
     assert not [
-        name
-        for name in named_variables(BertTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3))
-        if "lstm" in name
+        name for name in named_variables(BertTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3)) if "lstm" in name
     ]
 
 
@@ -117,8 +113,7 @@ def test_a_config_that_cannot_be_built_is_refused(tmp_path):
     with pytest.raises(InputError, match="num_bilstm_layers needs an even hidden_size"):
         BertTagger(BertConfig.from_dict(FIELDS | odd), 3)
     with pytest.raises(
-        InputError,
-        match="has no name for bilstm/layer_0/forward_lstm/lstm_cell/kernel; save the model as tf1",
+        InputError, match="has no name for bilstm/layer_0/forward_lstm/lstm_cell/kernel; save the model as tf1"
     ):
         BertTagger(BertConfig.from_dict(FIELDS), 3).save_pretrained(str(tmp_path / "hf"), "huggingface")
 
@@ -143,12 +138,7 @@ def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_pat
     predictions = fine_tuning_runs.FAMILIES[family].predictions
     expected = (tmp_path / "out" / predictions).read_text()
     (tmp_path / "out" / predictions).unlink()
-    again = flags | {
-        "do_train": False,
-        "num_bilstm_layers": None,
-        "bert_config_file": None,
-        "freeze_layers": None,
-    }
+    again = flags | {"do_train": False, "num_bilstm_layers": None, "bert_config_file": None, "freeze_layers": None}
     fine_tuning_runs.run(family, options, tmp_path / "out", **again)
     assert (tmp_path / "out" / predictions).read_text() == expected
 
@@ -165,8 +155,7 @@ def test_an_export_that_reads_text_answers_as_the_folder(tmp_path, dtype):
     assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
     sentences = ["the cat sat on the mat", "a dog", "the dog ran to the cat and the mat"]
     answers = [
-        [each["probabilities"] for each in Predictor(str(tmp_path / name))(sentences)]
-        for name in ("out", "export")
+        [each["probabilities"] for each in Predictor(str(tmp_path / name))(sentences)] for name in ("out", "export")
     ]
     for mine, exports in zip(*answers, strict=True):
         assert exports == pytest.approx(mine, abs=1e-5 if dtype == "float32" else 3e-2)
@@ -259,9 +248,7 @@ def test_a_full_disk_is_said(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(finetuner.os, "posix_fallocate", full)
-    with pytest.raises(
-        InputError, match=r"has no room for the outputs of the frozen layers, 4\.0 MB \(No space left"
-    ):
+    with pytest.raises(InputError, match=r"has no room for the outputs of the frozen layers, 4\.0 MB \(No space left"):
         finetuner._temporary_array((1000, 1000), np.dtype("float32"))
 
 
@@ -277,9 +264,7 @@ def test_a_run_trains_all_but_the_encoder_and_computes_it_once(tmp_path, monkeyp
     options = fine_tuning_runs.prepared(tmp_path, "tagging")
     made = []
     real = finetuner.WithFrozenFeatures.__init__
-    monkeypatch.setattr(
-        finetuner.WithFrozenFeatures, "__init__", lambda self, *given: made.append(real(self, *given))
-    )
+    monkeypatch.setattr(finetuner.WithFrozenFeatures, "__init__", lambda self, *given: made.append(real(self, *given)))
     flags = {"do_train": True, "do_eval": True, "do_predict": True, "feature_layers": name, "bilstm_size": 12}
     flags |= {"learning_rate": 1e-2, "num_train_epochs": 3.0}
     fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
@@ -312,10 +297,7 @@ def test_other_layers_than_those_of_the_training_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (
-            {"feature_layers": "last", "num_bilstm_layers": 0},
-            "--num_bilstm_layers=0: --feature_layers trains a BiLSTM",
-        ),
+        ({"feature_layers": "last", "num_bilstm_layers": 0}, "--num_bilstm_layers=0: --feature_layers trains a BiLSTM"),
         ({"bilstm_size": 12}, "--bilstm_size: only goes with --feature_layers"),
     ],
 )
@@ -341,9 +323,7 @@ def test_the_folder_knows_its_layers_and_an_export_of_it_answers_the_same(tmp_pa
     predictions = tmp_path / "out" / fine_tuning_runs.FAMILIES["tagging"].predictions
     expected = predictions.read_text()
     predictions.unlink()
-    again = dict.fromkeys(
-        ("feature_layers", "bilstm_size", "bert_config_file", "vocab_file", "init_checkpoint")
-    )
+    again = dict.fromkeys(("feature_layers", "bilstm_size", "bert_config_file", "vocab_file", "init_checkpoint"))
     fine_tuning_runs.run("tagging", options, tmp_path / "out", do_predict=True, **again)
     assert predictions.read_text() == expected
 

@@ -7,9 +7,7 @@ from official_bert import BertConfig, BertPretrainer
 from official_bert.modeling.flops import forward_flops, training_flops
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 
-TINY = BertConfig(
-    vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256
-)
+TINY = BertConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256)
 
 
 def test_a_count_by_hand():

@@ -13,8 +13,7 @@ MASK = np.int32([[1, 1, 0, 0], [1, 1, 1, 0]])
 
 
 @pytest.mark.parametrize(
-    ("pooling", "expected"),
-    [("mean", [[2, 1], [-3, -4]]), ("cls", [[1, -2], [-1, -2]]), ("max", [[3, 4], [-1, -2]])],
+    ("pooling", "expected"), [("mean", [[2, 1], [-3, -4]]), ("cls", [[1, -2], [-1, -2]]), ("max", [[3, 4], [-1, -2]])]
 )
 def test_padding_has_no_part(pooling, expected):
     np.testing.assert_allclose(pooled(pooling, VECTORS, MASK), expected, rtol=1e-6)
@@ -34,7 +33,5 @@ def test_the_mean_of_hugging_faces_vectors():
     golden = np.load(shared("golden", "minilm.npz"))
     mask = golden["input_mask"].astype(np.float64)[..., None]
     expected = (golden["sequence_output"] * mask).sum(1) / mask.sum(1)
-    out = BertModel.from_pretrained(minilm())(
-        golden["input_ids"], golden["input_mask"], golden["segment_ids"]
-    )
+    out = BertModel.from_pretrained(minilm())(golden["input_ids"], golden["input_mask"], golden["segment_ids"])
     np.testing.assert_allclose(pooled("mean", out.sequence_output, golden["input_mask"]), expected, atol=2e-5)

@@ -241,9 +241,7 @@ def test_training_goes_on_after_loading(tmp_path):
         model.fit({"input_ids": IDS, "input_mask": MASK}, LABELS, batch_size=3, shuffle=False, verbose=0)
         return model
 
-    config = BertConfig.from_dict(
-        toy.BERT_CONFIG | {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
-    )
+    config = BertConfig.from_dict(toy.BERT_CONFIG | {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0})
     input_ids, mask = (keras.Input((7,), dtype="int32", name=name) for name in ("input_ids", "input_mask"))
     bert = BertModel(config)
     bert.embeddings.trainable = False
@@ -300,12 +298,7 @@ def test_an_encoder_predicts_for_a_dict():
     ("make", "positional", "keywords", "message"),
     [
         ("classifier", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
-        (
-            "classifier",
-            (),
-            {"attention_mask": MASK},
-            "attention_mask: no argument of the model; it takes input_ids,",
-        ),
+        ("classifier", (), {"attention_mask": MASK}, "attention_mask: no argument of the model; it takes input_ids,"),
         ("classifier", (), {"input_mask": MASK}, "takes a dict of features.*got input_mask$"),
         ("encoder", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
         ("encoder", ({"input_mask": IDS},), {}, "takes a dict of features.*got input_mask$"),
@@ -349,10 +342,7 @@ def test_the_encoder_of_another_model_loads_a_checkpoint(tmp_path, make):
 def test_a_task_model_of_another_model_loads_a_checkpoint(tmp_path):
     class Two(keras.Model):
         def build(self, input_shape=None):
-            self.first, self.second = (
-                BertClassifier(CONFIG, 3, name="first"),
-                BertSpans(CONFIG, name="second"),
-            )
+            self.first, self.second = (BertClassifier(CONFIG, 3, name="first"), BertSpans(CONFIG, name="second"))
 
     for source, name in ((BertClassifier(CONFIG, 3), "first"), (BertSpans(CONFIG), "second")):
         tf1.write(str(tmp_path / "bert_model.ckpt"), named_variables(source))
@@ -496,17 +486,9 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
             {"num_labels": 3},
             "num_labels: BertClassifier has no such argument; it has num_outputs, use_",
         ),
-        (
-            BertModel,
-            {"num_outputs": 3},
-            "num_outputs: BertModel has no such argument; it has use_one_hot_embeddings,",
-        ),
+        (BertModel, {"num_outputs": 3}, "num_outputs: BertModel has no such argument; it has use_one_hot_embeddings,"),
         *[
-            (
-                BertClassifier,
-                {"num_outputs": wrong},
-                f"num_outputs: must be a whole number from 1, got {wrong!r}$",
-            )
+            (BertClassifier, {"num_outputs": wrong}, f"num_outputs: must be a whole number from 1, got {wrong!r}$")
             for wrong in (0, -1, 2.5, "3", True)
         ],
     ],
@@ -557,9 +539,7 @@ def test_the_vocabulary_goes_with_the_model(tmp_path):
 )
 def test_a_folder_with_another_checkpoint_is_refused(tmp_path, form, there):
     (tmp_path / there).write_text("")
-    with pytest.raises(
-        InputError, match=f"holds another checkpoint \\({there}\\), which would be read instead"
-    ):
+    with pytest.raises(InputError, match=f"holds another checkpoint \\({there}\\), which would be read instead"):
         BertModel(SMALL).save_pretrained(str(tmp_path), form)
     assert os.listdir(tmp_path) == [there]
 

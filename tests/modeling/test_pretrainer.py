@@ -193,9 +193,7 @@ def test_values_outside_their_range_are_named(name, value, message):
 def test_labels_are_not_needed_for_an_answer():
     unlabelled = {name: SINE_BATCH[name] for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)}
     model = sine_filled_model()
-    np.testing.assert_array_equal(
-        model(unlabelled).masked_lm_log_probs, model(SINE_BATCH).masked_lm_log_probs
-    )
+    np.testing.assert_array_equal(model(unlabelled).masked_lm_log_probs, model(SINE_BATCH).masked_lm_log_probs)
 
 
 def test_every_position_is_scored_without_positions():

@@ -18,13 +18,7 @@ from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.training.loop import compiled_steps
 from official_bert.training.step import TrainingStep
-from tests.golden_model import (
-    LOSSES,
-    OUTPUTS,
-    TRAINING_LOSSES,
-    assert_state_as_recorded,
-    largest_difference,
-)
+from tests.golden_model import LOSSES, OUTPUTS, TRAINING_LOSSES, assert_state_as_recorded, largest_difference
 from tests.shared import GOLDEN, ROOT
 
 CONFIG = BertConfig.from_json_file(str(GOLDEN / "model_gelu" / "bert_config.json"))
@@ -69,11 +63,7 @@ def test_the_classifier_is_the_originals(monkeypatch):
     folder, task, model, batch = classifier()
     expected = np.load(folder / "outputs.npz")
     outputs = task.outputs(model, {name: tf.constant(value) for name, value in batch.items()})
-    for name, recorded in (
-        ("logits", "logits"),
-        ("probabilities", "probabilities"),
-        ("loss", "per_example_loss"),
-    ):
+    for name, recorded in (("logits", "logits"), ("probabilities", "probabilities"), ("loss", "per_example_loss")):
         assert largest_difference(outputs[name], expected[recorded]) <= OUTPUTS, name
     assert largest_difference(np.mean(outputs["loss"]), expected["loss"]) <= LOSSES
 
@@ -145,11 +135,7 @@ def random_batch(*shape):
     """Returns random token ids in two segments, without padding."""
     ids = np.random.default_rng(1).integers(1, CONFIG.vocab_size, shape).astype(np.int32)
     segments = (np.arange(shape[-1]) > shape[-1] // 2).astype(np.int32)
-    return {
-        "input_ids": ids,
-        "input_mask": np.ones_like(ids),
-        "segment_ids": np.broadcast_to(segments, shape).copy(),
-    }
+    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.broadcast_to(segments, shape).copy()}
 
 
 def test_a_choice_is_scored_by_one_vector_on_its_own():

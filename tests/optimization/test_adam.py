@@ -44,9 +44,7 @@ def test_finds_the_minimum_of_the_originals_test():
 
 
 def test_names_decide_about_decay():
-    optimizer = AdamWeightDecayOptimizer(
-        1.0, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
-    )
+    optimizer = AdamWeightDecayOptimizer(1.0, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
     decayed = ["bert/embeddings/word_embeddings", "a/dense/kernel", "cls/seq_relationship/output_weights"]
     spared = ["a/dense/bias", "output_bias", "bert/embeddings/LayerNorm/gamma", "x/layer_norm/beta"]
     assert [optimizer.decays(name) for name in decayed + spared] == [True] * 3 + [False] * 4
@@ -102,9 +100,7 @@ def test_bias_correction_by_numpy():
 
 @pytest.mark.parametrize(("devices", "compiles"), [(["CPU"], True), (["CPU", "TPU_SYSTEM"], False)])
 def test_a_function_is_compiled_where_tensorflow_can(monkeypatch, devices, compiles):
-    monkeypatch.setattr(
-        tf.config, "list_physical_devices", lambda kind: [name for name in devices if name == kind]
-    )
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [name for name in devices if name == kind])
     was_eager = []
 
     @compiled_by_xla

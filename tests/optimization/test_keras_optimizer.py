@@ -53,10 +53,7 @@ def test_ten_updates_are_those_of_the_step(monkeypatch):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     features = batches()
     monkeypatch.setattr(heads, "HEAD_INITIALIZER_RANGE", 1.0)  # its gradients are large enough to be clipped
-    ours, theirs = (
-        BertClassifier(CONFIG, 3),
-        BertClassifier(CONFIG, 3, name="bias"),
-    )  # no name of a model counts
+    ours, theirs = (BertClassifier(CONFIG, 3), BertClassifier(CONFIG, 3, name="bias"))  # no name of a model counts
     theirs.set_weights(ours.get_weights())
     initial = {name: variable.numpy() for name, variable in named_variables(ours).items()}
     expected = trained_by_the_step(ours, features)
@@ -69,9 +66,7 @@ def test_ten_updates_are_those_of_the_step(monkeypatch):
     assert int(optimizer.iterations) == UPDATES
     for name, variable in named_variables(theirs).items():
         np.testing.assert_allclose(variable.numpy(), expected[name], rtol=0, atol=1e-6, err_msg=name)
-    assert max(np.abs(expected[name] - initial[name]).max() for name in initial) > 0.01, (
-        "the weights have moved"
-    )
+    assert max(np.abs(expected[name] - initial[name]).max() for name in initial) > 0.01, "the weights have moved"
     slots = {slot.path: slot.numpy() for slot in optimizer.variables}
     for index, variable in enumerate(theirs.trainable_variables):
         name = {id(value): name for name, value in named_variables(theirs).items()}[id(variable)]

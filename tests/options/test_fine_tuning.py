@@ -135,9 +135,7 @@ def test_steps_and_warm_up_are_cut_once_at_the_end(family, trained):
     steps, warmup_steps, peak = 31, 7, 1e-3
     assert len(rows) == steps * 20
     # What is shown behind update g is the rate of the next one.
-    expected = {
-        g: peak * (g / warmup_steps if g < warmup_steps else 1 - g / steps) for g in range(1, steps + 1)
-    }
+    expected = {g: peak * (g / warmup_steps if g < warmup_steps else 1 - g / steps) for g in range(1, steps + 1)}
     rates = scalars(folder, "learning_rate")
     assert rates.keys() == expected.keys()
     for step, rate in expected.items():

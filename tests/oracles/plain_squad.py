@@ -64,8 +64,7 @@ def nbest(windows, doc_tokens, n_best_size, max_answer_length, final_text, versi
     highest = max(start + end for _, start, end in entries)
     weights = [math.exp(start + end - highest) for _, start, end in entries]
     return [
-        (text, weight / sum(weights), start, end)
-        for (text, start, end), weight in zip(entries, weights, strict=True)
+        (text, weight / sum(weights), start, end) for (text, start, end), weight in zip(entries, weights, strict=True)
     ]
 
 
@@ -94,11 +93,7 @@ def spans(windows, n_best_size, max_answer_length):
         for start in best_positions(start_logits, n_best_size):
             for end in best_positions(end_logits, n_best_size):
                 in_document = start in feature.token_to_orig_map and end in feature.token_to_orig_map
-                if (
-                    in_document
-                    and feature.token_is_max_context[start]
-                    and 0 <= end - start < max_answer_length
-                ):
+                if in_document and feature.token_is_max_context[start] and 0 <= end - start < max_answer_length:
                     found.append((number, start, end, float(start_logits[start]) + float(end_logits[end])))
     return sorted(found, key=lambda span: span[3], reverse=True)
 

@@ -38,9 +38,7 @@ class PlainTokenizer:
         self._later = letter_tree(piece[2:] for piece in vocab if piece.startswith("##"))
 
     def words(self, text: str) -> list[str]:
-        found = (
-            part for word in "".join(spaced(text)).split() for part in punctuation_apart(self._folded(word))
-        )
+        found = (part for word in "".join(spaced(text)).split() for part in punctuation_apart(self._folded(word)))
         return " ".join(found).split()  # the original splits at whitespace once more, too
 
     def tokenize(self, text: str) -> list[str]:

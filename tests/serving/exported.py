@@ -64,9 +64,7 @@ def make_task(kind: str):
     }[kind]()
 
 
-def make_checkpoint(
-    folder: pathlib.Path, kind: str, pieces: Sequence[str] = toy.VOCABULARY
-) -> tuple[Any, Any]:
+def make_checkpoint(folder: pathlib.Path, kind: str, pieces: Sequence[str] = toy.VOCABULARY) -> tuple[Any, Any]:
     """A folder with checkpoint, configuration, vocabulary and, where the task has them, labels.
 
     Args:

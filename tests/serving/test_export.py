@@ -17,12 +17,7 @@ from official_bert.serving import export
 from tests.shared import ROOT
 
 FILES = {"assets/vocab.txt": b"[PAD]\n", "assets.extra/labels.txt": b"0\n1\n"}
-COMPLETE = {
-    "saved_model.pb",
-    "variables/variables.index",
-    "variables/variables.data-00000-of-00001",
-    *FILES,
-}
+COMPLETE = {"saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001", *FILES}
 
 
 def tiny(weight: float = 2.0) -> tuple[dict, export.ExportedModel]:
@@ -109,9 +104,7 @@ def test_exports_at_the_same_time_get_different_numbers(tmp_path, monkeypatch):
 
     monkeypatch.setattr(export, "versions", versions)
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
-        made = list(
-            pool.map(lambda pair: export.export_version(str(tmp_path), pair[1], pair[0], FILES), models)
-        )
+        made = list(pool.map(lambda pair: export.export_version(str(tmp_path), pair[1], pair[0], FILES), models))
     assert sorted(made) == [str(tmp_path / name) for name in "1234"]
     assert sorted(answer(version) for version in made) == [2.0, 3.0, 4.0, 5.0]
     assert all(complete(pathlib.Path(version)) for version in made)

@@ -60,9 +60,7 @@ def test_a_folder_without_a_record_is_a_pretrained_model(tmp_path):
 
 def test_the_head_of_an_unknown_task_is_not_guessed(tmp_path):
     exported.make_checkpoint(tmp_path, "mrpc")
-    with pytest.raises(
-        InputError, match=r"has the head of a task, and no task.json says of which; export it"
-    ):
+    with pytest.raises(InputError, match=r"has the head of a task, and no task.json says of which; export it"):
         Predictor(str(tmp_path))
 
 

@@ -48,9 +48,7 @@ def litert_runner(path: pathlib.Path):
     return lambda features: run(**features)
 
 
-def assert_answers_as_the_export(
-    run, made: Exported, signature: str = "serving_default", tolerance=TOLERANCE
-):
+def assert_answers_as_the_export(run, made: Exported, signature: str = "serving_default", tolerance=TOLERANCE):
     served = signatures_of(made.path)[signature]
     for size, length in SHAPES:
         features = batch(made.options.task_name, size, length)
@@ -123,11 +121,7 @@ def test_the_documented_commands(tmp_path, tmp_path_factory, monkeypatch, capsys
                 assert "probabilities" in capsys.readouterr().out
             continue
         finished = subprocess.run(
-            ["bash", "-e", "-c", code],
-            env=os.environ | {"PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
+            ["bash", "-e", "-c", code], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
         )
         assert finished.returncode == 0, finished.stderr[-2000:]
     assert_answers_as_the_export(onnx_runner(tmp_path / "model.onnx"), made)

@@ -12,12 +12,7 @@ import pytest
 from official_bert.commands import run_classifier, run_ner, run_squad, run_swag
 from official_bert.data.conll import read_conll
 from official_bert.io.errors import InputError
-from official_bert.options.fine_tuning import (
-    ChoiceOptions,
-    ClassificationOptions,
-    SquadOptions,
-    TaggingOptions,
-)
+from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
 from official_bert.serving import model
 from official_bert.serving.model import SavedModel
 from official_bert.serving.predictor import Predictor
@@ -33,9 +28,7 @@ WORDS = [piece for piece in toy.VOCABULARY if piece.isalpha()]
 def texts(count: int, longest: int, seed: int = 1) -> list[str]:
     """Texts of known and unknown words; one is empty, and more than a batch are longer than the model reads."""
     draws = np.random.default_rng(seed)
-    found = [
-        " ".join(draws.choice([*WORDS, "Unheard,"], draws.integers(1, longest + 1))) for _ in range(count)
-    ]
+    found = [" ".join(draws.choice([*WORDS, "Unheard,"], draws.integers(1, longest + 1))) for _ in range(count)]
     return [*found, ""]
 
 
@@ -87,9 +80,7 @@ def test_pairs_are_classified_as_by_the_script(tmp_path, make, kind):
     first = {"mrpc": 3, "sts-b": 7}[kind]
     blank = ["x"] * first
     write_tsv(tmp_path / "test.tsv", [[*blank, "a", "b"], *([*blank, *pair] for pair in pairs)])
-    run_classifier.run(
-        ClassificationOptions(task_name=kind, data_dir=str(tmp_path), **flags_of(made, tmp_path))
-    )
+    run_classifier.run(ClassificationOptions(task_name=kind, data_dir=str(tmp_path), **flags_of(made, tmp_path)))
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv", ndmin=2)
 
     predict = predictor_of(made)
@@ -122,10 +113,7 @@ def test_several_labels_are_those_of_the_script(tmp_path, make):
     answers = list(predictor_of(made).answers(singles))
     found = [[answer["probabilities"][label] for label in exported.LABELS] for answer in answers]
     np.testing.assert_allclose(found, predicted, atol=TOLERANCE)
-    wanted = [
-        [label for label, chance in zip(exported.LABELS, row, strict=True) if chance > 0.5]
-        for row in predicted
-    ]
+    wanted = [[label for label, chance in zip(exported.LABELS, row, strict=True) if chance > 0.5] for row in predicted]
     assert [answer["labels"] for answer in answers] == wanted
 
 
@@ -136,9 +124,7 @@ def test_choices_are_those_of_the_script(tmp_path, make):
         csv.writer(file).writerows([["sent1", "sent2", *(f"ending{k}" for k in range(4))], *rows.tolist()])
     run_swag.run(ChoiceOptions(data_dir=str(tmp_path), **flags_of(made, tmp_path)))
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv")
-    requests = [
-        [context, *(f"{start} {ending}" for ending in endings)] for context, start, *endings in rows.tolist()
-    ]
+    requests = [[context, *(f"{start} {ending}" for ending in endings)] for context, start, *endings in rows.tolist()]
     answers = list(predictor_of(made).answers(requests))
     np.testing.assert_allclose([answer["probabilities"] for answer in answers], predicted, atol=TOLERANCE)
     assert [answer["choice"] for answer in answers] == predicted.argmax(1).tolist()
@@ -177,9 +163,7 @@ def test_questions_are_answered_as_by_the_script(tmp_path, make, version_2, leng
         "null_score_diff_threshold": -0.35,
         "length_aware_batches": length_aware,
     }
-    run_squad.run(
-        SquadOptions(predict_file=str(tmp_path / "dev.json"), **flags_of(made, tmp_path), **settings)
-    )
+    run_squad.run(SquadOptions(predict_file=str(tmp_path / "dev.json"), **flags_of(made, tmp_path), **settings))
     output = tmp_path / "output"
     predicted = json.loads((output / "predictions.json").read_text())
     nbest = json.loads((output / "nbest_predictions.json").read_text())
@@ -254,11 +238,7 @@ TEXT_REQUESTS = {
     "ner": [first.replace(" ", "\n ") for first, _ in PAIRS],
     # Without words that are unknown in part: the two cut them in different ways, see docs/reports/exports.md.
     "squad": [(second, f"{first} {first}".replace("Unheard,", "here")) for first, second in PAIRS],
-    "pretraining": [
-        *PAIRS,
-        *(f"{first} [MASK] {second}" for first, second in PAIRS),
-        *[("the [MASK]", "[MASK]")],
-    ],
+    "pretraining": [*PAIRS, *(f"{first} [MASK] {second}" for first, second in PAIRS), *[("the [MASK]", "[MASK]")]],
 }
 
 
@@ -305,9 +285,7 @@ def test_a_call_takes_a_text_a_pair_or_a_list_of_either(make):
     wanted = list(predictor.answers(pairs))
     assert predictor(*pairs[1]) == predictor(pairs[1])
     for pair, answer in zip(pairs, wanted, strict=True):
-        np.testing.assert_allclose(
-            predictor(pair)["probabilities"]["1"], answer["probabilities"]["1"], atol=1e-6
-        )
+        np.testing.assert_allclose(predictor(pair)["probabilities"]["1"], answer["probabilities"]["1"], atol=1e-6)
     assert [answer["label"] for answer in predictor(pairs)] == [answer["label"] for answer in wanted]
     assert predictor([]) == []
     pretrained = predictor_of(make("pretraining"))
@@ -316,18 +294,10 @@ def test_a_call_takes_a_text_a_pair_or_a_list_of_either(make):
 
 @pytest.mark.parametrize(
     ("texts", "kind"),
-    [
-        ((3,), "int"),
-        ((None,), "NoneType"),
-        (("a", 3), "int"),
-        ((["a", b"b"],), "bytes"),
-        (([("a", {})],), "dict"),
-    ],
+    [((3,), "int"), ((None,), "NoneType"), (("a", 3), "int"), ((["a", b"b"],), "bytes"), (([("a", {})],), "dict")],
 )
 def test_what_is_no_text_is_said(make, texts, kind):
-    with pytest.raises(
-        InputError, match=rf"^a request must be a text \(str\) or a tuple of texts, got {kind}; pass"
-    ):
+    with pytest.raises(InputError, match=rf"^a request must be a text \(str\) or a tuple of texts, got {kind}; pass"):
         predictor_of(make("mrpc"))(*texts)
 
 
@@ -371,23 +341,16 @@ def test_masked_words_are_filled_into_the_text(make):
 def test_a_mask_that_the_model_does_not_read_is_refused(make, export_text):
     predictor = predictor_of(make("pretraining", export_text=export_text))
     length = predictor._client.model.max_seq_length
-    fits, longer = (
-        "cat " * (length - 3) + "[MASK]",
-        "cat " * (length - 2) + "[MASK]",
-    )  # beside [CLS] and [SEP]
+    fits, longer = ("cat " * (length - 3) + "[MASK]", "cat " * (length - 2) + "[MASK]")  # beside [CLS] and [SEP]
     assert len(predictor(fits)["masks"]) == 1
-    with pytest.raises(
-        InputError, match=rf"the \[MASK\] lies behind the {length} tokens that the model reads"
-    ):
+    with pytest.raises(InputError, match=rf"the \[MASK\] lies behind the {length} tokens that the model reads"):
         predictor.fill_mask(longer)
     with pytest.raises(InputError, match=rf"1 of 2 \[MASK\] lie behind the {length} tokens"):
         predictor("[MASK] " + fits)
 
 
 def test_an_unknown_setting_is_named():
-    with pytest.raises(
-        InputError, match=r"top_k: Predictor has no such setting; it has doc_stride, .*, vectors"
-    ):
+    with pytest.raises(InputError, match=r"top_k: Predictor has no such setting; it has doc_stride, .*, vectors"):
         Predictor("/nowhere", top_k=3)
 
 

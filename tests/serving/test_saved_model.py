@@ -97,14 +97,11 @@ def of_script(made: Exported, request: dict[str, np.ndarray]) -> dict[str, np.nd
         return answered(made, tokenizer, texts["question"], texts["context"])
     if kind == "swag":
         pairs = [
-            (context, ending)
-            for context, row in zip(texts["context"], texts["endings"], strict=True)
-            for ending in row
+            (context, ending) for context, row in zip(texts["context"], texts["endings"], strict=True) for ending in row
         ]
         features = encoded(tokenizer, pairs)
         return exported.expected(
-            made,
-            {name: values.reshape(-1, NUM_CHOICES, values.shape[-1]) for name, values in features.items()},
+            made, {name: values.reshape(-1, NUM_CHOICES, values.shape[-1]) for name, values in features.items()}
         )
     features = encoded(tokenizer, zip(texts["text_a"], texts["text_b"], strict=True))
     wanted = exported.expected(made, features)
@@ -115,9 +112,7 @@ def of_script(made: Exported, request: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def tagged(made: Exported, tokenizer, texts) -> dict[str, np.ndarray]:
-    sentences = [
-        Sentence(number, number, [[word] for word in text.split()], None) for number, text in enumerate(texts)
-    ]
+    sentences = [Sentence(number, number, [[word] for word in text.split()], None) for number, text in enumerate(texts)]
     words = encoded_words(ConllFile("", sentences, IOB2, has_documents=False), (), LENGTH, tokenizer)
     tags = iter(())
     if len(words):
@@ -136,10 +131,7 @@ def tagged(made: Exported, tokenizer, texts) -> dict[str, np.ndarray]:
         for column, word in enumerate(text.split()):
             start = text.index(word, end)
             end = start + len(word)
-            wanted["words"][row, column], wanted["tags"][row, column] = (
-                word.encode(),
-                TAGS[next(tags)].encode(),
-            )
+            wanted["words"][row, column], wanted["tags"][row, column] = (word.encode(), TAGS[next(tags)].encode())
             wanted["starts"][row, column], wanted["ends"][row, column] = start, end
     return wanted
 
@@ -161,8 +153,7 @@ def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.nda
     candidates = extract_candidates(examples, encoded.windows, results, rules)
     chosen = choose_answers(*candidates, made.options.null_score_diff_threshold)
     entries = [
-        next(entry for entry in candidates.nbest[name] if entry["text"] == text)
-        for name, text in chosen.items()
+        next(entry for entry in candidates.nbest[name] if entry["text"] == text) for name, text in chosen.items()
     ]
     wanted = {
         "answer": strings(list(chosen.values())),
@@ -177,9 +168,7 @@ def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.nda
 
 
 @pytest.mark.needs_program("cc")
-@pytest.mark.parametrize(
-    "kind", ["mrpc", "squad", "ner", *in_test_long("pretraining", "sts-b", "swag", "tsv")]
-)
+@pytest.mark.parametrize("kind", ["mrpc", "squad", "ner", *in_test_long("pretraining", "sts-b", "swag", "tsv")])
 def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
     made = made_of(kind)
     assert len(FIRST) == len(SECOND) == 7
@@ -311,8 +300,7 @@ def test_what_cannot_be_exported_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("task_name", "export_text", "is_warned"),
-    [("mrpc", False, False), ("mrpc", True, True), ("sst-2", False, True)],
+    ("task_name", "export_text", "is_warned"), [("mrpc", False, False), ("mrpc", True, True), ("sst-2", False, True)]
 )
 def test_versions_of_another_kind_are_warned_of(tmp_path, caplog, task_name, export_text, is_warned):
     record = {"task_name": "mrpc", "settings": {"export_text": False}}

@@ -23,9 +23,7 @@ def records(ids, mask, segments):
     """Serialized examples of rows that need not be of one length."""
     columns = zip(ids, mask, segments, strict=True)
     names = ("input_ids", "input_mask", "segment_ids")
-    rows = [
-        {name: np.array([row], np.int64) for name, row in zip(names, rows, strict=True)} for rows in columns
-    ]
+    rows = [{name: np.array([row], np.int64) for name, row in zip(names, rows, strict=True)} for rows in columns]
     return tf.constant([example for row in rows for example in encode_examples(row)])
 
 

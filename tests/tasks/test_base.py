@@ -32,9 +32,7 @@ def test_shares_of_the_loss_add_up_to_the_weighted_mean():
     def model(features, training, dropout_seed):
         return features["x"]
 
-    objective = TaskObjective(
-        model, lambda model, features: model(features) ** 2, lambda features: features["weight"]
-    )
+    objective = TaskObjective(model, lambda model, features: model(features) ** 2, lambda features: features["weight"])
     halves = [
         {"x": np.float32([1.0, 2.0]), "weight": np.float32([1.0, 0.5])},
         {"x": np.float32([3.0]), "weight": np.float32([2.0])},

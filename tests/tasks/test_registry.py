@@ -135,10 +135,7 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
         ("sys:Mine", "built-in defines no class 'Mine'"),
         ("swag", "Task not found: swag; it is one of CoLA, .*, XNLI, tsv, or module:Class"),
         ("collections:OrderedDict", "is neither a DataProcessor nor a Task of official_bert/tasks/base.py"),
-        (
-            "made_up_package.tasks:Unfinished",
-            "lacks encode, metrics, objective, outputs, read, serving_outputs",
-        ),
+        ("made_up_package.tasks:Unfinished", "lacks encode, metrics, objective, outputs, read, serving_outputs"),
         (
             "made_up_package.tasks:Former",
             r"text_signatures \(now in further_signatures\), unused_weights \(now an attribute of the model\); move",
@@ -151,7 +148,5 @@ def test_what_names_no_task_is_said(modules, task_name, sentence):
 
 
 def test_what_a_module_lacks_is_no_fault_of_the_name(modules):
-    with pytest.raises(
-        InputError, match=r"ModuleNotFoundError in .*made_up_broken.py, line 1: .*nowhere_at_all"
-    ):
+    with pytest.raises(InputError, match=r"ModuleNotFoundError in .*made_up_broken.py, line 1: .*nowhere_at_all"):
         load("made_up_broken:Mine")

@@ -13,12 +13,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ChoiceOptions
 from official_bert.options.shared import DistributionOptions
 from official_bert.training import distribution
-from official_bert.training.distribution import (
-    check_divides,
-    make_strategy,
-    split_over_replicas,
-    strategy_name,
-)
+from official_bert.training.distribution import check_divides, make_strategy, split_over_replicas, strategy_name
 from tests.shared import ROOT
 
 # Splits [2 steps, 8 examples, ...] over the replicas and prints what each of them sees of the second step.
@@ -52,11 +47,7 @@ print(json.dumps({
 
 def in_a_process(**options) -> dict:
     finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(options)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", PROGRAM, json.dumps(options)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout.splitlines()[-1]) | {"log": finished.stderr}
@@ -98,9 +89,7 @@ def test_the_strategy_asked_for(options, name):
 
 
 def test_a_flag_without_effect_is_warned_of(caplog):
-    make_strategy(
-        DistributionOptions(use_tpu=True, distribution_strategy="one_device", iterations_per_loop=3)
-    )
+    make_strategy(DistributionOptions(use_tpu=True, distribution_strategy="one_device", iterations_per_loop=3))
     assert "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
 
 
@@ -164,9 +153,7 @@ def test_a_tpu_without_a_name_or_an_answer_is_refused(monkeypatch):
         raise tf.errors.NotFoundError(None, None, "TPUs not found in the cluster. And more.")
 
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", absent)
-    with pytest.raises(
-        InputError, match=r"--tpu_name=a: no TPU system answers there \(TPUs not found in the "
-    ):
+    with pytest.raises(InputError, match=r"--tpu_name=a: no TPU system answers there \(TPUs not found in the "):
         make_strategy(DistributionOptions(use_tpu=True, tpu_name="a"))
 
 
@@ -177,18 +164,14 @@ def test_batches_that_cannot_be_shared_are_refused():
 
 
 def test_more_gpus_than_there_are_are_refused(monkeypatch):
-    monkeypatch.setattr(
-        tf.config, "list_physical_devices", lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"]
-    )
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"])
     with pytest.raises(InputError, match="--num_devices=2: TensorFlow sees only 1 GPUs; give at most that"):
         make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_number_of_gpus_without_effect_is_refused(count):
-    with pytest.raises(
-        InputError, match=f"--num_devices={count}: only goes with --distribution_strategy=mirrored"
-    ):
+    with pytest.raises(InputError, match=f"--num_devices={count}: only goes with --distribution_strategy=mirrored"):
         make_strategy(DistributionOptions(num_devices=count))
 
 
@@ -202,7 +185,5 @@ def test_the_first_gpus_share_the_batch(monkeypatch):
 
 def test_parts_of_a_share_have_one_size():
     check_divides(24, 2, "train_batch_size", num_micro_batches=4)
-    with pytest.raises(
-        InputError, match=r"--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq"
-    ):
+    with pytest.raises(InputError, match=r"--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq"):
         check_divides(20, 2, "train_batch_size", num_micro_batches=4)

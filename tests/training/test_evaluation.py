@@ -28,14 +28,7 @@ def evaluate_all(folder, values, patience=None, first_step=0):
     """Evaluates every 10 updates; the steps whose weights were kept, and where training would stop."""
     best, upcoming = Recorder(), iter(values)
     evaluation = PeriodicEvaluation(
-        str(folder),
-        str(folder),
-        10,
-        patience,
-        "f1",
-        lambda: {"f1": next(upcoming), "loss": 1.0},
-        best,
-        first_step,
+        str(folder), str(folder), 10, patience, "f1", lambda: {"f1": next(upcoming), "loss": 1.0}, best, first_step
     )
     for step in range(first_step + 10, first_step + 10 * len(values) + 1, 10):
         if evaluation(step, {}):
@@ -53,12 +46,7 @@ def test_the_first_of_the_best_is_kept_and_nan_is_the_worst(tmp_path):
 
 @pytest.mark.parametrize(
     ("values", "patience", "stop"),
-    [
-        ([1, 2, 2, 2], 2, 40),
-        ([1, 2, 2, 3, 2], 2, None),
-        ([1, 0], 1, 20),
-        ([math.nan, math.nan, math.nan], 2, 30),
-    ],
+    [([1, 2, 2, 2], 2, 40), ([1, 2, 2, 3, 2], 2, None), ([1, 0], 1, 20), ([math.nan, math.nan, math.nan], 2, 30)],
 )
 def test_training_stops_after_some_evaluations_without_a_better_one(tmp_path, values, patience, stop):
     assert evaluate_all(tmp_path, values, patience)[1] == stop
@@ -94,6 +82,4 @@ def test_a_lost_line_does_not_let_a_worse_model_replace_the_best(tmp_path):
 def test_a_metric_that_is_no_number_is_told(tmp_path, caplog):
     with caplog.at_level("WARNING", logger="absl"):
         evaluate_all(tmp_path, [0.5, math.nan])
-    assert [record.getMessage() for record in caplog.records] == [
-        "f1 is not a number: it counts as the worst"
-    ]
+    assert [record.getMessage() for record in caplog.records] == ["f1 is not a number: it counts as the worst"]

@@ -85,9 +85,7 @@ def test_steps_with_onednn_touch_no_fresh_memory():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is on Linux")
-@pytest.mark.parametrize(
-    "environment", [{"MALLOC_ARENA_MAX": "2"}, {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}]
-)
+@pytest.mark.parametrize("environment", [{"MALLOC_ARENA_MAX": "2"}, {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}])
 def test_a_users_own_settings_of_the_allocator_win(environment):
     found = measured("strategy", **environment)
     assert not found["kept"]

@@ -58,9 +58,7 @@ def test_batches_of_any_length_are_traced_once():
 
 def test_so_they_are_on_several_replicas():
     program = "from tests.training.test_loop import print_on_two_replicas as run; run()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     (one_by_one, together, padded, shapes), as_on_tpu = map(json.loads, ran.stdout.splitlines()[-2:])
     np.testing.assert_allclose(one_by_one, SQUARES, rtol=1e-5)

@@ -51,11 +51,7 @@ def test_a_tensorflow_without_the_private_table_is_a_warning(monkeypatch, caplog
 def test_the_peak_is_that_of_the_process():
     """The operating system counts in kB what it calls the high-water mark of the resident memory."""
     before = memory.peak_memory()
-    (line,) = (
-        line
-        for line in pathlib.Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("VmHWM:")
-    )
+    (line,) = (line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
     assert before.keys() == {"memory_mb"}, "no GPU, no figure of one"
     assert before["memory_mb"] == pytest.approx(int(line.split()[1]) * 1024 / 1e6, rel=0.02)
     values = np.ones(int(before["memory_mb"] * 1e6 / 8) + 20_000_000)  # as much again, and 160 MB

@@ -72,9 +72,7 @@ def test_an_evaluation_alone_says_so(options, tmp_path):
     evaluated = dataclasses.replace(options, do_train=False, do_eval=True)
     record(evaluated)
     write_model_card(str(tmp_path), "CoLA", evaluated)
-    assert (
-        "- Not trained in this folder: evaluated from `base/bert_model.ckpt`" in (tmp_path / FILE).read_text()
-    )
+    assert "- Not trained in this folder: evaluated from `base/bert_model.ckpt`" in (tmp_path / FILE).read_text()
 
 
 def test_a_card_without_the_comments_is_left_alone(options, tmp_path, caplog):

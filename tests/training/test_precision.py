@@ -105,10 +105,7 @@ def test_products_are_in_16_bits_and_softmax_and_weights_in_float32():
     assert {weight.dtype for weight in model.weights} == {"float32"}
     # The products in float32 are those of the segments' table and of the head with two outputs.
     float32 = {("MatMul", "float32"), ("Softmax", "float32"), ("BatchMatMulV2", "float32")}
-    assert types_of(model, (*PRODUCTS, "Softmax")) - float32 == {
-        ("MatMul", "bfloat16"),
-        ("BatchMatMulV2", "bfloat16"),
-    }
+    assert types_of(model, (*PRODUCTS, "Softmax")) - float32 == {("MatMul", "bfloat16"), ("BatchMatMulV2", "bfloat16")}
     assert ("Softmax", "bfloat16") not in types_of(model, ("Softmax",))
     out = model(load_batch(GELU, "usual"))
     assert out.masked_lm_logits.dtype == out.next_sentence_logits.dtype == tf.float32
@@ -127,9 +124,7 @@ def test_gradients_of_biases_are_summed_in_float32():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize(
-    "family", ["classification", *in_test_long("squad", "choice", "tagging", "regression")]
-)
+@pytest.mark.parametrize("family", ["classification", *in_test_long("squad", "choice", "tagging", "regression")])
 def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path, family, dtype):
     options = fine_tuning_runs.prepared(tmp_path, family)
     given = {"do_train": True, "do_predict": True} | ({} if family == "squad" else {"do_eval": True})
@@ -137,9 +132,7 @@ def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path, famil
     for name in ("float32", dtype):
         fine_tuning_runs.run(family, options, tmp_path / name, dtype=name)
     names = [name for name in fine_tuning_runs.figures(tmp_path / dtype) if "loss" in name]
-    losses = [
-        [fine_tuning_runs.figures(tmp_path / kind)[name] for name in names] for kind in ("float32", dtype)
-    ]
+    losses = [[fine_tuning_runs.figures(tmp_path / kind)[name] for name in names] for kind in ("float32", dtype)]
     print(family, dtype, *losses)
     if names:
         assert losses[0] == pytest.approx(losses[1], rel=0.1)
@@ -153,9 +146,7 @@ def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path, famil
 def test_a_tpu_is_told_to_take_bfloat16(monkeypatch):
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: True)
     check_dtype("bfloat16", None)
-    with pytest.raises(
-        InputError, match="--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16"
-    ):
+    with pytest.raises(InputError, match="--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16"):
         check_dtype("float16", None)
 
 
@@ -289,18 +280,14 @@ def overflows_on_the_second_replica():
 def test_an_overflow_on_one_replica_skips_the_update_on_all():
     """With accumulation the overflow is in a later part; the sums are those of one device within float16."""
     program = "from tests.training.test_precision import overflows_on_the_second_replica as run; run()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
     print(ran.stdout)
     plain, accumulated, own_norms = json.loads(ran.stdout.splitlines()[-1])
     alone = skips_an_overflow(tf.distribute.get_strategy(), 6)
     assert plain == pytest.approx(alone, rel=2e-3)
     assert accumulated == pytest.approx(alone, rel=2e-3)
-    assert own_norms["gradient_norm"] > 1.01 * alone["gradient_norm"], (
-        "the norm of a half is that of more noise"
-    )
+    assert own_norms["gradient_norm"] > 1.01 * alone["gradient_norm"], "the norm of a half is that of more noise"
 
 
 def test_a_scale_that_is_too_large_sinks_until_the_updates_are_made():

@@ -104,15 +104,7 @@ def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
         "10.7 examples/s  6000 tokens/s  MFU 40.0%  00:01:01 left",
     ]
     found = scalars_in(tmp_path)
-    names = {
-        *METRICS,
-        "learning_rate",
-        "gradient_norm",
-        "examples_per_second",
-        "tokens_per_second",
-        "mfu",
-        "memory_mb",
-    }
+    names = {*METRICS, "learning_rate", "gradient_norm", "examples_per_second", "tokens_per_second", "mfu", "memory_mb"}
     assert set(found) == {(name, step) for name in names for step in (9, 19)}
     assert (found["loss", 9], found["gradient_norm", 9], found["examples_per_second", 9]) == (
         3.0,

@@ -60,9 +60,7 @@ def prepare(folder, checkpoint, **step_options) -> Run:
     settings = json.loads((folder / "training.json").read_text())
     pretrainer = load_pretrainer(folder, checkpoint)
     rate = WarmupLinearDecay(settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"])
-    optimizer = AdamWeightDecayOptimizer(
-        rate, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
-    )
+    optimizer = AdamWeightDecayOptimizer(rate, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
     pairs = named_weights(pretrainer)
     optimizer.build(pairs)
     batches = [load_batch(folder, kind) for kind in settings["batches"]]
@@ -91,9 +89,7 @@ def test_micro_batches_give_the_updates_of_the_batch(golden, jit_compile):  # no
     losses = run.losses(run.settings["steps"])
     recorded = np.load(golden / "training.npz")
     largest = largest_difference(losses, recorded["losses"])
-    print(
-        f"{golden.name}: predictions of the micro-batches {predictions}; {len(losses)} losses within {largest:.2g}"
-    )
+    print(f"{golden.name}: predictions of the micro-batches {predictions}; {len(losses)} losses within {largest:.2g}")
     assert largest_difference(losses, recorded["losses"]) <= TRAINING_LOSSES
     assert_state_as_recorded(run.variables, recorded)
 
@@ -124,16 +120,8 @@ def test_several_updates_in_one_call_equal_single_ones():
     ("constant", "mistake", "first_to_differ"),
     [
         ("EXCLUDED_FROM_DECAY", (), "LayerNorm"),
-        (
-            "WarmupLinearDecay",
-            lambda peak, steps, _, real=WarmupLinearDecay: real(peak, steps, 0),
-            "embeddings",
-        ),
-        (
-            "AdamWeightDecayOptimizer",
-            functools.partial(AdamWeightDecayOptimizer, beta_2=0.9991),
-            "embeddings",
-        ),
+        ("WarmupLinearDecay", lambda peak, steps, _, real=WarmupLinearDecay: real(peak, steps, 0), "embeddings"),
+        ("AdamWeightDecayOptimizer", functools.partial(AdamWeightDecayOptimizer, beta_2=0.9991), "embeddings"),
     ],
 )
 def test_tolerances_catch(constant, mistake, first_to_differ, monkeypatch):

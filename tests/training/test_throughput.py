@@ -18,13 +18,8 @@ class TwoReplicas:
 
 
 def test_stacked_batches_are_counted_by_their_steps():
-    work = WorkCounter(
-        ONE, lambda sequences, length, predictions: 1000 * sequences + 10 * length + predictions
-    )
-    drawn = {
-        "input_ids": tf.zeros([10, 4, 32], tf.int32),
-        "masked_lm_positions": tf.zeros([10, 4, 5], tf.int32),
-    }
+    work = WorkCounter(ONE, lambda sequences, length, predictions: 1000 * sequences + 10 * length + predictions)
+    drawn = {"input_ids": tf.zeros([10, 4, 32], tf.int32), "masked_lm_positions": tf.zeros([10, 4, 5], tf.int32)}
     work.add(drawn, 3)  # the other seven are never read
     assert (work.tokens, work.flops) == (3 * 4 * 32, 3 * (4000 + 320 + 5))
 

@@ -16,9 +16,7 @@ from tests import fine_tuning_runs, toy
 from tests.commands.pretraining_run import flags_of, write_records
 
 ON_TPU = {"jit_compile": True, "iterations_per_loop": 3}  # device loops of one, three and one updates
-BOUNDED_DYNAMIC = (
-    "<="  # how HLO writes the size of a dimension that is known at run time only, as in f32[<=8]
-)
+BOUNDED_DYNAMIC = "<="  # how HLO writes the size of a dimension that is known at run time only, as in f32[<=8]
 
 
 def hlo(function, *arguments) -> str:

@@ -52,9 +52,7 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
     assert untrained == {"global_step"} | pooler
 
     gradients = {name: first[f"{name}/adam_m"].astype(np.float64) / 0.1 for name in trained}
-    assert np.sqrt(sum(np.sum(gradient**2) for gradient in gradients.values())) == pytest.approx(
-        1.0, rel=1e-5
-    )
+    assert np.sqrt(sum(np.sum(gradient**2) for gradient in gradients.values())) == pytest.approx(1.0, rel=1e-5)
     for old, new, rate in ((before, first, PEAK), (first, second, PEAK / 2)):
         for name in trained:
             m, v = (new[f"{name}/{slot}"].astype(np.float64) for slot in ("adam_m", "adam_v"))
@@ -62,9 +60,7 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
             expected = old[name] - rate * (m / (np.sqrt(v) + 1e-6) + decay * old[name])
             np.testing.assert_allclose(new[name], expected, rtol=0, atol=1.5e-7, err_msg=name)
     for name, gradient in gradients.items():
-        np.testing.assert_allclose(
-            first[f"{name}/adam_v"], 0.001 * gradient**2, rtol=1e-5, atol=1e-30, err_msg=name
-        )
+        np.testing.assert_allclose(first[f"{name}/adam_v"], 0.001 * gradient**2, rtol=1e-5, atol=1e-30, err_msg=name)
 
     # Pieces of the first batch that the second does not have: their gradient is 0 there.
     ids = [set(batch["input_ids"].ravel()) for batch in drawn]
@@ -261,9 +257,7 @@ def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path,
     assert made_up.saved == [0, 5, 6, 7, 10, 12, 14]
     assert hooks[0].calls == [(5, 2.0), (10, 2.0)]
     assert hooks[1].calls == [(7, 2.0), (14, 2.0)]
-    assert made_up.logged() == [(step, 2.0) for step in (4, 8, 10, 12, 14)], (
-        "the last line is of what was left"
-    )
+    assert made_up.logged() == [(step, 2.0) for step in (4, 8, 10, 12, 14)], "the last line is of what was left"
 
 
 def test_a_run_that_goes_on_calls_the_hooks_of_its_step_first(tmp_path, monkeypatch):
@@ -308,13 +302,7 @@ def test_words_are_looked_up_as_the_strategy_wants(monkeypatch, tmp_path, is_tpu
     strategy = distribution.tf.distribute.get_strategy()
     with pytest.raises(Built):
         Finetuner(
-            options,
-            str(tmp_path),
-            BertConfig.from_dict(toy.BERT_CONFIG),
-            strategy,
-            Task(ColaProcessor()),
-            {},
-            "",
+            options, str(tmp_path), BertConfig.from_dict(toy.BERT_CONFIG), strategy, Task(ColaProcessor()), {}, ""
         )
 
 
@@ -328,7 +316,4 @@ def test_compiles_where_tensorflow_can(monkeypatch, caplog, flag, is_tpu, has_xl
     monkeypatch.setattr(trainer, "has_xla", lambda: has_xla)
     made_up = types.SimpleNamespace(options=types.SimpleNamespace(jit_compile=flag), strategy=None)
     assert Trainer._jit_compile(made_up) is compiles
-    assert (
-        caplog.text.count("--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU")
-        == warnings
-    )
+    assert caplog.text.count("--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU") == warnings

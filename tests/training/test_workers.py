@@ -20,12 +20,7 @@ def config(cluster, **task) -> str:
 
 
 def test_the_environment_names_the_workers(monkeypatch):
-    cluster = {
-        "chief": [HOSTS[0]],
-        "worker": [HOSTS[1]],
-        "ps": ["10.0.0.3:2222"],
-        "evaluator": ["10.0.0.4:1"],
-    }
+    cluster = {"chief": [HOSTS[0]], "worker": [HOSTS[1]], "ps": ["10.0.0.3:2222"], "evaluator": ["10.0.0.4:1"]}
     monkeypatch.setenv("TF_CONFIG", config(cluster, type="worker", index="0"))
     found = workers.cluster()
     assert found == workers.Cluster({"chief": [HOSTS[0]], "worker": [HOSTS[1]]}, "worker", 0)
@@ -123,6 +118,6 @@ except WorkerLost as error:
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
-    assert (
-        "cannot be reached (Could not start gRPC server); check the addresses, that no other" in ran.stdout
-    ), ran.stderr[-2000:]
+    assert "cannot be reached (Could not start gRPC server); check the addresses, that no other" in ran.stdout, (
+        ran.stderr[-2000:]
+    )

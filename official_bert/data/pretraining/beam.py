@@ -44,9 +44,7 @@ def sizes_of(patterns: Sequence[str]) -> dict[str, int]:
     for pattern, result in zip(patterns, FileSystems.match(list(patterns)), strict=True):
         if not result.metadata_list:
             raise InputError(f"--input_file: no file matches {pattern!r}; check the path or the glob")
-        found |= {
-            file.path: file.size_in_bytes for file in sorted(result.metadata_list, key=lambda file: file.path)
-        }
+        found |= {file.path: file.size_in_bytes for file in sorted(result.metadata_list, key=lambda file: file.path)}
     return found
 
 
@@ -55,9 +53,7 @@ def shards_beside(output_file: str) -> list[str]:
     return [file.path for file in FileSystems.match([f"{output_file}-*-of-*"])[0].metadata_list]
 
 
-def write_shards(
-    job: ShardJob, input_files: Sequence[str], read_lines: LineReader, arguments: Sequence[str]
-) -> dict:
+def write_shards(job: ShardJob, input_files: Sequence[str], read_lines: LineReader, arguments: Sequence[str]) -> dict:
     """Runs the pipeline and returns the manifest.
 
     Raises:
@@ -77,9 +73,7 @@ def write_shards(
                 _Documents(read_lines, job.num_shards), beam.pvalue.AsSingleton(numbers)
             )
             # So that a shard without documents is made, too.
-            every_shard = pipeline | "shards" >> beam.Create(
-                [(number, (0, 0, "")) for number in range(job.num_shards)]
-            )
+            every_shard = pipeline | "shards" >> beam.Create([(number, (0, 0, "")) for number in range(job.num_shards)])
             _ = (
                 (documents, every_shard)
                 | beam.Flatten()

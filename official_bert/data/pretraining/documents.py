@@ -20,9 +20,7 @@ from official_bert.tokenization import FullTokenizer
 _BLOCK_CHARACTERS = 1 << 18
 _BLANK_LINE = -1
 
-EncodedLines = tuple[
-    np.ndarray, np.ndarray
-]  # the ids of some lines, and the number of ids of each, or _BLANK_LINE
+EncodedLines = tuple[np.ndarray, np.ndarray]  # the ids of some lines, and the number of ids of each, or _BLANK_LINE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,9 +122,7 @@ def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
     yield block
 
 
-def _encode_blocks(
-    blocks: Iterable[list[str]], tokenizer: FullTokenizer, num_workers: int
-) -> Iterator[EncodedLines]:
+def _encode_blocks(blocks: Iterable[list[str]], tokenizer: FullTokenizer, num_workers: int) -> Iterator[EncodedLines]:
     """Yields every encoded block in order, with a bounded number of blocks in progress."""
     if num_workers == 1:
         for block in blocks:

@@ -188,9 +188,7 @@ def draw_positions(positions: list[int], count: int, rng: random.Random) -> list
     return positions[:count]
 
 
-def draw_whole_words(
-    positions: list[int], continues: Sequence[bool], count: int, rng: random.Random
-) -> list[int]:
+def draw_whole_words(positions: list[int], continues: Sequence[bool], count: int, rng: random.Random) -> list[int]:
     """Draws whole words with at most `count` positions in all; a word that would exceed `count` is skipped.
 
     Args:
@@ -245,11 +243,7 @@ class Instances:
     """Instances over `documents`, in the order in which they were added."""
 
     def __init__(
-        self,
-        documents: Documents,
-        vocabulary: InstanceVocabulary,
-        max_seq_length: int,
-        max_predictions_per_seq: int,
+        self, documents: Documents, vocabulary: InstanceVocabulary, max_seq_length: int, max_predictions_per_seq: int
     ):
         self._ids = documents.ids
         self._vocabulary = vocabulary
@@ -317,9 +311,7 @@ class Instances:
             _as_numpy(self._is_random_next)[indices][:, None],
         )
         table = pretraining_features(self._max_seq_length, self._max_predictions_per_seq)
-        return {
-            feature.name: column.astype(feature.dtype) for feature, column in zip(table, columns, strict=True)
-        }
+        return {feature.name: column.astype(feature.dtype) for feature, column in zip(table, columns, strict=True)}
 
     def _predictions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the masked positions of the chosen instances in increasing order.
@@ -379,12 +371,7 @@ def create_instances(
     instances = Instances(documents, vocabulary, config.max_seq_length, masks.max_predictions_per_seq)
     for visited in range(config.dupe_factor * len(documents)):
         pairs = sentence_pairs(
-            visited % len(documents),
-            len(documents),
-            bounds_of,
-            config.max_seq_length,
-            config.short_seq_prob,
-            rng,
+            visited % len(documents), len(documents), bounds_of, config.max_seq_length, config.short_seq_prob, rng
         )
         for pair in pairs:
             a_ids = documents.ids[pair.a_begin : pair.a_end].tolist()

@@ -40,9 +40,7 @@ def draw_positions(
     length = candidates.shape[1]
     position = np.arange(length)
     # The random order of the candidates is that of random numbers whose last bits hold the position.
-    words = random_streams.draw(
-        keys[:, None], _ORDER + np.arange((length + 1) // 2)
-    )  # [B, S / 2], two in each
+    words = random_streams.draw(keys[:, None], _ORDER + np.arange((length + 1) // 2))  # [B, S / 2], two in each
     if length <= _POSITIONS_IN_32_BITS:
         drawn = words.view(np.uint32)[:, :length]
     else:
@@ -79,9 +77,7 @@ def draw_units(
     unit = np.maximum(np.cumsum(unit_starts, axis=1) - 1, 0)  # [B, S]
     drawn = random_streams.draw(keys[:, None], _ORDER + unit) >> np.uint64(32)
     # Units in random order, each with its positions together: random number, unit, position.
-    order = (
-        drawn << np.uint64(32) | unit.astype(np.uint64) << np.uint64(16) | np.arange(length, dtype=np.uint64)
-    )
+    order = drawn << np.uint64(32) | unit.astype(np.uint64) << np.uint64(16) | np.arange(length, dtype=np.uint64)
     order[~candidates] = np.iinfo(np.uint64).max
     order.sort(axis=1)
     num_candidates = candidates.sum(axis=1)
@@ -128,9 +124,7 @@ def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.n
     """
     shares = 1 / np.arange(1, longest + 1)
     limits = np.cumsum(shares / shares.sum())[:-1]
-    drawn = random_streams.uniform(
-        random_streams.draw(keys[:, None], _SPAN_LENGTHS + np.arange(word_starts.shape[1]))
-    )
+    drawn = random_streams.uniform(random_streams.draw(keys[:, None], _SPAN_LENGTHS + np.arange(word_starts.shape[1])))
     lengths = 1 + np.searchsorted(limits, drawn, side="right")  # [B, S], used where a span begins
     starts = np.zeros(word_starts.shape, bool)
     words_left = np.zeros(len(keys), np.int64)

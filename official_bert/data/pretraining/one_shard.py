@@ -133,16 +133,12 @@ class BatchMaker:
         masks: what is masked; None for records without masks.
     """
 
-    def __init__(
-        self, ids: np.ndarray, vocabulary: InstanceVocabulary, config: PairConfig, masks: MaskConfig | None
-    ):
+    def __init__(self, ids: np.ndarray, vocabulary: InstanceVocabulary, config: PairConfig, masks: MaskConfig | None):
         self._ids, self._vocabulary, self._config = ids, vocabulary, config
         length = config.max_seq_length
         self._masker = Masker(vocabulary, masks) if masks else None
         self._table = (
-            pretraining_features(length, masks.max_predictions_per_seq)
-            if masks
-            else unmasked_features(length)
+            pretraining_features(length, masks.max_predictions_per_seq) if masks else unmasked_features(length)
         )
 
     def batch(self, pairs: Pairs) -> tuple[dict[str, np.ndarray], dict[str, int]]:

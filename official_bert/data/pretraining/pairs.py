@@ -154,9 +154,7 @@ def _with_next(documents, document, first, end, target, keys) -> Chunks:
     if len(documents) > 1:
         other += other >= document
     other_first, other_end = document_starts[other], document_starts[other + 1]
-    drawn_first = other_first + random_streams.below(
-        random_streams.draw(keys, _SEGMENT), other_end - other_first
-    )
+    drawn_first = other_first + random_streams.below(random_streams.draw(keys, _SEGMENT), other_end - other_first)
     wanted = starts[drawn_first] + target - (starts[middle] - starts[first])
     drawn_end = np.minimum(np.maximum(np.searchsorted(starts, wanted), drawn_first + 1), other_end)
     return Chunks(
@@ -182,9 +180,7 @@ def truncated(chunks: Chunks, documents: Documents, max_num_tokens: int) -> Pair
     a_length, b_length = starts[chunks.a_end] - a_begin, starts[chunks.b_end] - b_begin
     is_truncated = a_length + b_length > max_num_tokens
     half = max_num_tokens - max_num_tokens // 2  # A's tokens if both sides are cut
-    a_left = np.where(
-        is_truncated, np.minimum(a_length, np.maximum(max_num_tokens - b_length, half)), a_length
-    )
+    a_left = np.where(is_truncated, np.minimum(a_length, np.maximum(max_num_tokens - b_length, half)), a_length)
     b_left = np.where(is_truncated, np.minimum(b_length, max_num_tokens - a_left), b_length)
     return Pairs(
         a_begin=a_begin + random_streams.binomial(chunks.keys, _CUT_A, a_length - a_left),

@@ -65,9 +65,7 @@ class InstanceVocabulary:
         """
         missing = [token for token in ("[CLS]", "[SEP]", "[MASK]", "[UNK]") if token not in vocab]
         if missing:
-            raise InputError(
-                f"--vocab_file: the vocabulary lacks {', '.join(missing)}; add a line for each of them"
-            )
+            raise InputError(f"--vocab_file: the vocabulary lacks {', '.join(missing)}; add a line for each of them")
         continues = [False] * (max(vocab.values()) + 1)
         for piece, piece_id in vocab.items():
             continues[piece_id] = piece.startswith("##")

@@ -100,9 +100,7 @@ class ShardJob:
         return [*map(self.record_file, range(self.num_shards)), self.manifest_file]
 
 
-def shard_job(
-    options: RecordsOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer
-) -> ShardJob:
+def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer) -> ShardJob:
     """Returns the job.
 
     Args:
@@ -354,11 +352,7 @@ def _give_names(job: ShardJob, manifest: dict):
 def log_manifest(manifest: dict, job: ShardJob):
     """Logs what was made."""
     counts, shares = manifest["counts"], manifest["shares"]
-    logging.info(
-        "%d documents, %d sentences, %d tokens", counts["documents"], counts["sentences"], counts["tokens"]
-    )
+    logging.info("%d documents, %d sentences, %d tokens", counts["documents"], counts["sentences"], counts["tokens"])
     logging.info(", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
-    logging.info(
-        "*** Wrote %d files %s-?????-of-?????, and %s ***", job.num_shards, job.output_file, job.manifest_file
-    )
+    logging.info("*** Wrote %d files %s-?????-of-?????, and %s ***", job.num_shards, job.output_file, job.manifest_file)
     logging.info("Wrote %d total instances", counts["records"])

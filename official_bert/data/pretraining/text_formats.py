@@ -25,11 +25,7 @@ _LONG_CHARACTERS = 10_000
 LineReader = Callable[[str], Iterator[str]]
 
 
-def line_reader(
-    input_format: str,
-    splits_sentences: bool = False,
-    open_file: Callable = files.open_file,
-) -> LineReader:
+def line_reader(input_format: str, splits_sentences: bool = False, open_file: Callable = files.open_file) -> LineReader:
     """Returns a function that yields the lines of a file.
 
     Returns:
@@ -46,10 +42,7 @@ def reader_of(options: RecordsOptions, open_file: Callable = files.open_file) ->
 
 
 def _lines(
-    documents_of: Callable[[str, Iterable[str]], Iterator[str]],
-    splits_sentences: bool,
-    open_file: Callable,
-    path: str,
+    documents_of: Callable[[str, Iterable[str]], Iterator[str]], splits_sentences: bool, open_file: Callable, path: str
 ) -> Iterator[str]:
     lines = documents_of(path, reading.read_lines(path, "ignore", True, open_file))
     if splits_sentences:
@@ -81,9 +74,7 @@ def _of_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
         begin = _BEGIN.match(line)
         if begin:
             if is_inside:
-                raise InputError(
-                    f"{path}: line {number}: <doc> before the </doc> of the page before; extract it again"
-                )
+                raise InputError(f"{path}: line {number}: <doc> before the </doc> of the page before; extract it again")
             found = _TITLE.search(begin["attributes"])
             title = found and html.unescape(found[1])
             is_inside, has_paragraphs = True, False
@@ -119,9 +110,7 @@ def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
             raise InputError(f"{path}: line {number}: {error}; give one JSON object a line") from error
         text = page.get("text") if isinstance(page, dict) else None
         if not isinstance(text, str):
-            raise InputError(
-                f'{path}: line {number}: has no field "text" with a text; give objects that have one'
-            )
+            raise InputError(f'{path}: line {number}: has no field "text" with a text; give objects that have one')
         paragraphs = [paragraph.strip() for paragraph in text.split("\n") if paragraph.strip()]
         if paragraphs and paragraphs[0] == page.get("title"):
             del paragraphs[0]

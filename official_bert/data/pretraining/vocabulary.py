@@ -67,16 +67,12 @@ def select_words(counts: Mapping[str, int], character_coverage: float, max_words
     kept = _commonest_characters(commonest, character_coverage)
     words = [(word, count) for word, count in commonest if kept.issuperset(word)]
     if not words:
-        raise InputError(
-            "--input_file: no word to learn from; give files with text, or raise --character_coverage"
-        )
+        raise InputError("--input_file: no word to learn from; give files with text, or raise --character_coverage")
     characters = frozenset(char for word, _ in words for char in word)
     return Words(words, characters, sum(count for _, count in words) / sum(counts.values()))
 
 
-def learn_vocabulary(
-    words: Words, vocab_size: int, min_frequency: int, tokenizer: BasicTokenizer
-) -> Vocabulary:
+def learn_vocabulary(words: Words, vocab_size: int, min_frequency: int, tokenizer: BasicTokenizer) -> Vocabulary:
     """Learns a vocabulary of the special tokens, the single characters and the commonest longer WordPieces.
 
     Args:

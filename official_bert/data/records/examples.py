@@ -29,9 +29,7 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
         features: name -> integer or float[batch, length]; integers become int64 lists, floats become float32 lists.
     """
     columns: list[list[bytes]] = []
-    fixed: list[
-        np.ndarray
-    ] = []  # neighbouring columns whose rows all have one length: their entries, bytes[B, width]
+    fixed: list[np.ndarray] = []  # neighbouring columns whose rows all have one length: their entries, bytes[B, width]
     for name in sorted(features):
         values = features[name]
         is_float = np.issubdtype(values.dtype, np.floating)
@@ -45,9 +43,7 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
             columns += [*_rows_of(fixed), _varint_entries(values, key, kind)]
             fixed = []
     columns += _rows_of(fixed)
-    return [
-        b"".join((_example_head(sum(map(len, entries))), *entries)) for entries in zip(*columns, strict=True)
-    ]
+    return [b"".join((_example_head(sum(map(len, entries))), *entries)) for entries in zip(*columns, strict=True)]
 
 
 def decode_example(data: bytes) -> dict[str, np.ndarray]:

@@ -98,9 +98,7 @@ def training_dataset(
         dataset = dataset.repeat()
     if not shuffles_each_pass:  # the original's order: the end of one pass mixes with the start of the next
         dataset = dataset.shuffle(len(files), seed=seed)
-    dataset = dataset.interleave(
-        records, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
-    )
+    dataset = dataset.interleave(records, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls)
     dataset = dataset.shuffle(RECORDS_SHUFFLED, seed=seed)
     return _batches(dataset, features, batch_size, limits, masks=masks)
 
@@ -138,10 +136,7 @@ def _in_order(files: Sequence[str]) -> tf.data.Dataset:
 
 
 def reading_key(
-    files: Sequence[str],
-    features: Sequence[Feature],
-    batch_size: int,
-    shuffles_each_pass: bool = False,
+    files: Sequence[str], features: Sequence[Feature], batch_size: int, shuffles_each_pass: bool = False
 ) -> int:
     """Returns a hash of 60 bits of the arguments that determine a pipeline's structure.
 
@@ -169,9 +164,7 @@ def _flat(number, file):
 
 
 def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) -> tf.data.Dataset:
-    spec = {
-        feature.name: tf.io.FixedLenFeature([feature.length], _stored_dtype(feature)) for feature in features
-    }
+    spec = {feature.name: tf.io.FixedLenFeature([feature.length], _stored_dtype(feature)) for feature in features}
 
     def parse(serialized, *passes):
         parsed = tf.io.parse_example(serialized, spec)
@@ -189,9 +182,7 @@ def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) 
     return dataset.with_options(options)
 
 
-def _masked(
-    masks: DynamicMasks, features: Mapping[str, tf.Tensor], serialized, passes
-) -> dict[str, tf.Tensor]:
+def _masked(masks: DynamicMasks, features: Mapping[str, tf.Tensor], serialized, passes) -> dict[str, tf.Tensor]:
     """Returns the features of a masked batch that differ from those of its records."""
     records = tf.strings.to_hash_bucket_fast(serialized, 1 << 62)
     inputs = [features["input_ids"], features["input_mask"], passes, records]
@@ -206,11 +197,7 @@ def _stored_dtype(feature: Feature) -> tf.DType:
     return tf.float32 if feature.dtype == "float32" else tf.int64
 
 
-def check_first_record(
-    files: Sequence[str],
-    features: Sequence[Feature],
-    limits: Mapping[str, Limit],
-):
+def check_first_record(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
     """Refuses input without any record, on which an endless pipeline would hang, and warns of empty files.
 
     The function reads the sizes of the files and one record.
@@ -228,16 +215,10 @@ def check_first_record(
                 found = True
                 break
     if not found:
-        raise InputError(
-            f"{', '.join(files)}: no record in any file; make them with create_pretraining_data.py"
-        )
+        raise InputError(f"{', '.join(files)}: no record in any file; make them with create_pretraining_data.py")
 
 
-def diagnose(
-    files: Sequence[str],
-    features: Sequence[Feature],
-    limits: Mapping[str, Limit],
-) -> InputError | None:
+def diagnose(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]) -> InputError | None:
     """Reads the records in plain Python until it finds one that the pipeline cannot use.
 
     Returns:
@@ -253,11 +234,7 @@ def diagnose(
 
 
 @contextlib.contextmanager
-def explaining_input_errors(
-    files: Sequence[str],
-    features: Sequence[Feature],
-    limits: Mapping[str, Limit],
-):
+def explaining_input_errors(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
     """Replaces TensorFlow's errors about a record by those of `diagnose`: a context around the use of a pipeline.
 
     Raises:
@@ -279,9 +256,7 @@ def explaining_input_errors(
         raise explanation from error
 
 
-def _check_record(
-    file: str, index: int, values: Mapping[str, np.ndarray], features: Sequence[Feature], limits
-):
+def _check_record(file: str, index: int, values: Mapping[str, np.ndarray], features: Sequence[Feature], limits):
     record = f"{file}: record {index} (from 0)"
     if "masked_lm_ids" in values and all(feature.name != "masked_lm_ids" for feature in features):
         raise InputError(
@@ -292,9 +267,7 @@ def _check_record(
         if name not in values:
             is_unmasked = name.startswith("masked_lm_") and "input_ids" in values
             remedy = "give --dynamic_masking, or " if is_unmasked else ""
-            raise InputError(
-                f"{record} has no {name}; {remedy}make the records with create_pretraining_data.py"
-            )
+            raise InputError(f"{record} has no {name}; {remedy}make the records with create_pretraining_data.py")
         stored = values[name]
         if stored.dtype != _stored_dtype(feature).as_numpy_dtype:
             raise InputError(

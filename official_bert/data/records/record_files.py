@@ -20,9 +20,7 @@ _EXAMPLES_BETWEEN_LINES = 10_000
 _LOGGED_EXAMPLES = 20
 
 
-def write_encoded_set(
-    path: str, num_examples: int, records: Callable[[np.ndarray], Mapping[str, np.ndarray]]
-):
+def write_encoded_set(path: str, num_examples: int, records: Callable[[np.ndarray], Mapping[str, np.ndarray]]):
     """Writes a record for each example.
 
     Args:
@@ -46,9 +44,7 @@ def log_progress(index: int, num_examples: int):
         logging.info("Writing example %d of %d", index, num_examples)
 
 
-def write_features(
-    batches: Iterable[dict[str, np.ndarray]], example_files: ExampleFiles, inv_vocab: Mapping[int, str]
-):
+def write_features(batches: Iterable[dict[str, np.ndarray]], example_files: ExampleFiles, inv_vocab: Mapping[int, str]):
     """Writes batches of record features; instance k goes to file k mod n.
 
     Args:
@@ -98,7 +94,5 @@ def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
     found = files.expand(patterns, flag)
     records = [path for path in found if path in named or not path.endswith(MANIFEST_SUFFIX)]
     if not records:
-        raise InputError(
-            f"--{flag}: no file of records matches {','.join(named)!r}; check the path or the glob"
-        )
+        raise InputError(f"--{flag}: no file of records matches {','.join(named)!r}; check the path or the glob")
     return records

@@ -21,12 +21,7 @@ def with_masks(example: Example) -> Example:
     if "masked_lm_positions" in example or "input_ids" not in example:
         return example
     zero = np.zeros(1, np.int64)
-    return {
-        **example,
-        "masked_lm_positions": zero,
-        "masked_lm_ids": zero,
-        "masked_lm_weights": zero.astype(np.float32),
-    }
+    return {**example, "masked_lm_positions": zero, "masked_lm_ids": zero, "masked_lm_weights": zero.astype(np.float32)}
 
 
 def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
@@ -50,9 +45,7 @@ def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int
 
 def _is_within(features: Example | Block, max_seq_length: int, vocab_size: int) -> bool:
     limits = {"input_ids": vocab_size, "masked_lm_ids": vocab_size, "masked_lm_positions": max_seq_length}
-    return all(
-        bool(((features[name] >= 0) & (features[name] < limit)).all()) for name, limit in limits.items()
-    )
+    return all(bool(((features[name] >= 0) & (features[name] < limit)).all()) for name, limit in limits.items())
 
 
 def _check_example(example: Example, place: str, vocab_size: int):
@@ -123,9 +116,7 @@ class Statistics:
         """
         missing = [token for token in ("[MASK]", "[UNK]") if token not in tokenizer.vocab]
         if missing:
-            raise InputError(
-                f"--vocab_file: the vocabulary lacks {', '.join(missing)}; give that of the records"
-            )
+            raise InputError(f"--vocab_file: the vocabulary lacks {', '.join(missing)}; give that of the records")
         self._mask, self._unknown = tokenizer.vocab["[MASK]"], tokenizer.vocab["[UNK]"]
         self.lengths: Counter[int] = Counter()
         self.predictions: Counter[int] = Counter()

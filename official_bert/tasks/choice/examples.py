@@ -84,9 +84,7 @@ class EncodedChoices:
         return {**batch, "label_ids": self.label_ids[rows]}
 
 
-def encoded_choices(
-    examples: Sequence[ChoiceExample], max_seq_length: int, tokenizer: FullTokenizer
-) -> EncodedChoices:
+def encoded_choices(examples: Sequence[ChoiceExample], max_seq_length: int, tokenizer: FullTokenizer) -> EncodedChoices:
     """Tokenizes every pair of context and choice and cuts it to `max_seq_length` tokens.
 
     Each pair is cut separately, the longer text first, so the context may be shorter in one choice than in another.
@@ -149,9 +147,7 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
                 "keep tabs out of the texts"
             )
         if names[-1] != "answer" and row.fields[-1] in _LABELS:
-            raise row.error(
-                f"has the answer {row.fields[-1]} instead of an ending; give it {NUM_CHOICES} endings"
-            )
+            raise row.error(f"has the answer {row.fields[-1]} instead of an ending; give it {NUM_CHOICES} endings")
         _, context, *choices = row.fields[: 2 + NUM_CHOICES]
         label = _label(row, row.fields[-1]) if labelled else None
         examples.append(ChoiceExample(f"{guid}-{row.line - 1}", context, tuple(choices), label))
@@ -165,9 +161,7 @@ CODAH = ChoiceFiles({"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 def _check_swag_header(path: str, names: Sequence[str], wanted: Sequence[str]):
     missing = [name for name in wanted if name not in names]
     if missing:
-        raise InputError(
-            f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns"
-        )
+        raise InputError(f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns")
     repeated = sorted({name for name in names if name and names.count(name) > 1})
     if repeated:
         raise InputError(f"{path}: names the column {', '.join(repeated)} twice; name each column once")

@@ -103,9 +103,7 @@ class ChoiceTask(Task):
         features = reader.inputs(tf.repeat(texts["context"], NUM_CHOICES), endings)
         length = tf.shape(features["input_ids"])[1]
         shape = [tf.size(texts["context"]), NUM_CHOICES, length]
-        return self.serving_outputs(
-            model, {name: tf.reshape(values, shape) for name, values in features.items()}
-        )
+        return self.serving_outputs(model, {name: tf.reshape(values, shape) for name, values in features.items()})
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ChoiceClient:

@@ -123,9 +123,7 @@ def encoded_examples(
     return encoded_set
 
 
-def target_maker(
-    label_list: Sequence[str] | None,
-) -> Callable[[InputExample], int | float | list[int] | None]:
+def target_maker(label_list: Sequence[str] | None) -> Callable[[InputExample], int | float | list[int] | None]:
     """Returns a function from an example to its target: a label id, a score, a list of 0 and 1, or None."""
     numbers = {label: number for number, label in enumerate(label_list or ())}
 
@@ -169,9 +167,7 @@ def _log_first(
             log_input_example(row, examples[row], tokenizer.convert_ids_to_tokens(ids), features, label_id)
 
 
-def log_input_example(
-    index: int, example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id
-):
+def log_input_example(index: int, example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id):
     def details():
         yield f"guid: {example.guid}"
         yield f"tokens: {' '.join(tokens)}"

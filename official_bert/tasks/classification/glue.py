@@ -238,9 +238,7 @@ class AxProcessor(GlueProcessor):
     submissions: ClassVar = {"": "AX.tsv"}
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        raise InputError(
-            "AX has no training file; train on MNLI, and predict AX with the model that comes out"
-        )
+        raise InputError("AX has no training file; train on MNLI, and predict AX with the model that comes out")
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
         sets = self.dev_sets(data_dir)
@@ -329,9 +327,7 @@ class XnliProcessor(DataProcessor):
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
         return [
             InputExample(
-                f"dev-{row.line - 1}",
-                *_texts(row),
-                checked_label(row, row.field(_LABEL, "the label"), _LABELS),
+                f"dev-{row.line - 1}", *_texts(row), checked_label(row, row.field(_LABEL, "the label"), _LABELS)
             )
             for row in self._rows(data_dir, "xnli.dev.tsv")
         ]

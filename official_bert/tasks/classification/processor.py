@@ -200,7 +200,5 @@ def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
             )
         return label
     if label not in labels:
-        raise row.error(
-            f"has the label {label!r}, which is none of {', '.join(labels)}; correct it or the layout"
-        )
+        raise row.error(f"has the label {label!r}, which is none of {', '.join(labels)}; correct it or the layout")
     return label

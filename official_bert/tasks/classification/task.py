@@ -57,9 +57,7 @@ def report_labels(path: str, targets: np.ndarray, predictions: np.ndarray, label
     _log_columns([["label", "precision", "recall", "f1", "examples"], *rows])
     rows = [["", *names], *([name, *counts] for name, counts in zip(names, matrix, strict=True))]
     if len(names) <= _MOST_COLUMNS:
-        logging.info(
-            "***** Confusion matrix: a row for each true label, a column for each predicted one *****"
-        )
+        logging.info("***** Confusion matrix: a row for each true label, a column for each predicted one *****")
         _log_columns(rows)
     with writing.replacing(path) as file:
         file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
@@ -71,19 +69,12 @@ def _log_columns(rows: Iterable[Sequence]):
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for first, *others in texts:
-        cells = [
-            first.ljust(widths[0]),
-            *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True)),
-        ]
+        cells = [first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True))]
         logging.info("  %s", "  ".join(cells))
 
 
 # The metrics that a processor can name, as functions of targets and predictions.
-_LABEL_METRICS = {
-    "accuracy": classification.accuracy,
-    "f1": classification.f1,
-    "matthews": classification.matthews,
-}
+_LABEL_METRICS = {"accuracy": classification.accuracy, "f1": classification.f1, "matthews": classification.matthews}
 _SCORE_METRICS = {"pearson": regression.pearson, "spearman": regression.spearman}
 _METRICS_OF_EACH_LABEL = ("precision", "recall", "f1")  # "precision" brings all three, for each label
 _LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
@@ -108,11 +99,7 @@ class ClassificationObjective(TaskObjective):
 class ClassificationTask(Task):
     """A task of run_classifier.py. Devlin et al. (2019), section 4.1."""
 
-    def __init__(
-        self,
-        processor: DataProcessor,
-        class_weights: Sequence[float] | None = None,
-    ):
+    def __init__(self, processor: DataProcessor, class_weights: Sequence[float] | None = None):
         """Makes the task of a processor.
 
         Args:
@@ -191,9 +178,7 @@ class ClassificationTask(Task):
         encoded = encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)
         # Not inherited: a user's subclass of an original processor is no task of the original.
         buffer_size = vars(type(self.processor)).get("shuffle_buffer_size", 0)
-        return dataclasses.replace(
-            encoded, shuffle_buffer_size=buffer_size, record_stem=_RECORD_STEMS[set_name]
-        )
+        return dataclasses.replace(encoded, shuffle_buffer_size=buffer_size, record_stem=_RECORD_STEMS[set_name])
 
     def build_model(self, config, **arguments) -> BertClassifier:
         """Returns a BertClassifier with an output for each label, or with one output in regression."""
@@ -274,14 +259,10 @@ class ClassificationTask(Task):
         with writing.replacing(path) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in values.astype(np.float32))
         logging.info("Wrote %s", path)
-        if (
-            self._data_dir and type(self.processor) in PROCESSORS.values()
-        ):  # a user's subclass may read other files
+        if self._data_dir and type(self.processor) in PROCESSORS.values():  # a user's subclass may read other files
             folder = os.path.join(output_dir, "glue_submission")
             try:
-                path = self.processor.write_submission(
-                    folder, self._data_dir, self.predictions(outputs), suffix
-                )
+                path = self.processor.write_submission(folder, self._data_dir, self.predictions(outputs), suffix)
             except InputError as error:  # the run needs the test set's texts, not GLUE's numbers of them
                 logging.warning("no file for GLUE's site is written: %s", error)
             else:

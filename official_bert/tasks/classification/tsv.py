@@ -50,15 +50,11 @@ class TsvProcessor(DataProcessor):
         if is_regression and labels:
             raise InputError("--labels: a regression has scores instead of labels; leave one of the two off")
         if is_multi_label and not label_separator:
-            raise InputError(
-                "--columns: separator= is empty; give what stands between the labels of an example"
-            )
+            raise InputError("--columns: separator= is empty; give what stands between the labels of an example")
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
         if labels and len(labels) == 1 and not is_multi_label:
-            raise InputError(
-                f"--labels={labels[0]}: is one label, and there is nothing to choose; name all labels"
-            )
+            raise InputError(f"--labels={labels[0]}: is one label, and there is nothing to choose; name all labels")
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
         self._has_header = has_header
         self.has_pairs = self.needs_pairs = text_b_column is not None
@@ -161,8 +157,7 @@ class TsvProcessor(DataProcessor):
         if labelled and table.header:
             warn_of_lost_row(table.header, table.number(self._label, "label"), self.get_labels())
         examples = [
-            InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row))
-            for row in table.rows
+            InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row)) for row in table.rows
         ]
         return not_empty(examples, table.path)
 
@@ -234,9 +229,7 @@ class _Table:
             number = int(column)
         except ValueError:
             found = f"its columns are {', '.join(self._names)}" if self._names else "give its number from 0"
-            raise InputError(
-                f"--columns: {flag}={column}: {self.path} names no such column; {found}"
-            ) from None
+            raise InputError(f"--columns: {flag}={column}: {self.path} names no such column; {found}") from None
         # Counted in the first row: a row that lacks a column has another last column.
         return number + self._width if -self._width <= number < 0 else number
 

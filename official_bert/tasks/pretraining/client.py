@@ -51,9 +51,7 @@ class PretrainingClient(TextClient):
                     f"{subject} behind the {self.model.max_seq_length} tokens that the model reads; shorten the text"
                 )
         elif self._vectors not in self.model.outputs:
-            raise InputError(
-                f"has no {MASK}, and the model was exported without {self._vectors}; ask for {SEQUENCE}"
-            )
+            raise InputError(f"has no {MASK}, and the model was exported without {self._vectors}; ask for {SEQUENCE}")
 
     def in_brief(self, texts: Texts, answer: dict, top_k: int = 5) -> list:
         """Returns the words for the [MASK] of a text; a list of such lists if it has several.
@@ -86,9 +84,7 @@ class PretrainingClient(TextClient):
         """
         has_masks = [any(MASK in text for text in texts) for texts in requests]
         fill, encode = (
-            (self._filled_in_graph, self._encoded_in_graph)
-            if self.model.reads_text
-            else (self._filled, self._encoded)
+            (self._filled_in_graph, self._encoded_in_graph) if self.model.reads_text else (self._filled, self._encoded)
         )
         found = {}
         for wanted, answers in ((True, fill), (False, encode)):
@@ -100,9 +96,7 @@ class PretrainingClient(TextClient):
     def _filled(self, requests: Sequence[Texts]) -> list[dict]:
         """Answers texts with [MASK], with an export of tensors."""
         inputs = [self._encode(texts) for texts in requests]
-        positions = [
-            [k for k, piece in enumerate(ids) if piece == self._tokenizer.mask_id] for ids, _ in inputs
-        ]
+        positions = [[k for k, piece in enumerate(ids) if piece == self._tokenizer.mask_id] for ids, _ in inputs]
         encoded = _MaskedInputs(ModelInputs(inputs), RaggedRows(positions))
         rows = rows_of(self.model.run(encoded, MASK_SIGNATURE))
         return [

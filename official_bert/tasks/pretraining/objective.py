@@ -178,9 +178,7 @@ class LeftToRightObjective(_Metrics):
         ids = unmasked_ids(features, self.pretrainer.config.vocab_size)  # [B, S]
         batch, length = ops.shape(ids)
         inputs = {name: features[name] for name in ENCODER_INPUTS} | {"input_ids": ids}
-        inputs[MASKED_LM_POSITIONS] = ops.broadcast_to(
-            ops.arange(length - 1, dtype="int32"), (batch, length - 1)
-        )
+        inputs[MASKED_LM_POSITIONS] = ops.broadcast_to(ops.arange(length - 1, dtype="int32"), (batch, length - 1))
         out = self.pretrainer(inputs, training=dropout_seed is not None, dropout_seed=dropout_seed)
         logits, words = out.masked_lm_logits, ops.reshape(ids[:, 1:], (-1,))  # [B*(S-1), V], [B*(S-1)]
         losses, weights = cross_entropy(logits, words), ops.reshape(_token_weights(features), (-1,))

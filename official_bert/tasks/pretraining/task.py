@@ -20,13 +20,7 @@ from official_bert.data.pretraining.masks import DynamicMasks
 from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.record_files import expand_records
-from official_bert.features import (
-    ENCODER_INPUTS,
-    MASKED_LM_POSITIONS,
-    Feature,
-    pretraining_features,
-    unmasked_features,
-)
+from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS, Feature, pretraining_features, unmasked_features
 from official_bert.graph_text.inputs import model_inputs
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
@@ -161,9 +155,7 @@ class PretrainingTask(TrainableTask):
         """Returns the task with the heads of the checkpoint; the log names the missing heads."""
         has = {head: any(name.startswith(head) for name in names) for head in (_POOLER, _MASKED_LM)}
         if config.direction == LEFT_TO_RIGHT:
-            logging.warning(
-                "The model predicts from left to right, not masked words: %s is left out", MASK_SIGNATURE
-            )
+            logging.warning("The model predicts from left to right, not masked words: %s is left out", MASK_SIGNATURE)
             return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has_masked_lm=False)
         for head, output in ((_POOLER, POOLED), (_MASKED_LM, MASK_SIGNATURE)):
             if not has[head]:

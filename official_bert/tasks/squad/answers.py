@@ -147,10 +147,7 @@ class Candidates(NamedTuple):
 
 
 def extract_candidates(
-    examples: Sequence[SquadExample],
-    windows: Iterable[InputFeatures],
-    results: Iterable[RawResult],
-    rules: SquadRules,
+    examples: Sequence[SquadExample], windows: Iterable[InputFeatures], results: Iterable[RawResult], rules: SquadRules
 ) -> Candidates:
     """Extracts n-best lists and null odds of all questions.
 
@@ -167,10 +164,7 @@ def extract_candidates(
 
 
 def rank_answers(
-    examples: Sequence[SquadExample],
-    windows: Iterable[InputFeatures],
-    results: Iterable[RawResult],
-    rules: SquadRules,
+    examples: Sequence[SquadExample], windows: Iterable[InputFeatures], results: Iterable[RawResult], rules: SquadRules
 ) -> Iterator[Ranking]:
     """Yields the ranked answers to each question, with their words in the document; see `extract_candidates`."""
     windows_by_example = defaultdict(list)
@@ -192,9 +186,7 @@ def rank_answers(
 
 
 def choose_answers(
-    nbest: Mapping[str, Sequence[Mapping]],
-    null_odds: Mapping[str, float],
-    null_score_diff_threshold: float = 0.0,
+    nbest: Mapping[str, Sequence[Mapping]], null_odds: Mapping[str, float], null_score_diff_threshold: float = 0.0
 ) -> dict[str, str]:
     """Returns the answer to each question: the first entry of its list or, with null odds, the first that is not "".
 
@@ -204,12 +196,9 @@ def choose_answers(
     if not null_odds:
         return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
     best = {
-        qas_id: next((entry["text"] for entry in entries if entry["text"]), "")
-        for qas_id, entries in nbest.items()
+        qas_id: next((entry["text"] for entry in entries if entry["text"]), "") for qas_id, entries in nbest.items()
     }
-    return {
-        qas_id: "" if null_odds[qas_id] > null_score_diff_threshold else text for qas_id, text in best.items()
-    }
+    return {qas_id: "" if null_odds[qas_id] > null_score_diff_threshold else text for qas_id, text in best.items()}
 
 
 def raw_results(windows: Sequence[InputFeatures], outputs: Mapping[str, np.ndarray]) -> list[RawResult]:
@@ -300,13 +289,7 @@ def _spans(number: int, window: _Window, rules: SquadRules) -> tuple[np.ndarray,
     num_tokens = ends - starts[:, None] + 1  # [starts, ends]
     rows, columns = np.nonzero((num_tokens >= 1) & (num_tokens <= rules.max_answer_length))
     starts, ends = starts[rows], ends[columns]
-    return (
-        np.full(len(starts), number),
-        starts,
-        ends,
-        window.start_logits[starts],
-        window.end_logits[ends],
-    )
+    return (np.full(len(starts), number), starts, ends, window.start_logits[starts], window.end_logits[ends])
 
 
 def _best_positions(logits: np.ndarray, n_best_size: int, allowed: np.ndarray) -> np.ndarray:
@@ -317,11 +300,7 @@ def _best_positions(logits: np.ndarray, n_best_size: int, allowed: np.ndarray) -
 
 
 def _nbest(
-    spans: Iterable[_Span],
-    windows: Sequence[_Window],
-    example: SquadExample,
-    n_best_size: int,
-    final_text: FinalText,
+    spans: Iterable[_Span], windows: Sequence[_Window], example: SquadExample, n_best_size: int, final_text: FinalText
 ) -> list[Entry]:
     """Returns the first candidates with different texts; the text of "no answer" is ""."""
     entries, seen = [], set()
@@ -341,11 +320,7 @@ def _nbest(
 
 
 def _text(
-    span: _Span,
-    feature: InputFeatures,
-    example: SquadExample,
-    words: tuple[int, int],
-    final_text: FinalText,
+    span: _Span, feature: InputFeatures, example: SquadExample, words: tuple[int, int], final_text: FinalText
 ) -> str:
     pieces = " ".join(feature.tokens[span.start : span.end + 1])
     pred_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())

@@ -152,9 +152,7 @@ def _check_one_answer(question: dict, version_2_with_negative: bool, where: str)
     raise InputError(f"{where}: has {len(answers)} answers, but a question to train on has one; {remedy}")
 
 
-def _add_answer(
-    example: SquadExample, question: dict, context: str, word_starts: Sequence[int], where: str
-) -> bool:
+def _add_answer(example: SquadExample, question: dict, context: str, word_starts: Sequence[int], where: str) -> bool:
     """Sets text and positions of a training answer; returns False, after a warning, if the context lacks the answer."""
     if example.is_impossible:
         example.orig_answer_text, example.start_position, example.end_position = "", -1, -1

@@ -76,9 +76,7 @@ def answer_questions(
     best = _best_of_questions(best, windows.texts, num_questions)
     has_answer, null_scores, null_odds = best.scores > _NO_SCORE, tf.zeros_like(best.scores), {}
     if rules.version_2_with_negative:
-        null_scores = _null_scores(
-            window_logits[:, 0, 0] + window_logits[:, 0, 1], windows.texts, num_questions
-        )
+        null_scores = _null_scores(window_logits[:, 0, 0] + window_logits[:, 0, 1], windows.texts, num_questions)
         if rules.n_best_size == 1:  # the list holds the better of the two
             has_answer &= best.scores >= null_scores
         odds = tf.where(has_answer, null_scores - best.scores, CERTAINLY_NO_ANSWER)
@@ -103,18 +101,14 @@ def _padded(windows: Windows, length: int) -> Windows:
     )
 
 
-def _best_of_windows(
-    windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, rules: SquadRules
-) -> _Spans:
+def _best_of_windows(windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, rules: SquadRules) -> _Spans:
     """Finds the best span of each window; the better start, then the better end, decides between equal scores.
 
     Args:
         start_logits, end_logits: float64[n, length].
     """
     k = tf.minimum(rules.n_best_size, tf.shape(start_logits)[1])
-    starts, ends = (
-        tf.math.top_k(logits, k) for logits in (start_logits, end_logits)
-    )  # [n, k], equal ones in order
+    starts, ends = (tf.math.top_k(logits, k) for logits in (start_logits, end_logits))  # [n, k], equal ones in order
     is_start = tf.gather(windows.is_own, starts.indices, batch_dims=1)
     first, last = (tf.gather(windows.pieces, best.indices, batch_dims=1) for best in (starts, ends))
     num_pieces = last[:, None] - first[..., None] + 1  # [n, starts, ends]
@@ -143,9 +137,7 @@ def _best_of_questions(spans: _Spans, texts: tf.Tensor, num_questions: tf.Tensor
     best_windows = tf.where(is_best, tf.range(num_windows), num_windows)
     rows = tf.math.unsorted_segment_min(best_windows, texts, num_questions)
     rows = tf.minimum(rows, num_windows)  # behind the last where a question has no span
-    first, last = (
-        tf.gather(tf.concat([pieces, [_NO_OFFSET]], axis=0), rows) for pieces in (spans.first, spans.last)
-    )
+    first, last = (tf.gather(tf.concat([pieces, [_NO_OFFSET]], axis=0), rows) for pieces in (spans.first, spans.last))
     return _Spans(scores, first, last)
 
 

@@ -66,9 +66,7 @@ def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
             columns = [arrays[name] for name in ("unique_ids", "start_logits", "end_logits")]
         _check_columns(*columns)
     except _DAMAGES as error:
-        raise InputError(
-            f"{path}: no file of logits ({_reason(error)}); predict again in its folder"
-        ) from error
+        raise InputError(f"{path}: no file of logits ({_reason(error)}); predict again in its folder") from error
     differing = [name for name, value in made_from.items() if found.get(name) != value]
     if differing:
         raise InputError(
@@ -83,11 +81,7 @@ def _check_columns(unique_ids: np.ndarray, start_logits: np.ndarray, end_logits:
     if unique_ids.ndim != 1 or unique_ids.dtype.kind not in "iu":
         raise ValueError("unique_ids must be whole numbers")
     for name, logits in (("start_logits", start_logits), ("end_logits", end_logits)):
-        if (
-            (logits.ndim != 2 and len(unique_ids))
-            or len(logits) != len(unique_ids)
-            or logits.dtype.kind != "f"
-        ):
+        if (logits.ndim != 2 and len(unique_ids)) or len(logits) != len(unique_ids) or logits.dtype.kind != "f":
             raise ValueError(f"{name} must be numbers, one row for each of unique_ids")
         if not np.isfinite(logits).all():
             raise ValueError(f"{name} holds values that are not finite")

@@ -38,12 +38,7 @@ from official_bert.tasks.squad.client import SquadClient
 from official_bert.tasks.squad.examples import SquadExample, read_gold_answers, read_squad_examples
 from official_bert.tasks.squad.logits import average_results, read_logits, write_logits
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
-from official_bert.tasks.squad.windows import (
-    EncodedQuestions,
-    EncodedWindows,
-    encode_questions,
-    encode_training,
-)
+from official_bert.tasks.squad.windows import EncodedQuestions, EncodedWindows, encode_questions, encode_training
 
 UNTUNED_THRESHOLD = 0.0
 SHUFFLE_SEED = 12345  # shuffles the training questions before they are cut into windows
@@ -175,9 +170,7 @@ class SquadTask(Task):
         outputs = self.serving_outputs(model, features)
         missing = self.rules.max_seq_length - ops.shape(features["input_ids"])[1]
         padding = [[0, 0], [0, missing]]
-        return {
-            name: ops.pad(logits, padding, constant_values=NO_POSITION) for name, logits in outputs.items()
-        }
+        return {name: ops.pad(logits, padding, constant_values=NO_POSITION) for name, logits in outputs.items()}
 
     def metrics(self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns the official scores of a set that has true answers."""
@@ -232,9 +225,7 @@ class SquadTask(Task):
         made_from = {"file": files.sha256(encoded.path), "vocabulary": files.sha256(self._vocab_file)}
         made_from |= {setting: getattr(self.rules, setting) for setting in settings}
         if self._ensemble_dirs:
-            return average_results(
-                [_logits_of_run(folder, name, made_from) for folder in self._ensemble_dirs]
-            )
+            return average_results([_logits_of_run(folder, name, made_from) for folder in self._ensemble_dirs])
         results = raw_results(encoded.windows, outputs)
         path = os.path.join(output_dir, name)
         write_logits(path, results, made_from)

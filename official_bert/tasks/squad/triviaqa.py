@@ -68,9 +68,7 @@ def triviaqa_to_squad(
                 continue
             written += 1
             answer = {"text": found.group(), "answer_start": found.start()}
-            paragraph["qas"].append(
-                {"id": f"{question_id}--{name}", "question": question, "answers": [answer]}
-            )
+            paragraph["qas"].append({"id": f"{question_id}--{name}", "question": question, "answers": [answer]})
     counts = Counts(written, without_answer, missing)
     if missing and not written + without_answer:
         raise InputError(
@@ -102,9 +100,7 @@ def find_answer(text: str, aliases: Iterable[str]) -> re.Match | None:
     plain = " ".join(text.lower().split())
     # Compiling dozens of aliases would take most of the time, and few of them occur in the text.
     words = [alias.split() for alias in aliases]
-    patterns = [
-        r"\s+".join(map(re.escape, alias)) for alias in words if " ".join(alias).lower() in plain and alias
-    ]
+    patterns = [r"\s+".join(map(re.escape, alias)) for alias in words if " ".join(alias).lower() in plain and alias]
     if not patterns:
         return None
     patterns.sort(key=len, reverse=True)
@@ -136,9 +132,7 @@ def _document(evidence_dir: str, name: str, input_file: str) -> str:
     if not os.path.basename(name):
         raise InputError(f"{input_file}: the document {name!r} is no file; correct its Filename")
     if os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == os.pardir:
-        raise InputError(
-            f"{input_file}: the document {name!r} is outside of {evidence_dir}; correct its Filename"
-        )
+        raise InputError(f"{input_file}: the document {name!r} is outside of {evidence_dir}; correct its Filename")
     return os.path.join(evidence_dir, name)
 
 

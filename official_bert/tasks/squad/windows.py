@@ -241,9 +241,7 @@ def _document(words: Sequence[str], pieces: _WordPieces) -> _Document:
     return _Document(tokens, ids, word_of_token, np.cumsum(counts) - counts)
 
 
-def _answer_tokens(
-    example: SquadExample, document: _Document, tokenizer: FullTokenizer
-) -> tuple[int, int] | None:
+def _answer_tokens(example: SquadExample, document: _Document, tokenizer: FullTokenizer) -> tuple[int, int] | None:
     """Returns the first and the last piece of the answer in the document; None if there is no answer.
 
     The span of whole words is narrowed to the answer's own pieces if it contains them: the answer 1895 selects one
@@ -369,9 +367,7 @@ class EncodedQuestions(EncodedWindows):
         return None if self.tunes_threshold else "eval"
 
 
-def encode_training(
-    examples: Sequence[SquadExample], tokenizer: FullTokenizer, rules: SquadRules
-) -> EncodedWindows:
+def encode_training(examples: Sequence[SquadExample], tokenizer: FullTokenizer, rules: SquadRules) -> EncodedWindows:
     """Encodes training questions, and drops the tokens and word maps of their windows, which only prediction needs."""
     arrays = _arrays(windows_of(examples, tokenizer, rules, is_training=True))
     return EncodedWindows(**arrays, num_questions=len(examples))

@@ -17,15 +17,7 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
-from official_bert.data.conll import (
-    IOB2,
-    ConllFile,
-    Sentence,
-    in_scheme,
-    is_tag,
-    read_conll,
-    write_predictions,
-)
+from official_bert.data.conll import IOB2, ConllFile, Sentence, in_scheme, is_tag, read_conll, write_predictions
 from official_bert.graph_text.inputs import TextReader, in_batches, word_windows
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io.errors import InputError
@@ -36,13 +28,7 @@ from official_bert.modeling.losses import cross_entropy
 from official_bert.options.fine_tuning import DEFAULT_BILSTM_SIZE
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
-from official_bert.tasks.tagging.windows import (
-    EncodedWords,
-    check_words,
-    encoded_words,
-    labels_of,
-    predicted_tags,
-)
+from official_bert.tasks.tagging.windows import EncodedWords, check_words, encoded_words, labels_of, predicted_tags
 
 
 def tag_words(
@@ -134,9 +120,7 @@ class TaggingTask(Task):
                 raise InputError("--num_bilstm_layers=0: --feature_layers trains a BiLSTM; give 1 or more")
             return FeatureTaggingTask(settings["feature_layers"], settings["bilstm_size"], *given)
         if settings.get("bilstm_size", DEFAULT_BILSTM_SIZE) != DEFAULT_BILSTM_SIZE:
-            raise InputError(
-                "--bilstm_size: only goes with --feature_layers, the layers that the BiLSTM reads"
-            )
+            raise InputError("--bilstm_size: only goes with --feature_layers, the layers that the BiLSTM reads")
         return cls(*given)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:
@@ -152,9 +136,7 @@ class TaggingTask(Task):
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedSentences:
         """Cuts the sentences into windows."""
-        words = encoded_words(
-            examples, self._known_labels(), max_seq_length, tokenizer, self._document_context
-        )
+        words = encoded_words(examples, self._known_labels(), max_seq_length, tokenizer, self._document_context)
         return EncodedSentences(examples, words)
 
     def build_model(self, config, **arguments) -> BertTagger:
@@ -234,9 +216,7 @@ class TaggingTask(Task):
             "logits": logits,
             "probabilities": tf.nn.softmax(logits),
             # LiteRT lacks tf.where for strings.
-            "tags": tf.gather(
-                tf.constant(["", *self.labels]), tf.where(features["input_mask"] > 0, best + 1, 0)
-            ),
+            "tags": tf.gather(tf.constant(["", *self.labels]), tf.where(features["input_mask"] > 0, best + 1, 0)),
         }
 
     def serving_text(self, model, texts: dict, reader) -> dict:
@@ -253,11 +233,7 @@ class FeatureTaggingTask(TaggingTask):
     """The task of run_ner.py --feature_layers: a BiLSTM on the outputs of a frozen encoder."""
 
     def __init__(
-        self,
-        feature_layers: str,
-        bilstm_size: int,
-        labels: Sequence[str] | None = None,
-        document_context: bool = False,
+        self, feature_layers: str, bilstm_size: int, labels: Sequence[str] | None = None, document_context: bool = False
     ):
         """Sets the layers and the width of the BiLSTM; the other arguments are those of TaggingTask."""
         super().__init__(labels, document_context)
@@ -300,8 +276,7 @@ class TaggingClient(TextClient):
             return super().answers(requests)
         words = [[(found.group(), *found.span()) for found in _words_of(text)] for (text,) in requests]
         sentences = [
-            Sentence(number, number, [[word] for word, _, _ in of_text], None)
-            for number, of_text in enumerate(words)
+            Sentence(number, number, [[word] for word, _, _ in of_text], None) for number, of_text in enumerate(words)
         ]
         source = ConllFile("", sentences, IOB2, has_documents=False)
         encoded = encoded_words(source, (), self.model.max_seq_length, self.model.tokenizer)

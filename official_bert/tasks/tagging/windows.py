@@ -109,8 +109,7 @@ def encoded_words(
     numbers = {label: number for number, label in enumerate(labels)}
     windows = []
     for _, group in itertools.groupby(
-        zip(by_document, counted(source.sentences, "sentences encoded"), strict=True),
-        key=lambda pair: pair[0],
+        zip(by_document, counted(source.sentences, "sentences encoded"), strict=True), key=lambda pair: pair[0]
     ):
         sentences = [sentence for _, sentence in group]
         targets = [
@@ -145,9 +144,7 @@ def check_words(source: ConllFile, labels: Sequence[str], document_context: bool
                 )
 
 
-def predicted_tags(
-    sentences: Sequence[Sentence], numbers: np.ndarray, labels: Sequence[str]
-) -> list[list[str]]:
+def predicted_tags(sentences: Sequence[Sentence], numbers: np.ndarray, labels: Sequence[str]) -> list[list[str]]:
     """Returns the predicted tags of each sentence.
 
     Args:
@@ -167,9 +164,7 @@ def _windows(
     """
     room = max_seq_length - 2
     cls, sep, unknown = (tokenizer.vocab[piece] for piece in ("[CLS]", "[SEP]", "[UNK]"))
-    pieces = [
-        (tokenizer.encode(word) or [unknown])[:room] for sentence in sentences for word in sentence.words
-    ]
+    pieces = [(tokenizer.encode(word) or [unknown])[:room] for sentence in sentences for word in sentence.words]
     ids = np.fromiter(itertools.chain.from_iterable(pieces), np.int32)
     word_ends = np.cumsum([len(word) for word in pieces])
     word_starts = np.concatenate([[0], word_ends[:-1]])
@@ -179,9 +174,7 @@ def _windows(
     for sentence_end in sentence_ends:
         while first < sentence_end:
             start = word_starts[first]
-            last = min(
-                sentence_end, np.searchsorted(word_ends, start + room, side="right")
-            )  # words that fit whole
+            last = min(sentence_end, np.searchsorted(word_ends, start + room, side="right"))  # words that fit whole
             low, high = _with_context(start, word_ends[last - 1], len(ids), room)
             window_targets = np.zeros(high - low + 2, np.int32)
             window_targets[word_starts[first:last] - low + 1] = targets[first:last]

@@ -54,9 +54,7 @@ def test_reads_segments_and_documents(tmp_path, tokenizer):
 
 
 def test_what_ends_a_document(tmp_path, tokenizer):
-    first = toy.write_text(
-        tmp_path, "\n \t\nthe cat\r\n\u00ad\nsat", name="a"
-    )  # U+00AD alone: no tokens, no end
+    first = toy.write_text(tmp_path, "\n \t\nthe cat\r\n\u00ad\nsat", name="a")  # U+00AD alone: no tokens, no end
     second = toy.write_text(tmp_path, "\non the\n\u3000\nmat\n\n\n", name="b")
     third = toy.write_text(tmp_path, "it was", name="c")
     assert as_tokens(read_documents([first, second, third], tokenizer), tokenizer) == [
@@ -88,8 +86,7 @@ def test_worker_processes_read_the_same(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("largest", "dtype"),
-    [(49, np.uint8), (255, np.uint8), (256, np.uint16), (65535, np.uint16), (65536, np.uint32)],
+    ("largest", "dtype"), [(49, np.uint8), (255, np.uint8), (256, np.uint16), (65535, np.uint16), (65536, np.uint32)]
 )
 def test_ids_take_the_smallest_type(largest, dtype):
     assert id_type({"a": 3, "b": largest}) == dtype

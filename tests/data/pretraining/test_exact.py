@@ -30,20 +30,8 @@ from tests import toy
 @pytest.mark.parametrize(
     ("whole_word", "num_files", "num_instances", "next_random", "sha256"),
     [
-        (
-            False,
-            2,
-            10,
-            0.3797177640003675,
-            "941a5a06c8c2334e83cc1a63f6f55726762ea7f8e965d2fbe76f7371bb89101c",
-        ),
-        (
-            True,
-            1,
-            12,
-            0.07321264434084418,
-            "f005c0ce609b1eb07756a6bc27c93115ca639fc20920f16f085716abb890c2e4",
-        ),
+        (False, 2, 10, 0.3797177640003675, "941a5a06c8c2334e83cc1a63f6f55726762ea7f8e965d2fbe76f7371bb89101c"),
+        (True, 1, 12, 0.07321264434084418, "f005c0ce609b1eb07756a6bc27c93115ca639fc20920f16f085716abb890c2e4"),
     ],
 )
 def test_the_originals_records(tmp_path, whole_word, num_files, num_instances, next_random, sha256):
@@ -59,9 +47,7 @@ def test_the_originals_records(tmp_path, whole_word, num_files, num_instances, n
     assert sorted(order) == list(range(num_instances))
     assert rng.random() == next_random
     assert visited == [1, 2, 3, 4, 5, 6]
-    records = encode_examples(
-        instances.features(np.concatenate([order[k::num_files] for k in range(num_files)]))
-    )
+    records = encode_examples(instances.features(np.concatenate([order[k::num_files] for k in range(num_files)])))
     assert hashlib.sha256(b"".join(records)).hexdigest() == sha256
 
 
@@ -105,9 +91,7 @@ class Scripted(random.Random):
 def scan(rng, bounds, document=0, max_seq_length=13, short_seq_prob=0.1):
     return [
         tuple(pair)
-        for pair in sentence_pairs(
-            document, len(bounds), bounds.__getitem__, max_seq_length, short_seq_prob, rng
-        )
+        for pair in sentence_pairs(document, len(bounds), bounds.__getitem__, max_seq_length, short_seq_prob, rng)
     ]
 
 

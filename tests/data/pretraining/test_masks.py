@@ -155,12 +155,7 @@ def test_masks_have_the_shares_of_the_paper_and_labels_are_the_tokens():
     error = 4 * np.sqrt(0.25 / len(seen))
     assert share_of_masks == pytest.approx(0.8 + 0.1 / PIECES, abs=error)
     assert share_kept == pytest.approx(0.1 + 0.1 / PIECES, abs=error)
-    for values, dtype in (
-        (masked, np.int32),
-        (positions, np.int32),
-        (labels, np.int32),
-        (weights, np.float32),
-    ):
+    for values, dtype in ((masked, np.int32), (positions, np.int32), (labels, np.int32), (weights, np.float32)):
         assert values.dtype == dtype
 
 
@@ -172,9 +167,7 @@ def test_a_mask_depends_on_seed_pass_and_record_alone():
     ids, mask = records(4000)
     chosen = np.random.default_rng(2).permutation(4000)[:7]
     masks = DynamicMasks(VOCABULARY, USUAL, 5)
-    for values, expected in zip(
-        masks(ids[chosen], mask[chosen], np.zeros(7, int), chosen), first, strict=True
-    ):
+    for values, expected in zip(masks(ids[chosen], mask[chosen], np.zeros(7, int), chosen), first, strict=True):
         np.testing.assert_array_equal(values, expected[chosen])
     for changes in ({"seed": 6}, {"passes": 1}):
         positions = drawn(**changes)[3]

@@ -92,9 +92,7 @@ def test_the_distribution_is_that_of_exact(corpus, dupe_factor, max_seq_length, 
     expected = exact_records(documents, vocabulary, config)
     if dupe_factor > 4:
         assert min(len(found["input_ids"]), len(expected["input_ids"])) >= 50_000
-    pairs = zip(
-        figures(found, max_seq_length).items(), figures(expected, max_seq_length).values(), strict=True
-    )
+    pairs = zip(figures(found, max_seq_length).items(), figures(expected, max_seq_length).values(), strict=True)
     for (name, (count, total)), (other_count, other_total) in pairs:
         share = (count + other_count) / (total + other_total)
         error = np.sqrt(share * (1 - share) * (1 / total + 1 / other_total))
@@ -163,12 +161,7 @@ def test_the_passes_are_mixed(corpus):
 
 def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
     documents, vocabulary = corpus
-    config = config_of(
-        dupe_factor=2,
-        short_seq_prob=0.0,
-        use_next_sentence=False,
-        masked_lm_prob=0.0,
-    )
+    config = config_of(dupe_factor=2, short_seq_prob=0.0, use_next_sentence=False, masked_lm_prob=0.0)
     records, counts = zip(*shard_batches(0, documents, vocabulary, config), strict=True)
     records = joined(records)
     lengths = records["input_mask"].sum(axis=1)
@@ -197,11 +190,7 @@ def test_spans_of_words_are_masked_together(corpus):
     documents, vocabulary = corpus
     lengths = {}
     for longest in (1, 4):
-        config = config_of(
-            do_whole_word_mask=True,
-            max_predictions_per_seq=10,
-            ngram_masking=longest,
-        )
+        config = config_of(do_whole_word_mask=True, max_predictions_per_seq=10, ngram_masking=longest)
         records = joined(features for features, _ in shard_batches(0, documents, vocabulary, config))
         positions, is_masked = records["masked_lm_positions"], records["masked_lm_weights"] > 0
         neighbours = (np.diff(positions, axis=1) == 1) & is_masked[:, 1:]
@@ -291,9 +280,7 @@ def test_gzip_holds_the_same_records(tmp_path, tokenizer):
     plain, records = shard_of(tmp_path, tokenizer, toy.TEXT)
     packed, others = shard_of(tmp_path, tokenizer, toy.TEXT, compression="gzip")
     header = (tmp_path / "out").read_bytes()[:8]
-    assert header == b"\x1f\x8b\x08\0\0\0\0\0", (
-        "neither a name nor a time, so that equal records give equal bytes"
-    )
+    assert header == b"\x1f\x8b\x08\0\0\0\0\0", "neither a name nor a time, so that equal records give equal bytes"
     assert packed["bytes"] < plain["bytes"]
     assert packed["sha256"] != plain["sha256"]
     for one, other in zip(records, others, strict=True):
@@ -301,9 +288,7 @@ def test_gzip_holds_the_same_records(tmp_path, tokenizer):
 
 
 def test_the_report_counts_what_is_in_the_file(tmp_path, tokenizer):
-    report, records = shard_of(
-        tmp_path, tokenizer, toy.TEXT + "\nunknown words stand here .\n", max_seq_length=24
-    )
+    report, records = shard_of(tmp_path, tokenizer, toy.TEXT + "\nunknown words stand here .\n", max_seq_length=24)
     assert report["random_next"] == sum(int(record["next_sentence_labels"][0]) for record in records)
     assert report["positions"] == sum(int(record["input_mask"].sum()) for record in records)
     assert report["predictions"] == sum(int(record["masked_lm_weights"].sum()) for record in records)

@@ -17,11 +17,7 @@ KEY = random_streams.stream(1)
 def documents_of(*lengths: list[int]) -> Documents:
     """Documents whose segments have these lengths; token k of all has the id k."""
     flat = [length for document in lengths for length in document]
-    return Documents(
-        np.arange(sum(flat)),
-        np.cumsum([0, *flat]),
-        np.cumsum([0, *map(len, lengths)]),
-    )
+    return Documents(np.arange(sum(flat)), np.cumsum([0, *flat]), np.cumsum([0, *map(len, lengths)]))
 
 
 def some_documents(number: int = 40) -> Documents:
@@ -77,9 +73,7 @@ def test_with_two_documents_the_other_one_is_drawn_and_with_one_the_same():
     document, _, _, b_document, _, _, is_random = chunks_of(documents_of([3, 3], [4]))
     assert is_random.any()
     assert (b_document[is_random] == 1 - document[is_random]).all()
-    document, *_, b_document, _, _, is_random = (
-        chunks_of(documents_of([5, 5, 5]))[i] for i in (0, 3, 4, 5, 6)
-    )
+    document, *_, b_document, _, _, is_random = (chunks_of(documents_of([5, 5, 5]))[i] for i in (0, 3, 4, 5, 6))
     assert (b_document == 0).all()
 
 
@@ -107,14 +101,7 @@ def test_truncation_is_that_of_the_slow_function_but_for_the_draws():
         first = documents.document_starts[:-1]
         number = np.arange(len(lengths))
         chunks = shard_pairs.Chunks(
-            number,
-            first,
-            first + 1,
-            number,
-            first + 1,
-            first + 2,
-            number > -1,
-            random_streams.stream(room, number),
+            number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(room, number)
         )
         pairs = shard_pairs.truncated(chunks, documents, room)
         for row, (a, b) in enumerate(lengths):

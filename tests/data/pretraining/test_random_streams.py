@@ -11,10 +11,7 @@ def test_the_numbers_are_those_of_splitmix64():
 
 
 def test_streams_differ_by_every_part_and_their_order():
-    keys = [
-        random_streams.stream(*parts)[0]
-        for parts in [(1, 2), (2, 1), (1, 3), (0, 2), (1,), (1, 2, 0), (-1, 2)]
-    ]
+    keys = [random_streams.stream(*parts)[0] for parts in [(1, 2), (2, 1), (1, 3), (0, 2), (1,), (1, 2, 0), (-1, 2)]]
     assert len(set(keys)) == len(keys)
     documents = np.arange(5)
     together = random_streams.stream(7, 3, documents)
@@ -41,9 +38,7 @@ def test_uniform_and_below_have_the_right_range_and_mean():
 
 def test_binomial_numbers_have_their_mean_and_variance_for_few_and_many_trials():
     num_trials = np.repeat([0, 1, 5, 64, 65, 1000, 50_001], 20_000)
-    found = random_streams.binomial(
-        random_streams.stream(9, np.arange(len(num_trials))), 3, num_trials
-    ).reshape(7, -1)
+    found = random_streams.binomial(random_streams.stream(9, np.arange(len(num_trials))), 3, num_trials).reshape(7, -1)
     assert not found[0].any()
     for row, trials in zip(found[1:], (1, 5, 64, 65, 1000, 50_001), strict=True):
         assert 0 <= row.min() <= row.max() <= trials

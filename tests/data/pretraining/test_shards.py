@@ -116,9 +116,7 @@ def long_run(corpus, tmp_path_factory) -> dict[str, str]:
 @pytest.mark.parametrize("num_finished", [2, *in_test_long(0, 1, 4)])
 def test_a_killed_run_goes_on_with_the_same_files(corpus, long_run, tmp_path, num_finished):
     flags = flag_list(**flags_of(corpus, tmp_path, num_workers=2, dupe_factor=60))
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.DEVNULL)
     work = tmp_path / ".out.sharded"
     while process.poll() is None and (not work.exists() or len(list(work.glob("?????.json"))) < num_finished):
         time.sleep(0.002)
@@ -174,9 +172,7 @@ def made_by(corpus, folder, monkeypatch, **changes) -> list[int]:
     """The numbers of the shards that the next run makes anew."""
     make_shard, made = one_shard.make_shard, []
     with monkeypatch.context() as patch:
-        patch.setattr(
-            shards, "make_shard", lambda number, *rest: made.append(number) or make_shard(number, *rest)
-        )
+        patch.setattr(shards, "make_shard", lambda number, *rest: made.append(number) or make_shard(number, *rest))
         make(corpus, folder, **changes)
     return made
 
@@ -256,8 +252,7 @@ def test_fewer_documents_than_shards(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("num_bytes", "expected"),
-    [(0, 1), (1000, 1), (6 << 20, 6), (24 << 20, 16), (513 << 20, 17), (13 << 30, 416)],
+    ("num_bytes", "expected"), [(0, 1), (1000, 1), (6 << 20, 6), (24 << 20, 16), (513 << 20, 17), (13 << 30, 416)]
 )
 def test_the_number_of_shards_goes_by_the_size_of_the_text(num_bytes, expected):
     assert shards.default_num_shards(num_bytes) == expected
@@ -266,20 +261,14 @@ def test_the_number_of_shards_goes_by_the_size_of_the_text(num_bytes, expected):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (
-            {"output_file": "{0}/a,{0}/b"},
-            "--output_file={0}/a,{0}/b: --generator=sharded names its files itself",
-        ),
+        ({"output_file": "{0}/a,{0}/b"}, "--output_file={0}/a,{0}/b: --generator=sharded names its files itself"),
         ({"output_file": "{0}"}, "{0}: is a folder; give the beginning of the names"),
         ({"output_file": "{0}/absent/out"}, "{0}/absent/out: cannot be written (No such file or directory)"),
         ({"output_file": "gs://bucket/out"}, "--generator=sharded needs a folder of this machine"),
         ({"output_file": "/dev/null"}, "--generator=sharded needs a folder of this machine"),
         ({"output_file": "{0}/old"}, "{0}/old-00000-of-00099: is a shard of another run with another number"),
         ({"output_file": "{0}/out", "input_file": "{0}/out-00000-of-00007"}, "is an input of this run, too"),
-        (
-            {"input_file": "{0}/blank"},
-            "--input_file: no text in {0}/blank; give files with one sentence a line",
-        ),
+        ({"input_file": "{0}/blank"}, "--input_file: no text in {0}/blank; give files with one sentence a line"),
         ({"input_file": "{0}/control"}, "--input_file: no text in {0}/control"),
         ({"input_file": "{0}/absent"}, "--input_file: no file matches '{0}/absent'"),
         ({"vocab_file": "{0}/blank"}, "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]"),
@@ -296,9 +285,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, changes, sentenc
         (tmp_path / name).write_text(content)
     (tmp_path / "out-00000-of-00007").write_text(toy.TEXT)
     flags = flags_of(toy.write_text(tmp_path), tmp_path, vocab_file=toy.write_vocabulary(tmp_path))
-    flags |= {
-        name: value.format(tmp_path) if isinstance(value, str) else value for name, value in changes.items()
-    }
+    flags |= {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in changes.items()}
     before = hashes(tmp_path)
     ended = end_of(SCRIPT, *flag_list(**flags))
     assert ended.status == 1

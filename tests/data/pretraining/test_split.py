@@ -37,11 +37,7 @@ def test_a_folder_that_vanishes_is_said(corpus, tmp_path):
         distribute(corpus, [str(tmp_path / "absent" / "0.txt")])
 
 
-@given(
-    st.lists(
-        st.lists(st.sampled_from(["a sentence", "another", "", "  "]), max_size=6), min_size=1, max_size=5
-    )
-)
+@given(st.lists(st.lists(st.sampled_from(["a sentence", "another", "", "  "]), max_size=6), min_size=1, max_size=5))
 def test_files_that_are_read_apart_have_the_documents_of_the_corpus(parts):
     """The numbers of documents, and their lines, are those of the corpus as one file."""
     expected = list(documents_of(line for lines in parts for line in lines))

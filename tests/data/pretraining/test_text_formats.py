@@ -33,8 +33,7 @@ It rains.
 A page of its title</doc>
 """
 JSON_LINES = "".join(
-    json.dumps({"title": title, "text": "\n\n".join([title, *paragraphs] if title != "Rain" else paragraphs)})
-    + "\n"
+    json.dumps({"title": title, "text": "\n\n".join([title, *paragraphs] if title != "Rain" else paragraphs)}) + "\n"
     for title, paragraphs in PAGES.items()
 )
 FORMS = {"text": TEXT, "wikiextractor": WIKIEXTRACTOR, "json_lines": JSON_LINES}
@@ -66,16 +65,8 @@ def test_paragraphs_are_split_and_blank_lines_stay(tmp_path, form):
 @pytest.mark.parametrize(
     ("form", "content", "sentence"),
     [
-        (
-            "wikiextractor",
-            "Just text.\n",
-            "line 1: text outside of <doc ...> and </doc>; this is no output of",
-        ),
-        (
-            "wikiextractor",
-            '<doc id="1">\na\n<doc id="2">\n',
-            "line 3: <doc> before the </doc> of the page before",
-        ),
+        ("wikiextractor", "Just text.\n", "line 1: text outside of <doc ...> and </doc>; this is no output of"),
+        ("wikiextractor", '<doc id="1">\na\n<doc id="2">\n', "line 3: <doc> before the </doc> of the page before"),
         ("wikiextractor", '<doc id="1">\na\n', "ends without </doc>; extract it again, it is not complete"),
         ("json_lines", '{"text": "a"}\n{"text"\n', "line 2: no JSON"),
         ("json_lines", '{"title": "a"}\n', 'line 1: has no field "text" with a text'),

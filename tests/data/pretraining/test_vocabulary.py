@@ -49,12 +49,7 @@ def test_special_tokens_characters_words_and_fill():
 
 
 def test_what_does_not_fit_is_cut_but_never_a_character():
-    counts = {
-        "aaaa": 5,
-        "bbbb": 5,
-        "cccc": 5,
-        "dddd": 5,
-    }  # four words of one frequency: no threshold gives two
+    counts = {"aaaa": 5, "bbbb": 5, "cccc": 5, "dddd": 5}  # four words of one frequency: no threshold gives two
     vocabulary = learn(counts, vocab_size=15)
     characters = {*"abcd", *(f"##{char}" for char in "abcd")}
     assert len(vocabulary.lines) == 15

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from official_bert.data.records.examples import encode_examples
-from official_bert.data.records.framing import (
-    frame,
-    is_compressed,
-    open_example_files,
-    read_examples,
-    read_records,
-)
+from official_bert.data.records.framing import frame, is_compressed, open_example_files, read_examples, read_records
 from official_bert.io.errors import InputError
 
 
@@ -35,8 +29,7 @@ def test_tensorflow_reads_and_parses_what_we_write(tmp_path, tf):
     write_three(path)
     records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
     parsed = tf.io.parse_example(
-        records,
-        {"ids": tf.io.FixedLenFeature([3], tf.int64), "weight": tf.io.FixedLenFeature([1], tf.float32)},
+        records, {"ids": tf.io.FixedLenFeature([3], tf.int64), "weight": tf.io.FixedLenFeature([1], tf.float32)}
     )
     np.testing.assert_array_equal(parsed["ids"], [[0, 0, 0], [100, 100, 100], [200, 200, 200]])
     np.testing.assert_array_equal(parsed["weight"], [[0.0], [1.0], [2.0]])
@@ -98,12 +91,9 @@ def test_gzip_is_known_by_its_bytes_alone(tmp_path):
 def test_damage_is_named_with_file_and_record(tmp_path, damage, number, reason):
     path = tmp_path / "a.tfrecord"
     whole = write_three(path)
-    path.write_bytes(
-        damage(whole, len(whole) // 3 - 1)
-    )  # the first record is two bytes shorter than the others
+    path.write_bytes(damage(whole, len(whole) // 3 - 1))  # the first record is two bytes shorter than the others
     with pytest.raises(
-        InputError,
-        match=rf"a\.tfrecord: record {number} \(from 0\) is damaged: {reason}.*create_pretraining_data.py",
+        InputError, match=rf"a\.tfrecord: record {number} \(from 0\) is damaged: {reason}.*create_pretraining_data.py"
     ):
         list(read_records(str(path)))
 
@@ -137,10 +127,7 @@ def test_a_failure_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (
-            ["absent/a"],
-            r"absent/a: cannot be written \(No such file or directory\); check that its folder exists",
-        ),
+        (["absent/a"], r"absent/a: cannot be written \(No such file or directory\); check that its folder exists"),
         (["ok", "."], "cannot be written, it is a folder"),
         (["a", "b", "a"], "names a file twice"),
         (["a", "./a"], "names a file twice"),
@@ -148,10 +135,7 @@ def test_a_failure_leaves_nothing(tmp_path):
     ],
 )
 def test_files_that_cannot_be_written_are_named(tmp_path, names, message):
-    with (
-        pytest.raises(InputError, match=message),
-        open_example_files([f"{tmp_path}/{name}" for name in names]),
-    ):
+    with pytest.raises(InputError, match=message), open_example_files([f"{tmp_path}/{name}" for name in names]):
         pass
     assert list(tmp_path.iterdir()) == []
 

@@ -194,11 +194,7 @@ def test_another_process_goes_on_where_the_iterator_was_saved(files, tmp_path):
     checkpoint = tf.train.Checkpoint(iterator=batches).write(str(tmp_path / "input"))
     expected = [numbers_of(next(batches)) for _ in range(50)]
     finished = subprocess.run(
-        [sys.executable, "-c", CONTINUE, checkpoint, *files],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", CONTINUE, checkpoint, *files], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert finished.stdout.strip() == str(expected), finished.stderr
 
@@ -261,10 +257,7 @@ def test_a_missing_field_is_named(tmp_path):
 
 def test_other_errors_pass_unchanged(files):
     assert diagnose(files, FEATURES, LIMITS) is None
-    with (
-        pytest.raises(tf.errors.InvalidArgumentError, match="ours"),
-        explaining_input_errors(files, FEATURES, LIMITS),
-    ):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="ours"), explaining_input_errors(files, FEATURES, LIMITS):
         raise tf.errors.InvalidArgumentError(None, None, "ours")
 
 
@@ -303,12 +296,7 @@ class Spy:
         def column(values):
             return np.repeat((values % 100_003)[:, None], PREDICTIONS, axis=1)
 
-        return (
-            ids,
-            column(passes).astype(np.int32),
-            column(records).astype(np.int32),
-            np.ones((len(ids), 2), "f4"),
-        )
+        return (ids, column(passes).astype(np.int32), column(records).astype(np.int32), np.ones((len(ids), 2), "f4"))
 
 
 @pytest.fixture(scope="module")
@@ -329,10 +317,7 @@ def seen(dataset, num_batches: int) -> list[tuple[int, int, int]]:
     found = []
     for batch in dataset.take(num_batches):
         assert {feature.name for feature in FEATURES} == set(batch)
-        columns = (
-            batch[name].numpy()[:, 0].tolist()
-            for name in ("input_ids", "masked_lm_positions", "masked_lm_ids")
-        )
+        columns = (batch[name].numpy()[:, 0].tolist() for name in ("input_ids", "masked_lm_positions", "masked_lm_ids"))
         found += zip(*columns, strict=True)
     return found
 
@@ -350,9 +335,7 @@ def test_masks_know_the_pass_and_the_record(unmasked):
     hashes = {(number, record) for number, _, record in found}
     assert len(hashes) == len({record for _, record in hashes}) == 120
     plain = training_dataset(unmasked, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS)
-    assert [number for batch in plain.take(60) for number in numbers_of(batch)] == [
-        number for number, *_ in found
-    ]
+    assert [number for batch in plain.take(60) for number in numbers_of(batch)] == [number for number, *_ in found]
 
 
 def test_passes_over_files_that_are_shuffled_in_each_are_numbered(unmasked):
@@ -379,9 +362,7 @@ def test_in_evaluation_a_record_has_one_mask(unmasked):
 def test_an_iterator_with_masks_goes_on_where_it_was_saved(unmasked, tmp_path, shuffles):
     def iterator():
         return iter(
-            training_dataset(
-                unmasked, UNMASKED, 10, 1, UNMASKED_LIMITS, masks=Spy(), shuffles_each_pass=shuffles
-            )
+            training_dataset(unmasked, UNMASKED, 10, 1, UNMASKED_LIMITS, masks=Spy(), shuffles_each_pass=shuffles)
         )
 
     batches = iterator()
@@ -398,11 +379,7 @@ def test_an_iterator_with_masks_goes_on_where_it_was_saved(unmasked, tmp_path, s
 
 
 def test_records_with_masks_and_without_are_told_apart(files, unmasked):
-    with pytest.raises(
-        InputError, match=r"record 0 \(from 0\) has masks already; leave out --dynamic_masking"
-    ):
+    with pytest.raises(InputError, match=r"record 0 \(from 0\) has masks already; leave out --dynamic_masking"):
         training_dataset(files, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy())
-    with pytest.raises(
-        InputError, match="has no masked_lm_positions; give --dynamic_masking, or make the records"
-    ):
+    with pytest.raises(InputError, match="has no masked_lm_positions; give --dynamic_masking, or make the records"):
         training_dataset(unmasked, FEATURES, 10, seed=1, limits=LIMITS)

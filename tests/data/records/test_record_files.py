@@ -14,14 +14,9 @@ def test_every_example_comes_back_in_order(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(record_files, "_EXAMPLES_AT_ONCE", 4)
     monkeypatch.setattr(record_files, "_EXAMPLES_BETWEEN_LINES", 8)
     caplog.set_level("INFO", logger="absl")
-    values = {
-        "ids": np.arange(30, dtype=np.int32).reshape(10, 3),
-        "score": np.arange(10, dtype=np.float32) / 4,
-    }
+    values = {"ids": np.arange(30, dtype=np.int32).reshape(10, 3), "score": np.arange(10, dtype=np.float32) / 4}
     path = str(tmp_path / "train.tf_record")
-    record_files.write_encoded_set(
-        path, 10, lambda rows: {name: value[rows] for name, value in values.items()}
-    )
+    record_files.write_encoded_set(path, 10, lambda rows: {name: value[rows] for name, value in values.items()})
 
     found = [record for _, record in read_examples(path)]
     np.testing.assert_array_equal([record["ids"] for record in found], values["ids"])
@@ -52,8 +47,6 @@ def test_a_glob_skips_the_manifest(tmp_path):
     assert expand_records([f"{tmp_path}/a*"], "input_file") == shards
     assert expand_records([f"{tmp_path}/a-?????-of-?????"], "input_file") == shards
     manifest = f"{tmp_path}/a.manifest.json"
-    assert expand_records([manifest], "input_file") == [
-        manifest
-    ]  # who names it hears that it holds no records
+    assert expand_records([manifest], "input_file") == [manifest]  # who names it hears that it holds no records
     with pytest.raises(InputError, match="--input_file: no file of records matches"):
         expand_records([f"{tmp_path}/a.*"], "input_file")

@@ -68,14 +68,8 @@ def test_the_statistics_are_those_counted_by_hand(tokenizer):
     [
         ({"masked_lm_ids": None}, "has no masked_lm_ids; give records of create_pretraining_data.py"),
         ({"segment_ids": np.zeros(3, int)}, "segment_ids has 3 values where 12 are expected"),
-        (
-            {"input_ids": np.full(12, 50)},
-            "input_ids has a value that is not from 0 to below 50; give the --vocab_file",
-        ),
-        (
-            {"masked_lm_positions": np.full(4, 12)},
-            "masked_lm_positions has a value that is not from 0 to below 12",
-        ),
+        ({"input_ids": np.full(12, 50)}, "input_ids has a value that is not from 0 to below 50; give the --vocab_file"),
+        ({"masked_lm_positions": np.full(4, 12)}, "masked_lm_positions has a value that is not from 0 to below 12"),
     ],
 )
 def test_what_is_no_record_is_refused(changes, sentence):

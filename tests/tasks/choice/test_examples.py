@@ -2,14 +2,7 @@ import numpy as np
 import pytest
 
 from official_bert.io.errors import InputError
-from official_bert.tasks.choice.examples import (
-    CODAH,
-    SWAG,
-    ChoiceExample,
-    encoded_choices,
-    read_codah,
-    read_swag,
-)
+from official_bert.tasks.choice.examples import CODAH, SWAG, ChoiceExample, encoded_choices, read_codah, read_swag
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import shared
@@ -52,11 +45,7 @@ def test_codah(write):
         (read_swag, f"{HEADER}\n", "has no column label; its first row must name SWAG's columns"),
         (read_swag, "", "has no column sent1, sent2, ending0, ending1, ending2, ending3, label; "),
         (read_swag, f"{HEADER},label\n", "holds no example"),
-        (
-            read_swag,
-            f"{HEADER},label\n0,v,1,s,a,b,g,w,x,y,z,4\n",
-            "line 2: has the label '4', which is none of 0 to 3",
-        ),
+        (read_swag, f"{HEADER},label\n0,v,1,s,a,b,g,w,x,y,z,4\n", "line 2: has the label '4', which is none of 0 to 3"),
         (
             read_swag,
             f"{HEADER},label\n0,v,1,s,a,b,g,w,x,y,z\n",
@@ -118,10 +107,7 @@ def test_every_choice_stands_behind_its_context(tmp_path):
     encoded = encoded_choices(examples, 7, tokenizer)
     assert (len(encoded), encoded.lengths.tolist(), encoded.label_ids.tolist()) == (2, [7, 6], [1, 0])
     batch = encoded.features(np.array([1, 0]), 7)
-    pieces = [
-        [" ".join(tokenizer.convert_ids_to_tokens(row)) for row in rows]
-        for rows in batch["input_ids"].tolist()
-    ]
+    pieces = [[" ".join(tokenizer.convert_ids_to_tokens(row)) for row in rows] for rows in batch["input_ids"].tolist()]
     assert pieces == [
         ["[CLS] it [SEP] a [SEP] [PAD] [PAD]"] * 3 + ["[CLS] it [SEP] his hand [SEP] [PAD]"],
         [

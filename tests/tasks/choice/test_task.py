@@ -16,9 +16,7 @@ def test_a_softmax_over_the_choices():
     expected = -np.log(softmax[[0, 1], [0, 3]])
     np.testing.assert_allclose(ChoiceTask().losses(Answering(LOGITS), batch), expected, rtol=1e-6)
     np.testing.assert_array_equal(ChoiceTask().weights(batch), [1.0, 1.0])
-    outputs = {
-        name: np.asarray(value) for name, value in ChoiceTask().outputs(Answering(LOGITS), batch).items()
-    }
+    outputs = {name: np.asarray(value) for name, value in ChoiceTask().outputs(Answering(LOGITS), batch).items()}
     np.testing.assert_allclose(outputs["probabilities"], softmax, rtol=1e-6)
     np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-6)
     encoded = EncodedChoices(ModelInputs([([1], 1)] * 8), batch["label_ids"])

@@ -108,19 +108,12 @@ def test_the_bulk_path_and_the_file_give_the_same_numbers(tokenizer, tmp_path):
 def test_a_batch_is_as_long_as_it_needs(tokenizer):
     batch = encoded_examples(EXAMPLES, ["yes", "no"], 128, tokenizer).features(np.array([3, 1]), 5)
     pieces = [tokenizer.convert_ids_to_tokens(row) for row in batch["input_ids"].tolist()]
-    assert pieces == [
-        ["[CLS]", "rain", "start", "##ed", "[SEP]"],
-        ["[CLS]", "rain", "[SEP]", "[PAD]", "[PAD]"],
-    ]
+    assert pieces == [["[CLS]", "rain", "start", "##ed", "[SEP]"], ["[CLS]", "rain", "[SEP]", "[PAD]", "[PAD]"]]
     assert batch["label_ids"].tolist() == [1, 0]
 
 
 def test_scores(tokenizer, tmp_path):
-    examples = [
-        InputExample("a", "rain", None, "2.5"),
-        InputExample("b", "cat", None, "-1"),
-        PaddingInputExample(),
-    ]
+    examples = [InputExample("a", "rain", None, "2.5"), InputExample("b", "cat", None, "-1"), PaddingInputExample()]
     encoded = encoded_examples(examples, None, 8, tokenizer)
     assert (encoded.label_ids.dtype, encoded.label_ids.tolist()) == (np.float32, [2.5, -1.0, 0.0])
     assert convert_single_example(9, examples[0], None, 8, tokenizer).label_id == 2.5
@@ -132,11 +125,7 @@ def test_scores(tokenizer, tmp_path):
 
 
 def test_several_labels_at_once(tokenizer):
-    examples = [
-        InputExample("a", "rain", None, ("x", "z")),
-        InputExample("b", "cat", None, ()),
-        PaddingInputExample(),
-    ]
+    examples = [InputExample("a", "rain", None, ("x", "z")), InputExample("b", "cat", None, ()), PaddingInputExample()]
     encoded = encoded_examples(examples, ["x", "y", "z"], 8, tokenizer)
     assert encoded.label_ids.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 0]]
     assert convert_single_example(9, examples[0], ["x", "y", "z"], 8, tokenizer).label_id == [1, 0, 1]
@@ -200,8 +189,7 @@ def test_the_originals_features_of_made_up_words(tmp_path, key, labels, length):
 @pytest.mark.needs_shared("data/glue", "data/vocab")
 @pytest.mark.parametrize("length", [24, 128])
 @pytest.mark.parametrize(
-    ("task", "text_columns", "label_column", "labels"),
-    [("CoLA", (3,), 1, ["0", "1"]), ("STS-B", (7, 8), None, ["0"])],
+    ("task", "text_columns", "label_column", "labels"), [("CoLA", (3,), 1, ["0", "1"]), ("STS-B", (7, 8), None, ["0"])]
 )
 def test_the_originals_features(task, text_columns, label_column, labels, length):
     rows = list(read_tsv(str(shared("data", "glue", task, "dev.tsv"))))

@@ -17,9 +17,7 @@ def write(tmp_path):
 
 def test_columns_by_name_may_move_between_files(write):
     data_dir = write(
-        train="id\ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n",
-        dev="label\ttext\npos\tfine\n",
-        test="text\nwell\n",
+        train="id\ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n", dev="label\ttext\npos\tfine\n", test="text\nwell\n"
     )
     processor = TsvProcessor("text")
     assert processor.get_train_examples(data_dir) == [
@@ -29,10 +27,7 @@ def test_columns_by_name_may_move_between_files(write):
     assert processor.get_labels() == ["neg", "pos"]
     assert processor.get_dev_examples(data_dir) == [InputExample("dev-1", "fine", None, "pos")]
     assert processor.get_test_examples(data_dir) == [InputExample("test-1", "well", None, None)]
-    assert (processor.metrics, processor.main_metric) == (
-        ("accuracy", "precision", "recall", "f1"),
-        "accuracy",
-    )
+    assert (processor.metrics, processor.main_metric) == (("accuracy", "precision", "recall", "f1"), "accuracy")
 
 
 def test_pairs_by_number_without_a_header(write):
@@ -59,12 +54,8 @@ def test_several_labels_at_once(write):
     assert [example.label for example in processor.get_train_examples(data_dir)] == [("x", "y"), (), ("z",)]
     assert processor.get_labels() == ["x", "y", "z"]
     assert processor.main_metric == "f1"
-    with pytest.raises(
-        InputError, match=r"train.tsv: line 2: has the label 'y', which is none of x, z; correct"
-    ):
-        TsvProcessor("text", labels=["x", "z"], is_multi_label=True, label_separator=";").get_train_examples(
-            data_dir
-        )
+    with pytest.raises(InputError, match=r"train.tsv: line 2: has the label 'y', which is none of x, z; correct"):
+        TsvProcessor("text", labels=["x", "z"], is_multi_label=True, label_separator=";").get_train_examples(data_dir)
 
 
 def test_scores(write):
@@ -94,22 +85,14 @@ def test_given_labels_keep_their_order(write):
             r"--columns: text_a=body: .*train.tsv names no such column; its columns are text, la",
         ),
         ({"text_a_column": "text", "label_column": "gold"}, "--columns: label=gold: "),
-        (
-            {"text_a_column": "text", "has_header": False},
-            r"--columns: text_a=text: .* column; give its number from 0",
-        ),
-        (
-            {"text_a_column": "7"},
-            r"train.tsv: line 2: has 2 columns, but --columns=text_a=7 is expected in column 8",
-        ),
+        ({"text_a_column": "text", "has_header": False}, r"--columns: text_a=text: .* column; give its number from 0"),
+        ({"text_a_column": "7"}, r"train.tsv: line 2: has 2 columns, but --columns=text_a=7 is expected in column 8"),
     ],
 )
 def test_columns_that_are_not_there(write, settings, message):
     data_dir = write(train="text\tlabel\na\tno\n")
     with pytest.raises(InputError, match=message):
-        TsvProcessor(labels=["label", "no"], **({"label_column": "1"} | settings)).get_train_examples(
-            data_dir
-        )
+        TsvProcessor(labels=["label", "no"], **({"label_column": "1"} | settings)).get_train_examples(data_dir)
 
 
 @pytest.mark.parametrize(
@@ -138,17 +121,9 @@ def test_labels_that_are_not_known(write):
 
 
 def test_labels_that_are_the_same_number_have_an_order_and_blanks_do_not_count(write):
-    data_dir = write(
-        train="text\tlabel\n" + "".join(f"a\t{label}\n" for label in ("1", " 01", "10", "2 ", "1 "))
-    )
+    data_dir = write(train="text\tlabel\n" + "".join(f"a\t{label}\n" for label in ("1", " 01", "10", "2 ", "1 ")))
     processor = TsvProcessor("text")
-    assert [example.label for example in processor.get_train_examples(data_dir)] == [
-        "1",
-        "01",
-        "10",
-        "2",
-        "1",
-    ]
+    assert [example.label for example in processor.get_train_examples(data_dir)] == ["1", "01", "10", "2", "1"]
     assert processor.get_labels() == ["01", "1", "2", "10"]
 
 

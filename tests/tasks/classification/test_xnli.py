@@ -46,8 +46,7 @@ def test_another_language(data_dir):
 
 def test_a_language_that_is_not_there(data_dir):
     with pytest.raises(
-        InputError,
-        match=r"xnli.dev.tsv: has no row in the language 'fr', but in de, zh; write --task_name=XNLI-",
+        InputError, match=r"xnli.dev.tsv: has no row in the language 'fr', but in de, zh; write --task_name=XNLI-"
     ):
         XnliProcessor("fr").get_dev_examples(data_dir)
     with pytest.raises(InputError, match=r"multinli.train.fr.tsv: no such file"):
@@ -57,10 +56,7 @@ def test_a_language_that_is_not_there(data_dir):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (
-            "zh\tmaybe\t\t\t\t\tC.\tD.",
-            "has the label 'maybe', which is none of contradiction, entailment, neutral",
-        ),
+        ("zh\tmaybe\t\t\t\t\tC.\tD.", "has the label 'maybe', which is none of contradiction, entailment, neutral"),
         ("zh\tneutral\t\t\t\t\tC.", "has 7 columns, but the hypothesis is expected in column 8"),
     ],
 )

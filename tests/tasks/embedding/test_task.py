@@ -20,9 +20,7 @@ def base(tmp_path_factory):
 
 
 def export(base, folder, **flags) -> Predictor:
-    export_saved_model.run(
-        ExportOptions(model=str(base), task_name="embedding", export_dir=str(folder), **flags)
-    )
+    export_saved_model.run(ExportOptions(model=str(base), task_name="embedding", export_dir=str(folder), **flags))
     return Predictor(str(folder), batch_size=3)
 
 
@@ -44,9 +42,7 @@ def test_padding_and_its_length_change_no_vector(base, tmp_path):
     ids = np.array([[2, 5, 6, 7, 3]], np.int32)
     padded = np.pad(ids, ((0, 0), (0, 40)))
     np.testing.assert_allclose(
-        call(signature, {"input_ids": ids})["embedding"],
-        call(signature, {"input_ids": padded})["embedding"],
-        atol=1e-6,
+        call(signature, {"input_ids": ids})["embedding"], call(signature, {"input_ids": padded})["embedding"], atol=1e-6
     )
 
 

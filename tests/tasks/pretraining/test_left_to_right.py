@@ -65,9 +65,7 @@ def test_the_loss_is_the_mean_over_the_next_tokens(tmp_path):
     correct = (log_probs.argmax(-1) == ids[:, 1:])[is_token]
     metrics = objective.metrics_of_all({name: float(value) for name, value in sums.items()}, 8)
     assert metrics["next_token_accuracy"] == np.float32(correct.mean())
-    np.testing.assert_allclose(
-        [metrics["loss"], metrics["next_token_loss"]], -at_next[is_token].mean(), rtol=1e-5
-    )
+    np.testing.assert_allclose([metrics["loss"], metrics["next_token_loss"]], -at_next[is_token].mean(), rtol=1e-5)
     assert {name for name, gradient in gradients.items() if gradient is None} == OF_NEXT_SENTENCES
 
 
@@ -80,9 +78,7 @@ def test_parts_of_a_batch_add_up_to_it(tmp_path):
     totals = [objective.totals(part) for part in parts]
     whole = {name: sum(total[name] for total in totals) for name in totals[0]}
     shares = [float(objective.loss(part, whole, None)[0]) for part in parts]
-    np.testing.assert_allclose(
-        sum(shares), objective.loss(batch, objective.totals(batch), None)[0], rtol=1e-6
-    )
+    np.testing.assert_allclose(sum(shares), objective.loss(batch, objective.totals(batch), None)[0], rtol=1e-6)
 
 
 def test_the_script_trains_evaluates_and_goes_on(tmp_path):

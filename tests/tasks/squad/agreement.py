@@ -150,9 +150,7 @@ def _script(options, task, tokenizer, pairs):
     ]
     encoded = encode_questions(examples, tokenizer, task.rules)
     windows = encoded.windows
-    model = task.build_model(
-        BertConfig.from_json_file(options.bert_config_file), use_one_hot_embeddings=False
-    )
+    model = task.build_model(BertConfig.from_json_file(options.bert_config_file), use_one_hot_embeddings=False)
     load_checkpoint(model, options.init_checkpoint)
     run = tf.function(lambda features: task.outputs(model, features), autograph=False, reduce_retracing=True)
     outputs = collections.defaultdict(list)

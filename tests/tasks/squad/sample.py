@@ -14,12 +14,7 @@ from tests.shared import recording
 
 CONTEXT = "The Driver waved his hand. Rain started falling, soon after noon."
 QUESTIONS = (
-    {
-        "id": "q1",
-        "question": "Who waved?",
-        "answers": [{"text": "Driver", "answer_start": 4}],
-        "is_impossible": False,
-    },
+    {"id": "q1", "question": "Who waved?", "answers": [{"text": "Driver", "answer_start": 4}], "is_impossible": False},
     {
         "id": "q2",
         "question": "What started?",
@@ -45,9 +40,7 @@ def write_json(folder: pathlib.Path, content) -> str:
 
 def features_of(examples, tokenizer, is_training: bool, lengths=LENGTHS) -> list[InputFeatures]:
     features = []
-    convert_examples_to_features(
-        examples, tokenizer, **lengths, is_training=is_training, output_fn=features.append
-    )
+    convert_examples_to_features(examples, tokenizer, **lengths, is_training=is_training, output_fn=features.append)
     return features
 
 

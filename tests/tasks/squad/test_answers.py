@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from official_bert.compat.feature_writer import write_predictions
 from official_bert.io.errors import InputError
-from official_bert.tasks.squad.answers import (
-    CERTAINLY_NO_ANSWER,
-    RawResult,
-    choose_answers,
-    extract_candidates,
-)
+from official_bert.tasks.squad.answers import CERTAINLY_NO_ANSWER, RawResult, choose_answers, extract_candidates
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.windows import InputFeatures, PositionMap
@@ -36,9 +31,7 @@ WITH_NULL = SquadRules(n_best_size=3, max_answer_length=4, version_2_with_negati
 
 def in_one_window(start_logits, end_logits, **changed):
     """n-best lists and null odds of a question whose document "a b" stands at positions 1 and 2 of its window."""
-    feature = InputFeatures(
-        0, 0, 0, ["[CLS]", "a", "b", "[SEP]"], {1: 0, 2: 1}, {1: True, 2: True}, None, None, None
-    )
+    feature = InputFeatures(0, 0, 0, ["[CLS]", "a", "b", "[SEP]"], {1: 0, 2: 1}, {1: True, 2: True}, None, None, None)
     arguments = {"n_best_size": 20, "max_answer_length": 30, "version_2_with_negative": True}
     return extract_candidates(
         [SquadExample("q", "?", ["a", "b"])],
@@ -65,9 +58,7 @@ def test_the_recorded_answers_to_two_questions(tmp_path):
         [0.4717936237, 0.3291592421, 0.1990471342], abs=1e-10
     )
     assert [entry["text"] for entry in second] == ["waved his", "waved"]
-    assert [entry["probability"] for entry in second] == pytest.approx(
-        [0.5104984568, 0.4895015432], abs=1e-10
-    )
+    assert [entry["probability"] for entry in second] == pytest.approx([0.5104984568, 0.4895015432], abs=1e-10)
     assert candidates.null_odds == {}
     assert choose_answers(*candidates) == {"q1": "The Driver", "q2": "waved his"}
 
@@ -163,12 +154,8 @@ def test_a_question_with_no_answer_at_all_is_answered_so():
 
 @pytest.mark.parametrize(("version_2", "text"), [(False, "empty"), (True, "")])
 def test_an_empty_document_is_answered(version_2, text):
-    candidates = extract_candidates(
-        [SquadExample("q", "?", [])], [], [], SquadRules(version_2_with_negative=version_2)
-    )
-    assert candidates.nbest == {
-        "q": [{"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}]
-    }
+    candidates = extract_candidates([SquadExample("q", "?", [])], [], [], SquadRules(version_2_with_negative=version_2))
+    assert candidates.nbest == {"q": [{"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}]}
     assert candidates.null_odds == ({"q": CERTAINLY_NO_ANSWER} if version_2 else {})
     assert choose_answers(*candidates) == {"q": text}
 
@@ -193,9 +180,7 @@ def questions(draw):
         is_max = draw(st.lists(st.booleans(), min_size=length, max_size=length))
         if draw(st.booleans()):  # users' own windows have dictionaries
             words_of = dict(words_of)
-        feature = InputFeatures(
-            number, 0, number, tokens, words_of, PositionMap(3, np.array(is_max)), None, None, None
-        )
+        feature = InputFeatures(number, 0, number, tokens, words_of, PositionMap(3, np.array(is_max)), None, None, None)
         windows.append((feature, draw(logits), draw(logits)))
     return words, windows
 
@@ -219,10 +204,6 @@ def test_lists_are_those_of_the_plain_rules(question, n_best_size, max_answer_le
         [SquadExample("q", "?", words)],
         features,
         results,
-        SquadRules(
-            n_best_size=n_best_size,
-            max_answer_length=max_answer_length,
-            version_2_with_negative=version_2,
-        ),
+        SquadRules(n_best_size=n_best_size, max_answer_length=max_answer_length, version_2_with_negative=version_2),
     )
     assert [tuple(entry.values()) for entry in candidates.nbest["q"]] == expected

@@ -24,10 +24,7 @@ def test_logits_are_averaged_window_by_window():
     ("runs", "message"),
     [
         ([], "at least one run"),
-        (
-            [[RawResult(1, [0], [0])], [RawResult(2, [0], [0])]],
-            "run 2 of the ensemble has results for other windows",
-        ),
+        ([[RawResult(1, [0], [0])], [RawResult(2, [0], [0])]], "run 2 of the ensemble has results for other windows"),
         ([[RawResult(1, [0], [0])], [RawResult(1, [0, 0], [0, 0])]], r"window 1 are of lengths \[1, 2\]"),
     ],
 )

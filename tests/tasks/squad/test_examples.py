@@ -28,9 +28,7 @@ def test_prediction_ignores_the_answers(tmp_path):
     questions = [question("nowhere", 900), {"id": "a", "question": "?"}, IMPOSSIBLE]
     examples = read_squad_examples(write_squad(tmp_path, questions), is_training=False)
     assert [example.qas_id for example in examples] == ["q", "a", "q3"]
-    assert {(e.orig_answer_text, e.start_position, e.is_impossible) for e in examples} == {
-        (None, None, False)
-    }
+    assert {(e.orig_answer_text, e.start_position, e.is_impossible) for e in examples} == {(None, None, False)}
 
 
 def test_only_some_blanks_separate_words(tmp_path):
@@ -124,11 +122,7 @@ def test_what_is_no_squad_file_is_refused(tmp_path, content, message):
     [
         ({"is_impossible": None}, True, 'question q: "is_impossible" is not true or false'),
         ({}, True, 'question q: "is_impossible" is missing'),
-        (
-            {"answers": []},
-            False,
-            "has 0 answers, but a question to train on has one; pass --version_2_with_negative",
-        ),
+        ({"answers": []}, False, "has 0 answers, but a question to train on has one; pass --version_2_with_negative"),
         (
             {"answers": [], "is_impossible": False},
             True,

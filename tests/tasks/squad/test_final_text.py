@@ -16,11 +16,7 @@ from tests.oracles import plain_squad
         ("caf", "Café's", "Caf"),
         ("steve", "Steven Smith", "Steve"),
         ("smith steve", "Steve Smith", "Steve Smith"),  # not found
-        (
-            "\u1112\u1161\u11ab",
-            "(한)",
-            "(한)",
-        ),  # lower-casing takes the syllable apart: three characters for one
+        ("\u1112\u1161\u11ab", "(한)", "(한)"),  # lower-casing takes the syllable apart: three characters for one
         ("", "Steve", "Steve"),
         ("a b", "A  B c", "A  B"),  # spaces between count as they stand
     ],

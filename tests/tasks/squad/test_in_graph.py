@@ -49,9 +49,7 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reader(tokenizer, tmp_path_factory):
-    return TextReader(
-        TextTokenizer(tokenizer, str(tmp_path_factory.mktemp("asset"))), tokenizer.vocab, LENGTH
-    )
+    return TextReader(TextTokenizer(tokenizer, str(tmp_path_factory.mktemp("asset"))), tokenizer.vocab, LENGTH)
 
 
 def requests(count, seed):
@@ -59,9 +57,7 @@ def requests(count, seed):
     rng = random.Random(seed)
     pairs = [("", ""), ("the cat", "  "), ("", "the"), ("the", "\u200d \u200d")]
     for _ in range(count):
-        question, context = (
-            rng.choices(WORDS, k=rng.randrange(most)) for most in (9, rng.choice([3, 12, 90]))
-        )
+        question, context = (rng.choices(WORDS, k=rng.randrange(most)) for most in (9, rng.choice([3, 12, 90])))
         pairs.append((" ".join(question), " ".join(context)))
     return pairs
 
@@ -181,9 +177,7 @@ def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):
     ]
     contexts, spans, graph, script = zip(*cases, strict=True)
     rules, places = SquadRules(**LENGTHS), 2 + np.array(spans)  # behind [CLS] and [SEP]
-    found = graph_answers(
-        reader, [("", context) for context in contexts], rules, peaks(*places.T[:, :, None])
-    )
+    found = graph_answers(reader, [("", context) for context in contexts], rules, peaks(*places.T[:, :, None]))
     assert list(zip(found["start_piece"], found["end_piece"], strict=True)) == list(spans)
     assert [answer.decode() for answer in found["answer"]] == list(graph)
     for context, place, text in zip(contexts, places, script, strict=True):
@@ -213,9 +207,7 @@ def test_real_questions_get_the_answers_of_run_squad(tmp_path):
     print(json.dumps(found.counts(), indent=2), *found.differing, sep="\n")
     expected = json.loads(EXPECTED_AGREEMENT.read_text())
     counts = found.counts()
-    assert [counts[name] for name in ("questions", "windows")] == [
-        expected[name] for name in ("questions", "windows")
-    ]
+    assert [counts[name] for name in ("questions", "windows")] == [expected[name] for name in ("questions", "windows")]
     assert all(one.kind != "span" or one.gap < agreement.CLOSE for one in found.differing)
     # Another processor trains other weights in the last digits, and may choose otherwise where two answers are near.
     assert counts["different_answers"] == pytest.approx(expected["different_answers"], abs=20)

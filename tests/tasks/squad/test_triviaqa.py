@@ -79,9 +79,7 @@ def test_every_blank_of_a_document_separates_words_in_training(folder):
 
 
 def test_a_document_counts_once_and_human_answers_may_be_null(folder):
-    content = {
-        "Data": [entry(1, "krill", ["Seas.txt", "Seas.txt", "Absent.txt", "Absent.txt"], HumanAnswers=None)]
-    }
+    content = {"Data": [entry(1, "krill", ["Seas.txt", "Seas.txt", "Absent.txt", "Absent.txt"], HumanAnswers=None)]}
     counts, ((article),) = convert(folder, content)
     assert counts == (1, 0, 1)
     assert [question["id"] for question in article["paragraphs"][0]["qas"]] == ["tq_1--Seas.txt"]

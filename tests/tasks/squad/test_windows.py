@@ -103,10 +103,7 @@ def test_words_without_pieces_are_passed_over(tokenizer):
 
 
 def test_a_long_question_is_cut_and_an_empty_document_gives_no_window(tokenizer, caplog):
-    examples = [
-        SquadExample("empty", "the", []),
-        SquadExample("q", "the cat sat on the mat", ["train"]),
-    ]
+    examples = [SquadExample("empty", "the", []), SquadExample("q", "the cat sat on the mat", ["train"])]
     (feature,) = features_of(examples, tokenizer, False)
     assert " ".join(feature.tokens) == "[CLS] the cat sat on [SEP] train [SEP]"
     assert (feature.unique_id, feature.example_index) == (1000000000, 1)

@@ -12,10 +12,7 @@ from tests.tasks.classification.test_task import Answering
 TASK = TaggingTask(["O", "B-X", "I-X"])
 LOGITS = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
 # [CLS] and pieces that go on with a word carry no label; the second window has one word and padding.
-BATCH = {
-    "label_ids": np.int32([[0, 1, 0, 2], [0, 0, 0, 0]]),
-    "label_mask": np.int32([[0, 1, 0, 1], [0, 1, 0, 0]]),
-}
+BATCH = {"label_ids": np.int32([[0, 1, 0, 2], [0, 0, 0, 0]]), "label_mask": np.int32([[0, 1, 0, 1], [0, 1, 0, 0]])}
 
 
 def cross_entropies():

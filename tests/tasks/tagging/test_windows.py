@@ -50,10 +50,7 @@ def windows(encoded, tokenizer):
         assert batch["input_mask"].all()
         assert not batch["segment_ids"].any()
         pieces = tokenizer.convert_ids_to_tokens(batch["input_ids"].tolist())
-        marks = [
-            f"/{label}" if on else ""
-            for label, on in zip(batch["label_ids"], batch["label_mask"], strict=True)
-        ]
+        marks = [f"/{label}" if on else "" for label, on in zip(batch["label_ids"], batch["label_mask"], strict=True)]
         texts.append(" ".join(map("".join, zip(pieces, marks, strict=True))))
     return texts
 
@@ -90,9 +87,7 @@ def test_document_context_fills_the_window_and_carries_no_label(read, tokenizer)
         "[CLS] [UNK]/0 foot/3 ##ball [SEP]",  # another document
     ]
     # In the middle there is as much on the left as on the right, as far as there is something.
-    source = read(
-        "-DOCSTART- O\n\n" + "\n\n".join(f"{word} O" for word in ["the", "cat", "sat", "on", "mat", "it"])
-    )
+    source = read("-DOCSTART- O\n\n" + "\n\n".join(f"{word} O" for word in ["the", "cat", "sat", "on", "mat", "it"]))
     assert windows(encoded_words(source, ["O"], 5, tokenizer, document_context=True), tokenizer) == [
         "[CLS] the/0 cat sat [SEP]",
         "[CLS] the cat/0 sat [SEP]",
@@ -154,13 +149,10 @@ def test_files_without_tags_are_predicted(read, tokenizer):
 def test_what_cannot_be_used(read, tokenizer):
     source = read("the O\ncat I-z\n")
     with pytest.raises(
-        InputError,
-        match=r"train.conll: line 2: has the tag 'I-z', which the training file lacks; its tags are O, B-x$",
+        InputError, match=r"train.conll: line 2: has the tag 'I-z', which the training file lacks; its tags are O, B-x$"
     ):
         encoded_words(source, ["O", "B-x"], 8, tokenizer)
-    with pytest.raises(
-        InputError, match=r"train.conll: has no -DOCSTART- line, which --document_context needs"
-    ):
+    with pytest.raises(InputError, match=r"train.conll: has no -DOCSTART- line, which --document_context needs"):
         encoded_words(source, ["O", "B-z"], 8, tokenizer, document_context=True)
 
 
