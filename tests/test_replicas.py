@@ -67,7 +67,7 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch
     ("family", "config", "flags"),
     [
         ("classification", {"attention_direction": "left_to_right"}, {"num_bilstm_layers": 1}),
-        ("tagging", {}, {"feature_layers": "weighted_sum_of_all", "bilstm_size": 12}),
+        ("tagging", {}, {"feature_layers": "weighted_sum_of_all"}),
     ],
 )
 def test_replicas_train_the_papers_variants_as_one_device(tmp_path, monkeypatch, family, config, flags):

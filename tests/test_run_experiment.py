@@ -54,8 +54,8 @@ def finish(run, tmp_path, monkeypatch):
     return finish
 
 
-def test_a_dry_run_prints_commands_for_a_shell_and_makes_nothing(run, capsys, tmp_path):
-    run(dry_run=True)
+def test_it_only_prints_commands_for_a_shell_and_makes_nothing(run, capsys, tmp_path):
+    run(only="commands")
     *lines, last = capsys.readouterr().out.splitlines()
     assert last == "# 9 of 9 commands are still to run, for 4 cells"
     commands = [shlex.split(line)[1] for line in lines if line.startswith("python ")]
@@ -66,17 +66,17 @@ def test_a_dry_run_prints_commands_for_a_shell_and_makes_nothing(run, capsys, tm
 
 
 def test_a_report_of_what_is_finished(run, finish, tmp_path, caplog):
-    run(report=True)
+    run(only="table")
     assert "no run of these data and models is finished" in caplog.text
     finish("fine-tuning", "eval_spearman = 0.5\n")
     (tmp_path / "data" / "corpus" / "held_out.txt").unlink()
-    run(report=True)  # a run is found, and nothing more is needed
+    run(only="table")  # a run is found, and nothing more is needed
     (line,) = (tmp_path / "out/smoke/two.jsonl").read_text().splitlines()
     found = json.loads(line)
     assert (found["arm"], found["task"], found["value"], found["secs"]) == ("BERT", "STS-B", 50.0, 3.0)
     assert "| BERT | – | 3.5 | 50.0 (1) | 85.8 |" in (tmp_path / "out/smoke/two.md").read_text()
     with pytest.raises(InputError, match="elsewhere/STS-B: no such file or folder, which "):
-        run(report=True, data_dir=str(write_data(tmp_path / "elsewhere", tasks=())))
+        run(only="table", data_dir=str(write_data(tmp_path / "elsewhere", tasks=())))
 
 
 def test_a_column_without_its_metric_is_empty_and_the_script_fails(finish, tmp_path, caplog):
@@ -93,9 +93,9 @@ def test_a_column_without_its_metric_is_empty_and_the_script_fails(finish, tmp_p
         ({"name": ""}, "no name: there is no such experiment; name one before the flags, as in"),
         ({"data_dir": "nowhere"}, "nowhere/corpus/train*.txt: no such file or folder, which"),
         ({"name": "table3"}, "table3.toml: nothing is left at --scale=smoke"),
-        ({"encoder": ["nowhere"]}, "--encoder=nowhere: is no folder of a model"),
-        ({"training_flags": ["x=1"]}, "run_pretraining.py has no x; remove it"),
-        ({"training_flags": ["model=x"]}, "--training_flags=model=x: the experiment sets this flag itself"),
+        ({"model": ["nowhere"]}, "--model=nowhere: is no folder of a model"),
+        ({"training_flags": ["--x=1"]}, "run_pretraining.py has no x; remove it"),
+        ({"training_flags": ["--model=x"]}, "--model=x: the experiment sets this flag itself"),
     ],
 )
 def test_what_is_refused(run, changes, sentence, tmp_path):
@@ -119,7 +119,7 @@ def test_models_by_name(tmp_path):
 def test_the_name_comes_first(tmp_path):
     assert "belongs to no flag" in run_script("run_experiment.py", "--scale=smoke", "table5", status=1).stderr
     text = run_script("run_experiment.py", "--help", status=1).stdout
-    assert f"\nusage: {ROOT / 'run_experiment.py'} NAME --flag=value ...\n\nNAME: The experiment, " in text
+    assert f"\nusage: {ROOT / 'run_experiment.py'} NAME --flag=value ... -- training_flags ...\n\nNAME: The experiment, " in text
 
 
 def test_a_stopped_or_killed_experiment_goes_on_where_it_was(tmp_path):
@@ -185,7 +185,7 @@ def places(tmp_path_factory) -> dict[str, object]:
     base = toy.make_bert_base_dir(folder / "base", num_hidden_layers=4)  # the last four are features
     large = toy.make_bert_base_dir(folder / "large")
     names = f"base={base},large={large}"
-    return {"encoder": names, "data_dir": write_data(folder / "data"), "output_dir": folder / "out"}
+    return {"model": names, "data_dir": write_data(folder / "data"), "output_dir": folder / "out"}
 
 
 @pytest.mark.long

@@ -144,8 +144,8 @@ def test_a_checkpoint_predicts_alone_and_a_threshold_comes_from_another_file(tra
     again = folder / "again"
     run_here(
         "run_squad.py", *model,
-        *flag_list(predict_file=dev, threshold_file=dev, do_predict=True, predict_batch_size=7,
-                   init_checkpoint=folder / "trained", output_dir=again, null_score_diff_threshold="auto",
+        *flag_list(predict_file=dev, do_predict=True, predict_batch_size=7,
+                   init_checkpoint=folder / "trained", output_dir=again, null_score_diff_threshold=f"auto:{dev}",
                    length_aware_batches=True),
     )  # fmt: skip
     assert read_json(again, "predictions") == read_json(folder / "trained", "predictions")

@@ -227,13 +227,13 @@ def basic_fields(options_class) -> list[dataclasses.Field]:
 def _print_help(argv, options_class, shows_all: bool):
     of_command = command_field(options_class)
     of_first_word = first_word_field(options_class)
-    command = " -- command ..." if of_command else ""
+    command = f" -- {of_command.name} ..." if of_command else ""
     first_word = f" {of_first_word.name.upper()}" if of_first_word else ""
     print(f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]}{first_word} --flag=value ...{command}\n")
     if of_first_word:
         print(f"{of_first_word.name.upper()}: {of_first_word.metadata['help']}\n")
     if of_command:
-        print(f"command: {of_command.metadata['help']}\n")
+        print(f"{of_command.name}: {of_command.metadata['help']}\n")
     fields = flag_fields(options_class)
     shown = fields if shows_all else basic_fields(options_class)
     for heading in ORDER:

@@ -64,5 +64,15 @@ REMOVED = {
     "shuffle_files_each_pass": "write --file_order=each_pass",
     "shard_input_files": "write --file_order=own",
     "length_aware_batches": "a batch is always padded to its longest example, and on a TPU to --max_seq_length",
+    "shuffle_buffer_size": "the original's tasks draw from a buffer of 100 examples as the original does, others from "
+    "the whole set; for a sorted training file of the original's tasks, shuffle its lines",
+    "compression": "name an --output_file that ends in .gz",
+    "vectors": "write --pooling=pooler or --pooling=none",
+    "training_flags": "write the flags behind --, as in run_experiment.py table1 -- --dtype=bfloat16",
+    "encoder": "write --model",
+    "dry_run": "write --only=commands",
+    "report": "write --only=table",
+    "threshold_file": "write --null_score_diff_threshold=auto:FILE",
+    "bilstm_size": "the BiLSTM is as wide as the encoder",
     "min_frequency": "a piece of several characters occurs at least twice",
 }

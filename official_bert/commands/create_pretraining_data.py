@@ -26,7 +26,7 @@ from official_bert.model_source import resolve
 from official_bert.options.data_tools import SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
 
-_OF_SHARDED_ALONE = (*OF_SHARDED_ALONE, "num_shards", "compression")
+_OF_SHARDED_ALONE = (*OF_SHARDED_ALONE, "num_shards")
 
 
 def run(options: PretrainingDataOptions) -> random.Random | None:
@@ -80,7 +80,7 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     num_shards = options.num_shards or shards.default_num_shards(_total_size(input_files))
     job = shard_job(options, output_file, num_shards, tokenizer)
     _keep_apart(options, job.outputs())
-    shards.check_no_others(job, files.matching(f"{glob.escape(output_file)}-*-of-*"))
+    shards.check_no_others(job, files.matching(f"{glob.escape(job.output_file)}-*-of-*"))
     log_files("Reading from input files", input_files)
     try:
         with locked(job.work_folder):

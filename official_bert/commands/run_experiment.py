@@ -24,7 +24,7 @@ from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.io.folder_lock import locked
 from official_bert.model_dir import ModelFolder
-from official_bert.options.running import ExperimentOptions
+from official_bert.options.running import COMMANDS, TABLE, ExperimentOptions
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -38,21 +38,21 @@ def run(options: ExperimentOptions, commands: Mapping[str, Any]):
     folder = os.path.join(_ROOT, "experiments")
     if not files.is_folder(folder):
         raise InputError(f"{folder}: no such folder; run the script of a checkout")
-    catalogue, encoders = read_catalogue(folder), read_encoders(options.encoder or [])
+    catalogue, encoders = read_catalogue(folder), read_encoders(options.model or [])
     experiment, scale = read_experiment(options.name, catalogue), scale_of(options.scale, catalogue)
-    flags = read_training_flags(options.training_flags or [])
+    flags = read_training_flags(options.training_flags)
     plan = make_plan(experiment, scale, catalogue, commands, encoders, options.seeds, flags)
     for sentence in plan.left_out:
         logging.warning("Left out: %s", sentence)
     scale_dir = os.path.join(options.output_dir, scale.name)
     layout = Layout(os.path.join(scale_dir, "steps"), options.data_dir, encoders, _ROOT)
-    if not options.report or not any(read_result(layout, step) for step in plan.steps):
+    if options.only != TABLE or not any(read_result(layout, step) for step in plan.steps):
         check_given(plan.steps, layout)  # by whose contents finished steps are found
-    if options.dry_run:
+    if options.only == COMMANDS:
         _print_commands(plan, layout)
         return
     failures = []
-    if not options.report:
+    if options.only != TABLE:
         with locked(scale_dir):
             failures = execute(plan.steps, layout)
     is_complete = _report(scale_dir, plan, layout)
@@ -63,27 +63,27 @@ def run(options: ExperimentOptions, commands: Mapping[str, Any]):
 
 
 def read_training_flags(words: Iterable[str]) -> dict[str, str]:
-    """Reads --training_flags: name=value, or a name alone for true."""
+    """Reads the flags behind --: name=value, or a name alone for true."""
     found = {}
     for word in words:
         name, _, value = word.lstrip("-").partition("=")
         if name in OWN_FLAGS:
-            raise InputError(f"--training_flags={word}: the experiment sets this flag itself; leave it out")
+            raise InputError(f"{word}: the experiment sets this flag itself; leave it out")
         found[name] = value or "true"
     return found
 
 
 def read_encoders(words: Iterable[str]) -> dict[str, str]:
-    """Reads --encoder: name=folder, or a folder alone for `base`."""
+    """Reads --model: name=folder, or a folder alone for `base`."""
     found: dict[str, str] = {}
     for word in words:
         name, equals, folder = word.partition("=")
         name, folder = (name, folder) if equals and os.sep not in name else ("base", word)
         if name in found:
-            raise InputError(f"--encoder={word}: names {name} twice; give each model a name of its own")
+            raise InputError(f"--model={word}: names {name} twice; give each model a name of its own")
         path = ModelFolder(folder).config_file if files.is_folder(folder) else None
         if path is None:
-            raise InputError(f"--encoder={word}: is no folder of a model, with a bert_config.json; check the path")
+            raise InputError(f"--model={word}: is no folder of a model, with a bert_config.json; check the path")
         BertConfig.from_json_file(path).validate(path)
         found[name] = folder
     return found

@@ -109,7 +109,7 @@ def make_plan(
     rows = []
     for row in experiment.rows:
         if row.encoder and row.encoder not in encoders:
-            left_out.append(f"row {row.label!r}: its model is not given; add --encoder={row.encoder}=FOLDER")
+            left_out.append(f"row {row.label!r}: its model is not given; add --model={row.encoder}=FOLDER")
         elif row.first_task and row.first_task not in scale.tasks:
             left_out.append(f"row {row.label!r}: --scale={scale.name} has no task {row.first_task!r}")
         else:
@@ -278,9 +278,8 @@ class _Planner:
         flags = task.flags | self._scale.fine_tuning | self._scale.recipes.get(task.name, {})
         if not row.encoder:
             flags |= self._scale.from_text | self._scale.recipes_from_text.get(task.name, {})
-        for table in (self._catalogue.with_flag, self._scale.with_flag):
-            for name in more:
-                flags |= table.get(name, {})
+        for name in more:
+            flags |= self._catalogue.with_flag.get(name, {})
         return self._free(flags | more, OWN_FLAGS | task.data.keys()) | self._training_flags
 
     def _fine_tuning(self, row: Row, column: ShownColumn, seed: int) -> Step:

@@ -83,7 +83,7 @@ def check_step(step: Step, commands: Mapping[str, Any], path: str):
 
     `commands` is the table of commands; `path` is the file of the experiment, for the message.
     """
-    where = f"{path}, its scale, or --training_flags, for {step.name}"
+    where = f"{path}, its scale, or the flags behind --, for {step.name}"
     flags = {field.name: field for field in flag_fields(commands[step.script].options_class())}
     fields = [*vars(BertConfig(None)), *FURTHER_FIELDS]
     pairs = (f"{step.script}.py", step.flags, list(flags)), ("bert_config.json", step.config, fields)

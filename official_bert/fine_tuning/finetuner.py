@@ -252,13 +252,12 @@ class Finetuner:
         logging.info("  Batch size = %d", options.train_batch_size)
         logging.info("  Num steps = %d", trainer.num_train_steps)
         objective = self.task.objective(trainer.model)
-        given = options.shuffle_buffer_size
         batches = ExampleBatches(
             self._with_frozen_features(encoded),
             self.strategy,
             options.train_batch_size,
             trainer.seed,
-            buffer_size=getattr(encoded, "shuffle_buffer_size", 0) if given is None else given,
+            buffer_size=getattr(encoded, "shuffle_buffer_size", 0),
             max_length=options.max_seq_length,
             most_steps=trainer.steps_per_loop,
             pad_to_longest=self._pads_to_longest and not getattr(objective, "reads_padding", False),

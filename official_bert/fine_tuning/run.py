@@ -128,8 +128,9 @@ def _read_model(source: ModelSource) -> tuple[BertConfig, FullTokenizer]:
 
 
 def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
-    options = source.options
-    settings = {"task_name": entry.name} | vars(options)
+    options, record = source.options, source.task
+    is_own = record and record.family == entry.family and (source.resumes or not options.do_train)
+    settings = (record.settings if is_own else {}) | {"task_name": entry.name} | vars(options)
     # A training run takes its labels from the training file.
     settings["checkpoint_labels"] = None if options.do_train else source.labels
     task = entry.make(settings)

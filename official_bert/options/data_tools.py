@@ -45,7 +45,6 @@ class VocabularyOptions(CorpusOptions):
 
 
 EXACT, SHARDED = "exact", "sharded"
-NO_COMPRESSION, GZIP = "none", "gzip"
 MAX_SHARDS = 99_999  # five digits in the names
 MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 
@@ -69,7 +68,8 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     )
     output_file: list[str] = option(
         help="The TFRecord files to write, separated by commas. The instances go into the files in turn. With "
-        "--generator=sharded it is the beginning of the names of all files, such as NAME-00000-of-00064."
+        "--generator=sharded it is the beginning of the names of all files, such as NAME-00000-of-00064. A name that "
+        "ends in .gz makes files that are compressed with gzip, such as NAME-00000-of-00064.gz."
     )
     max_seq_length: int = option(
         128,
@@ -109,11 +109,6 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         check=between(1, MAX_SHARDS),
         help="With --generator=sharded: the number of files. The records depend on it. Without this flag a file is "
         "made of 32 MiB of text, or of less, to have 16 files of 1 MiB at least.",
-    )
-    compression: str = option(
-        NO_COMPRESSION,
-        choices=(NO_COMPRESSION, GZIP),
-        help="With --generator=sharded: how the files are compressed. The training scripts find it out themselves.",
     )
 
 

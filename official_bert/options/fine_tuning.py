@@ -74,13 +74,6 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         check=PROBABILITY,
         help="The proportion of all updates during which the learning rate warms up; 0.1 is the first tenth.",
     )
-    shuffle_buffer_size: int | None = option(
-        None,
-        check=NOT_NEGATIVE,
-        help="The number of examples in the buffer that shuffles the training set; 0 shuffles the whole set anew for "
-        "each epoch. Without this flag the original's tasks have a buffer of 100, like the original, and the other "
-        "tasks 0.",
-    )
     freeze_layers: int | None = option(
         None,
         check=NOT_NEGATIVE,
@@ -214,7 +207,6 @@ FEATURE_LAYERS = (
     "concat_of_last_four",
     "weighted_sum_of_all",
 )
-DEFAULT_BILSTM_SIZE = 768  # of the paper
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -237,13 +229,9 @@ class TaggingOptions(DataFilesOptions):
     feature_layers: str | None = option(
         fallback=None,
         choices=FEATURE_LAYERS,
-        help="Train no variable of the encoder: a BiLSTM of two layers (--num_bilstm_layers) reads the output of "
-        "these layers, which is computed once for each sentence. Without this flag the whole model is fine-tuned.",
-    )
-    bilstm_size: int | None = option(
-        fallback=DEFAULT_BILSTM_SIZE,
-        check=SIZE,
-        help="With --feature_layers, the width of the BiLSTM's output, half of it for each direction.",
+        help="Train no variable of the encoder: a BiLSTM of two layers (--num_bilstm_layers), as wide as the encoder, "
+        "reads the output of these layers, which is computed once for each sentence. Without this flag the whole model "
+        "is fine-tuned.",
     )
 
 
@@ -252,7 +240,7 @@ AUTO = "auto"
 
 def _is_threshold(text: str) -> bool:
     try:
-        return text == AUTO or not math.isnan(float(text))
+        return text == AUTO or text.startswith(f"{AUTO}:") or not math.isnan(float(text))
     except ValueError:
         return False
 
@@ -328,14 +316,9 @@ class SquadOptions(SquadServing, FineTuningOptions):
     )
     null_score_diff_threshold: str = option(
         "0.0",
-        check=(_is_threshold, f"must be a number or {AUTO}"),
+        check=(_is_threshold, f"must be a number, {AUTO} or {AUTO}:FILE"),
         help="The null odds above which a question of SQuAD 2.0 is left unanswered. auto takes the threshold with "
-        "the best F1 on --threshold_file.",
-    )
-    threshold_file: str | None = option(
-        None,
-        help="The questions with answers on which --null_score_diff_threshold=auto tunes the threshold, in SQuAD's "
-        "format. Without this flag it is tuned on --predict_file itself.",
+        "the best F1 on --predict_file itself, auto:FILE that on another file in SQuAD's format.",
     )
     ensemble_dirs: list[str] | None = option(
         None,

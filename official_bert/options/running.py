@@ -17,6 +17,9 @@ class LaunchOptions:
     command: tuple[str, ...] = option((), after_dashes=True, help="The script that every worker runs, and its flags.")
 
 
+COMMANDS, TABLE = "commands", "table"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentOptions:
     name: str = option(
@@ -33,7 +36,7 @@ class ExperimentOptions:
         "experiments_output",
         help="The folder for tables and all runs. Experiments share the runs that they have in common.",
     )
-    encoder: list[str] | None = option(
+    model: list[str] | None = option(
         None,
         help="The folder of the pre-trained model for experiments that only fine-tune, or several, by name: "
         "base=FOLDER,large=FOLDER. A folder without a name is base.",
@@ -43,13 +46,18 @@ class ExperimentOptions:
         check=PROCESSES,
         help="The number of fine-tunings of each cell. Without this flag it is that of the scale.",
     )
-    training_flags: list[str] | None = option(
+    only: str | None = option(
         None,
-        help="Further flags of all training scripts, for the devices for instance, without dashes: "
-        "distribution_strategy=mirrored,dtype=bfloat16. With other flags all runs are made anew.",
+        choices=(COMMANDS, TABLE),
+        help="Run nothing: commands only prints the commands that are still to run, table only makes the table of the "
+        "finished runs.",
     )
-    dry_run: bool = option(False, help="Print the commands that are still to run, and run none.")
-    report: bool = option(False, help="Make the table of the finished runs, and run nothing.")
+    training_flags: tuple[str, ...] = option(
+        (),
+        after_dashes=True,
+        help="Further flags of all training scripts, for the devices for instance: --distribution_strategy=mirrored "
+        "--dtype=bfloat16. With other flags all runs are made anew.",
+    )
 
     @property
     def after_a_stop(self) -> str:

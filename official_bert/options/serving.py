@@ -3,14 +3,7 @@
 import dataclasses
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
-from official_bert.options.fine_tuning import (
-    DEFAULT_BILSTM_SIZE,
-    FEATURE_LAYERS,
-    LABEL_TYPES,
-    SINGLE,
-    SquadServing,
-    recorded,
-)
+from official_bert.options.fine_tuning import FEATURE_LAYERS, LABEL_TYPES, SINGLE, SquadServing, recorded
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     BFLOAT16,
@@ -113,11 +106,6 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
     feature_layers: str | None = option(
         fallback=None, choices=FEATURE_LAYERS, help="With ner, the --feature_layers of the training."
     )
-    bilstm_size: int | None = option(
-        fallback=DEFAULT_BILSTM_SIZE,
-        check=SIZE,
-        help="With ner and --feature_layers, the --bilstm_size of the training.",
-    )
     pooling: str | None = option(
         fallback="mean",
         choices=POOLINGS,
@@ -155,6 +143,7 @@ class ExportOptions(ServedOptions):
 TSV, JSON = "tsv", "json"
 STOP, REPORT = "stop", "report"
 POOLED, SEQUENCE = "pooled_output", "sequence_output"
+POOLER, NO_POOLING = "pooler", "none"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,12 +160,12 @@ class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the v
         check=SIZE,
         help="The number of examples that the model is given at once. The answers do not depend on it.",
     )
-    vectors: str = option(
-        POOLED,
+    pooling: str = option(
+        POOLER,
         basic=True,
-        choices=(POOLED, SEQUENCE),
-        help="The answer of a pre-trained model to a text without [MASK]: pooled_output is one vector, "
-        "sequence_output a vector for each token.",
+        choices=(POOLER, NO_POOLING),
+        help="The answer of a pre-trained model to a text without [MASK]: one vector, the output of BERT's pooler, or "
+        "with none a vector for each token.",
     )
 
 

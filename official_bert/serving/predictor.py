@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from official_bert.io.errors import InputError
-from official_bert.options.serving import POOLED, PredictorOptions
+from official_bert.options.serving import POOLER, PredictorOptions
 from official_bert.serving.model import InMemoryModel, SavedModel, open_model
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
-_NOT_RECORDED = ("vectors",)  # settings of a client that an export does not record
+_NOT_RECORDED = ("pooling",)  # settings of a client that an export does not record
 
 
 class Predictor:
@@ -59,7 +59,7 @@ class Predictor:
         record = model.record
         _check_settings(given, model)
         self.path, self._batch_size, self._task_name = model.path, batch_size, record.task_name
-        of_client = record.settings | {"labels": model.labels, "vectors": POOLED} | given
+        of_client = record.settings | {"labels": model.labels, "pooling": POOLER} | given
         self._client = registry.task_class(record.family).client(model, of_client)
         self.columns, self.num_required = self._client.columns, self._client.num_required
 

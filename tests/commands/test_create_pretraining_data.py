@@ -143,7 +143,6 @@ def options_of(arguments) -> PretrainingDataOptions:
         ({"dupe_factor": "0"}, "--dupe_factor=0: must be positive"),
         ({"mask_rates": "0.9,0.1"}, "--mask_rates: --generator=exact makes the original's files"),
         ({"use_next_sentence": "false"}, "--use_next_sentence: --generator=exact makes the original's files"),
-        ({"compression": "gzip"}, "--compression: --generator=exact makes the original's files"),
     ],
 )
 def test_errors_are_one_sentence_with_status_1(tmp_path, arguments, changes, sentence):

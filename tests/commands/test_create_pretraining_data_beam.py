@@ -24,7 +24,7 @@ def corpus(folder) -> list[str]:
     (folder / "4.txt").write_bytes(gzip.compress("\n\n".join(texts[16:]).encode()))
     return [
         f"--input_file={folder}/?.txt", f"--vocab_file={toy.write_vocabulary(folder)}", "--max_seq_length=32",
-        "--max_predictions_per_seq=4", "--dupe_factor=2", "--num_shards=3", "--compression=gzip",
+        "--max_predictions_per_seq=4", "--dupe_factor=2", "--num_shards=3",
     ]  # fmt: skip
 
 
@@ -42,13 +42,13 @@ def test_beam_makes_the_files_of_the_local_generator(tmp_path):
     for name in ("local", "beam"):
         folder = tmp_path / name
         folder.mkdir()
-        output = f"--output_file={folder}/records"
+        output = f"--output_file={folder}/records.gz"
         if name == "beam":
             run_beam(*flags, output, *TWO_PROCESSES)
         else:
             run_script("create_pretraining_data.py", "--generator=sharded", *flags, output)
         made[name] = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert sorted(made["beam"]) == [*(f"records-{shard:05}-of-00003" for shard in range(3)), "records.manifest.json"]
+    assert sorted(made["beam"]) == [*(f"records-{shard:05}-of-00003.gz" for shard in range(3)), "records.manifest.json"]
     assert made["beam"] == made["local"]
     print(f"{len(made['beam'])} files with {sum(map(len, made['beam'].values()))} bytes are equal")
 

@@ -16,11 +16,10 @@ def flags(tmp_path):
     vocab_file = toy.write_vocabulary(tmp_path)
     options = PretrainingDataOptions(
         input_file=[toy.write_text(tmp_path)],
-        output_file=[str(tmp_path / "toy")],
+        output_file=[str(tmp_path / "toy.gz")],
         vocab_file=vocab_file,
         generator="sharded",
         num_shards=2,
-        compression="gzip",
         max_seq_length=24,
         max_predictions_per_seq=4,
     )
@@ -34,7 +33,7 @@ def test_the_script_prints_records_and_statistics_without_tensorflow(flags, tmp_
     (poison / "__init__.py").write_text("raise SystemExit('imported TensorFlow')")
     shown = run_script(SCRIPT, *flags, "--num_records=2", PYTHONPATH=str(poison.parent)).stdout
     assert shown.count("A: [CLS] ") == shown.count("\nB: ") == 2
-    assert f"{tmp_path}/toy-00000-of-00002: record 1 (from 0)\nA: [CLS] " in shown
+    assert f"{tmp_path}/toy-00000-of-00002.gz: record 1 (from 0)\nA: [CLS] " in shown
     assert "{[MASK]|" in shown
     assert "of 24\n" in shown
     records = int(shown.partition("\nrecords")[2].split()[0])
@@ -59,10 +58,10 @@ def test_bad_input_ends_in_one_sentence(flags, tmp_path):
         (["--input_file=/absent", flags[1]], "--input_file: no file matches '/absent'"),
         ([f"--input_file={tmp_path}/empty", flags[1]], "empty: no record in any file"),
         ([f"--input_file={tmp_path}/toy.manifest.json", flags[1]], "toy.manifest.json: record 0 (from 0) is damaged"),
-        ([flags[0], f"--vocab_file={tmp_path}/few.txt"], "toy-00000-of-00002: record 0 (from 0): input_ids has a"),
+        ([flags[0], f"--vocab_file={tmp_path}/few.txt"], "toy-00000-of-00002.gz: record 0 (from 0): input_ids has a"),
         ([flags[0], f"--vocab_file={tmp_path}/bare.txt"], "--vocab_file: the vocabulary lacks [MASK]"),
         ([flags[0]], "--vocab_file: must be given"),
-        ([*flags, f"--plot_file={tmp_path}/toy-00000-of-00002"], "is an input of this run, too"),
+        ([*flags, f"--plot_file={tmp_path}/toy-00000-of-00002.gz"], "is an input of this run, too"),
     ):
         ended = end_of(SCRIPT, *given)
         assert ended.status == 1

@@ -418,11 +418,10 @@ def test_without_next_sentence_loss_pooler_and_head_stay(base, tmp_path):
 def test_sharded_gzip_is_read_by_a_glob_that_matches_its_manifest(base, tmp_path):
     options = PretrainingDataOptions(
         input_file=[toy.write_text(tmp_path)],
-        output_file=[str(tmp_path / "toy")],
+        output_file=[str(tmp_path / "toy.gz")],
         vocab_file=toy.write_vocabulary(tmp_path),
         generator="sharded",
         num_shards=2,
-        compression="gzip",
         max_seq_length=SEQ,
         max_predictions_per_seq=PREDICTIONS,
     )
@@ -431,7 +430,7 @@ def test_sharded_gzip_is_read_by_a_glob_that_matches_its_manifest(base, tmp_path
     flags = {"input_file": tmp_path / "toy*", "num_train_steps": 2, "do_eval": True, "max_eval_steps": 0}
     run(base, tmp_path / "out", **flags)
     names = sorted(path.name for path in tmp_path.glob("toy*"))
-    assert names == ["toy-00000-of-00002", "toy-00001-of-00002", "toy.manifest.json"]
+    assert names == ["toy-00000-of-00002.gz", "toy-00001-of-00002.gz", "toy.manifest.json"]
     assert manifest["counts"]["records"] == count_records([str(tmp_path / name) for name in names[:2]])
     assert results(tmp_path / "out")["global_step"] == 2
 

@@ -41,7 +41,6 @@ def run(base, **given):
             "leaves no room for a document beside --max_query_length=8 question tokens",
         ),
         ({"do_predict": True, "predict_file": "f", "null_score_diff_threshold": "auto"}, "--version_2_with_negative"),
-        ({"do_predict": True, "predict_file": "f", "threshold_file": "f"}, "null_score_diff_threshold=auto"),
         ({"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]}, "--ensemble_dirs: only goes with --do_predict"),
         *(
             (
@@ -99,8 +98,8 @@ def without_answers(path):
         ("predict_file", {"do_predict": True}, (absent, broken, without_questions)),
         ("predict_file", {"eval_every": "1"}, (absent, broken, without_questions, without_answers)),
         (
-            "threshold_file",
-            {"do_predict": True, "version_2_with_negative": True, "null_score_diff_threshold": "auto"},
+            "null_score_diff_threshold",
+            {"do_predict": True, "version_2_with_negative": True},
             (absent, broken, without_questions, without_answers),
         ),
     ],
@@ -111,25 +110,26 @@ def test_files_are_read_before_the_training(base, tmp_path, flag, given, faults)
     train_file, path = write_squad(tmp_path / "train"), tmp_path / "faulty" / "squad.json"
     for fault in faults:
         message = fault(path)
-        arguments = {"predict_file": train_file, flag: str(path), "output_dir": str(tmp_path / "out")}
+        value = f"auto:{path}" if flag == "null_score_diff_threshold" else str(path)
+        arguments = {"predict_file": train_file, flag: value, "output_dir": str(tmp_path / "out")}
         with pytest.raises(InputError, match=f"^{path}: {message}"):
             run(base, do_train=True, train_file=train_file, train_batch_size=2, **given | arguments)
         assert not list(tmp_path.glob("out/*"))
 
 
 @pytest.mark.parametrize(
-    ("threshold_file", "message"),
+    ("tunes", "message"),
     [
         (False, "/logits.npz: no such file; run_squad.py with --do_predict writes it into its --output_dir"),
-        (True, "/threshold_logits.npz: no such file; run_squad.py with --do_predict and --threshold_file writes it"),
+        (True, "/threshold_logits.npz: no such file; run_squad.py with --do_predict and --null_score_diff_threshold="),
     ],
 )
-def test_an_ensemble_says_how_its_logits_are_made(base, tmp_path, threshold_file, message):
+def test_an_ensemble_says_how_its_logits_are_made(base, tmp_path, tunes, message):
     path = write_squad(tmp_path)
     flags = {"do_predict": True, "predict_file": path, "version_2_with_negative": True}
-    if threshold_file:
+    if tunes:
         run(base, **flags, allow_missing_weights=True, output_dir=str(tmp_path / "member"))
-        flags |= {"threshold_file": path, "null_score_diff_threshold": "auto"}
+        flags["null_score_diff_threshold"] = f"auto:{path}"
     with pytest.raises(InputError, match=f"^{tmp_path}/member{message}"):
         run(base, **flags, output_dir=str(tmp_path / "ensemble"), ensemble_dirs=[str(tmp_path / "member")])
 

@@ -78,7 +78,7 @@ def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
         f"python run_classifier.py --model={model}/output "
         f"--output_dir={model.replace('pretraining', 'fine-tuning-sts-b')}/output --do_train=true --do_eval=true "
         "--data_dir=data/STS-B --task_name=STS-B --num_train_epochs=1.0 --train_batch_size=8 --eval_batch_size=32 "
-        "--shuffle_buffer_size=0 --max_seq_length=32 --dtype=bfloat16 --random_seed=1",
+        "--max_seq_length=32 --dtype=bfloat16 --random_seed=1",
     ]
     config = next(dict(step.config) for step in plan.steps if step.kind == "pretraining")
     assert (config["hidden_size"], config["intermediate_size"], config["max_position_embeddings"]) == (16, 64, 128)
@@ -103,7 +103,7 @@ def test_an_ensemble_after_triviaqa(monkeypatch):
 def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = plan_of("table7", encoders=["base"], num_seeds=1)
-    assert plan.left_out == ["row 'Fine-tuned, BERT-Large': its model is not given; add --encoder=large=FOLDER"]
+    assert plan.left_out == ["row 'Fine-tuned, BERT-Large': its model is not given; add --model=large=FOLDER"]
     tuned = "out/fine-tuning-wnut-17-base-seed-1-K/output"
     assert commands(plan)[1] == (
         f"python run_ner.py --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output --do_eval=true "
@@ -213,7 +213,7 @@ def test_what_is_left_out_has_its_reason(two_rows):
     of_absent_task = [dataclasses.replace(plan.experiment.rows[0], first_task="SWAG")]
     with pytest.raises(InputError, match=r"nothing is left .*row 'BERT': --scale=smoke has no task 'SWAG'"):
         plan_of(dataclasses.replace(plan.experiment, rows=of_absent_task), "smoke")
-    with pytest.raises(InputError, match=r"table1.toml: nothing is left .*add --encoder=base=FOLDER; row"):
+    with pytest.raises(InputError, match=r"table1.toml: nothing is left .*add --model=base=FOLDER; row"):
         plan_of("table1", encoders=[])
 
 

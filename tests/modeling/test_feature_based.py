@@ -265,7 +265,7 @@ def test_a_run_trains_all_but_the_encoder_and_computes_it_once(tmp_path, monkeyp
     made = []
     real = finetuner.WithFrozenFeatures.__init__
     monkeypatch.setattr(finetuner.WithFrozenFeatures, "__init__", lambda self, *given: made.append(real(self, *given)))
-    flags = {"do_train": True, "do_eval": True, "do_predict": True, "feature_layers": name, "bilstm_size": 12}
+    flags = {"do_train": True, "do_eval": True, "do_predict": True, "feature_layers": name}
     flags |= {"learning_rate": 1e-2, "num_train_epochs": 3.0}
     fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
     assert len(made) == 3, "once for each set, not for each epoch"
@@ -282,7 +282,7 @@ def test_a_run_trains_all_but_the_encoder_and_computes_it_once(tmp_path, monkeyp
 
 def test_other_layers_than_those_of_the_training_are_refused(tmp_path):
     options = fine_tuning_runs.prepared(tmp_path, "tagging")
-    flags = {"do_train": True, "feature_layers": "last", "bilstm_size": 12}
+    flags = {"do_train": True, "feature_layers": "last"}
     fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
     for changed in ({"do_train": True}, {"do_train": False, "do_eval": True}):
         with pytest.raises(InputError, match="lacks features_embeddings/"):
@@ -294,22 +294,16 @@ def test_other_layers_than_those_of_the_training_are_refused(tmp_path):
     fine_tuning_runs.run("tagging", options, tmp_path / "again", **flags)
 
 
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        ({"feature_layers": "last", "num_bilstm_layers": 0}, "--num_bilstm_layers=0: --feature_layers trains a BiLSTM"),
-        ({"bilstm_size": 12}, "--bilstm_size: only goes with --feature_layers"),
-    ],
-)
-def test_flags_that_would_do_nothing_are_refused(tmp_path, flags, says):
+def test_a_bilstm_without_layers_is_refused(tmp_path):
     options = fine_tuning_runs.prepared(tmp_path, "tagging")
-    with pytest.raises(InputError, match=says):
-        fine_tuning_runs.run("tagging", options, tmp_path / "out", do_train=True, **flags)
+    flags = {"do_train": True, "feature_layers": "last", "num_bilstm_layers": 0}
+    with pytest.raises(InputError, match="--num_bilstm_layers=0: --feature_layers trains a BiLSTM"):
+        fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
 
 
 def test_an_export_of_a_folder_without_its_record_asks_for_the_task(tmp_path):
     options = fine_tuning_runs.prepared(tmp_path, "tagging")
-    flags = {"do_train": True, "feature_layers": "last", "bilstm_size": 12}
+    flags = {"do_train": True, "feature_layers": "last"}
     fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
     (tmp_path / "out/task.json").unlink()
     with pytest.raises(InputError, match=r"has the head of a task, and no task\.json says of which"):
@@ -318,12 +312,12 @@ def test_an_export_of_a_folder_without_its_record_asks_for_the_task(tmp_path):
 
 def test_the_folder_knows_its_layers_and_an_export_of_it_answers_the_same(tmp_path):
     options = fine_tuning_runs.prepared(tmp_path, "tagging")
-    flags = {"do_train": True, "do_predict": True, "feature_layers": "weighted_sum_of_all", "bilstm_size": 12}
+    flags = {"do_train": True, "do_predict": True, "feature_layers": "weighted_sum_of_all"}
     fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags, learning_rate=1e-2)
     predictions = tmp_path / "out" / fine_tuning_runs.FAMILIES["tagging"].predictions
     expected = predictions.read_text()
     predictions.unlink()
-    again = dict.fromkeys(("feature_layers", "bilstm_size", "bert_config_file", "vocab_file", "init_checkpoint"))
+    again = dict.fromkeys(("feature_layers", "bert_config_file", "vocab_file", "init_checkpoint"))
     fine_tuning_runs.run("tagging", options, tmp_path / "out", do_predict=True, **again)
     assert predictions.read_text() == expected
 
@@ -331,3 +325,15 @@ def test_the_folder_knows_its_layers_and_an_export_of_it_answers_the_same(tmp_pa
     text = "the cat sat on the mat"
     answers = [Predictor(str(tmp_path / folder))(text) for folder in ("out", "export")]
     assert answers[0] == answers[1]
+
+    # Earlier versions recorded the width of the BiLSTM, which had a flag.
+    path = tmp_path / "out/task.json"
+    record = json.loads(path.read_text())
+    record["settings"]["bilstm_size"] = 12
+    path.write_text(json.dumps(record))
+    for use in (
+        lambda: fine_tuning_runs.run("tagging", options, tmp_path / "out", do_predict=True, **again),
+        lambda: Predictor(str(tmp_path / "out")),
+    ):
+        with pytest.raises(InputError, match=r"\[3, 12\] in the model"):
+            use()

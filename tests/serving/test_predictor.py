@@ -211,7 +211,7 @@ def test_a_pretrained_model_fills_masks_and_gives_vectors(make):
     ids = np.int32([[toy.VOCABULARY.index(piece) for piece in ("[CLS]", "the", "cat", "[SEP]")]])
     encoded = model.bert(ids, np.ones_like(ids), np.zeros_like(ids))
     np.testing.assert_allclose(plain["pooled_output"], encoded.pooled_output[0], atol=TOLERANCE)
-    answer = predictor_of(made, vectors="sequence_output")("The cat")
+    answer = predictor_of(made, pooling="none")("The cat")
     assert answer["tokens"] == ["[CLS]", "the", "cat", "[SEP]"]
     np.testing.assert_allclose(answer["sequence_output"], encoded.sequence_output[0], atol=TOLERANCE)
 
@@ -253,7 +253,7 @@ def test_a_model_that_reads_text_answers_the_same(make, kind):
         answer.pop("probability", None)  # only in Python are there n-best lists
     assert_alike(list(text.answers(TEXT_REQUESTS[kind])), wanted)
     if kind == "pretraining":
-        tensors, text = (predictor_of(made, vectors="sequence_output") for made in exports)
+        tensors, text = (predictor_of(made, pooling="none") for made in exports)
         assert_alike(text(*PAIRS[0]), tensors(*PAIRS[0]))
     if kind == "squad":
         sentence = rf"--n_best_size: {text.path} reads text itself, with what it was exported"
@@ -350,7 +350,7 @@ def test_a_mask_that_the_model_does_not_read_is_refused(make, export_text):
 
 
 def test_an_unknown_setting_is_named():
-    with pytest.raises(InputError, match=r"top_k: Predictor has no such setting; it has doc_stride, .*, vectors"):
+    with pytest.raises(InputError, match=r"top_k: Predictor has no such setting; it has doc_stride, .*, pooling"):
         Predictor("/nowhere", top_k=3)
 
 

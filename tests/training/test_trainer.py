@@ -44,7 +44,7 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
     drawn = noted_batches(monkeypatch)
     options = prepared(tmp_path, family, train=8)
     run(family, options, tmp_path / "out", do_train=True, learning_rate=PEAK, warmup_proportion=0.0,
-        save_checkpoints_steps=1, shuffle_buffer_size=0)  # fmt: skip
+        save_checkpoints_steps=1)  # fmt: skip
     before, first, second = (checkpoint_values(tmp_path / "out" / f"model.ckpt-{step}") for step in range(3))
     trained = [name for name in before if f"{name}/adam_m" in before]
     untrained = {name for name in before if "adam" not in name} - set(trained)

@@ -23,7 +23,6 @@ from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConf
 from official_bert.data.records.framing import frame_examples
 from official_bert.features import pretraining_features, unmasked_features
 from official_bert.io import files, writing
-from official_bert.options.data_tools import GZIP
 from official_bert.tokenization import FullTokenizer
 
 ALGORITHM = 1  # number of the algorithm, which the manifest names: another one makes other records
@@ -40,13 +39,13 @@ class ShardConfig:
         pairs: how text becomes pairs.
         masks: what is masked; None for records without masks.
         random_seed: the seed.
-        compression: GZIP or NO_COMPRESSION of the options.
+        is_compressed: whether the file of the records is compressed with gzip.
     """
 
     pairs: PairConfig
     masks: MaskConfig | None
     random_seed: int
-    compression: str
+    is_compressed: bool
 
 
 def make_shard(
@@ -92,7 +91,9 @@ def write_shard(
         records=0,
     )
     written = _Hashed(file)
-    with _compressed(written, config.compression) as compressed:
+    # Without name and time, equal records give equal bytes.
+    zipped = gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=written, mtime=0) if config.is_compressed else None
+    with zipped or contextlib.nullcontext(written) as compressed:
         vocabulary = InstanceVocabulary.of(tokenizer.vocab)
         for features, counted in shard_batches(number, documents, vocabulary, config):
             compressed.write(frame_examples(features))
@@ -194,9 +195,3 @@ class _Hashed:
 
     def flush(self):
         self._file.flush()
-
-
-def _compressed(file: _Hashed, compression: str):
-    if compression == GZIP:  # without name and time, equal records give equal bytes
-        return gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=file, mtime=0)
-    return contextlib.nullcontext(file)

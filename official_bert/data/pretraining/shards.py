@@ -24,6 +24,7 @@ from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, mak
 from official_bert.data.pretraining.settings import mask_config_of_records, pair_config
 from official_bert.data.pretraining.split import distribute
 from official_bert.data.pretraining.workers import worker_processes
+from official_bert.data.records.framing import COMPRESSED_SUFFIX
 from official_bert.data.records.record_files import MANIFEST_SUFFIX
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
@@ -44,12 +45,11 @@ _DETERMINING = (
     "short_seq_prob",
     "do_lower_case",
     "strip_accents",
-    "compression",
     "input_format",
     "split_sentences",
     *OF_SHARDED_ALONE,
 )
-_SHARD_NAME = re.compile(r"-\d{5}-of-\d{5}$")
+_SHARD_NAME = re.compile(r"-\d{5}-of-\d{5}(\.gz)?$")
 _WORK_NAME = re.compile(r"\.?\d{5}\.")  # the names in the work folder, and their temporary ones
 _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16  # a smaller corpus has shards, too, for several processes
 
@@ -83,7 +83,8 @@ class ShardJob:
 
     def record_file(self, number: int) -> str:
         """Returns the final name of a shard."""
-        return f"{self.output_file}-{number:05}-of-{self.num_shards:05}"
+        ending = COMPRESSED_SUFFIX if self.config.is_compressed else ""
+        return f"{self.output_file}-{number:05}-of-{self.num_shards:05}{ending}"
 
     def text_file(self, number: int) -> str:
         return os.path.join(self.work_folder, f"{number:05}.txt")
@@ -105,7 +106,7 @@ def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokeni
 
     Args:
         options: the options of the script.
-        output_file: the beginning of the names of all files.
+        output_file: the beginning of the names of all files, with .gz at its end if they are to be compressed.
         num_shards: the number of record files.
         tokenizer: encodes the text.
 
@@ -113,20 +114,21 @@ def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokeni
         InputError: flags contradict each other.
     """
     flags = {name: getattr(options, name) for name in _DETERMINING}
+    is_compressed = output_file.endswith(COMPRESSED_SUFFIX)
     return ShardJob(
-        output_file,
+        output_file.removesuffix(COMPRESSED_SUFFIX),
         num_shards,
         tokenizer,
         ShardConfig(
             pairs=pair_config(options),
             masks=mask_config_of_records(options),
             random_seed=options.random_seed,
-            compression=options.compression,
+            is_compressed=is_compressed,
         ),
         {
             "generator": SHARDED,
             "algorithm": ALGORITHM,
-            "flags": flags | {"num_shards": num_shards},
+            "flags": flags | {"num_shards": num_shards, "compression": "gzip" if is_compressed else "none"},
             "vocabulary_sha256": files.sha256(options.vocab_file),
         },
     )

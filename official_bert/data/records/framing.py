@@ -25,6 +25,7 @@ _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
 _LARGEST_RECORD_BYTES = 1 << 30  # a larger length must be damaged
+COMPRESSED_SUFFIX = ".gz"
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 
 
@@ -93,7 +94,7 @@ def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
         opened = []
         for path in paths:
             file = stack.enter_context(writing.replacing(path, "wb"))
-            if path.endswith(".gz"):  # without name and time, equal records give equal bytes
+            if path.endswith(COMPRESSED_SUFFIX):  # without name and time, equal records give equal bytes
                 file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
             opened.append(file)
         yield ExampleFiles(opened)

@@ -11,7 +11,7 @@ import numpy as np
 from official_bert.data.model_inputs import ModelInputs, RaggedRows
 from official_bert.features import MASKED_LM_POSITIONS
 from official_bert.io.errors import InputError
-from official_bert.options.serving import POOLED, SEQUENCE
+from official_bert.options.serving import NO_POOLING, POOLED, POOLER, SEQUENCE
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers, pair_encoder, rows_of
 from official_bert.tokenization import FullTokenizer
 
@@ -25,10 +25,10 @@ class PretrainingClient(TextClient):
 
     method = "fill_mask"
 
-    def __init__(self, model: ServedModel, vectors: str):
+    def __init__(self, model: ServedModel, pooling: str):
         """Connects the client to an export."""
         super().__init__(model, ("text_a", "text_b"), num_required=1)
-        self._vectors = vectors
+        self._answer_name = POOLED if pooling == POOLER else SEQUENCE
         signature = TEXT_MASK_SIGNATURE if model.reads_text else MASK_SIGNATURE
         self._fills_masks = signature in model.inputs
         self._tokenizer = _MaskTokenizer(model.tokenizer)
@@ -50,8 +50,8 @@ class PretrainingClient(TextClient):
                 raise InputError(
                     f"{subject} behind the {self.model.max_seq_length} tokens that the model reads; shorten the text"
                 )
-        elif self._vectors not in self.model.outputs:
-            raise InputError(f"has no {MASK}, and the model was exported without {self._vectors}; ask for {SEQUENCE}")
+        elif self._answer_name not in self.model.outputs:
+            raise InputError(f"has no {MASK}, and the model was exported without a pooler; give --pooling={NO_POOLING}")
 
     def in_brief(self, texts: Texts, answer: dict, top_k: int = 5) -> list:
         """Returns the words for the [MASK] of a text; a list of such lists if it has several.
@@ -126,7 +126,7 @@ class PretrainingClient(TextClient):
         return [self._text(row, [token.decode() for token in row["tokens"] if token]) for row in rows]
 
     def _text(self, row: Row, tokens: Sequence[str]) -> dict:
-        if self._vectors == POOLED:
+        if self._answer_name == POOLED:
             return {POOLED: numbers(row[POOLED])}
         vectors = row[SEQUENCE][: len(tokens)]
         return {"tokens": tokens, SEQUENCE: [numbers(vector) for vector in vectors]}

@@ -262,7 +262,7 @@ class PretrainingTask(TrainableTask):
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> PretrainingClient:
         """Returns a client that asks for the words of [MASK], or for vectors."""
-        return PretrainingClient(model, settings["vectors"])
+        return PretrainingClient(model, settings["pooling"])
 
 
 def _check_masking(flags: Settings):

@@ -39,12 +39,14 @@ class SquadRules(SquadServing):
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Makes the rules of flags, or of the settings of an export.
 
-        Absent values and None stand for the defaults, except that a threshold of None or "auto" has to be tuned.
+        Absent values and None stand for the defaults, except that a threshold of None, "auto" or "auto:FILE" has to
+        be tuned.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         given = {name: settings[name] for name in names if settings.get(name) is not None}
         threshold = settings.get("null_score_diff_threshold", 0.0)
-        given["null_score_diff_threshold"] = None if threshold in (AUTO, None) else float(threshold)
+        is_auto = threshold is None or str(threshold).startswith(AUTO)
+        given["null_score_diff_threshold"] = None if is_auto else float(threshold)
         return cls(**given)
 
     @property

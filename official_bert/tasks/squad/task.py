@@ -23,7 +23,6 @@ from official_bert.io.errors import InputError
 from official_bert.metrics.squad import Question, best_null_odds_threshold, evaluate_v1, evaluate_v2
 from official_bert.modeling import BertSpans
 from official_bert.modeling.losses import cross_entropy
-from official_bert.options.fine_tuning import AUTO
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.squad.answers import (
@@ -109,7 +108,7 @@ class SquadTask(Task):
         if "predict_file" not in settings:  # an export
             return cls(rules)
         _check_flags(settings, rules)
-        threshold_file = settings["threshold_file"] if settings["do_predict"] else None
+        threshold_file = _threshold_file(settings) if settings["do_predict"] else None
         return cls(rules, settings["vocab_file"], threshold_file, settings["ensemble_dirs"] or ())
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, QuestionSet]:
@@ -200,8 +199,8 @@ class SquadTask(Task):
     ) -> dict[str, float] | None:
         """Writes the logits of the model and the original's files of answers.
 
-        A threshold that has to be tuned is tuned on the set of --threshold_file, whose answers are not written, or else
-        on the set itself.
+        A threshold that has to be tuned is tuned on a set of its own, whose answers are not written, or else on the set
+        itself.
 
         Returns:
             The official scores of a set with true answers, and the tuned threshold; None if there is neither.
@@ -310,7 +309,9 @@ def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> l
     """Reads the logits of a member of an ensemble."""
     path = os.path.join(folder, name)
     if not files.exists(path):
-        flags = "--do_predict and --threshold_file" if name.startswith("threshold") else "--do_predict"
+        flags = (
+            "--do_predict and --null_score_diff_threshold=auto:FILE" if name.startswith("threshold") else "--do_predict"
+        )
         raise InputError(f"{path}: no such file; run_squad.py with {flags} writes it into its --output_dir")
     return read_logits(path, made_from)
 
@@ -329,11 +330,9 @@ def _check_flags(settings: Settings, rules: SquadRules):
         if is_needed and not given("predict_file"):
             raise InputError(f"--predict_file: must be given {purpose}")
     rules.check_room()
-    is_auto = given("null_score_diff_threshold") == AUTO
+    is_auto = rules.null_score_diff_threshold is None
     if is_auto and not rules.version_2_with_negative:
         raise InputError("--null_score_diff_threshold=auto: only goes with --version_2_with_negative")
-    if given("threshold_file") and not is_auto:
-        raise InputError("--threshold_file: only goes with --null_score_diff_threshold=auto")
     if given("ensemble_dirs") is not None:
         _check_ensemble(settings)
     has_answers = functools.cache(lambda: read_gold_answers(given("predict_file")) is not None)
@@ -346,8 +345,13 @@ def _check_flags(settings: Settings, rules: SquadRules):
             f"{given('predict_file')}: has no answers to evaluate with; leave out --eval_every, "
             "or give a file with answers"
         )
-    if is_auto and predicts and not (given("threshold_file") or has_answers()):
+    if is_auto and predicts and not (_threshold_file(settings) or has_answers()):
         raise _nothing_to_tune_on(given("predict_file"))
+
+
+def _threshold_file(settings: Settings) -> str:
+    """Returns FILE of --null_score_diff_threshold=auto:FILE; "" without one."""
+    return settings["null_score_diff_threshold"].partition(":")[2]
 
 
 def _check_ensemble(settings: Settings):
@@ -361,6 +365,6 @@ def _check_ensemble(settings: Settings):
 
 def _nothing_to_tune_on(path: str) -> InputError:
     return InputError(
-        f"{path}: has no answers to tune the threshold on; give a file with answers as --threshold_file, "
-        "or a number as --null_score_diff_threshold"
+        f"{path}: has no answers to tune the threshold on; give a file with answers, or a number, as "
+        "--null_score_diff_threshold=auto:FILE"
     )

@@ -25,7 +25,6 @@ from official_bert.metrics.entities import entities_of, entity_scores
 from official_bert.modeling import BertTagger
 from official_bert.modeling.feature_based import BertFeatureTagger
 from official_bert.modeling.losses import cross_entropy
-from official_bert.options.fine_tuning import DEFAULT_BILSTM_SIZE
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
 from official_bert.tasks.tagging.windows import EncodedWords, check_words, encoded_words, labels_of, predicted_tags
@@ -118,9 +117,8 @@ class TaggingTask(Task):
         if settings.get("feature_layers"):
             if settings.get("num_bilstm_layers") == 0:
                 raise InputError("--num_bilstm_layers=0: --feature_layers trains a BiLSTM; give 1 or more")
-            return FeatureTaggingTask(settings["feature_layers"], settings["bilstm_size"], *given)
-        if settings.get("bilstm_size", DEFAULT_BILSTM_SIZE) != DEFAULT_BILSTM_SIZE:
-            raise InputError("--bilstm_size: only goes with --feature_layers, the layers that the BiLSTM reads")
+            # A record has a size if an earlier version wrote it.
+            return FeatureTaggingTask(settings["feature_layers"], settings.get("bilstm_size"), *given)
         return cls(*given)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:
@@ -233,21 +231,25 @@ class FeatureTaggingTask(TaggingTask):
     """The task of run_ner.py --feature_layers: a BiLSTM on the outputs of a frozen encoder."""
 
     def __init__(
-        self, feature_layers: str, bilstm_size: int, labels: Sequence[str] | None = None, document_context: bool = False
+        self,
+        feature_layers: str,
+        bilstm_size: int | None,
+        labels: Sequence[str] | None = None,
+        document_context: bool = False,
     ):
-        """Sets the layers and the width of the BiLSTM; the other arguments are those of TaggingTask."""
+        """Sets the layers and the width of the BiLSTM, None for that of the encoder; the rest as in TaggingTask."""
         super().__init__(labels, document_context)
         self._feature_layers, self._bilstm_size = feature_layers, bilstm_size
 
     def build_model(self, config, **arguments) -> BertFeatureTagger:
         """Returns a BertFeatureTagger with an output for each label."""
-        return BertFeatureTagger(
-            config, len(self._known_labels()), self._feature_layers, self._bilstm_size, **arguments
-        )
+        size = self._bilstm_size or config.hidden_size
+        return BertFeatureTagger(config, len(self._known_labels()), self._feature_layers, size, **arguments)
 
     def settings(self) -> dict[str, Any]:
-        """Returns the layers and the width of the BiLSTM."""
-        return super().settings() | {"feature_layers": self._feature_layers, "bilstm_size": self._bilstm_size}
+        """Returns the layers and, if it is not that of the encoder, the width of the BiLSTM."""
+        size = {"bilstm_size": self._bilstm_size} if self._bilstm_size else {}
+        return super().settings() | {"feature_layers": self._feature_layers} | size
 
 
 class TaggingClient(TextClient):

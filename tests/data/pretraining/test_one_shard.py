@@ -23,7 +23,7 @@ from tests.shared import in_test_long, recording
 CLS, SEP, MASK = 101, 102, 103
 
 
-def config_of(compression="none", **changes) -> ShardConfig:
+def config_of(is_compressed=False, **changes) -> ShardConfig:
     """A config with changes of its pairs and masks."""
     pairs = PairConfig(max_seq_length=64, short_seq_prob=0.1, dupe_factor=4)
     masks = MaskConfig(masked_lm_prob=0.15, max_predictions_per_seq=10)
@@ -32,7 +32,7 @@ def config_of(compression="none", **changes) -> ShardConfig:
         pairs=dataclasses.replace(pairs, **of_pairs),
         masks=dataclasses.replace(masks, **changes),
         random_seed=12345,
-        compression=compression,
+        is_compressed=is_compressed,
     )
 
 
@@ -244,7 +244,7 @@ def test_no_text_gives_an_empty_file(tmp_path, tokenizer):
         assert (report["documents"], report["records"], records) == (0, 0, [])
     report = make_shard(0, str(tmp_path / "absent"), str(tmp_path / "out"), tokenizer, config_of())
     assert report["bytes"] == 0
-    report, records = shard_of(tmp_path, tokenizer, "", compression="gzip")
+    report, records = shard_of(tmp_path, tokenizer, "", is_compressed=True)
     assert records == []
 
 
@@ -278,7 +278,7 @@ def test_a_very_long_document_and_a_very_long_sentence(tmp_path, tokenizer):
 
 def test_gzip_holds_the_same_records(tmp_path, tokenizer):
     plain, records = shard_of(tmp_path, tokenizer, toy.TEXT)
-    packed, others = shard_of(tmp_path, tokenizer, toy.TEXT, compression="gzip")
+    packed, others = shard_of(tmp_path, tokenizer, toy.TEXT, is_compressed=True)
     header = (tmp_path / "out").read_bytes()[:8]
     assert header == b"\x1f\x8b\x08\0\0\0\0\0", "neither a name nor a time, so that equal records give equal bytes"
     assert packed["bytes"] < plain["bytes"]

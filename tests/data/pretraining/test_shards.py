@@ -87,7 +87,7 @@ def test_the_files_do_not_depend_on_the_processes(corpus, whole, tmp_path, num_w
 
 
 def test_the_manifest_says_what_is_there(corpus, tmp_path):
-    make(corpus, tmp_path, num_shards=3, compression="gzip")
+    make(corpus, tmp_path, num_shards=3, output_file=f"{tmp_path}/out.gz")
     manifest = json.loads((tmp_path / "out.manifest.json").read_text())
     assert manifest["generator"] == "sharded"
     assert manifest["flags"]["num_shards"] == 3
