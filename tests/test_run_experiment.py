@@ -119,7 +119,8 @@ def test_models_by_name(tmp_path):
 def test_the_name_comes_first(tmp_path):
     assert "belongs to no flag" in run_script("run_experiment.py", "--scale=smoke", "table5", status=1).stderr
     text = run_script("run_experiment.py", "--help", status=1).stdout
-    assert f"\nusage: {ROOT / 'run_experiment.py'} NAME --flag=value ... -- training_flags ...\n\nNAME: The experiment, " in text
+    usage = f"\nusage: {ROOT / 'run_experiment.py'} NAME --flag=value ... -- training_flags ...\n"
+    assert f"{usage}\nNAME: The experiment, " in text
 
 
 def test_a_stopped_or_killed_experiment_goes_on_where_it_was(tmp_path):
