@@ -11,24 +11,13 @@ import numpy as np
 
 
 def accuracy(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Returns the share of correct predictions, as `accuracy`.
-
-    Args:
-        targets: int[n], n > 0.
-        predictions: int[n].
-    """
+    """Returns the share of correct predictions, as `accuracy`; both arguments are int[n]."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
     return {"accuracy": float(np.mean(targets == predictions))}
 
 
 def f1(targets: np.ndarray, predictions: np.ndarray, positive_class: int = 1) -> dict[str, float]:
-    """Returns the F1 of one class against all others, as `f1`: GLUE's metric for MRPC and QQP.
-
-    Args:
-        targets: int[n], n > 0.
-        predictions: int[n].
-        positive_class: the id of this class; in GLUE's tasks the label "1" has id 1.
-    """
+    """Returns the F1 of one class against all others, as `f1`: GLUE's metric for MRPC and QQP."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
     expected, predicted = targets == positive_class, predictions == positive_class
     return {"f1": precision_recall_f1(np.sum(expected & predicted), np.sum(predicted), np.sum(expected))["f1"]}
@@ -40,10 +29,6 @@ def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     With n examples, h correct predictions, and t_k targets and p_k predictions of class k (Gorodkin, 2004):
 
         (n h - sum t_k p_k) / sqrt((n^2 - sum t_k^2) (n^2 - sum p_k^2))
-
-    Args:
-        targets: int[n], n > 0.
-        predictions: int[n].
     """
     targets, predictions = _checked(targets, predictions, num_axes=1)
     num_classes = int(max(targets.max(), predictions.max())) + 1
@@ -61,9 +46,7 @@ def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
 
     `precision`, `recall` and `f1` are micro-averages; with one label per example, each of them equals the accuracy.
     `macro_...` are means over the labels, including those without examples. `..._<label>` are the scores of one label.
-
-    Args:
-        targets: int[n], class ids, with one label per example; else int[n, len(labels)] of 0 and 1; n > 0.
+    Targets and predictions are class ids, int[n], or 0 and 1 for each label, int[n, labels].
     """
     num_axes = min(np.ndim(targets), 2)
     targets, predictions = _checked(targets, predictions, num_axes)
@@ -86,15 +69,7 @@ def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
 
 
 def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: int) -> np.ndarray:
-    """Counts the examples of each true label (a row) by the label that was predicted (a column).
-
-    Args:
-        targets: int[n], class ids, n > 0.
-        predictions: int[n].
-
-    Returns:
-        int64[num_labels, num_labels].
-    """
+    """Counts the examples of each true label (a row) by the predicted label (a column): int64[labels, labels]."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
     pairs = targets.astype(np.int64) * num_labels + predictions
     return np.bincount(pairs, minlength=num_labels**2).reshape(num_labels, num_labels)

@@ -8,12 +8,7 @@ import numpy as np
 
 
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Returns the Pearson correlation, as `pearson`.
-
-    Args:
-        targets: float[n], n > 0.
-        predictions: float[n].
-    """
+    """Returns the Pearson correlation, as `pearson`; both arguments are float[n]."""
     return {"pearson": _correlation(*_checked(targets, predictions))}
 
 
@@ -21,10 +16,6 @@ def spearman(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     """Returns the Spearman correlation, as `spearman`: the Pearson correlation of the ranks.
 
     Equal values all have the mean of their ranks.
-
-    Args:
-        targets: float[n], n > 0.
-        predictions: float[n].
     """
     targets, predictions = _checked(targets, predictions)
     if np.isnan(targets).any() or np.isnan(predictions).any():

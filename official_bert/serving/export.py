@@ -26,11 +26,7 @@ class ExportedModel(tf.Module):
     def __init__(
         self, signatures: Mapping[str, Callable], weights: Mapping[str, tf.Variable], resources: tf.Module | None = None
     ):
-        """Args:
-        signatures: tf.functions with input signatures, by name.
-        weights: the weights of the model, by name.
-        resources: holds the other resources of the signatures, such as the tables of a tokenizer.
-        """
+        """`resources` holds what the signatures need beside weights, such as the tables of a tokenizer."""
         super().__init__()
         self.resources = resources
         graphs = [signature.get_concrete_function().graph for signature in signatures.values()]
@@ -41,13 +37,10 @@ class ExportedModel(tf.Module):
 def export_version(
     export_dir: str, model: tf.Module, signatures: Mapping[str, Callable], extra_files: Mapping[str, bytes]
 ) -> str:
-    """Adds a version to a folder: its number follows the highest one there.
+    """Adds a version to a folder, with the number after the highest one there, and returns the folder of the version.
 
     The version is written under a temporary name that servers ignore. Exports that run at the same time get different
     numbers. What a killed export left is deleted.
-
-    Returns:
-        The folder of the version.
     """
     files.make_folder(export_dir)
     writing.remove_left(export_dir, "version-*")

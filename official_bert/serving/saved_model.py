@@ -40,14 +40,9 @@ _SETTINGS = {"export_text": bool, "max_seq_length": int, "do_lower_case": bool, 
 
 
 class Record(NamedTuple):
-    """The content of an export's record file.
+    """The content of an export's record file: its task, and by flag name what a client needs (`settings`).
 
-    Attributes:
-        task_name: the name of the task, as for export_saved_model.py.
-        family: key of the task's class in tasks/registry.py.
-        settings: the values by flag name that a client of the model needs.
-        flags: the flags of the script that made the export, to repeat it.
-        versions: the versions of the packages that made the export.
+    `flags` and `versions`, of packages, serve to repeat the export.
     """
 
     task_name: str
@@ -90,11 +85,7 @@ def _check_settings(settings: dict[str, Any], where: str):
 def export_model(
     options: ExportOptions, task_name: str, task: ServedTask, model: keras.Model, config: BertConfig
 ) -> str:
-    """Exports a model with its weights.
-
-    Returns:
-        The folder of the version.
-    """
+    """Exports a model with its weights and returns the folder of the version."""
     _warn_of_other_versions(options, task_name)
     with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         if options.export_text:
@@ -166,14 +157,7 @@ def task_signatures(task: ServedTask, model: keras.Model, config: BertConfig) ->
 
 
 class _Content(NamedTuple):
-    """The part of an export that depends on its kind: tensors or text.
-
-    Attributes:
-        signatures: the signatures by name.
-        requests: the requests of the warm-up.
-        resources: the resources of the signatures other than weights.
-        extra_files: the contents of further files by path.
-    """
+    """The part of an export that depends on its kind: tensors or text; `resources` are those beside weights."""
 
     signatures: dict[str, Callable]
     requests: list[signatures.Request]

@@ -1,7 +1,4 @@
-"""The tasks of GLUE and XNLI: their files, labels, metrics and submission files.
-
-In: the file layouts of GLUE and of XNLI's own site. Out: examples, and the table PROCESSORS.
-"""
+"""The tasks of GLUE and XNLI: their files, labels, metrics and submission files."""
 
 import os
 import re
@@ -82,16 +79,9 @@ class GlueProcessor(DataProcessor):
         return self.test
 
     def write_submission(self, folder: str, data_dir: str, predictions: np.ndarray, suffix: str = "") -> str:
-        """Writes the predictions of a test set in the format of GLUE's site.
+        """Writes the predictions of a test set in the format of GLUE's site and returns the path of the file.
 
-        Args:
-            predictions: int[n], label ids, or float[n], scores, in the order of the file.
-
-        Returns:
-            The path of the file.
-
-        Raises:
-            InputError: a file cannot be read or written.
+        `predictions` are label ids, int[n], or scores, float[n], in the order of the test file.
         """
         ids = [row.field(0, "the index") for row in self.test_layouts(data_dir)[suffix].rows(data_dir)]
         files.make_folder(folder)
@@ -301,11 +291,7 @@ def xnli_language(task_name: str) -> str | None:
 
 
 class XnliProcessor(DataProcessor):
-    """Trains on the machine-translated training file of a language and evaluates on the rows in that language.
-
-    Args:
-        language: code as in the files: ar, bg, de, el, en, es, fr, hi, ru, sw, th, tr, ur, vi or zh.
-    """
+    """Trains on the machine-translated training file of a language and evaluates on the rows in that language."""
 
     needs_pairs = True
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
@@ -343,11 +329,7 @@ class XnliProcessor(DataProcessor):
         return list(_LABELS)
 
     def _rows(self, data_dir: str, file: str) -> list[Row]:
-        """Returns the rows in the language from a file that contains all languages.
-
-        Raises:
-            InputError: there is no such file, or it has no row in the language.
-        """
+        """Returns the rows in the language from a file that contains all languages."""
         path = os.path.join(data_dir, file)
         rows = list(read_tsv(path))[1:]
         in_language = [row for row in rows if row.fields[_LANGUAGE] == self.language]

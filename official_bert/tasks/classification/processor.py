@@ -1,7 +1,4 @@
-"""The base class of processors, which read the files of a text classification or regression task.
-
-In: a data folder. Out: examples, checked against the labels.
-"""
+"""The base class of processors, which read the files of a text classification or regression task."""
 
 import math
 import os
@@ -81,13 +78,9 @@ class Layout(NamedTuple):
     """The layout of a TSV file; columns count from 0, or from the end if negative.
 
     Attributes:
-        file: name of the file in the data folder.
         guid: the prefix of the examples' names.
-        text_a: column of the text, or of the first text of a pair.
-        text_b: column of the second text; None for single texts.
         label: column of the label; None in a test set.
         id_column: column whose value completes an example's name; None for the number of the row, counting the header.
-        has_header: whether the first row names the columns.
     """
 
     file: str
@@ -124,12 +117,8 @@ def read_layout(
 ) -> list[InputExample]:
     """Reads the examples of a file.
 
-    Args:
-        labels: all labels, or None in regression; a test set's examples get the first one, or "0.0".
-        skip_short_rows: skip rows that lack a column and log their number, instead of refusing the file.
-
-    Raises:
-        InputError: there is no such file, it is empty, a row lacks columns, a label is unknown or a score is no number.
+    A test set's examples get the first label, or "0.0" in regression, where `labels` is None. `other_names` are labels
+    by their name in the file. Rows that lack a column are skipped with a warning or an error, by `skip_short_rows`.
     """
     path = os.path.join(data_dir, layout.file)
     num_columns = layout.num_columns
@@ -158,11 +147,7 @@ def read_layout(
 
 
 def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None):
-    """Warns of a first row that is taken for the header and looks like an example.
-
-    Args:
-        labels: all labels, or None in regression.
-    """
+    """Warns of a first row that is taken for the header and looks like an example."""
     if not -len(header.fields) <= column < len(header.fields):
         return
     name = header.fields[column].strip()
@@ -179,14 +164,7 @@ def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None):
 
 
 def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
-    """Returns the label of a row after checking it.
-
-    Args:
-        labels: all labels, or None in regression.
-
-    Raises:
-        InputError: the label is unknown, or a score is no number or too large.
-    """
+    """Returns the label of a row after validating that it is known or, if `labels` is None, a finite score."""
     if labels is None:
         try:
             score = float(label)

@@ -1,7 +1,4 @@
-"""The client of a SQuAD model: it answers a question about a context as run_squad.py does.
-
-In: questions with contexts, and an export. Out: answers with their offsets in the contexts.
-"""
+"""The client of a SQuAD model: it answers a question about a context as run_squad.py does."""
 
 from __future__ import annotations
 
@@ -23,11 +20,7 @@ class SquadClient(TextClient):
     method = "answer"
 
     def __init__(self, model: ServedModel, rules: SquadRules):
-        """Connects the client to an export.
-
-        Raises:
-            InputError: the lengths leave no room for a context, or the threshold is unknown.
-        """
+        """Validates that the lengths leave room for a context, and that the threshold is known."""
         super().__init__(model, ("question", "context"))
         self._rules = rules
         if model.reads_text:

@@ -31,11 +31,7 @@ _DAMAGES = (
 
 
 def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str, object]):
-    """Writes a file of logits.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Writes a file of logits, with the inputs and settings that they were made from."""
     unique_ids, start_logits, end_logits = zip(*results, strict=True) if results else ((), (), ())
     buffer = io.BytesIO()
     np.savez(
@@ -50,14 +46,7 @@ def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str
 
 
 def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
-    """Reads a file of logits.
-
-    Args:
-        made_from: the inputs and settings that the file must belong to.
-
-    Raises:
-        InputError: there is no such file, it is no file of logits, or it belongs to other inputs or settings.
-    """
+    """Reads a file of logits, which must belong to the inputs and settings `made_from`."""
     with files.open_file(path, "rb") as file:
         content = file.read()
     try:
@@ -92,11 +81,7 @@ def _reason(error: BaseException) -> str:
 
 
 def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
-    """Averages the logits of several runs for each window, in the order of the first run.
-
-    Raises:
-        InputError: there is no run, or the runs have results for different windows.
-    """
+    """Averages the logits of several runs for each window, in the order of the first run."""
     if not runs:
         raise InputError("an ensemble needs the results of at least one run")
     first, *others = ({result.unique_id: result for result in run} for run in runs)

@@ -1,6 +1,6 @@
 """SQuAD as a task: the loss of a span, the answers chosen by logits, the official metrics.
 
-In: SQuAD files. Out: the methods of Task in tasks/base.py. Devlin et al. (2019), sections 4.2 and 4.3.
+Devlin et al. (2019), sections 4.2 and 4.3.
 """
 
 from __future__ import annotations
@@ -45,14 +45,7 @@ SHUFFLE_SEED = 12345  # shuffles the training questions before they are cut into
 
 
 class QuestionSet(NamedTuple):
-    """The questions of a file.
-
-    Attributes:
-        path: the path of the file.
-        examples: the questions.
-        gold: the true answers; None in training, and if the file has none.
-        tunes_threshold: whether the set only serves to tune the threshold.
-    """
+    """The questions of a file; `gold` is None in training, and if the file has no answers."""
 
     path: str
     examples: list[SquadExample]
@@ -67,12 +60,7 @@ class SpanObjective(TaskObjective):
 
 
 class SquadTask(Task):
-    """The task of run_squad.py.
-
-    Attributes:
-        rules: the rules; `write_predictions` tunes a threshold that has to be tuned.
-        main_metric: the key of F1; of the F1 at the best threshold if the threshold has to be tuned.
-    """
+    """The task of run_squad.py; `write_predictions` tunes a threshold that has to be tuned."""
 
     text_inputs: ClassVar = {"question": [None], "context": [None]}
 
@@ -100,11 +88,7 @@ class SquadTask(Task):
 
     @classmethod
     def from_settings(cls, variant: None, settings: Settings) -> Self:
-        """Makes the task with the rules that the flags give.
-
-        Raises:
-            InputError: flags of run_squad.py contradict each other, or a file lacks the answers that they need.
-        """
+        """Makes the task with the rules that the flags give."""
         rules = SquadRules.from_settings(settings)
         if "predict_file" not in settings:  # an export
             return cls(rules)
@@ -198,13 +182,10 @@ class SquadTask(Task):
     def write_predictions(
         self, output_dir: str, encoded: EncodedQuestions, outputs: dict[str, np.ndarray], suffix: str = ""
     ) -> dict[str, float] | None:
-        """Writes the logits of the model and the original's files of answers.
+        """Writes the logits of the model and the original's files of answers, and returns the scores as far as known.
 
         A threshold that has to be tuned is tuned on the set of --threshold_file, whose answers are not written, or else
         on the set itself.
-
-        Returns:
-            The official scores of a set with true answers, and the tuned threshold; None if there is neither.
         """
         candidates = self.candidates(encoded, self._results(output_dir, encoded, outputs))
         is_tuned_here = self.rules.is_tuned

@@ -1,7 +1,6 @@
 """Converts TriviaQA-Wiki to SQuAD training data: the first 400 words of each document that contain an answer.
 
-The paper trains on such data. In: TriviaQA's JSON (questions, aliases of their answers, names of documents) and the
-folder of the documents. Out: SQuAD JSON of version 1.1 with one answer to each pair of question and document.
+The paper trains on such data.
 """
 
 import json
@@ -24,13 +23,7 @@ _OTHER_BLANKS = re.compile("[^\\S \t\r\n\u202f]")  # white space inside the word
 
 
 class Counts(NamedTuple):
-    """The numbers of pairs of a question and a document.
-
-    Attributes:
-        written: pairs with an answer, which were written.
-        without_answer: pairs left out because the beginning of the document contains no answer.
-        missing: pairs left out because the document is not in the folder.
-    """
+    """The numbers of pairs of a question and a document: `missing` documents are not in the folder."""
 
     written: int
     without_answer: int
@@ -42,12 +35,7 @@ def triviaqa_to_squad(
 ) -> Counts:
     """Writes the SQuAD file of a TriviaQA-Wiki file and logs the counts.
 
-    Args:
-        output_file: SQuAD JSON; each pair of question and document becomes a question `<question id>--<document>`.
-
-    Raises:
-        InputError: there is no such file, it is no TriviaQA JSON or lacks a field, no document was found, or no
-            document contains an answer.
+    Each pair of question and document becomes a question `<question id>--<document>`.
     """
     paragraphs: dict[str, dict[str, Any] | None] = {}  # by document: its questions share one
     written = without_answer = missing = 0

@@ -1,8 +1,4 @@
-"""Word tagging as a task: a softmax for the first piece of each word. Devlin et al. (2019), section 5.3.
-
-In: files read by data/conll.py and cut into windows by tasks/tagging/windows.py. Out: the methods of Task in
-tasks/base.py, and the predicted tags of each sentence.
-"""
+"""Word tagging as a task: a softmax for the first piece of each word. Devlin et al. (2019), section 5.3."""
 
 from __future__ import annotations
 
@@ -34,15 +30,10 @@ from official_bert.tasks.tagging.windows import EncodedWords, check_words, encod
 def tag_words(
     model: Callable[[dict], tf.Tensor], texts: tf.Tensor, reader: TextReader, labels: Sequence[str]
 ) -> dict[str, tf.Tensor]:
-    """Tags the words of texts, which are split at white space.
+    """Tags the words of texts, string[B], with a model: encoder features -> logits, float[windows, S, labels].
 
-    Args:
-        model: a function from encoder features to logits, float[windows, S, labels].
-        texts: string[B].
-
-    Returns:
-        `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word; `starts` and `ends`,
-        int32[B, words], their offsets in the text, in characters (code points), 0 after the last word.
+    Returns `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word; `starts` and `ends`,
+    int32[B, words], their offsets in the text in code points, 0 after the last word.
     """
 
     def best(features):
@@ -97,11 +88,7 @@ class TaggingTask(Task):
     text_inputs: ClassVar = {"text": [None]}
 
     def __init__(self, labels: Sequence[str] | None = None, document_context: bool = False):
-        """Sets the labels and the kind of windows.
-
-        Args:
-            labels: all tags, in the order of the outputs; None if they are taken from the training file.
-        """
+        """Sets the tags in the order of the outputs, None for those of the training file, and the kind of windows."""
         self.labels, self._document_context = labels, document_context
 
     @classmethod
@@ -168,11 +155,7 @@ class TaggingTask(Task):
         return ops.reshape(ops.cast(features["label_mask"], "float32"), [-1])
 
     def outputs(self, model, features: dict) -> dict:
-        """Returns `tags`, int32[B, S], the most probable label of each piece.
-
-        Further outputs are `loss`, float32[B], the mean over the words of a window, and `loss_weight`, float32[B],
-        their number.
-        """
+        """Returns `tags`, int32[B, S], and `loss`, float32[B], the mean over the `loss_weight` words of a window."""
         logits = model(features)
         mask = ops.cast(features["label_mask"], "float32")
         losses = ops.reshape(self._losses(logits, features), ops.shape(mask))
