@@ -26,8 +26,7 @@ from official_bert.model_dir import LABELS_NAME, ModelFolder
 from official_bert.model_source import ModelSource, check_config_beside
 from official_bert.options.serving import ServedOptions
 from official_bert.options.shared import FLOAT32
-from official_bert.serving.export import versions
-from official_bert.serving.saved_model import RECORD_FILE, Record, import_text_ops, record_of, task_signatures
+from official_bert.serving.export import RECORD_FILE, Record, import_text_ops, record_of, task_signatures, versions
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tasks.clients import Row

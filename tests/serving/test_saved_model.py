@@ -17,8 +17,8 @@ from official_bert.data.model_inputs import model_input, padded_features
 from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import saved_model
+from official_bert.serving.export import check_text_export
 from official_bert.serving.model import SavedModel
-from official_bert.serving.saved_model import check_text_export
 from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.squad.answers import choose_answers, extract_candidates, raw_results
 from official_bert.tasks.squad.examples import SquadExample, find_words

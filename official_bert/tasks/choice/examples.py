@@ -30,7 +30,7 @@ class ChoiceExample(NamedTuple):
 
 
 class ChoiceFiles(NamedTuple):
-    """The file names of the sets in a folder, and the reader of a file: (path, prefix of guids, labelled) -> examples."""
+    """The file names of the sets in a folder, and the reader of a file: (path, guid prefix, labelled) -> examples."""
 
     names: dict[str, str]
     read: Callable[[str, str, bool], list[ChoiceExample]]

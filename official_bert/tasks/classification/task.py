@@ -14,7 +14,7 @@ from keras import ops
 
 from official_bert.io import writing
 from official_bert.io.errors import InputError
-from official_bert.metrics import classification, regression
+from official_bert.metrics import classification
 from official_bert.metrics.classification import confusion_matrix, precision_recall_f1
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
@@ -67,7 +67,7 @@ def _log_columns(rows: Iterable[Sequence]):
 
 # The metrics that a processor can name, as functions of targets and predictions.
 _LABEL_METRICS = {"accuracy": classification.accuracy, "f1": classification.f1, "matthews": classification.matthews}
-_SCORE_METRICS = {"pearson": regression.pearson, "spearman": regression.spearman}
+_SCORE_METRICS = {"pearson": classification.pearson, "spearman": classification.spearman}
 _METRICS_OF_EACH_LABEL = ("precision", "recall", "f1")  # "precision" brings all three, for each label
 _LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
 _RECORD_STEMS = {"train": "train", "dev": "eval", "test": "predict"}
