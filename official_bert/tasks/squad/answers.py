@@ -4,6 +4,7 @@
 """
 
 import functools
+import io
 import itertools
 import json
 import math
@@ -14,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.io import writing
-from official_bert.io.errors import InputError
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError, brief
 from official_bert.io.progress import counted
+from official_bert.io.reading import as_object
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.windows import InputFeatures, dense
@@ -182,6 +184,52 @@ def raw_results(windows: Sequence[InputFeatures], outputs: Mapping[str, np.ndarr
         return []
     rows = zip(windows, outputs["start_logits"], outputs["end_logits"], strict=True)
     return [RawResult(window.unique_id, start, end) for window, start, end in rows]
+
+
+def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str, object]):
+    """Writes a file of logits for ensembles, with the inputs and settings that they were made from."""
+    unique_ids, start_logits, end_logits = zip(*results, strict=True) if results else ((), (), ())
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        unique_ids=np.array(unique_ids, np.int64),
+        start_logits=np.array(start_logits, np.float32),
+        end_logits=np.array(end_logits, np.float32),
+        made_from=np.array(json.dumps(dict(made_from))),
+    )
+    with writing.replacing(path, "wb") as file:
+        file.write(buffer.getvalue())
+
+
+def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
+    """Reads a file of logits, which must belong to the inputs and settings `made_from`."""
+    with files.open_file(path, "rb") as file:
+        content = file.read()
+    try:
+        with np.load(io.BytesIO(content)) as arrays:
+            written_for = as_object(reading.parse_json(str(arrays["made_from"])), "made_from")
+            columns = [arrays[name] for name in ("unique_ids", "start_logits", "end_logits")]
+        if not all(np.isfinite(column).all() for column in columns):
+            raise ValueError("it holds values that are not finite")
+        results = [RawResult(int(unique_id), start, end) for unique_id, start, end in zip(*columns, strict=True)]
+    except Exception as error:  # a corrupt archive can end in any error of numpy or zipfile
+        raise InputError(f"{path}: no file of logits ({brief(error)}); predict again in its folder") from error
+    differing = [name for name, value in made_from.items() if written_for.get(name) != value]
+    if differing:
+        raise InputError(
+            f"{path}: its logits are of another {' and another '.join(differing)}; all runs of an ensemble have to "
+            "predict the same file with the same vocabulary and settings"
+        )
+    return results
+
+
+def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
+    """Averages the logits of several runs, which `read_logits` has found to be of the same windows."""
+    averaged = []
+    for members in zip(*runs, strict=True):
+        start, end = (np.mean([member[kind] for member in members], axis=0, dtype=float) for kind in (1, 2))
+        averaged.append(RawResult(members[0].unique_id, start, end))
+    return averaged
 
 
 def write_json(path: str, content: Any):
