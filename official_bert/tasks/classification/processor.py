@@ -1,7 +1,6 @@
 """The base class of processors, which read the files of a text classification or regression task."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -78,22 +77,19 @@ class Layout(NamedTuple):
     """The layout of a TSV file; columns count from 0, or from the end if negative.
 
     Attributes:
-        guid: the prefix of the examples' names.
         label: column of the label; None in a test set.
         id_column: column whose value completes an example's name; None for the number of the row, counting the header.
     """
 
-    file: str
-    guid: str
     text_a: int
     text_b: int | None = None
     label: int | None = None
     id_column: int | None = None
     has_header: bool = True
 
-    def rows(self, data_dir: str, labels: Sequence[str] | None = ()) -> list[Row]:
+    def rows(self, path: str, labels: Sequence[str] | None = ()) -> list[Row]:
         """Reads the rows below the header; warns of a header that has one of the labels, or a score for None."""
-        rows = list(read_tsv(os.path.join(data_dir, self.file)))
+        rows = list(read_tsv(path))
         if rows and self.has_header and self.label is not None:
             warn_of_lost_row(rows[0], self.label, labels)
         return rows[1:] if self.has_header else rows
@@ -109,22 +105,22 @@ class Layout(NamedTuple):
 
 
 def read_layout(
-    data_dir: str,
+    path: str,
+    guid: str,
     layout: Layout,
     labels: Sequence[str] | None,
     skip_short_rows: bool = False,
     other_names: Mapping[str, str] | None = None,
 ) -> list[InputExample]:
-    """Reads the examples of a file.
+    """Reads the examples of a file, whose names begin with `guid`.
 
     A test set's examples get the first label, or "0.0" in regression, where `labels` is None. `other_names` are labels
     by their name in the file. Rows that lack a column are skipped with a warning or an error, by `skip_short_rows`.
     """
-    path = os.path.join(data_dir, layout.file)
     num_columns = layout.num_columns
     examples = []
     num_short = 0
-    for row in layout.rows(data_dir, labels):
+    for row in layout.rows(path, labels):
         if len(row.fields) < num_columns:
             if not skip_short_rows:
                 raise row.error(
@@ -140,7 +136,7 @@ def read_layout(
             label = row.fields[layout.label]
             label = checked_label(row, (other_names or {}).get(label, label), labels)
         name = row.line - 1 if layout.id_column is None else row.fields[layout.id_column]
-        examples.append(InputExample(f"{layout.guid}-{name}", row.fields[layout.text_a], text_b, label))
+        examples.append(InputExample(f"{guid}-{name}", row.fields[layout.text_a], text_b, label))
     if num_short:
         logging.warning("%s: skipped %d rows with too few columns", path, num_short)
     return not_empty(examples, path)
