@@ -164,22 +164,23 @@ def warmup_records(requests: Iterable[Request]) -> bytes:
 
 def position_request(signature: str, length: int) -> Request:
     """Makes a request for a signature that reads positions: one example of `length` tokens, with one position."""
-    ones, zeros = np.ones((1, length), np.int32), np.zeros((1, length), np.int32)
-    features = dict(zip(ENCODER_INPUTS, (ones, ones, zeros), strict=True))
-    return signature, features | {MASKED_LM_POSITIONS: zeros[:, :1]}
+    return signature, _features_of_ones((1, length)) | {MASKED_LM_POSITIONS: np.zeros((1, 1), np.int32)}
 
 
 def tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:
     """Makes a request for each signature of `tensor_signatures`: a single example of `length` tokens."""
-    shape = (1, length) if num_choices is None else (1, num_choices, length)
-    ones, zeros = np.ones(shape, np.int32), np.zeros(shape, np.int32)
-    features = dict(zip(ENCODER_INPUTS, (ones, ones, zeros), strict=True))
+    features = _features_of_ones((1, length) if num_choices is None else (1, num_choices, length))
     flat = {name: values.reshape(1, -1) for name, values in features.items()}
     return [
         ("serving_default", features),
-        ("serving_ids", {"input_ids": ones}),
+        ("serving_ids", {"input_ids": features["input_ids"]}),
         ("serving_examples", {"examples": np.array(encode_examples(flat), object)}),
     ]
+
+
+def _features_of_ones(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    ones = np.ones(shape, np.int32)
+    return dict(zip(ENCODER_INPUTS, (ones, ones, np.zeros_like(ones)), strict=True))
 
 
 def _prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:

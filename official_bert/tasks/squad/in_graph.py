@@ -102,7 +102,8 @@ def _best_of_windows(windows: Windows, start_logits: tf.Tensor, end_logits: tf.T
     is_span = is_start[..., None] & (last >= 0)[:, None]
     is_span &= (num_pieces >= 1) & (num_pieces <= rules.max_answer_length)
     scores = tf.where(is_span, starts.values[..., None] + ends.values[:, None], _NO_SCORE)
-    scores, pairs = _highest(tf.reshape(scores, [tf.shape(scores)[0], k * k]))
+    best = tf.math.top_k(tf.reshape(scores, [tf.shape(scores)[0], k * k]), 1)  # the first among equal scores
+    scores, pairs = best.values[:, 0], best.indices[:, 0]
     has_span = scores > _NO_SCORE
     first, last = (
         tf.where(has_span, tf.gather(of_rank, rank, batch_dims=1), _NO_OFFSET)
@@ -149,9 +150,3 @@ def _cut(
         "start_piece": tf.where(has_answer, spans.first, _NO_OFFSET),
         "end_piece": tf.where(has_answer, spans.last, _NO_OFFSET),
     }
-
-
-def _highest(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the highest score of each row of [n, m], and its index, the first among equal scores: [n] each."""
-    best = tf.math.top_k(scores, 1)
-    return best.values[:, 0], best.indices[:, 0]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -101,13 +102,18 @@ def windows_of(
     max_seq_length, doc_stride = rules.max_seq_length, rules.doc_stride
     if doc_stride < 1:
         raise InputError(f"--doc_stride={doc_stride}: windows must move on; give a number of at least 1")
-    pieces = _WordPieces(tokenizer)
+
+    @functools.lru_cache(_CACHED_WORDS)
+    def pieces_of(word: str) -> tuple[list[str], list[int]]:
+        tokens = tokenizer.tokenize(word)
+        return tokens, tokenizer.convert_tokens_to_ids(tokens)
+
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     unique_ids = itertools.count(FIRST_UNIQUE_ID)
     words, document, num_empty = None, None, 0
     for example_index, example in enumerate(counted(examples, "questions cut into windows")):
         if example.doc_tokens is not words:  # the questions of a paragraph share their words
-            words, document = example.doc_tokens, _document(example.doc_tokens, pieces)
+            words, document = example.doc_tokens, _document(example.doc_tokens, pieces_of)
         query = tokenizer.tokenize(example.question_text)[: rules.max_query_length]
         max_tokens = max_seq_length - len(query) - 3
         if max_tokens < 1:
@@ -190,26 +196,11 @@ class _Document(NamedTuple):
     first_token_of_word: np.ndarray
 
 
-class _WordPieces(dict):
-    """A cache from words to their pieces and ids; a full cache is cleared."""
-
-    def __init__(self, tokenizer: FullTokenizer):
-        super().__init__()
-        self._tokenizer = tokenizer
-
-    def __missing__(self, word: str) -> tuple[list[str], list[int]]:
-        if len(self) >= _CACHED_WORDS:
-            self.clear()
-        tokens = self._tokenizer.tokenize(word)
-        self[word] = found = (tokens, self._tokenizer.convert_tokens_to_ids(tokens))
-        return found
-
-
-def _document(words: Sequence[str], pieces: _WordPieces) -> _Document:
-    found = [pieces[word] for word in words]
-    counts = np.array([len(tokens) for tokens, _ in found], int)
-    tokens = list(itertools.chain.from_iterable(tokens for tokens, _ in found))
-    ids = np.fromiter(itertools.chain.from_iterable(ids for _, ids in found), np.int32, len(tokens))
+def _document(words: Sequence[str], pieces_of: Callable[[str], tuple[list[str], list[int]]]) -> _Document:
+    pieces = [pieces_of(word) for word in words]
+    counts = np.array([len(tokens) for tokens, _ in pieces], int)
+    tokens = list(itertools.chain.from_iterable(tokens for tokens, _ in pieces))
+    ids = np.fromiter(itertools.chain.from_iterable(ids for _, ids in pieces), np.int32, len(tokens))
     word_of_token = np.repeat(np.arange(len(words), dtype=np.int32), counts)
     return _Document(tokens, ids, word_of_token, np.cumsum(counts) - counts)
 
@@ -304,10 +295,8 @@ class EncodedWindows:
 
     def record(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns the features of some windows in the form of the original's record files."""
-        found = {"unique_ids": FIRST_UNIQUE_ID + rows} | self.features(rows, length)
-        if self.is_impossible is not None:
-            found["is_impossible"] = self.is_impossible[rows]
-        return found
+        features = {"unique_ids": FIRST_UNIQUE_ID + rows} | self.features(rows, length)
+        return features if self.is_impossible is None else features | {"is_impossible": self.is_impossible[rows]}
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -59,28 +58,6 @@ _words_of = re.compile("[^ \t\r\n]+").finditer
 _FILE_ENDINGS = (".conll", ".txt")
 
 
-@dataclasses.dataclass(frozen=True)
-class EncodedSentences:
-    """An encoded data set with its source file.
-
-    Attributes:
-        source: the content of the file.
-        words: the words in their windows.
-    """
-
-    source: ConllFile
-    words: EncodedWords
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """int64[n], tokens of each window, including the special tokens."""
-        return self.words.lengths
-
-    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of windows; see EncodedWords."""
-        return self.words.features(rows, length)
-
-
 class TaggingTask(Task):
     """The task of run_ner.py."""
 
@@ -121,10 +98,9 @@ class TaggingTask(Task):
         check_words(source, self.labels, self._document_context)
         return {"": source}
 
-    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedSentences:
+    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedWords:
         """Cuts the sentences into windows."""
-        words = encoded_words(examples, self._known_labels(), max_seq_length, tokenizer, self._document_context)
-        return EncodedSentences(examples, words)
+        return encoded_words(examples, self._known_labels(), max_seq_length, tokenizer, self._document_context)
 
     def build_model(self, config, **arguments) -> BertTagger:
         """Returns a BertTagger with an output for each label."""
@@ -166,12 +142,12 @@ class TaggingTask(Task):
             "loss_weight": num_words,
         }
 
-    def predictions(self, encoded: EncodedSentences, outputs: dict[str, np.ndarray]) -> list[list[str]]:
+    def predictions(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> list[list[str]]:
         """Returns the predicted tags of each sentence of the file."""
-        numbers = encoded.words.of_words(outputs["tags"])
+        numbers = encoded.of_words(outputs["tags"])
         return predicted_tags(encoded.source.sentences, numbers, self.labels)
 
-    def metrics(self, encoded: EncodedSentences, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+    def metrics(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns conlleval's scores: `eval_precision`, `eval_recall` and `eval_f1` of all entities and of each type.
 
         `eval_accuracy` compares tags in the scheme of the file, which predictions.conll has, too.

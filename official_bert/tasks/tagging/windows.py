@@ -6,7 +6,6 @@ The first piece of a word has its label; other pieces, and the words of the cont
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,25 +16,14 @@ from official_bert.io.progress import counted
 from official_bert.tokenization import FullTokenizer
 
 
-class _Window(NamedTuple):
-    """A window: one input sequence of the model.
-
-    Attributes:
-        ids: int32[length], including the special tokens.
-        targets: int32[length], 1 + label id of each piece, 0 for pieces without a label.
-    """
-
-    ids: np.ndarray
-    targets: np.ndarray
-
-
 @dataclasses.dataclass(frozen=True)
 class EncodedWords:
-    """The windows of a set; every word has its label in exactly one window, in order.
+    """The windows of a file; every word has its label in exactly one window, in order.
 
     `targets` are 1 + label id of each piece, 0 for pieces without a label.
     """
 
+    source: ConllFile
     inputs: ModelInputs
     targets: RaggedRows
 
@@ -87,7 +75,6 @@ def encoded_words(
     as much of the rest of the sentence as fits. A word without pieces counts as [UNK], and a word that is longer than a
     window loses its last pieces.
     """
-    check_words(source, labels, document_context)
     by_document = [sentence.document if document_context else sentence.line for sentence in source.sentences]
     numbers = {label: number for number, label in enumerate(labels)}
     windows = []
@@ -101,10 +88,8 @@ def encoded_words(
             for tag in sentence.tags or sentence.columns
         ]
         windows += _windows(sentences, np.array(targets, np.int32), max_seq_length, tokenizer)
-    return EncodedWords(
-        inputs=ModelInputs((window.ids, len(window.ids)) for window in windows),
-        targets=RaggedRows(window.targets for window in windows),
-    )
+    inputs = ModelInputs((ids, len(ids)) for ids, _ in windows)
+    return EncodedWords(source, inputs, RaggedRows(targets for _, targets in windows))
 
 
 def check_words(source: ConllFile, labels: Sequence[str], document_context: bool = False):
@@ -131,8 +116,8 @@ def predicted_tags(sentences: Sequence[Sentence], numbers: np.ndarray, labels: S
 
 def _windows(
     sentences: Sequence[Sentence], targets: np.ndarray, max_seq_length: int, tokenizer: FullTokenizer
-) -> Iterator[_Window]:
-    """Yields the windows of a document, or of a sentence that forms its own document; `targets` are int32[words]."""
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields ids and targets, int32[length] each, of the windows of a document; the argument is int32[words]."""
     room = max_seq_length - 2
     cls, sep, unknown = (tokenizer.vocab[piece] for piece in ("[CLS]", "[SEP]", "[UNK]"))
     pieces = [(tokenizer.encode(word) or [unknown])[:room] for sentence in sentences for word in sentence.words]
@@ -149,7 +134,7 @@ def _windows(
             low, high = _with_context(start, word_ends[last - 1], len(ids), room)
             window_targets = np.zeros(high - low + 2, np.int32)
             window_targets[word_starts[first:last] - low + 1] = targets[first:last]
-            yield _Window(np.concatenate([[cls], ids[low:high], [sep]]), window_targets)
+            yield np.concatenate([[cls], ids[low:high], [sep]]), window_targets
             first = last
 
 
