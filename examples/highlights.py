@@ -13,7 +13,7 @@ from keras import ops
 from official_bert.data.model_inputs import ModelInputs
 from official_bert.data.tables import not_empty, read_tsv
 from official_bert.io import writing
-from official_bert.metrics.regression import spearman
+from official_bert.metrics.classification import spearman
 from official_bert.modeling import BertTagger
 from official_bert.tasks.base import Task, TaskObjective
 from official_bert.tasks.clients import TextClient, numbers

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from official_bert.metrics.regression import spearman
+from official_bert.metrics.classification import spearman
 from official_bert.training import run_log
 from tests import toy
 from tests.scripts import run_here

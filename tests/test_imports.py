@@ -58,7 +58,7 @@ HEAVY_MODULES = (
     "data.pretraining.vocabulary",
     "data.records.pretraining_input",
 )  # of the light rooms; what makes instances loads none
-HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective")  # files that the registry, or an export, imports late
+HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective", "embedding")  # what the registry or an export imports late
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 600
 

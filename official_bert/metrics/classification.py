@@ -1,8 +1,8 @@
-"""Metrics of predicted classes: accuracy, F1, Matthews correlation, and precision, recall and F1 of each label.
+"""Metrics of predicted classes and scores: fractions, or correlations from -1 to 1; GLUE's tasks have most of them.
 
-In: class ids or, for several labels per example, a 0 or 1 for each label. Out: {name: value}, as fractions. A metric
-whose denominator is zero is 0: the precision of a label that is never predicted, the recall of a label that never
-occurs, the F1 of a label with both properties, and the correlation with a constant.
+A metric whose denominator is zero is 0: the precision of a label that is never predicted, the recall of a label that
+never occurs, the F1 of a label with both properties, and the Matthews correlation with a constant. A correlation of
+scores is nan if an array is constant or contains a nan; a search for the best value must rank it below all numbers.
 """
 
 from collections.abc import Sequence
@@ -11,24 +11,13 @@ import numpy as np
 
 
 def accuracy(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Returns the share of correct predictions, as `accuracy`.
-
-    Args:
-        targets: int[n], n > 0.
-        predictions: int[n].
-    """
+    """Returns the share of correct predictions, as `accuracy`; both arguments are int[n]."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
     return {"accuracy": float(np.mean(targets == predictions))}
 
 
 def f1(targets: np.ndarray, predictions: np.ndarray, positive_class: int = 1) -> dict[str, float]:
-    """Returns the F1 of one class against all others, as `f1`: GLUE's metric for MRPC and QQP.
-
-    Args:
-        targets: int[n], n > 0.
-        predictions: int[n].
-        positive_class: the id of this class; in GLUE's tasks the label "1" has id 1.
-    """
+    """Returns the F1 of one class against all others, as `f1`: GLUE's metric for MRPC and QQP."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
     expected, predicted = targets == positive_class, predictions == positive_class
     return {"f1": precision_recall_f1(np.sum(expected & predicted), np.sum(predicted), np.sum(expected))["f1"]}
@@ -40,10 +29,6 @@ def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     With n examples, h correct predictions, and t_k targets and p_k predictions of class k (Gorodkin, 2004):
 
         (n h - sum t_k p_k) / sqrt((n^2 - sum t_k^2) (n^2 - sum p_k^2))
-
-    Args:
-        targets: int[n], n > 0.
-        predictions: int[n].
     """
     targets, predictions = _checked(targets, predictions, num_axes=1)
     num_classes = int(max(targets.max(), predictions.max())) + 1
@@ -61,9 +46,7 @@ def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
 
     `precision`, `recall` and `f1` are micro-averages; with one label per example, each of them equals the accuracy.
     `macro_...` are means over the labels, including those without examples. `..._<label>` are the scores of one label.
-
-    Args:
-        targets: int[n], class ids, with one label per example; else int[n, len(labels)] of 0 and 1; n > 0.
+    Targets and predictions are class ids, int[n], or 0 and 1 for each label, int[n, labels].
     """
     num_axes = min(np.ndim(targets), 2)
     targets, predictions = _checked(targets, predictions, num_axes)
@@ -86,15 +69,7 @@ def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
 
 
 def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: int) -> np.ndarray:
-    """Counts the examples of each true label (a row) by the label that was predicted (a column).
-
-    Args:
-        targets: int[n], class ids, n > 0.
-        predictions: int[n].
-
-    Returns:
-        int64[num_labels, num_labels].
-    """
+    """Counts the examples of each true label (a row) by the predicted label (a column): int64[labels, labels]."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
     pairs = targets.astype(np.int64) * num_labels + predictions
     return np.bincount(pairs, minlength=num_labels**2).reshape(num_labels, num_labels)
@@ -109,13 +84,50 @@ def precision_recall_f1(num_true_positives: int, num_predicted: int, num_targets
     }
 
 
+def pearson(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+    """Returns the Pearson correlation, as `pearson`; both arguments are float[n]."""
+    return {"pearson": _correlation(*_checked(targets, predictions, 1, np.float64))}
+
+
+def spearman(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+    """Returns the Spearman correlation, as `spearman`: the Pearson correlation of the ranks.
+
+    Equal values all have the mean of their ranks.
+    """
+    targets, predictions = _checked(targets, predictions, 1, np.float64)
+    if np.isnan(targets).any() or np.isnan(predictions).any():
+        return {"spearman": float("nan")}
+    return {"spearman": _correlation(_ranks(targets), _ranks(predictions))}
+
+
 def _ratio(numerator: int, denominator: int) -> float:
     return float(numerator / denominator) if denominator else 0.0
 
 
-def _checked(targets: np.ndarray, predictions: np.ndarray, num_axes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Converts both to arrays and checks their shapes; numpy would broadcast some shapes that differ."""
-    targets, predictions = np.asarray(targets), np.asarray(predictions)
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Returns the rank of each value, from 1: float64[n]."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[which]
+
+
+def _correlation(first: np.ndarray, second: np.ndarray) -> float:
+    if not all(np.isfinite(values).all() and np.ptp(values) for values in (first, second)):
+        return float("nan")
+    return float(np.clip(_unit(first) @ _unit(second), -1.0, 1.0))  # rounding errors can exceed 1
+
+
+def _unit(values: np.ndarray) -> np.ndarray:
+    """Subtracts the mean of the values and scales them to norm 1."""
+    values = values / np.abs(values).max()  # squares of large or small values would exceed the range of float64
+    values = values - values.mean()
+    return values / np.linalg.norm(values)
+
+
+def _checked(
+    targets: np.ndarray, predictions: np.ndarray, num_axes: int, dtype: type | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Converts both to arrays and validates their shapes; numpy would broadcast some shapes that differ."""
+    targets, predictions = np.asarray(targets, dtype), np.asarray(predictions, dtype)
     if targets.shape != predictions.shape or targets.ndim != num_axes or not targets.size:
         raise ValueError(f"targets of shape {targets.shape} and predictions of shape {predictions.shape}")
     return targets, predictions

@@ -1,7 +1,6 @@
 """Scores entities in sequences of tags by the rules of conlleval, the script of the CoNLL shared tasks.
 
-In: tags in IOB1, IOB2 (BIO) or IOBES. Out: {name: value}, as fractions. A predicted entity is correct if its type, its
-first token and its last token are correct.
+Tags are IOB1, IOB2 (BIO) or IOBES. A predicted entity is correct if its type, first and last token are correct.
 """
 
 import collections
@@ -12,13 +11,7 @@ from official_bert.metrics.classification import precision_recall_f1
 
 
 class Entity(NamedTuple):
-    """An entity: a run of tokens of a sequence.
-
-    Attributes:
-        type: the type in its tags, which follows the hyphen; "_" if the tags have no type.
-        first: the position of its first token, from 0.
-        last: the position of its last token.
-    """
+    """An entity: its type ("_" if the tags have none) and the positions of its first and last token."""
 
     type: str
     first: int
@@ -30,9 +23,6 @@ def entities_of(tags: Sequence[str]) -> Iterator[Entity]:
 
     One rule reads all schemes, and every sequence is valid: A tag I or E continues the entity before it if the last
     tag of that entity is B or I and the types are equal. Any other tag except O begins a new entity.
-
-    Raises:
-        ValueError: a tag has another form.
     """
     first, type_before, before = 0, "", "O"
     for position, tag in enumerate([*tags, "O"]):
@@ -52,12 +42,7 @@ def entity_scores(targets: Iterable[Sequence[str]], predictions: Iterable[Sequen
     """Returns `precision`, `recall` and `f1` of all entities, `accuracy` of the tags, then the scores of each type.
 
     The scores of a type are named `precision_<type>` and so on. As in conlleval, a score whose denominator is zero is
-    0: the precision if no entity is predicted, the recall if there is no entity. The accuracy compares the written
-    tags, so targets and predictions must have the same scheme.
-
-    Raises:
-        ValueError: targets and predictions have different numbers of sequences or tags, or `entities_of` does not know
-            a tag.
+    0. The accuracy compares the written tags, so targets and predictions must have the same scheme.
     """
     num_tokens = num_correct = 0
     true_positives, predicted, expected = (collections.Counter() for _ in range(3))

@@ -1,7 +1,6 @@
 """Scores the answers to SQuAD's questions, by the rules and with the keys of evaluate-v1.1.py and evaluate-v2.0.py.
 
-In: questions with their true answers, and predictions as {id: answer}. Out: {name: value}, as percentages in the order
-of these scripts.
+In: questions with their true answers, and predictions as {id: answer}. Out: {name: value}, as percentages.
 """
 
 import collections
@@ -18,12 +17,7 @@ _articles = re.compile(r"\b(a|an|the)\b")
 
 
 class Question(NamedTuple):
-    """A question and its true answers.
-
-    Attributes:
-        qas_id: the id of the question.
-        answers: the true answers, each of which is correct; empty if the document has no answer.
-    """
+    """A question and its true answers, each of which is correct; empty if the document has no answer."""
 
     qas_id: str
     answers: Sequence[str]
@@ -37,13 +31,10 @@ class _Score(NamedTuple):
 
 
 def evaluate_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Returns `exact_match` and `f1` of SQuAD 1.1.
+    """Returns `exact_match` and `f1` of SQuAD 1.1 for at least one question.
 
     A question without a prediction counts as wrong. For a question without true answers, on which the script fails, ""
     is the true answer.
-
-    Args:
-        questions: at least one question; a question with a repeated id counts each time.
     """
     _warn_of_missing({question.qas_id for question in questions} - predictions.keys(), "count as wrong")
     scores = [
@@ -69,11 +60,7 @@ def evaluate_v2(
     although the scores count it as correct; it considers thresholds between equal odds; and it gives the threshold 0.0
     if the best choice is to answer no question.
 
-    A question without a prediction is left out of all scores. (The script leaves it out of the first three scores, and
-    fails at the next one.)
-
-    Args:
-        questions: the questions, at least one of them with a prediction; of a repeated id the last question counts.
+    A question without a prediction is left out of all scores; of a repeated id the last question counts.
     """
     answers = _predicted(questions, predictions)
     raw = {qas_id: _score_v2(predictions[qas_id], texts) for qas_id, texts in answers.items()}
@@ -107,11 +94,8 @@ def best_null_odds_threshold(
 ) -> float:
     """Returns the lowest threshold for which `evaluate_v2` gives the highest value of a metric.
 
-    The threshold is one of the odds, or -inf if the best choice is to answer no question.
-
-    Args:
-        questions: the questions, at least one of them with a prediction; of a repeated id the last question counts.
-        predictions: the answers by question id, chosen with the threshold inf: "" only if there is no other answer.
+    The threshold is one of the odds, or -inf if the best choice is to answer no question. The predictions are those
+    that were chosen with the threshold inf: "" only if there is no other answer.
     """
     answers = _predicted(questions, predictions)
     gains = {}
@@ -149,10 +133,7 @@ def _score(predicted: list[str], expected: list[str]) -> _Score:
 
 
 def _score_v2(prediction: str, answers: Iterable[str]) -> _Score:
-    """Scores a prediction like `_best_score`, but without true answers that normalize to "".
-
-    If no true answer remains, a prediction that normalizes to "" is correct.
-    """
+    """Scores a prediction against the true answers that do not normalize to "", or against "" if none remains."""
     worded = [answer for answer in answers if _words(answer)]
     if worded:
         return _best_score(prediction, worded)
@@ -193,11 +174,7 @@ def _totals_by_threshold(
     null_odds: Mapping[str, float],
     null_threshold: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the total score for every threshold, as predictions are kept one by one in the order of their odds.
-
-    Returns:
-        float64[n + 1], the total scores if 0 to n predictions are kept; float64[n + 1], the threshold of each.
-    """
+    """Returns the total scores if 0 to n predictions are kept, and the threshold of each: float64[n + 1] each."""
     num_unanswerable = sum(not texts for texts in answers.values())
     by_odds = sorted((qas_id for qas_id in null_odds if qas_id in gains), key=null_odds.get)
     totals = np.cumsum([num_unanswerable, *(gains[qas_id] for qas_id in by_odds)], dtype=np.float64)

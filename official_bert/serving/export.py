@@ -1,20 +1,212 @@
-"""Writes versions of a SavedModel into a folder that a server watches.
+"""Exports a model and its weights as the next version in a folder that a server watches, and reads the record of one.
 
-In: weights, signatures, and files to add. Out: export_dir/<version>/, which appears only when it is complete.
+In: a task, its model, and options for tokenizing text. Out, in export_dir/<version>/: a SavedModel of tensors or of raw
+text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json and warm-up requests in assets.extra.
 """
 
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import json
 import os
+import tempfile
 import uuid
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
 
+import keras
 import tensorflow as tf
+from absl import logging
 
-from official_bert.io import files, writing
+from official_bert.checkpoints import named_variables
+from official_bert.config import BertConfig
+from official_bert.graph_text.inputs import TextReader
+from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
+from official_bert.io.reading import field, is_of_kind
+from official_bert.model_dir import LABELS_NAME
+from official_bert.options.fine_tuning import AUTO, SquadServing
+from official_bert.options.serving import ExportOptions, ServedOptions
+from official_bert.serving import signatures
+from official_bert.tasks import registry
+from official_bert.tasks.base import ServedTask
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.run_log import package_versions
 
 _gfile = tf.io.gfile
 _LARGEST_VERSION = 2**63 - 1  # that TensorFlow Serving reads
 _TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
+RECORD_FILE = "assets.extra/export.json"
+_SETTINGS = {"export_text": bool, "max_seq_length": int, "do_lower_case": bool, "strip_accents": bool}
+
+
+class Record(NamedTuple):
+    """The content of an export's record file: its task, and by flag name what a client needs (`settings`).
+
+    `flags` and `versions`, of packages, serve to repeat the export.
+    """
+
+    task_name: str
+    family: str
+    settings: dict[str, Any]
+    flags: dict[str, Any]
+    versions: dict[str, str]
+
+    @classmethod
+    def read(cls, version: str) -> Self:
+        """Reads the record of an export in the folder of a version."""
+        path = os.path.join(version, RECORD_FILE)
+        if not files.exists(path):
+            raise InputError(
+                f"{path}: is missing, and with it how text is read; export the model with export_saved_model.py"
+            )
+        content = reading.read_json(path)
+        kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
+        record = cls(**{name: field(content, name, kinds[name], path) for name in cls._fields})
+        _check_settings(record.settings, f"{path}: settings")
+        return record
+
+
+def _check_settings(settings: dict[str, Any], where: str):
+    """Checks the types of the settings that every client needs, and of those that the flags of predict.py replace."""
+    for name, kind in _SETTINGS.items():
+        if name != "strip_accents" or settings.get(name) is not None:
+            field(settings, name, kind, where)
+    settings.setdefault("strip_accents", None)
+    if settings["max_seq_length"] < 1:
+        raise InputError(f"{where}: max_seq_length must be positive; export the model anew")
+    for rule in dataclasses.fields(SquadServing):
+        value, kind = settings.get(rule.name), rule.type
+        if value is None or (kind is float and (value == AUTO or isinstance(value, float))):  # may be infinite
+            continue
+        if not is_of_kind(value, kind) or (kind is int and value < 0):
+            raise InputError(f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew")
+
+
+def export_model(
+    options: ExportOptions, task_name: str, task: ServedTask, model: keras.Model, config: BertConfig
+) -> str:
+    """Exports a model with its weights and returns the folder of the version."""
+    _warn_of_other_versions(options, task_name)
+    with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
+        if options.export_text:
+            content = _text_content(options, task, model, folder)
+        else:
+            content = _tensor_content(options, task, model, config)
+        record = record_of(options, task_name, task, options.export_text)
+        extra_files = content.extra_files | {
+            "assets.extra/bert_config.json": config.to_json_string().encode(),
+            RECORD_FILE: json.dumps(record._asdict(), indent=2).encode(),
+            signatures.WARMUP_FILE: signatures.warmup_records(content.requests),
+        }
+        if task.labels:
+            lines = "".join(f"{label}\n" for label in task.labels)
+            extra_files[f"assets.extra/{LABELS_NAME}"] = lines.encode()
+        weights = {name: variable.value for name, variable in named_variables(model).items()}
+        names = ", ".join(content.signatures)
+        logging.info("Compiling the signatures %s ...", names)
+        exported = ExportedModel(content.signatures, weights, content.resources)
+        logging.info("Writing the SavedModel ...")
+        version = export_version(options.export_dir, exported, content.signatures, extra_files)
+    logging.info("Exported %s with the signatures %s", version, names)
+    return version
+
+
+def _warn_of_other_versions(options: ExportOptions, task_name: str):
+    """Warns that a server would switch from the newest version to one with other signatures or of another task."""
+    found = versions(options.export_dir) if files.is_folder(options.export_dir) else []
+    path = os.path.join(options.export_dir, str(found[-1]), RECORD_FILE) if found else ""
+    if not path or not files.exists(path):
+        return
+    record = reading.read_json(path)
+    ours = registry.canonical_name(task_name), options.export_text
+    theirs = isinstance(record, dict) and (record.get("task_name"), record.get("settings", {}).get("export_text"))
+    if ours != theirs:
+        logging.warning(
+            "--export_dir=%s: holds versions of another task or with other signatures; a server that watches it "
+            "switches to the new version",
+            options.export_dir,
+        )
+
+
+def check_text_export(task: ServedTask):
+    """Refuses tasks that --export_text cannot export."""
+    if not task.text_inputs or type(task).serving_text is ServedTask.serving_text:
+        raise InputError(
+            "--export_text: the task does not say what it answers to text; give it text_inputs and the method "
+            "serving_text of tasks/base.py, or leave the flag off"
+        )
+    import_text_ops("--export_text:")
+
+
+def import_text_ops(what: str):
+    """Imports the ops of text, without which no graph of text can be made or loaded."""
+    try:
+        importlib.import_module("official_bert.graph_text.tokenizer")
+    except ImportError as error:
+        raise InputError(
+            f"{what} needs tensorflow-text, which cannot be imported ({error}); install requirements.txt"
+        ) from error
+
+
+def task_signatures(task: ServedTask, model: keras.Model, config: BertConfig) -> dict[str, Callable]:
+    """Returns the signatures of token ids and of records, by name: tf.functions with input signatures."""
+    outputs = functools.partial(task.serving_outputs, model)
+    return signatures.tensor_signatures(outputs, config, task.num_choices) | {
+        name: signatures.position_signature(outputs, config) for name, outputs in task.further_signatures(model).items()
+    }
+
+
+class _Content(NamedTuple):
+    """The part of an export that depends on its kind: tensors or text; `resources` are those beside weights."""
+
+    signatures: dict[str, Callable]
+    requests: list[signatures.Request]
+    resources: tf.Module | None
+    extra_files: dict[str, bytes]
+
+
+def _tensor_content(options: ExportOptions, task: ServedTask, model: keras.Model, config: BertConfig) -> _Content:
+    """Makes the signatures of token ids and of records."""
+    length = options.max_seq_length
+    requests = signatures.tensor_requests(length, task.num_choices)
+    requests += [signatures.position_request(name, length) for name in task.further_signatures(model)]
+    with files.open_file(options.vocab_file, "rb") as file:
+        vocabulary = {"assets/vocab.txt": file.read()}
+    return _Content(task_signatures(task, model, config), requests, None, vocabulary)
+
+
+def _text_content(options: ExportOptions, task: ServedTask, model: keras.Model, folder: str) -> _Content:
+    """Makes the signatures of strings; their vocabulary is an asset, which is written into `folder`."""
+    check_text_export(task)
+    # Imported here because exports of tensors do not need tensorflow_text.
+    from official_bert.graph_text.tokenizer import TextTokenizer
+
+    full = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
+    tokenizer = TextTokenizer(full, folder)
+    reader = TextReader(tokenizer, full.vocab, options.max_seq_length)
+    answer = functools.partial(task.serving_text, model, reader=reader)
+    answering = signatures.text_signature(task.text_inputs, answer)
+    found = {"serving_default": answering, "serving_text": answering} | {
+        name: signatures.text_signature(task.text_inputs, further)
+        for name, further in task.further_signatures(model, reader).items()
+    }
+    request = signatures.text_request(task.text_inputs, options.max_seq_length)
+    return _Content(found, [(name, request) for name in found], tokenizer, {})
+
+
+def record_of(options: ServedOptions, task_name: str, task: ServedTask, export_text: bool = False) -> Record:
+    """Returns the content of export.json: the settings for clients, and the flags to repeat the export with."""
+    reading = {name: getattr(options, name) for name in ("max_seq_length", "do_lower_case", "strip_accents")}
+    return Record(
+        task_name=registry.canonical_name(task_name),
+        family=registry.family_of(task_name),
+        settings=reading | {"export_text": export_text} | task.settings(),
+        flags=dataclasses.asdict(options),
+        versions=package_versions(),
+    )
 
 
 class ExportedModel(tf.Module):
@@ -26,11 +218,7 @@ class ExportedModel(tf.Module):
     def __init__(
         self, signatures: Mapping[str, Callable], weights: Mapping[str, tf.Variable], resources: tf.Module | None = None
     ):
-        """Args:
-        signatures: tf.functions with input signatures, by name.
-        weights: the weights of the model, by name.
-        resources: holds the other resources of the signatures, such as the tables of a tokenizer.
-        """
+        """`resources` holds what the signatures need beside weights, such as the tables of a tokenizer."""
         super().__init__()
         self.resources = resources
         graphs = [signature.get_concrete_function().graph for signature in signatures.values()]
@@ -41,13 +229,10 @@ class ExportedModel(tf.Module):
 def export_version(
     export_dir: str, model: tf.Module, signatures: Mapping[str, Callable], extra_files: Mapping[str, bytes]
 ) -> str:
-    """Adds a version to a folder: its number follows the highest one there.
+    """Adds a version to a folder, with the number after the highest one there, and returns the folder of the version.
 
     The version is written under a temporary name that servers ignore. Exports that run at the same time get different
     numbers. What a killed export left is deleted.
-
-    Returns:
-        The folder of the version.
     """
     files.make_folder(export_dir)
     writing.remove_left(export_dir, "version-*")

@@ -1,7 +1,6 @@
-"""Models that answer requests: `SavedModel` is of an export, `InMemoryModel` of a checkpoint, with the same signatures.
+"""Models that answer requests: `SavedModel` of an export, `InMemoryModel` of a checkpoint, with the same signatures.
 
-In: the folder of an export, or of a model. Out: a `ServedModel` of tasks/clients.py. `build` loads the model of a
-checkpoint, for an export.
+`build` loads the model of a checkpoint, for an export.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from official_bert.model_dir import LABELS_NAME, ModelFolder
 from official_bert.model_source import ModelSource, check_config_beside
 from official_bert.options.serving import ServedOptions
 from official_bert.options.shared import FLOAT32
-from official_bert.serving.export import versions
-from official_bert.serving.saved_model import RECORD_FILE, Record, import_text_ops, record_of, task_signatures
+from official_bert.serving.export import RECORD_FILE, Record, import_text_ops, record_of, task_signatures, versions
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tasks.clients import Row
@@ -51,11 +49,7 @@ class TrainedModel(NamedTuple):
 
 
 def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
-    """Builds the task and the model, and loads the weights.
-
-    Args:
-        dtype: the type in which the kernels and tables are stored.
-    """
+    """Builds the task and the model, whose kernels and tables are stored in `dtype`, and loads the weights."""
     source = ModelSource(options)
     checkpoint = source.checkpoint
     task_name = options.task_name or _task_name(source)
@@ -109,13 +103,7 @@ def _make_task(source: ModelSource) -> ServedTask:
 class _Model:
     """A model with signatures, in the form of tasks/clients.py's ServedModel.
 
-    Attributes:
-        path: the folder of the model.
-        record: the record of an export of it.
-        tokenizer: the tokenizer of the model.
-        labels: the labels in the order of the outputs; None if the task has none.
-        inputs: name of a signature -> the names of its inputs.
-        outputs: names of the outputs of `serving_default`.
+    `record` is the record of an export of it; `labels`, in the order of the outputs, are None if the task has none.
     """
 
     path: str
@@ -140,14 +128,7 @@ class _Model:
         return self.record.settings["max_seq_length"]
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs a signature and returns its outputs.
-
-        Args:
-            inputs: arrays by name; those that the signature does not have are ignored.
-
-        Raises:
-            InputError: the model refuses the inputs.
-        """
+        """Runs a signature; of the inputs, arrays by name, those that it does not have are ignored."""
         try:
             tensors = {name: tf.constant(inputs[name]) for name in self.inputs[signature]}
             return {name: value.numpy() for name, value in self._signatures[signature](**tensors).items()}
@@ -214,11 +195,7 @@ class SavedModel(_Model):
     """A loaded SavedModel of export_saved_model.py, with the files that it contains."""
 
     def __init__(self, model_dir: str, batch_size: int = 32):
-        """Loads a version of an export.
-
-        Args:
-            model_dir: the folder of a version, or the folder of versions, of which the newest is taken.
-        """
+        """Loads a version of an export, or of a folder of versions the newest."""
         super().__init__(batch_size)
         self.path = _version_folder(model_dir)
         self.record = Record.read(self.path)

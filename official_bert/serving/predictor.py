@@ -1,8 +1,4 @@
-"""Answers texts with a trained model: `official_bert.Predictor`.
-
-In: the folder of an export or of a model. Out: an object that is called with texts and returns the answers that
-predict.py writes.
-"""
+"""Answers texts with a trained model: `official_bert.Predictor`."""
 
 from __future__ import annotations
 
@@ -122,14 +118,7 @@ class Predictor:
         return found[0] if is_one else found
 
     def answers(self, requests: Iterable[str | Texts]) -> Iterator[dict]:
-        """Answers many requests in their order; it reads and answers a few batches at a time.
-
-        Args:
-            requests: requests of one text, as a string, or of several texts.
-
-        Raises:
-            InputError: the model cannot answer a request, see `check`.
-        """
+        """Answers many requests, each of one or several texts, in order; it reads a few batches at a time."""
         return self.answers_to_checked(map(self._checked, requests))
 
     def answers_to_checked(self, requests: Iterable[Texts]) -> Iterator[dict]:
@@ -144,11 +133,7 @@ class Predictor:
         return texts
 
     def check(self, texts: Texts):
-        """Refuses a request that the model cannot answer.
-
-        Raises:
-            InputError: the model cannot answer the request.
-        """
+        """Validates a request; raises InputError if the model cannot answer it."""
         self._client.check(texts)
 
 
@@ -160,11 +145,7 @@ def _as_requests(texts: Sequence) -> tuple[list[Texts], bool]:
 
 
 def _as_request(request: Any) -> Texts:
-    """Returns the texts of a request, which is a text or several.
-
-    Raises:
-        InputError: it is something else.
-    """
+    """Returns the texts of a request, which is a text or several."""
     texts = [request] if isinstance(request, str) else request
     is_sequence = isinstance(texts, (tuple, list))
     wrong = [text for text in texts if not isinstance(text, str)] if is_sequence else [texts]

@@ -1,7 +1,4 @@
-"""Vectors of sentences from an encoder, for search and for comparison by cosine.
-
-In: the folder of a model, and texts. Out: a vector for each text.
-"""
+"""Vectors of texts and sentences from an encoder, for search and for comparison by cosine."""
 
 from __future__ import annotations
 

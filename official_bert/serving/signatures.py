@@ -1,7 +1,6 @@
 """The signatures of an export: of token ids, of serialized tf.Examples, and of raw text; and its warm-up requests.
 
-A server runs the warm-up before it accepts requests, because the first ones are slow. Its file has TensorFlow Serving's
-PredictionLog records, encoded without its package.
+The file of warm-up requests has TensorFlow Serving's PredictionLog records, encoded without its package.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,12 +22,7 @@ Outputs = Callable[[Features], dict[str, tf.Tensor]]
 
 
 def text_signature(inputs: TextInputs, answer: Outputs) -> Callable:
-    """Returns a tf.function of strings.
-
-    Args:
-        inputs: the names and shapes of its inputs; the first dimension is the batch.
-        answer: a function from strings by name to a dict of [batch, ...].
-    """
+    """Returns a tf.function of strings, whose inputs have these names and shapes; the first dimension is the batch."""
     specs = {name: tf.TensorSpec(shape, tf.string, name) for name, shape in inputs.items()}
 
     @tf.function(input_signature=[specs], autograph=False)
@@ -52,20 +46,13 @@ def text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
 
 
 def tensor_signatures(outputs: Outputs, config: BertConfig, num_choices: int | None = None) -> dict[str, Callable]:
-    """Returns the signatures that every export of tensors has, all with the same outputs.
+    """Returns the signatures that every export of tensors has, all with the same outputs, by name.
 
-    - `serving_default`: `input_ids`, `input_mask`, `segment_ids`, int32[batch, length].
+    - `serving_default`: `input_ids`, `input_mask`, `segment_ids`, int32[batch, length], with `num_choices`
+      int32[batch, choices, length].
     - `serving_ids`: `input_ids` alone; id 0 is padding, and all tokens are in segment 0.
     - `serving_examples`: `examples`, string[batch], records in the form of the training files, of any length; only the
-      three encoder features are read.
-
-    Args:
-        outputs: a function from the three encoder features to a dict of [batch, ...].
-        num_choices: number of choices of every example of a multiple-choice task, whose features are [batch, choices,
-            length] and whose records contain the choices one after another; None for other tasks.
-
-    Returns:
-        The tf.functions by name of the signature.
+      three encoder features are read, which contain the choices one after another.
     """
     shape = [None, None] if num_choices is None else [None, None, None]
     specs = {name: tf.TensorSpec(shape, tf.int32, name) for name in ENCODER_INPUTS}
@@ -91,11 +78,7 @@ def tensor_signatures(outputs: Outputs, config: BertConfig, num_choices: int | N
 
 
 def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
-    """Returns a signature of the three encoder features and `masked_lm_positions`, int32[batch, predictions].
-
-    Args:
-        outputs: a function from the four features to a dict of [batch, ...].
-    """
+    """Returns a signature of the three encoder features and `masked_lm_positions`, int32[batch, predictions]."""
     specs = [tf.TensorSpec([None, None], tf.int32, name) for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)]
 
     @tf.function(input_signature=specs)
@@ -109,11 +92,7 @@ def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
 
 
 def checked(features: Features, config: BertConfig) -> Features:
-    """Returns the encoder features with assertions that all of them are within the model's limits.
-
-    Args:
-        features: the three encoder features, int32[..., length] each.
-    """
+    """Returns the encoder features with assertions that all of them are within the model's limits."""
     shape = tf.shape(features["input_ids"])
     length, longest = shape[-1], config.max_position_embeddings
     limits = {"input_ids": config.vocab_size, "input_mask": 2, "segment_ids": config.type_vocab_size}
@@ -133,14 +112,7 @@ def checked(features: Features, config: BertConfig) -> Features:
 
 
 def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
-    """Parses serialized tf.Examples to the encoder features, padded with 0 to the longest example.
-
-    Args:
-        examples: string[batch].
-
-    Returns:
-        int32[batch, length] each, or int32[batch, choices, length].
-    """
+    """Parses serialized tf.Examples, string[batch], to padded encoder features, int32[batch, (choices,) length]."""
     table = {name: tf.io.RaggedFeature(tf.int64) for name in ENCODER_INPUTS}
     ragged = tf.io.parse_example(examples, table)
     lengths = ragged["input_ids"].row_lengths()
@@ -192,22 +164,23 @@ def warmup_records(requests: Iterable[Request]) -> bytes:
 
 def position_request(signature: str, length: int) -> Request:
     """Makes a request for a signature that reads positions: one example of `length` tokens, with one position."""
-    ones, zeros = np.ones((1, length), np.int32), np.zeros((1, length), np.int32)
-    features = dict(zip(ENCODER_INPUTS, (ones, ones, zeros), strict=True))
-    return signature, features | {MASKED_LM_POSITIONS: zeros[:, :1]}
+    return signature, _features_of_ones((1, length)) | {MASKED_LM_POSITIONS: np.zeros((1, 1), np.int32)}
 
 
 def tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:
     """Makes a request for each signature of `tensor_signatures`: a single example of `length` tokens."""
-    shape = (1, length) if num_choices is None else (1, num_choices, length)
-    ones, zeros = np.ones(shape, np.int32), np.zeros(shape, np.int32)
-    features = dict(zip(ENCODER_INPUTS, (ones, ones, zeros), strict=True))
+    features = _features_of_ones((1, length) if num_choices is None else (1, num_choices, length))
     flat = {name: values.reshape(1, -1) for name, values in features.items()}
     return [
         ("serving_default", features),
-        ("serving_ids", {"input_ids": ones}),
+        ("serving_ids", {"input_ids": features["input_ids"]}),
         ("serving_examples", {"examples": np.array(encode_examples(flat), object)}),
     ]
+
+
+def _features_of_ones(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    ones = np.ones(shape, np.int32)
+    return dict(zip(ENCODER_INPUTS, (ones, ones, np.zeros_like(ones)), strict=True))
 
 
 def _prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:

@@ -1,8 +1,4 @@
-"""Sends texts to an export: the contract of a client, and the code that the clients of the task families share.
-
-In: the texts of requests, and a loaded export. Out: a dictionary of plain Python values for each request, ready for
-JSON.
-"""
+"""Sends texts to an export: the contract of a client, and the code that the clients of the task families share."""
 
 from __future__ import annotations
 
@@ -66,11 +62,7 @@ class Client(Protocol):
     method: str
 
     def check(self, texts: Texts):
-        """Validates a request.
-
-        Raises:
-            InputError: the model cannot answer the request.
-        """
+        """Validates a request; raises InputError if the model cannot answer it."""
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns an answer of plain Python values, ready for JSON, for each request; all have passed `check`."""
@@ -96,11 +88,7 @@ class TextClient:
     method: ClassVar[str] = ""
 
     def __init__(self, model: ServedModel, columns: Sequence[str], num_required: int | None = None):
-        """Connects the client to an export.
-
-        Args:
-            num_required: how many of them a request must have; None for all.
-        """
+        """Connects the client to an export; `num_required` columns, None for all, must be in each request."""
         self.model, self.columns = model, tuple(columns)
         self.num_required = len(self.columns) if num_required is None else num_required
 

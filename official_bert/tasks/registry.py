@@ -24,7 +24,7 @@ _FAMILIES = {
     "tagging": "official_bert.tasks.tagging.task:TaggingTask",
     "squad": "official_bert.tasks.squad.task:SquadTask",
     "pretraining": "official_bert.tasks.pretraining.task:PretrainingTask",
-    "embedding": "official_bert.tasks.embedding.task:EmbeddingTask",
+    "embedding": "official_bert.tasks.embedding:EmbeddingTask",
 }
 
 

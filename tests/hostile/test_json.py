@@ -19,8 +19,7 @@ from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.options.serving import PredictOptions
 from official_bert.serving.predictor import Predictor
-from official_bert.tasks.squad.answers import RawResult
-from official_bert.tasks.squad.logits import read_logits, write_logits
+from official_bert.tasks.squad.answers import RawResult, read_logits, write_logits
 from official_bert.training.evaluation import PeriodicEvaluation
 from tests import toy
 from tests.hostile.rows import Row, check, edit_json, model_flags, table

@@ -7,7 +7,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_bert.metrics.regression import pearson, spearman
+from official_bert.metrics.classification import pearson, spearman
 
 # Quarters, so that there are ties and no values that are nearly equal.
 PAIRS = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_size=2, max_size=30)

@@ -265,7 +265,7 @@ def test_what_is_no_export_is_said(tmp_path, make):
     with pytest.raises(InputError, match="absent: holds no model; name an --export_dir"):
         Predictor(str(tmp_path / "absent"))
     made = make("squad")
-    with pytest.raises(InputError, match="--max_seq_length=24, which leaves no room for a context"):
+    with pytest.raises(InputError, match="--max_seq_length=24: leaves no room for a document"):
         predictor_of(made)
     exports = tmp_path / "exports"
     version = shutil.copytree(made.path, exports / "1")

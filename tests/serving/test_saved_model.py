@@ -16,9 +16,9 @@ from official_bert.data.conll import IOB2, ConllFile, Sentence
 from official_bert.data.model_inputs import model_input, padded_features
 from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
-from official_bert.serving import saved_model
+from official_bert.serving import export
+from official_bert.serving.export import check_text_export
 from official_bert.serving.model import SavedModel
-from official_bert.serving.saved_model import check_text_export
 from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.squad.answers import choose_answers, extract_candidates, raw_results
 from official_bert.tasks.squad.examples import SquadExample, find_words
@@ -307,5 +307,5 @@ def test_versions_of_another_kind_are_warned_of(tmp_path, caplog, task_name, exp
     (tmp_path / "3" / "assets.extra").mkdir(parents=True)
     (tmp_path / "3" / "assets.extra" / "export.json").write_text(json.dumps(record))
     options = ExportOptions(export_dir=str(tmp_path), export_text=export_text)
-    saved_model._warn_of_other_versions(options, task_name)
+    export._warn_of_other_versions(options, task_name)
     assert ("holds versions of another task or with other signatures" in caplog.text) is is_warned

@@ -10,7 +10,7 @@ from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
-from official_bert.tasks.embedding.task import EmbeddingTask
+from official_bert.tasks.embedding import EmbeddingTask
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.registry import family_of, find, load, make_task
 from official_bert.tasks.squad.task import SquadTask

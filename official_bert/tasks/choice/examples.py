@@ -1,7 +1,4 @@
-"""Examples of multiple choice, read from the CSV files of SWAG and the TSV files of CODAH.
-
-In: a file. Out: examples of n choices, and their features, int32[batch, choices, length].
-"""
+"""Examples of multiple choice, read from the CSV files of SWAG and the TSV files of CODAH, and their encoded form."""
 
 import dataclasses
 import re
@@ -24,14 +21,7 @@ _is_ending = re.compile(r"ending\d+").fullmatch
 
 
 class ChoiceExample(NamedTuple):
-    """A context and its possible continuations.
-
-    Attributes:
-        guid: name of the example, for the log.
-        context: the first text of every pair.
-        choices: the second texts.
-        label: id of the correct choice; None if it is unknown.
-    """
+    """A context and its possible continuations; `label` is the index of the correct one, None if it is unknown."""
 
     guid: str
     context: str
@@ -40,12 +30,7 @@ class ChoiceExample(NamedTuple):
 
 
 class ChoiceFiles(NamedTuple):
-    """The file layout of a task.
-
-    Attributes:
-        names: set -> name of its file in a data folder.
-        read: a function from a path, the prefix of the guids and a flag for reading the labels to the examples.
-    """
+    """The file names of the sets in a folder, and the reader of a file: (path, guid prefix, labelled) -> examples."""
 
     names: dict[str, str]
     read: Callable[[str, str, bool], list[ChoiceExample]]
@@ -53,12 +38,7 @@ class ChoiceFiles(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EncodedChoices:
-    """An encoded data set without padding.
-
-    Attributes:
-        inputs: the inputs of all choices of all examples, one after another.
-        label_ids: int32[n], 0 for unknown labels.
-    """
+    """The encoded choices of all examples, one after another; `label_ids`, int32[n], is 0 for unknown labels."""
 
     inputs: ModelInputs
     label_ids: np.ndarray
@@ -72,12 +52,7 @@ class EncodedChoices:
         return self.inputs.lengths.reshape(-1, NUM_CHOICES).max(axis=1)
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch: the encoder features, int32[len(rows), choices, length], and `label_ids`, int32[len(rows)].
-
-        Args:
-            rows: int[n], indices of the examples, in order.
-            length: the padded length in tokens; no example may be longer.
-        """
+        """Returns a batch of examples: encoder features, int32[b, choices, length], and `label_ids`, int32[b]."""
         inputs = (np.asarray(rows)[:, None] * NUM_CHOICES + np.arange(NUM_CHOICES)).ravel()
         features = self.inputs.features(inputs, length)
         batch = {name: values.reshape(-1, NUM_CHOICES, length) for name, values in features.items()}
@@ -100,12 +75,7 @@ def encoded_choices(examples: Sequence[ChoiceExample], max_seq_length: int, toke
 
 
 def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
-    """Reads a file of SWAG: the context is the first sentence, a choice is the start of the second plus an ending.
-
-    Raises:
-        InputError: there is no such file, it is empty, its header lacks a column, repeats one or has more endings, a
-            row has another number of columns, or a label is no choice.
-    """
+    """Reads a file of SWAG: the context is the first sentence, a choice is the start of the second plus an ending."""
     rows = iter(read_csv(path))
     header = next(rows, None)
     names = header.fields if header else []
@@ -127,14 +97,7 @@ def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample
 
 
 def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
-    """Reads a file of CODAH: category, stem, four endings and the id of the correct one.
-
-    Args:
-        labelled: whether the last column is read; otherwise the file may lack it.
-
-    Raises:
-        InputError: there is no such file, it is empty, a row has another number of columns, or a label is no choice.
-    """
+    """Reads a file of CODAH: category, stem, four endings and, if it is `labelled`, the number of the answer."""
     rows = list(read_tsv(path))
     names = _CODAH_COLUMNS
     if not labelled and rows and len(rows[0].fields) == len(names) - 1:

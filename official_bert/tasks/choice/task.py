@@ -1,7 +1,4 @@
-"""Multiple choice as a task: a softmax over the scores of the choices. Devlin et al. (2019), section 4.4.
-
-In: the sets of tasks/choice/examples.py. Out: the methods of Task in tasks/base.py, and a file of probabilities.
-"""
+"""Multiple choice as a task: a softmax over the scores of the choices. Devlin et al. (2019), section 4.4."""
 
 from __future__ import annotations
 

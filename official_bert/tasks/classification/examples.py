@@ -1,7 +1,4 @@
-"""Examples of text classification and regression, and their features.
-
-In: examples of a processor. Out: a data set without padding and without token strings.
-"""
+"""Examples of text classification and regression, and their encoded form."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +23,6 @@ class InputExample:
 
     Attributes:
         guid: name of the example, for the log.
-        text_a: the text, or the first of a pair.
-        text_b: the second, or None.
         label: the label; in regression the score, as text; in multi-label classification the tuple of the example's
             labels. None if it is unknown.
     """
@@ -46,12 +41,8 @@ class PaddingInputExample:
 class EncodedExamples:
     """An encoded data set without padding.
 
-    Attributes:
-        inputs: ids and segments of every example.
-        label_ids: int32[n]; float32[n] in regression; int32[n, labels] in multi-label classification.
-        is_real_example: int32[n], 0 for padding examples.
-        shuffle_buffer_size: as in Task.encode.
-        record_stem: as in Task.encode.
+    `label_ids` are int32[n]; float32[n] in regression; int32[n, labels] in multi-label classification.
+    `is_real_example`, int32[n], is 0 for padding examples.
     """
 
     inputs: ModelInputs
@@ -69,12 +60,7 @@ class EncodedExamples:
         return self.inputs.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch: the encoder features, int32[len(rows), length], `label_ids` and `is_real_example`.
-
-        Args:
-            rows: int[n], indices of the examples, in order.
-            length: the padded length in tokens; no example may be longer.
-        """
+        """Returns a batch: the encoder features, int32[b, length], `label_ids` and `is_real_example`."""
         return {
             **self.inputs.features(rows, length),
             "label_ids": self.label_ids[rows],
@@ -91,14 +77,7 @@ def encoded_examples(
 ) -> EncodedExamples:
     """Encodes examples as the original's `convert_examples_to_features` does, in arrays.
 
-    Examples without a label and padding examples get the label 0.
-
-    Args:
-        label_list: all labels in order, or None in regression.
-            logs_first: whether the first five examples are logged as the original logs them.
-
-    Raises:
-        InputError: a label is not in the list.
+    Examples without a label and padding examples get the label 0. `label_list` is None in regression.
     """
 
     def encoded(example):

@@ -1,7 +1,4 @@
-"""The tasks of GLUE and XNLI: their files, labels, metrics and submission files.
-
-In: the file layouts of GLUE and of XNLI's own site. Out: examples, and the table PROCESSORS.
-"""
+"""The tasks of GLUE and XNLI: their files, labels, metrics and submission files."""
 
 import os
 import re
@@ -27,75 +24,70 @@ class GlueProcessor(DataProcessor):
     """A GLUE task.
 
     Attributes:
-            name: GLUE's name of the task.
-            labels: in the order of the model's outputs; None in regression.
-            train: layout of the training file.
-            dev: layouts of the files for evaluation, by the suffix of their result files.
-            test: layouts of the files for prediction, by the same suffix; their first column is GLUE's index.
-            submissions: names of GLUE's submission files, by the same suffix.
-            skip_short_rows: whether the labelled files are known to contain rows that lack columns.
+        name: GLUE's name of the task.
+        labels: in the order of the model's outputs; None in regression.
+        labelled: layout of the files for training and evaluation.
+        unlabelled: layout of the files for prediction; their first column is GLUE's index.
+        dev_files, test_files: the files for evaluation and for prediction, by the suffix of their result files.
+        submissions: GLUE's submission files, by the same suffix, if they are not named like the task.
+        skip_short_rows: whether the labelled files are known to contain rows that lack columns.
     """
 
     name: ClassVar[str]
     labels: ClassVar[tuple[str, ...] | None] = ("0", "1")
-    train: ClassVar[Layout]
-    dev: ClassVar[dict[str, Layout]]
-    test: ClassVar[dict[str, Layout]]
-    submissions: ClassVar[dict[str, str]]
+    labelled: ClassVar[Layout] = Layout(text_a=1, text_b=2, label=3)
+    unlabelled: ClassVar[Layout] = Layout(text_a=1, text_b=2)
+    dev_files: ClassVar[dict[str, str]] = {"": "dev.tsv"}
+    test_files: ClassVar[dict[str, str]] = {"": "test.tsv"}
+    submissions: ClassVar[dict[str, str]] = {}
     skip_short_rows = False
 
     @property
-    def needs_pairs(self) -> bool:
+    def has_pairs(self) -> bool:
         """Every task of GLUE has either single texts or pairs."""
-        return self.has_pairs
+        return self.unlabelled.text_b is not None
+
+    needs_pairs = has_pairs
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        return read_layout(data_dir, self.train, self.labels, self.skip_short_rows)
+        return self._read_labelled(data_dir, "train.tsv")
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        return read_layout(data_dir, self.dev_layouts(data_dir)[""], self.labels, self.skip_short_rows)
+        return self._read_labelled(data_dir, self.dev_files[""])
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        return read_layout(data_dir, self.test_layouts(data_dir)[""], self.labels)
+        return self._read_unlabelled(data_dir, "")
 
     def get_labels(self) -> list[str] | None:
         return None if self.labels is None else list(self.labels)
 
     def dev_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
-        return {
-            suffix: read_layout(data_dir, layout, self.labels, self.skip_short_rows)
-            for suffix, layout in _present(data_dir, self.dev_layouts(data_dir)).items()
-        }
+        present = _present(data_dir, self.dev_files)
+        return {suffix: self._read_labelled(data_dir, file) for suffix, file in present.items()}
 
     def test_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
-        return {
-            suffix: read_layout(data_dir, layout, self.labels)
-            for suffix, layout in _present(data_dir, self.test_layouts(data_dir)).items()
-        }
+        return {suffix: self._read_unlabelled(data_dir, suffix) for suffix in _present(data_dir, self.test_files)}
 
-    def dev_layouts(self, data_dir: str) -> dict[str, Layout]:
-        """Returns the attribute `dev`; AX derives the layouts from the files in the folder."""
-        return self.dev
+    def _read_labelled(self, data_dir: str, file: str) -> list[InputExample]:
+        path, guid = os.path.join(data_dir, file), file.removesuffix(".tsv")
+        return read_layout(path, guid, self.labelled, self.labels, self.skip_short_rows)
 
-    def test_layouts(self, data_dir: str) -> dict[str, Layout]:
-        """Returns the attribute `test`; AX derives the layouts from the files in the folder."""
-        return self.test
+    def _read_unlabelled(self, data_dir: str, suffix: str) -> list[InputExample]:
+        guid = self.test_files[suffix].removesuffix(".tsv") if suffix else "test"
+        return read_layout(self._test_path(data_dir, suffix), guid, self.unlabelled, self.labels)
+
+    def _test_path(self, data_dir: str, suffix: str) -> str:
+        return os.path.join(data_dir, self.test_files[suffix])
 
     def write_submission(self, folder: str, data_dir: str, predictions: np.ndarray, suffix: str = "") -> str:
-        """Writes the predictions of a test set in the format of GLUE's site.
+        """Writes the predictions of a test set in the format of GLUE's site and returns the path of the file.
 
-        Args:
-            predictions: int[n], label ids, or float[n], scores, in the order of the file.
-
-        Returns:
-            The path of the file.
-
-        Raises:
-            InputError: a file cannot be read or written.
+        `predictions` are label ids, int[n], or scores, float[n], in the order of the test file.
         """
-        ids = [row.field(0, "the index") for row in self.test_layouts(data_dir)[suffix].rows(data_dir)]
+        rows = self.unlabelled.rows(self._test_path(data_dir, suffix))
+        ids = [row.field(0, "the index") for row in rows]
         files.make_folder(folder)
-        path = os.path.join(folder, self.submissions[suffix])
+        path = os.path.join(folder, self.submissions.get(suffix, f"{self.name}.tsv"))
         with writing.replacing(path) as file:
             file.write("index\tprediction\n")
             for number, answer in zip(ids, self._answers(predictions), strict=True):
@@ -108,14 +100,14 @@ class GlueProcessor(DataProcessor):
         return [self.labels[number] for number in predictions]
 
 
-def _present(data_dir: str, layouts: dict[str, Layout]) -> dict[str, Layout]:
-    """Returns the first layout, whose file must exist, and those other layouts whose file exists."""
+def _present(data_dir: str, names: dict[str, str]) -> dict[str, str]:
+    """Returns the first file, which must exist, and those other files that exist."""
     present = {}
-    for suffix, layout in layouts.items():
-        if suffix and not files.exists(os.path.join(data_dir, layout.file)):
-            logging.info("%s: has no %s, which is left out", data_dir, layout.file)
+    for suffix, name in names.items():
+        if suffix and not files.exists(os.path.join(data_dir, name)):
+            logging.info("%s: has no %s, which is left out", data_dir, name)
         else:
-            present[suffix] = layout
+            present[suffix] = name
     return present
 
 
@@ -124,23 +116,17 @@ class ColaProcessor(GlueProcessor):
 
     name = "CoLA"
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
-    has_pairs = False
     metrics, main_metric = ("accuracy", "matthews"), "matthews"
-    train = Layout("train.tsv", "train", text_a=3, label=1, has_header=False)
-    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=3, label=1, has_header=False)}
-    test: ClassVar = {"": Layout("test.tsv", "test", text_a=1)}
-    submissions: ClassVar = {"": "CoLA.tsv"}
+    labelled = Layout(text_a=3, label=1, has_header=False)
+    unlabelled = Layout(text_a=1)
 
 
 class Sst2Processor(GlueProcessor):
     """SST-2: is a phrase of a film review positive?"""
 
     name = "SST-2"
-    has_pairs = False
-    train = Layout("train.tsv", "train", text_a=0, label=1)
-    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=0, label=1)}
-    test: ClassVar = {"": Layout("test.tsv", "test", text_a=1)}
-    submissions: ClassVar = {"": "SST-2.tsv"}
+    labelled = Layout(text_a=0, label=1)
+    unlabelled = Layout(text_a=1)
 
 
 class MrpcProcessor(GlueProcessor):
@@ -149,10 +135,8 @@ class MrpcProcessor(GlueProcessor):
     name = "MRPC"
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
     metrics, main_metric = ("accuracy", "f1"), "f1"
-    train = Layout("train.tsv", "train", text_a=3, text_b=4, label=0)
-    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=3, text_b=4, label=0)}
-    test: ClassVar = {"": Layout("test.tsv", "test", text_a=3, text_b=4)}
-    submissions: ClassVar = {"": "MRPC.tsv"}
+    labelled = Layout(text_a=3, text_b=4, label=0)
+    unlabelled = Layout(text_a=3, text_b=4)
 
 
 class StsbProcessor(GlueProcessor):
@@ -162,10 +146,8 @@ class StsbProcessor(GlueProcessor):
     metrics, main_metric = ("pearson", "spearman"), "spearman"
     is_regression = True
     labels = None
-    train = Layout("train.tsv", "train", text_a=7, text_b=8, label=9)
-    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=7, text_b=8, label=9)}
-    test: ClassVar = {"": Layout("test.tsv", "test", text_a=7, text_b=8)}
-    submissions: ClassVar = {"": "STS-B.tsv"}
+    labelled = Layout(text_a=7, text_b=8, label=9)
+    unlabelled = Layout(text_a=7, text_b=8)
 
 
 class QqpProcessor(GlueProcessor):
@@ -173,10 +155,7 @@ class QqpProcessor(GlueProcessor):
 
     name = "QQP"
     metrics, main_metric = ("accuracy", "f1"), "f1"
-    train = Layout("train.tsv", "train", text_a=3, text_b=4, label=5)
-    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=3, text_b=4, label=5)}
-    test: ClassVar = {"": Layout("test.tsv", "test", text_a=1, text_b=2)}
-    submissions: ClassVar = {"": "QQP.tsv"}
+    labelled = Layout(text_a=3, text_b=4, label=5)
     skip_short_rows = True
 
 
@@ -186,47 +165,31 @@ class MnliProcessor(GlueProcessor):
     name = "MNLI"
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
     labels = ("contradiction", "entailment", "neutral")
-    train = Layout("train.tsv", "train", text_a=8, text_b=9, label=-1, id_column=0)
-    dev: ClassVar = {
-        "": Layout("dev_matched.tsv", "dev_matched", text_a=8, text_b=9, label=-1, id_column=0),
-        "_mm": Layout("dev_mismatched.tsv", "dev_mismatched", text_a=8, text_b=9, label=-1, id_column=0),
-    }
-    test: ClassVar = {
-        "": Layout("test_matched.tsv", "test", text_a=8, text_b=9, id_column=0),
-        "_mm": Layout("test_mismatched.tsv", "test_mismatched", text_a=8, text_b=9, id_column=0),
-    }
+    labelled = Layout(text_a=8, text_b=9, label=-1, id_column=0)
+    unlabelled = Layout(text_a=8, text_b=9, id_column=0)
+    dev_files: ClassVar = {"": "dev_matched.tsv", "_mm": "dev_mismatched.tsv"}
+    test_files: ClassVar = {"": "test_matched.tsv", "_mm": "test_mismatched.tsv"}
     submissions: ClassVar = {"": "MNLI-m.tsv", "_mm": "MNLI-mm.tsv"}
 
 
-class _SentencePairProcessor(GlueProcessor):
-    """The file layout that several tasks share."""
-
-    train = Layout("train.tsv", "train", text_a=1, text_b=2, label=3)
-    dev: ClassVar = {"": Layout("dev.tsv", "dev", text_a=1, text_b=2, label=3)}
-    test: ClassVar = {"": Layout("test.tsv", "test", text_a=1, text_b=2)}
-
-
-class QnliProcessor(_SentencePairProcessor):
+class QnliProcessor(GlueProcessor):
     """QNLI: does a sentence answer a question?"""
 
     name = "QNLI"
     labels = ("entailment", "not_entailment")
-    submissions: ClassVar = {"": "QNLI.tsv"}
 
 
-class RteProcessor(_SentencePairProcessor):
+class RteProcessor(GlueProcessor):
     """RTE: does a sentence follow from another?"""
 
     name = "RTE"
     labels = ("entailment", "not_entailment")
-    submissions: ClassVar = {"": "RTE.tsv"}
 
 
-class WnliProcessor(_SentencePairProcessor):
+class WnliProcessor(GlueProcessor):
     """WNLI: does a sentence follow from the sentence whose pronoun it replaces?"""
 
     name = "WNLI"
-    submissions: ClassVar = {"": "WNLI.tsv"}
 
 
 class AxProcessor(GlueProcessor):
@@ -235,7 +198,7 @@ class AxProcessor(GlueProcessor):
     name = "AX"
     metrics, main_metric = ("accuracy", "matthews"), "matthews"
     labels = MnliProcessor.labels
-    submissions: ClassVar = {"": "AX.tsv"}
+    unlabelled = Layout(text_a=1, text_b=2, id_column=0)
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         raise InputError("AX has no training file; train on MNLI, and predict AX with the model that comes out")
@@ -243,26 +206,24 @@ class AxProcessor(GlueProcessor):
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
         sets = self.dev_sets(data_dir)
         if not sets:
-            file = self.test_layouts(data_dir)[""].file
-            raise InputError(
-                f"{os.path.join(data_dir, file)}: has no column 'label' to evaluate with; predict it instead"
-            )
+            path = self._test_path(data_dir)
+            raise InputError(f"{path}: has no column 'label' to evaluate with; predict it instead")
         return sets[""]
 
-    def dev_layouts(self, data_dir: str) -> dict[str, Layout]:
-        layout = self.test_layouts(data_dir)[""]
-        header = next(read_tsv(os.path.join(data_dir, layout.file)), None)
+    def dev_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
+        path = self._test_path(data_dir)
+        header = next(read_tsv(path), None)
         names = [name.lower() for name in header.fields] if header else []
         label = next((names.index(name) for name in _LABEL_HEADERS if name in names), None)
         if label is None:
-            logging.warning("%s: has no column 'label' to evaluate with", os.path.join(data_dir, layout.file))
+            logging.warning("%s: has no column 'label' to evaluate with", path)
             return {}
-        return {"": layout._replace(label=label)}
+        return {"": read_layout(path, "test", self.unlabelled._replace(label=label), self.labels)}
 
-    def test_layouts(self, data_dir: str) -> dict[str, Layout]:
+    def _test_path(self, data_dir: str, suffix: str = "") -> str:
         for file in _AX_FILES:
-            if files.exists(os.path.join(data_dir, file)):
-                return {"": Layout(file, "test", text_a=1, text_b=2, id_column=0)}
+            if files.exists(path := os.path.join(data_dir, file)):
+                return path
         raise InputError(f"{data_dir}: has none of {', '.join(_AX_FILES)}; check --data_dir")
 
 
@@ -284,7 +245,6 @@ PROCESSORS = {
 }
 
 
-_LABELS = ("contradiction", "entailment", "neutral")
 _OTHER_NAMES = {"contradictory": "contradiction"}  # label in the training files -> label
 _LANGUAGE, _LABEL, _TEXT_A, _TEXT_B = 0, 1, 6, 7
 
@@ -301,14 +261,11 @@ def xnli_language(task_name: str) -> str | None:
 
 
 class XnliProcessor(DataProcessor):
-    """Trains on the machine-translated training file of a language and evaluates on the rows in that language.
-
-    Args:
-        language: code as in the files: ar, bg, de, el, en, es, fr, hi, ru, sw, th, tr, ur, vi or zh.
-    """
+    """Trains on the machine-translated training file of a language and evaluates on the rows in that language."""
 
     needs_pairs = True
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
+    labels = MnliProcessor.labels
 
     def __init__(self, language: str = "zh"):
         self.language = language
@@ -320,34 +277,23 @@ class XnliProcessor(DataProcessor):
         return cls(language) if language else cls()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        file = os.path.join("multinli", f"multinli.train.{self.language}.tsv")
-        layout = Layout(file, "train", text_a=0, text_b=1, label=2)
-        return read_layout(data_dir, layout, _LABELS, other_names=_OTHER_NAMES)
+        path = os.path.join(data_dir, "multinli", f"multinli.train.{self.language}.tsv")
+        return read_layout(path, "train", Layout(text_a=0, text_b=1, label=2), self.labels, other_names=_OTHER_NAMES)
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        return [
-            InputExample(
-                f"dev-{row.line - 1}", *_texts(row), checked_label(row, row.field(_LABEL, "the label"), _LABELS)
-            )
-            for row in self._rows(data_dir, "xnli.dev.tsv")
-        ]
+        rows = self._rows(data_dir, "xnli.dev.tsv")
+        labels = [checked_label(row, row.field(_LABEL, "the label"), self.labels) for row in rows]
+        return [_example("dev", row, label) for row, label in zip(rows, labels, strict=True)]
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
         """Reads the rows of `xnli.test.tsv`; the original had no test set."""
-        return [
-            InputExample(f"test-{row.line - 1}", *_texts(row), _LABELS[0])
-            for row in self._rows(data_dir, "xnli.test.tsv")
-        ]
+        return [_example("test", row, self.labels[0]) for row in self._rows(data_dir, "xnli.test.tsv")]
 
     def get_labels(self) -> list[str]:
-        return list(_LABELS)
+        return list(self.labels)
 
     def _rows(self, data_dir: str, file: str) -> list[Row]:
-        """Returns the rows in the language from a file that contains all languages.
-
-        Raises:
-            InputError: there is no such file, or it has no row in the language.
-        """
+        """Returns the rows in the language from a file that contains all languages."""
         path = os.path.join(data_dir, file)
         rows = list(read_tsv(path))[1:]
         in_language = [row for row in rows if row.fields[_LANGUAGE] == self.language]
@@ -360,5 +306,6 @@ class XnliProcessor(DataProcessor):
         return in_language
 
 
-def _texts(row: Row) -> tuple[str, str]:
-    return row.field(_TEXT_A, "the premise"), row.field(_TEXT_B, "the hypothesis")
+def _example(set_name: str, row: Row, label: str) -> InputExample:
+    text_a, text_b = row.field(_TEXT_A, "the premise"), row.field(_TEXT_B, "the hypothesis")
+    return InputExample(f"{set_name}-{row.line - 1}", text_a, text_b, label)

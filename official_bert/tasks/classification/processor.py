@@ -1,10 +1,6 @@
-"""The base class of processors, which read the files of a text classification or regression task.
-
-In: a data folder. Out: examples, checked against the labels.
-"""
+"""The base class of processors, which read the files of a text classification or regression task."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -81,26 +77,19 @@ class Layout(NamedTuple):
     """The layout of a TSV file; columns count from 0, or from the end if negative.
 
     Attributes:
-        file: name of the file in the data folder.
-        guid: the prefix of the examples' names.
-        text_a: column of the text, or of the first text of a pair.
-        text_b: column of the second text; None for single texts.
         label: column of the label; None in a test set.
         id_column: column whose value completes an example's name; None for the number of the row, counting the header.
-        has_header: whether the first row names the columns.
     """
 
-    file: str
-    guid: str
     text_a: int
     text_b: int | None = None
     label: int | None = None
     id_column: int | None = None
     has_header: bool = True
 
-    def rows(self, data_dir: str, labels: Sequence[str] | None = ()) -> list[Row]:
+    def rows(self, path: str, labels: Sequence[str] | None = ()) -> list[Row]:
         """Reads the rows below the header; warns of a header that has one of the labels, or a score for None."""
-        rows = list(read_tsv(os.path.join(data_dir, self.file)))
+        rows = list(read_tsv(path))
         if rows and self.has_header and self.label is not None:
             warn_of_lost_row(rows[0], self.label, labels)
         return rows[1:] if self.has_header else rows
@@ -116,26 +105,22 @@ class Layout(NamedTuple):
 
 
 def read_layout(
-    data_dir: str,
+    path: str,
+    guid: str,
     layout: Layout,
     labels: Sequence[str] | None,
     skip_short_rows: bool = False,
     other_names: Mapping[str, str] | None = None,
 ) -> list[InputExample]:
-    """Reads the examples of a file.
+    """Reads the examples of a file, whose names begin with `guid`.
 
-    Args:
-        labels: all labels, or None in regression; a test set's examples get the first one, or "0.0".
-        skip_short_rows: skip rows that lack a column and log their number, instead of refusing the file.
-
-    Raises:
-        InputError: there is no such file, it is empty, a row lacks columns, a label is unknown or a score is no number.
+    A test set's examples get the first label, or "0.0" in regression, where `labels` is None. `other_names` are labels
+    by their name in the file. Rows that lack a column are skipped with a warning or an error, by `skip_short_rows`.
     """
-    path = os.path.join(data_dir, layout.file)
     num_columns = layout.num_columns
     examples = []
     num_short = 0
-    for row in layout.rows(data_dir, labels):
+    for row in layout.rows(path, labels):
         if len(row.fields) < num_columns:
             if not skip_short_rows:
                 raise row.error(
@@ -151,18 +136,14 @@ def read_layout(
             label = row.fields[layout.label]
             label = checked_label(row, (other_names or {}).get(label, label), labels)
         name = row.line - 1 if layout.id_column is None else row.fields[layout.id_column]
-        examples.append(InputExample(f"{layout.guid}-{name}", row.fields[layout.text_a], text_b, label))
+        examples.append(InputExample(f"{guid}-{name}", row.fields[layout.text_a], text_b, label))
     if num_short:
         logging.warning("%s: skipped %d rows with too few columns", path, num_short)
     return not_empty(examples, path)
 
 
 def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None):
-    """Warns of a first row that is taken for the header and looks like an example.
-
-    Args:
-        labels: all labels, or None in regression.
-    """
+    """Warns of a first row that is taken for the header and looks like an example."""
     if not -len(header.fields) <= column < len(header.fields):
         return
     name = header.fields[column].strip()
@@ -179,14 +160,7 @@ def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None):
 
 
 def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
-    """Returns the label of a row after checking it.
-
-    Args:
-        labels: all labels, or None in regression.
-
-    Raises:
-        InputError: the label is unknown, or a score is no number or too large.
-    """
+    """Returns the label of a row after validating that it is known or, if `labels` is None, a finite score."""
     if labels is None:
         try:
             score = float(label)

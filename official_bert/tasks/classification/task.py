@@ -1,7 +1,4 @@
-"""Text classification and regression as a task: one label, several labels or a score for each example.
-
-In: a processor, which reads the files. Out: the methods of Task in tasks/base.py, and the original's prediction file.
-"""
+"""Text classification and regression as a task: one label, several labels or a score for each example."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from keras import ops
 
 from official_bert.io import writing
 from official_bert.io.errors import InputError
-from official_bert.metrics import classification, regression
+from official_bert.metrics import classification
 from official_bert.metrics.classification import confusion_matrix, precision_recall_f1
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
@@ -36,12 +33,7 @@ _MOST_COLUMNS = 12  # of labels in the log; a terminal breaks the lines of a wid
 def report_labels(path: str, targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]):
     """Logs the scores of each label and the confusion matrix, and writes the matrix as a TSV file.
 
-    The first line and the first column of the file are labels; a line counts the examples of a true label by the label
-    that was predicted.
-
-    Args:
-        targets: int[n], ids of the true labels.
-        predictions: int[n], ids of the predicted labels.
+    A line of the file counts the examples of a true label by the label that was predicted.
     """
     names = [str(label) for label in labels]
     matrix = confusion_matrix(targets, predictions, len(names))
@@ -75,7 +67,7 @@ def _log_columns(rows: Iterable[Sequence]):
 
 # The metrics that a processor can name, as functions of targets and predictions.
 _LABEL_METRICS = {"accuracy": classification.accuracy, "f1": classification.f1, "matthews": classification.matthews}
-_SCORE_METRICS = {"pearson": regression.pearson, "spearman": regression.spearman}
+_SCORE_METRICS = {"pearson": classification.pearson, "spearman": classification.spearman}
 _METRICS_OF_EACH_LABEL = ("precision", "recall", "f1")  # "precision" brings all three, for each label
 _LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
 _RECORD_STEMS = {"train": "train", "dev": "eval", "test": "predict"}
@@ -104,9 +96,6 @@ class ClassificationTask(Task):
 
         Args:
             class_weights: weight of each label's examples in the training loss; None for equal weights.
-
-        Raises:
-            InputError: the processor names an unknown metric, or the weights do not fit the task.
         """
         self.processor = processor
         self._data_dir = None  # the folder of the test sets, once they are read
@@ -123,11 +112,7 @@ class ClassificationTask(Task):
 
     @classmethod
     def from_settings(cls, variant: type[DataProcessor], settings: Settings) -> Self:
-        """Makes the task of a processor class.
-
-        Raises:
-            InputError: a flag does not fit the task.
-        """
+        """Makes the task of a processor class."""
         if not issubclass(variant, TsvProcessor):
             for field in dataclasses.fields(TsvOptions):
                 if settings.get(field.name) not in (None, without_flag(field)):
@@ -142,11 +127,7 @@ class ClassificationTask(Task):
 
     @property
     def labels(self) -> list[str] | None:
-        """All labels, in the order of the outputs; None in regression.
-
-        Raises:
-            InputError: the labels are taken from the training file, which has not been read.
-        """
+        """All labels, in the order of the outputs; None in regression."""
         return self.processor.get_labels()
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[InputExample]]:
@@ -316,13 +297,7 @@ class ClassificationClient(TextClient):
     method = "classify"
 
     def __init__(self, model: ServedModel, labels: Sequence[str] | None, num_texts: int | None):
-        """Connects the client to an export.
-
-        Args:
-            model: the export.
-            labels: the labels in the order of the outputs; None in regression.
-            num_texts: number of texts that the model was trained on, 1 or 2; None if it accepts both.
-        """
+        """Connects the client; `num_texts` is 1 or 2, or None for a model of both; `labels` are None in regression."""
         super().__init__(model, ("text_a", "text_b")[:num_texts], num_texts or 1)
         self._labels = labels
 

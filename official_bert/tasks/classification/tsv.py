@@ -1,8 +1,4 @@
-"""A task of arbitrary TSV files: the user names the columns of the texts and of the label.
-
-In: train.tsv, dev.tsv, test.tsv in a folder, with or without a header. Out: examples with one label, any number of
-labels, or a score.
-"""
+"""A task of arbitrary TSV files: the user names the columns of the texts and of the label."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,18 +17,8 @@ from official_bert.tasks.classification.processor import DataProcessor, checked_
 class TsvProcessor(DataProcessor):
     """The processor of a task whose files the user describes.
 
-    A column is named as in the header, or by its number from 0 (negative: from the end). The test file needs no label
-    column.
-
-    Args:
-            text_a_column: column of the text, or of the first text of a pair.
-            text_b_column: column of the second text; None for single texts.
-            label_column: column of the label, the labels, or the score.
-            has_header: whether the first row names the columns.
-            labels: all labels, in the order of the model's outputs; None to take them from the training file.
-            is_multi_label: whether an example may have several labels, or none.
-            label_separator: the separator between the labels of an example.
-            is_regression: whether the label is a score.
+    A column is named as in the header, or by its number from 0 (negative: from the end). `labels` are None if the
+    training file defines them. With `is_multi_label` an example may have several labels, or none.
     """
 
     def __init__(
@@ -117,11 +103,7 @@ class TsvProcessor(DataProcessor):
         return self._examples(self._table(data_dir, "test.tsv"), "test", labelled=False)
 
     def get_labels(self) -> list[str] | None:
-        """Returns all labels; None in regression.
-
-        Raises:
-            InputError: the labels were not given, and the training file has not been read.
-        """
+        """Returns all labels; None in regression."""
         if self.is_regression:
             return None
         if self._labels is None:
@@ -214,11 +196,7 @@ class _Table:
                 )
 
     def number(self, column: str, flag: str) -> int:
-        """Returns the index of a column; it stays negative if it lies outside the first row.
-
-        Raises:
-            InputError: the header lacks the name or has it twice, or there is no header and the column is no number.
-        """
+        """Returns the index of a column; it stays negative if it lies outside the first row."""
         if self._names.count(column) > 1:
             raise InputError(
                 f"--columns: {flag}={column}: {self.path} has several columns of this name; give its number from 0"

@@ -1,11 +1,10 @@
 """Chooses answers by start and end logits, by the original's rules, and writes its three files of answers.
 
-In: questions, their windows and the logits of each window. Out: n-best lists, null odds and predictions.
-`rank_answers` holds the rules of the n-best list; in_graph.py finds the best answer by the same rules inside a graph,
-for exports of text.
+`rank_answers` holds the rules; in_graph.py finds the best answer by the same rules for exports of text.
 """
 
 import functools
+import io
 import itertools
 import json
 import math
@@ -16,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.io import writing
-from official_bert.io.errors import InputError
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError, brief
 from official_bert.io.progress import counted
+from official_bert.io.reading import as_object
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.windows import InputFeatures, dense
@@ -81,13 +81,7 @@ CERTAINLY_NO_ANSWER = 1000000.0
 
 
 class RawResult(NamedTuple):
-    """The logits of a model for one window.
-
-    Attributes:
-        unique_id: the id of the window.
-        start_logits: float[max_seq_length].
-        end_logits: float[max_seq_length].
-    """
+    """The logits of a model for one window: `start_logits` and `end_logits`, float[max_seq_length]."""
 
     unique_id: int
     start_logits: Sequence[float]
@@ -95,13 +89,9 @@ class RawResult(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of a question's n-best list.
+    """An entry of a question's n-best list; its text is "" for "no answer".
 
-    Attributes:
-        text: the answer, "" for "no answer".
-        start_logit: the start logit of its first token.
-        end_logit: the end logit of its last token.
-        words: indices of its first and last word in the document; None if the answer is no part of the document.
+    `words` are the indices of its first and last word in the document, None if it is no part of the document.
     """
 
     text: str
@@ -111,12 +101,7 @@ class Entry(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """The ranked answers to a question.
-
-    Attributes:
-        entries: the most probable answer first.
-        null_odds: as in `Candidates`; None without version 2.
-    """
+    """The ranked answers to a question, the most probable first; `null_odds` as in `Candidates`."""
 
     entries: list[Entry]
     null_odds: float | None
@@ -134,12 +119,9 @@ class Ranking(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The candidate answers, by question id.
+    """N-best lists and null odds by question id.
 
-    Attributes:
-        nbest: entries of `text`, `probability`, `start_logit`, `end_logit`, the most probable first.
-        null_odds: score of "no answer" minus that of the best answer, CERTAINLY_NO_ANSWER if there is no other answer;
-            empty without version 2.
+    The null odds, empty without version 2, are the score of "no answer" minus that of the best answer.
     """
 
     nbest: dict[str, list[dict[str, Any]]]
@@ -149,11 +131,7 @@ class Candidates(NamedTuple):
 def extract_candidates(
     examples: Sequence[SquadExample], windows: Iterable[InputFeatures], results: Iterable[RawResult], rules: SquadRules
 ) -> Candidates:
-    """Extracts n-best lists and null odds of all questions.
-
-    Raises:
-        InputError: a logit is not finite.
-    """
+    """Extracts n-best lists and null odds of all questions."""
     rankings = rank_answers(examples, windows, results, rules)
     candidates = Candidates({}, {})
     for example, ranking in zip(examples, rankings, strict=True):
@@ -190,8 +168,7 @@ def choose_answers(
 ) -> dict[str, str]:
     """Returns the answer to each question: the first entry of its list or, with null odds, the first that is not "".
 
-    The answer is "" if the null odds exceed the threshold. A question whose list contains only "" has the answer ""
-    with any threshold.
+    The answer is "" if the null odds exceed the threshold, or if the list contains only "".
     """
     if not null_odds:
         return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
@@ -209,24 +186,60 @@ def raw_results(windows: Sequence[InputFeatures], outputs: Mapping[str, np.ndarr
     return [RawResult(window.unique_id, start, end) for window, start, end in rows]
 
 
-def write_json(path: str, content: Any):
-    """Writes JSON as the original does: indented by 4, ASCII, in the order of `content`.
+def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str, object]):
+    """Writes a file of logits for ensembles, with the inputs and settings that they were made from."""
+    unique_ids, start_logits, end_logits = zip(*results, strict=True) if results else ((), (), ())
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        unique_ids=np.array(unique_ids, np.int64),
+        start_logits=np.array(start_logits, np.float32),
+        end_logits=np.array(end_logits, np.float32),
+        made_from=np.array(json.dumps(dict(made_from))),
+    )
+    with writing.replacing(path, "wb") as file:
+        file.write(buffer.getvalue())
 
-    Raises:
-        InputError: the file cannot be written.
-    """
+
+def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
+    """Reads a file of logits, which must belong to the inputs and settings `made_from`."""
+    with files.open_file(path, "rb") as file:
+        content = file.read()
+    try:
+        with np.load(io.BytesIO(content)) as arrays:
+            written_for = as_object(reading.parse_json(str(arrays["made_from"])), "made_from")
+            columns = [arrays[name] for name in ("unique_ids", "start_logits", "end_logits")]
+        if not all(np.isfinite(column).all() for column in columns):
+            raise ValueError("it holds values that are not finite")
+        results = [RawResult(int(unique_id), start, end) for unique_id, start, end in zip(*columns, strict=True)]
+    except Exception as error:  # a corrupt archive can end in any error of numpy or zipfile
+        raise InputError(f"{path}: no file of logits ({brief(error)}); predict again in its folder") from error
+    differing = [name for name, value in made_from.items() if written_for.get(name) != value]
+    if differing:
+        raise InputError(
+            f"{path}: its logits are of another {' and another '.join(differing)}; all runs of an ensemble have to "
+            "predict the same file with the same vocabulary and settings"
+        )
+    return results
+
+
+def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
+    """Averages the logits of several runs, which `read_logits` has found to be of the same windows."""
+    averaged = []
+    for members in zip(*runs, strict=True):
+        start, end = (np.mean([member[kind] for member in members], axis=0, dtype=float) for kind in (1, 2))
+        averaged.append(RawResult(members[0].unique_id, start, end))
+    return averaged
+
+
+def write_json(path: str, content: Any):
+    """Writes JSON as the original does: indented by 4, ASCII, in the order of `content`."""
     with writing.replacing(path) as file:
         file.write(json.dumps(content, indent=4) + "\n")
 
 
 class _Window(NamedTuple):
-    """A window and the logits of a model for it.
-
-    Attributes:
-        feature: the window.
-        start_logits: float64[max_seq_length].
-        end_logits: float64[max_seq_length].
-    """
+    """A window and the logits of a model for it, float64[max_seq_length] each."""
 
     feature: InputFeatures
     start_logits: np.ndarray
@@ -264,10 +277,9 @@ def _null_span(windows: Sequence[_Window]) -> _Span:
 
 
 def _ranked_spans(windows: Sequence[_Window], rules: SquadRules, null: _Span | None) -> Iterator[_Span]:
-    """Yields the candidates of a question by decreasing sum of logits.
+    """Yields the candidates of a question by decreasing sum of logits; equal sums keep the original's order.
 
-    Candidates with equal sums keep the original's order: by window, rank of the start, rank of the end, and `null`
-    last.
+    This is by window, rank of the start, rank of the end, and `null` last.
     """
     parts = [_spans(number, window, rules) for number, window in enumerate(windows)]
     if null:

@@ -1,7 +1,4 @@
-"""The client of a SQuAD model: it answers a question about a context as run_squad.py does.
-
-In: questions with contexts, and an export. Out: answers with their offsets in the contexts.
-"""
+"""The client of a SQuAD model: it answers a question about a context as run_squad.py does."""
 
 from __future__ import annotations
 
@@ -23,11 +20,7 @@ class SquadClient(TextClient):
     method = "answer"
 
     def __init__(self, model: ServedModel, rules: SquadRules):
-        """Connects the client to an export.
-
-        Raises:
-            InputError: the lengths leave no room for a context, or the threshold is unknown.
-        """
+        """Validates that the lengths leave room for a context, and that the threshold is known."""
         super().__init__(model, ("question", "context"))
         self._rules = rules
         if model.reads_text:
@@ -37,11 +30,7 @@ class SquadClient(TextClient):
                 "--null_score_diff_threshold: must be given, the model was exported before the number was tuned; "
                 "run_squad.py with --do_predict tunes it and writes it into eval_results.txt"
             )
-        if not rules.has_room:
-            raise InputError(
-                f"{model.path}: was exported with --max_seq_length={rules.max_seq_length}, which leaves no room for a "
-                f"context behind --max_query_length={rules.max_query_length}; export it with a larger one"
-            )
+        rules.check_room()
 
     def in_brief(self, texts: Texts, answer: dict) -> dict:
         """Returns `answer`, `start`, `end`, and `score`: the probability, or from an export of text the logits' sum."""
@@ -102,7 +91,7 @@ class SquadClient(TextClient):
             "end": int(row["end"]) if is_cut else None,
             "score": float(row["score"]),
         }
-        return answer | {name: float(row[name]) for name in ("null_odds",) if name in row}
+        return answer | {"null_odds": float(row["null_odds"])} if "null_odds" in row else answer
 
 
 def _without_padding(logits: np.ndarray, lengths: np.ndarray) -> np.ndarray:

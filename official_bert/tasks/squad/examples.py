@@ -1,7 +1,4 @@
-"""Reads SQuAD files: questions, and their documents as words, by the original's rules.
-
-In: JSON of version 1.1 or 2.0. Out: `SquadExample`s, which windows.py cuts into windows and answers.py answers.
-"""
+"""Reads SQuAD files: questions, and their documents as words, by the original's rules."""
 
 import bisect
 import re
@@ -25,12 +22,10 @@ class SquadExample:
     """A question and the document that answers it.
 
     Attributes:
-        qas_id: id of the question.
-        question_text: the question.
         doc_tokens: the words of the document; the questions of a paragraph share one list.
         orig_answer_text: the answer as in the file, "" if there is none; None in prediction.
-        start_position: index of the answer's first word, -1 if there is none; None in prediction.
-        end_position: index of the answer's last word, with the same exceptions.
+        start_position, end_position: indices of the answer's first and last word, -1 if there is none; None in
+            prediction.
         is_impossible: whether the document lacks an answer to the question; False in prediction.
     """
 
@@ -46,17 +41,11 @@ class SquadExample:
 def read_squad_examples(
     input_file: str, is_training: bool, version_2_with_negative: bool = False
 ) -> list[SquadExample]:
-    """Reads a SQuAD file.
+    """Reads a SQuAD file of version 1.1, or of 2.0, whose `is_impossible` is read, `version_2_with_negative`.
 
     In training, a question whose answer does not occur in its document is skipped with a warning. In prediction, the
     answers are ignored. A repeated id causes a warning: all its questions are kept, but a file of answers can hold only
     the last answer.
-
-    Args:
-        version_2_with_negative: whether `is_impossible` is read; otherwise every question has an answer.
-
-    Raises:
-        InputError: there is no such file, or it is no SQuAD JSON or lacks a field.
     """
     examples, num_questions = [], 0
     for where, paragraph in _paragraphs(input_file):
@@ -88,13 +77,7 @@ def read_squad_examples(
 
 
 def read_gold_answers(input_file: str) -> list[Question] | None:
-    """Reads the true answers of a SQuAD file for the metrics; None if a question lacks the field of the answers.
-
-    A warning gives their number if only some questions lack this field.
-
-    Raises:
-        InputError: there is no such file, or it is no SQuAD JSON or lacks a field.
-    """
+    """Reads the true answers of a SQuAD file for the metrics; None if a question lacks the field of the answers."""
     gold, num_without = [], 0
     for where, paragraph in _paragraphs(input_file):
         for number, question in enumerate(field(paragraph, "qas", list, where), 1):
@@ -116,11 +99,7 @@ def read_gold_answers(input_file: str) -> list[Question] | None:
 
 
 def read_squad_json(input_file: str) -> list[dict]:
-    """Reads the articles of a SQuAD file, whose paragraphs are not checked.
-
-    Raises:
-        InputError: there is no such file, or it is no JSON object with a list "data".
-    """
+    """Reads the articles of a SQuAD file, whose paragraphs are not validated."""
     return field(reading.read_json(input_file), "data", list, input_file)
 
 

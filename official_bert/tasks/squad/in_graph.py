@@ -1,7 +1,4 @@
-"""Answers questions about raw text in a graph, with the spans that tasks/squad/answers.py would choose.
-
-In: strings, and a model. Out: answers with their offsets in the contexts.
-"""
+"""Answers questions about raw text in a graph, with the spans that tasks/squad/answers.py would choose."""
 
 from __future__ import annotations
 
@@ -22,12 +19,9 @@ _NO_SCORE = tf.float64.min  # equals the maximum of an empty set of scores
 
 
 class _Spans(NamedTuple):
-    """The best span of each window, or question; [n] each.
+    """The best span of each window, or question, [n] each: the sum of its logits, float64, and its pieces, int32.
 
-    Attributes:
-        scores: float64, the sum of the span's logits; _NO_SCORE if there is no span.
-        first: int32, index of its first piece in the context; -1 if there is no span.
-        last: int32, index of its last piece in the context; -1 if there is no span.
+    If there is no span, its score is _NO_SCORE and its pieces are -1.
     """
 
     scores: tf.Tensor
@@ -42,19 +36,16 @@ def answer_questions(
     reader: TextReader,
     rules: SquadRules,
 ) -> dict[str, tf.Tensor]:
-    """Finds the best answer to each question.
+    """Finds the best answers to questions, string[batch], in contexts, string[batch].
 
     Args:
         logits: a function from encoder features to the logits of starts and ends, float32[windows, length, 2].
-        questions: string[batch].
-        contexts: string[batch].
-        rules: the rules for windows and answers; the lengths are those of the reader.
 
     Returns:
-        `answer`, string[batch]; `start` and `end`, int32[batch], its offsets in the context, in characters (code
-        points); `start_piece` and `end_piece`, int32[batch], indices of its first and last piece; `score`,
-        float32[batch], the sum of its logits; with version 2 `null_odds`, float32[batch].
-        An answer that is no part of the context is "", or "empty" in version 1, and has the offsets -1.
+        `answer`, string[batch]; `start` and `end`, int32[batch], its offsets in the context in code points;
+        `start_piece` and `end_piece`, int32[batch], indices of its first and last piece; `score`, float32[batch], the
+        sum of its logits; with version 2 `null_odds`, float32[batch]. An answer that is no part of the context is "",
+        or "empty" in version 1, and has the offsets -1.
     """
     pieces = reader.tokenizer.pieces(contexts)
     windows = document_windows(
@@ -102,11 +93,7 @@ def _padded(windows: Windows, length: int) -> Windows:
 
 
 def _best_of_windows(windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, rules: SquadRules) -> _Spans:
-    """Finds the best span of each window; the better start, then the better end, decides between equal scores.
-
-    Args:
-        start_logits, end_logits: float64[n, length].
-    """
+    """Finds the best span of each window; the better start, then the better end, decides between equal scores."""
     k = tf.minimum(rules.n_best_size, tf.shape(start_logits)[1])
     starts, ends = (tf.math.top_k(logits, k) for logits in (start_logits, end_logits))  # [n, k], equal ones in order
     is_start = tf.gather(windows.is_own, starts.indices, batch_dims=1)
@@ -115,7 +102,8 @@ def _best_of_windows(windows: Windows, start_logits: tf.Tensor, end_logits: tf.T
     is_span = is_start[..., None] & (last >= 0)[:, None]
     is_span &= (num_pieces >= 1) & (num_pieces <= rules.max_answer_length)
     scores = tf.where(is_span, starts.values[..., None] + ends.values[:, None], _NO_SCORE)
-    scores, pairs = _highest(tf.reshape(scores, [tf.shape(scores)[0], k * k]))
+    best = tf.math.top_k(tf.reshape(scores, [tf.shape(scores)[0], k * k]), 1)  # the first among equal scores
+    scores, pairs = best.values[:, 0], best.indices[:, 0]
     has_span = scores > _NO_SCORE
     first, last = (
         tf.where(has_span, tf.gather(of_rank, rank, batch_dims=1), _NO_OFFSET)
@@ -125,12 +113,7 @@ def _best_of_windows(windows: Windows, start_logits: tf.Tensor, end_logits: tf.T
 
 
 def _best_of_questions(spans: _Spans, texts: tf.Tensor, num_questions: tf.Tensor) -> _Spans:
-    """Finds the best span of each question; the first window wins between equal scores.
-
-    Args:
-        texts: int32[windows], index of the question of each window.
-        num_questions: int32[].
-    """
+    """Finds the best span of each question; the first window wins. `texts` are the questions of the windows."""
     num_windows = tf.size(texts)
     scores = tf.math.unsorted_segment_max(spans.scores, texts, num_questions)
     is_best = (spans.scores > _NO_SCORE) & (spans.scores == tf.gather(scores, texts))
@@ -151,12 +134,7 @@ def _null_scores(scores: tf.Tensor, texts: tf.Tensor, num_questions: tf.Tensor) 
 def _cut(
     spans: _Spans, has_answer: tf.Tensor, contexts: tf.Tensor, pieces: Pieces, otherwise: str
 ) -> dict[str, tf.Tensor]:
-    """Cuts the answers out of their contexts.
-
-    Args:
-        has_answer: bool[batch], whether the answer is the span.
-        contexts: string[batch].
-    """
+    """Cuts the answers out of their contexts; `has_answer`, bool[batch], tells whether the answer is the span."""
     row_starts = tf.cast(pieces.ids.row_starts(), tf.int32)
 
     def of_pieces(values: tf.RaggedTensor, numbers: tf.Tensor) -> tf.Tensor:
@@ -172,9 +150,3 @@ def _cut(
         "start_piece": tf.where(has_answer, spans.first, _NO_OFFSET),
         "end_piece": tf.where(has_answer, spans.last, _NO_OFFSET),
     }
-
-
-def _highest(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the highest score of each row of [n, m], and its index, the first among equal scores: [n] each."""
-    best = tf.math.top_k(scores, 1)
-    return best.values[:, 0], best.indices[:, 0]

@@ -54,14 +54,9 @@ class SquadRules(SquadServing):
         """Whether the threshold has to be tuned."""
         return self.version_2_with_negative and self.null_score_diff_threshold is None
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a window has room for a token of the document behind the longest question."""
-        return self.max_seq_length > self.max_query_length + 3
-
     def check_room(self):
-        """Refuses lengths that leave no room for a document after the longest question."""
-        if not self.has_room:
+        """Validates that a window has room for a token of the document behind the longest question."""
+        if self.max_seq_length <= self.max_query_length + 3:
             raise InputError(
                 f"--max_seq_length={self.max_seq_length}: leaves no room for a document beside --max_query_length="
                 f"{self.max_query_length} question tokens and 3 special tokens; raise it, or lower --max_query_length"

@@ -1,12 +1,11 @@
 """SQuAD as a task: the loss of a span, the answers chosen by logits, the official metrics.
 
-In: SQuAD files. Out: the methods of Task in tasks/base.py. Devlin et al. (2019), sections 4.2 and 4.3.
+Devlin et al. (2019), sections 4.2 and 4.3.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
 import random
@@ -28,30 +27,28 @@ from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.squad.answers import (
     Candidates,
     RawResult,
+    average_results,
     choose_answers,
     extract_candidates,
     raw_results,
+    read_logits,
     write_json,
+    write_logits,
 )
 from official_bert.tasks.squad.client import SquadClient
 from official_bert.tasks.squad.examples import SquadExample, read_gold_answers, read_squad_examples
-from official_bert.tasks.squad.logits import average_results, read_logits, write_logits
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 from official_bert.tasks.squad.windows import EncodedQuestions, EncodedWindows, encode_questions, encode_training
 
 UNTUNED_THRESHOLD = 0.0
+_TUNING = (
+    "tune the threshold on; give a file with answers, or a number, as --null_score_diff_threshold=auto:FILE"
+)
 SHUFFLE_SEED = 12345  # shuffles the training questions before they are cut into windows
 
 
 class QuestionSet(NamedTuple):
-    """The questions of a file.
-
-    Attributes:
-        path: the path of the file.
-        examples: the questions.
-        gold: the true answers; None in training, and if the file has none.
-        tunes_threshold: whether the set only serves to tune the threshold.
-    """
+    """The questions of a file; `gold` is None in training, and if the file has no answers."""
 
     path: str
     examples: list[SquadExample]
@@ -66,12 +63,7 @@ class SpanObjective(TaskObjective):
 
 
 class SquadTask(Task):
-    """The task of run_squad.py.
-
-    Attributes:
-        rules: the rules; `write_predictions` tunes a threshold that has to be tuned.
-        main_metric: the key of F1; of the F1 at the best threshold if the threshold has to be tuned.
-    """
+    """The task of run_squad.py; `write_predictions` tunes a threshold that has to be tuned."""
 
     text_inputs: ClassVar = {"question": [None], "context": [None]}
 
@@ -81,6 +73,7 @@ class SquadTask(Task):
         vocab_file: str | None = None,
         threshold_file: str | None = None,
         ensemble_dirs: Sequence[str] = (),
+        answers_serve: str = "",
     ):
         """Sets how answers are chosen.
 
@@ -89,27 +82,25 @@ class SquadTask(Task):
             vocab_file: the vocabulary, for the file of logits.
             threshold_file: the questions on which a threshold is tuned; None for those that are predicted.
             ensemble_dirs: the folders of the runs whose logits are averaged; none for those of the model.
+            answers_serve: what the true answers of the questions are needed for; "" if they are not needed.
         """
         self.rules = rules or SquadRules()
         self.main_metric = "best_f1" if self.rules.is_tuned else "f1"
         self.predicts_without_model = bool(ensemble_dirs)
         self._reports_threshold = self.rules.is_tuned
         self._vocab_file, self._threshold_file = vocab_file, threshold_file
-        self._ensemble_dirs = ensemble_dirs
+        self._ensemble_dirs, self._answers_serve = ensemble_dirs, answers_serve
 
     @classmethod
     def from_settings(cls, variant: None, settings: Settings) -> Self:
-        """Makes the task with the rules that the flags give.
-
-        Raises:
-            InputError: flags of run_squad.py contradict each other, or a file lacks the answers that they need.
-        """
+        """Makes the task with the rules that the flags give."""
         rules = SquadRules.from_settings(settings)
         if "predict_file" not in settings:  # an export
             return cls(rules)
         _check_flags(settings, rules)
         threshold_file = _threshold_file(settings) if settings["do_predict"] else None
-        return cls(rules, settings["vocab_file"], threshold_file, settings["ensemble_dirs"] or ())
+        ensemble_dirs = settings["ensemble_dirs"] or ()
+        return cls(rules, settings["vocab_file"], threshold_file, ensemble_dirs, _answers_serve(settings, rules))
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, QuestionSet]:
         """Reads the questions of the set's file; those that tune the threshold come before those of the test set."""
@@ -118,11 +109,8 @@ class SquadTask(Task):
             return {"": self._read_training(path)}
         tuning = {}
         if self._threshold_file:
-            questions = _read_questions(self._threshold_file)
-            if questions.gold is None:
-                raise _nothing_to_tune_on(questions.path)
-            tuning["_threshold"] = questions._replace(tunes_threshold=True)
-        return tuning | {"": _read_questions(path)}
+            tuning["_threshold"] = _read_questions(self._threshold_file, _TUNING)._replace(tunes_threshold=True)
+        return tuning | {"": _read_questions(path, self._answers_serve)}
 
     def _read_training(self, path: str) -> QuestionSet:
         """Reads the questions of a training file and shuffles them as in the original."""
@@ -173,14 +161,11 @@ class SquadTask(Task):
 
     def metrics(self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns the official scores of a set that has true answers."""
-        candidates = self.candidates(encoded, raw_results(encoded.windows, outputs))
+        results = raw_results(encoded.windows, outputs)
+        candidates = extract_candidates(encoded.examples, encoded.windows, results, self.rules)
         threshold = math.inf if self.rules.is_tuned else self.rules.null_score_diff_threshold
         answers = choose_answers(*candidates, threshold)
         return self.scores(encoded.gold, answers, candidates.null_odds)
-
-    def candidates(self, encoded: EncodedQuestions, results: Sequence[RawResult]) -> Candidates:
-        """Extracts n-best lists and null odds from a result for each window."""
-        return extract_candidates(encoded.examples, encoded.windows, results, self.rules)
 
     def scores(
         self, gold: Sequence[Question], answers: Mapping[str, str], null_odds: Mapping[str, float]
@@ -197,15 +182,13 @@ class SquadTask(Task):
     def write_predictions(
         self, output_dir: str, encoded: EncodedQuestions, outputs: dict[str, np.ndarray], suffix: str = ""
     ) -> dict[str, float] | None:
-        """Writes the logits of the model and the original's files of answers.
+        """Writes the logits of the model and the original's files of answers, and returns the scores as far as known.
 
         A threshold that has to be tuned is tuned on a set of its own, whose answers are not written, or else on the set
         itself.
-
-        Returns:
-            The official scores of a set with true answers, and the tuned threshold; None if there is neither.
         """
-        candidates = self.candidates(encoded, self._results(output_dir, encoded, outputs))
+        results = self._results(output_dir, encoded, outputs)
+        candidates = extract_candidates(encoded.examples, encoded.windows, results, self.rules)
         is_tuned_here = self.rules.is_tuned
         if is_tuned_here:
             self._tune(encoded, candidates)
@@ -297,22 +280,23 @@ def _position_loss(logits, positions):
     return ops.where(inside, loss, ops.zeros_like(loss))
 
 
-def _read_questions(path: str) -> QuestionSet:
-    """Reads the questions of a file for prediction, with their true answers if the file has them."""
+def _read_questions(path: str, answers_serve: str) -> QuestionSet:
+    """Reads the questions of a file for prediction, with their true answers, which it must have if they serve."""
     examples = read_squad_examples(path, False)
     if not examples:
         raise InputError(f"{path}: has no question; give a file with at least one")
-    return QuestionSet(path, examples, read_gold_answers(path))
+    gold = read_gold_answers(path)
+    if gold is None and answers_serve:
+        raise InputError(f"{path}: has no answers to {answers_serve}")
+    return QuestionSet(path, examples, gold)
 
 
 def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> list[RawResult]:
     """Reads the logits of a member of an ensemble."""
     path = os.path.join(folder, name)
     if not files.exists(path):
-        flags = (
-            "--do_predict and --null_score_diff_threshold=auto:FILE" if name.startswith("threshold") else "--do_predict"
-        )
-        raise InputError(f"{path}: no such file; run_squad.py with {flags} writes it into its --output_dir")
+        tuned = " and --null_score_diff_threshold=auto:FILE" if name.startswith("threshold") else ""
+        raise InputError(f"{path}: no such file; run_squad.py with --do_predict{tuned} writes it into its --output_dir")
     return read_logits(path, made_from)
 
 
@@ -330,23 +314,17 @@ def _check_flags(settings: Settings, rules: SquadRules):
         if is_needed and not given("predict_file"):
             raise InputError(f"--predict_file: must be given {purpose}")
     rules.check_room()
-    is_auto = rules.null_score_diff_threshold is None
-    if is_auto and not rules.version_2_with_negative:
+    if rules.is_tuned and not rules.version_2_with_negative:
         raise InputError("--null_score_diff_threshold=auto: only goes with --version_2_with_negative")
     if given("ensemble_dirs") is not None:
-        _check_ensemble(settings)
-    has_answers = functools.cache(lambda: read_gold_answers(given("predict_file")) is not None)
-    if given("search") and not has_answers():
-        raise InputError(
-            f"{given('predict_file')}: has no answers to compare the runs of a search by; give a file with answers"
-        )
-    if evaluates and not has_answers():
-        raise InputError(
-            f"{given('predict_file')}: has no answers to evaluate with; leave out --eval_every, "
-            "or give a file with answers"
-        )
-    if is_auto and predicts and not (_threshold_file(settings) or has_answers()):
-        raise _nothing_to_tune_on(given("predict_file"))
+        if not all(given("ensemble_dirs") or [""]):
+            raise InputError(
+                "--ensemble_dirs: the name of a folder is empty; give output folders of runs, separated by commas"
+            )
+        if given("do_train") or not predicts:
+            raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
+    if given("search"):  # its runs, which start one by one, would read the file too late
+        _read_questions(given("predict_file"), "compare the runs of a search by; give a file with answers")
 
 
 def _threshold_file(settings: Settings) -> str:
@@ -354,17 +332,9 @@ def _threshold_file(settings: Settings) -> str:
     return settings["null_score_diff_threshold"].partition(":")[2]
 
 
-def _check_ensemble(settings: Settings):
-    if not all(settings["ensemble_dirs"] or [""]):
-        raise InputError(
-            "--ensemble_dirs: the name of a folder is empty; give output folders of runs, separated by commas"
-        )
-    if settings["do_train"] or not settings["do_predict"]:
-        raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
-
-
-def _nothing_to_tune_on(path: str) -> InputError:
-    return InputError(
-        f"{path}: has no answers to tune the threshold on; give a file with answers, or a number, as "
-        "--null_score_diff_threshold=auto:FILE"
-    )
+def _answers_serve(settings: Settings, rules: SquadRules) -> str:
+    """Returns what the flags need the answers of --predict_file for, with the remedy; "" if they are not needed."""
+    if settings.get("do_train") and settings.get("eval_every"):
+        return "evaluate with; leave out --eval_every, or give a file with answers"
+    tunes_here = rules.is_tuned and settings["do_predict"] and not _threshold_file(settings)
+    return _TUNING if tunes_here else ""

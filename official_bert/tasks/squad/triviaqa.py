@@ -1,14 +1,13 @@
 """Converts TriviaQA-Wiki to SQuAD training data: the first 400 words of each document that contain an answer.
 
-The paper trains on such data. In: TriviaQA's JSON (questions, aliases of their answers, names of documents) and the
-folder of the documents. Out: SQuAD JSON of version 1.1 with one answer to each pair of question and document.
+The paper trains on such data.
 """
 
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 
@@ -23,31 +22,13 @@ _WORD = re.compile(r"\S+")
 _OTHER_BLANKS = re.compile("[^\\S \t\r\n\u202f]")  # white space inside the words of find_words
 
 
-class Counts(NamedTuple):
-    """The numbers of pairs of a question and a document.
-
-    Attributes:
-        written: pairs with an answer, which were written.
-        without_answer: pairs left out because the beginning of the document contains no answer.
-        missing: pairs left out because the document is not in the folder.
-    """
-
-    written: int
-    without_answer: int
-    missing: int
-
-
 def triviaqa_to_squad(
     input_file: str, evidence_dir: str, output_file: str, max_document_words: int = MAX_DOCUMENT_WORDS
-) -> Counts:
-    """Writes the SQuAD file of a TriviaQA-Wiki file and logs the counts.
+) -> tuple[int, int, int]:
+    """Writes the SQuAD file of a TriviaQA-Wiki file; returns the numbers of written pairs and of the others.
 
-    Args:
-        output_file: SQuAD JSON; each pair of question and document becomes a question `<question id>--<document>`.
-
-    Raises:
-        InputError: there is no such file, it is no TriviaQA JSON or lacks a field, no document was found, or no
-            document contains an answer.
+    Each pair of question and document becomes a question `<question id>--<document>`. The other pairs have no answer in
+    the beginning of the document, or no document in the folder.
     """
     paragraphs: dict[str, dict[str, Any] | None] = {}  # by document: its questions share one
     written = without_answer = missing = 0
@@ -69,7 +50,6 @@ def triviaqa_to_squad(
             written += 1
             answer = {"text": found.group(), "answer_start": found.start()}
             paragraph["qas"].append({"id": f"{question_id}--{name}", "question": question, "answers": [answer]})
-    counts = Counts(written, without_answer, missing)
     if missing and not written + without_answer:
         raise InputError(
             f"{evidence_dir}: has none of the {missing} documents that {input_file} names; give the folder of "
@@ -90,9 +70,11 @@ def triviaqa_to_squad(
     logging.info(
         "%s: %d questions with a document; left out: %d whose document begins without an answer, %d without a document",
         output_file,
-        *counts,
+        written,
+        without_answer,
+        missing,
     )
-    return counts
+    return written, without_answer, missing
 
 
 def find_answer(text: str, aliases: Iterable[str]) -> re.Match | None:

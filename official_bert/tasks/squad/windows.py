@@ -1,12 +1,10 @@
-"""Cuts questions and their documents into windows, and encodes these in arrays.
-
-In: `SquadExample`s and a tokenizer. Out: windows, and for prediction `EncodedQuestions`.
-"""
+"""Cuts questions and their documents into windows, and encodes these in arrays."""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,17 +31,12 @@ class InputFeatures:
 
     Attributes:
         unique_id: id of the window, counted from 1000000000 over a file.
-        example_index: index of the question.
         doc_span_index: index of the window among those of its question.
-        tokens: the pieces and special tokens, without padding.
         token_to_orig_map: position in the sequence -> index of the document's word, for the positions of the window.
         token_is_max_context: position -> whether no other window shows the token with more context.
-        input_ids: int[max_seq_length].
-        input_mask: int[max_seq_length], 1 for tokens.
-        segment_ids: int32[max_seq_length], 1 for the window and the last [SEP].
-        start_position: position of the answer's first piece; 0 if the window does not contain the whole answer; None
-            in prediction.
-        end_position: position of the answer's last piece, with the same exceptions.
+        segment_ids: 1 for the window and the last [SEP].
+        start_position, end_position: positions of the answer's first and last piece; 0 if the window does not contain
+            the whole answer; None in prediction.
         is_impossible: whether the question has no answer in the whole document.
     """
 
@@ -62,12 +55,7 @@ class InputFeatures:
 
 
 class PositionMap(Mapping):
-    """A read-only mapping from consecutive positions to values, stored as an array.
-
-    Args:
-        first: the first position.
-        values: [length], the values of positions first, first + 1, ...
-    """
+    """A read-only mapping from consecutive positions, of which `first` is the first, to an array of values."""
 
     __slots__ = ("first", "values")
 
@@ -110,23 +98,22 @@ def windows_of(
     is_training: bool,
     num_logged: int = LOGGED_EXAMPLES,
 ) -> Iterator[InputFeatures]:
-    """Cuts the document of every question into overlapping windows.
-
-    A question whose document has no words gives no window.
-
-    Raises:
-        InputError: the lengths leave no room for a document, or the stride is below 1.
-    """
+    """Cuts the document of every question into overlapping windows; a document without words gives none."""
     max_seq_length, doc_stride = rules.max_seq_length, rules.doc_stride
     if doc_stride < 1:
         raise InputError(f"--doc_stride={doc_stride}: windows must move on; give a number of at least 1")
-    pieces = _WordPieces(tokenizer)
+
+    @functools.lru_cache(_CACHED_WORDS)
+    def pieces_of(word: str) -> tuple[list[str], list[int]]:
+        tokens = tokenizer.tokenize(word)
+        return tokens, tokenizer.convert_tokens_to_ids(tokens)
+
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     unique_ids = itertools.count(FIRST_UNIQUE_ID)
     words, document, num_empty = None, None, 0
     for example_index, example in enumerate(counted(examples, "questions cut into windows")):
         if example.doc_tokens is not words:  # the questions of a paragraph share their words
-            words, document = example.doc_tokens, _document(example.doc_tokens, pieces)
+            words, document = example.doc_tokens, _document(example.doc_tokens, pieces_of)
         query = tokenizer.tokenize(example.question_text)[: rules.max_query_length]
         max_tokens = max_seq_length - len(query) - 3
         if max_tokens < 1:
@@ -169,10 +156,7 @@ def windows_of(
 
 
 def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[int, int]]:
-    """Returns (start, length) of each window of a document with `num_tokens` pieces; an empty document has no window.
-
-    A stride that exceeds the length of a window is reduced to this length.
-    """
+    """Returns (start, length) of each window of a document; a larger stride than a window is reduced to its length."""
     starts = [0]
     while starts[-1] + max_tokens < num_tokens:
         starts.append(starts[-1] + min(max_tokens, doc_stride))
@@ -201,14 +185,9 @@ def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:
 
 
 class _Document(NamedTuple):
-    """The pieces of a document.
+    """The pieces of a document and the words that contain them.
 
-    Attributes:
-        tokens: the pieces.
-        ids: int32[num_tokens].
-        word_of_token: int32[num_tokens], index of the word that contains the piece.
-        first_token_of_word: int64[num_words], index of the first piece of each word; for a word without pieces the
-            index of the next piece.
+    `first_token_of_word`, int64[num_words], is the index of the next piece for a word without pieces.
     """
 
     tokens: list[str]
@@ -217,26 +196,11 @@ class _Document(NamedTuple):
     first_token_of_word: np.ndarray
 
 
-class _WordPieces(dict):
-    """A cache from words to their pieces and ids; a full cache is cleared."""
-
-    def __init__(self, tokenizer: FullTokenizer):
-        super().__init__()
-        self._tokenizer = tokenizer
-
-    def __missing__(self, word: str) -> tuple[list[str], list[int]]:
-        if len(self) >= _CACHED_WORDS:
-            self.clear()
-        tokens = self._tokenizer.tokenize(word)
-        self[word] = found = (tokens, self._tokenizer.convert_tokens_to_ids(tokens))
-        return found
-
-
-def _document(words: Sequence[str], pieces: _WordPieces) -> _Document:
-    found = [pieces[word] for word in words]
-    counts = np.array([len(tokens) for tokens, _ in found], int)
-    tokens = list(itertools.chain.from_iterable(tokens for tokens, _ in found))
-    ids = np.fromiter(itertools.chain.from_iterable(ids for _, ids in found), np.int32, len(tokens))
+def _document(words: Sequence[str], pieces_of: Callable[[str], tuple[list[str], list[int]]]) -> _Document:
+    pieces = [pieces_of(word) for word in words]
+    counts = np.array([len(tokens) for tokens, _ in pieces], int)
+    tokens = list(itertools.chain.from_iterable(tokens for tokens, _ in pieces))
+    ids = np.fromiter(itertools.chain.from_iterable(ids for _, ids in pieces), np.int32, len(tokens))
     word_of_token = np.repeat(np.arange(len(words), dtype=np.int32), counts)
     return _Document(tokens, ids, word_of_token, np.cumsum(counts) - counts)
 
@@ -300,7 +264,6 @@ class EncodedWindows:
         offsets: int64[n], position of the document's first piece, after the question.
         positions: int32[n, 2], first and last position of the answer; None in prediction.
         is_impossible: int32[n], 1 for the windows of questions without an answer; None in prediction.
-        num_questions: number of questions.
     """
 
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
@@ -319,12 +282,7 @@ class EncodedWindows:
         return {"orig ": self.num_questions, "split ": len(self.lengths)}
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch: encoder features, int32[b, length], and in training `start_positions` and `end_positions`.
-
-        Args:
-            rows: int[b], indices of the windows, in order.
-            length: the padded length in tokens; no window may be longer.
-        """
+        """Returns encoder features, int32[b, length], and in training `start_positions` and `end_positions`."""
         columns, ends = np.arange(length), self.lengths[rows, None]
         batch = {
             "input_ids": self.input_ids[rows, :length],
@@ -337,22 +295,15 @@ class EncodedWindows:
 
     def record(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns the features of some windows in the form of the original's record files."""
-        found = {"unique_ids": FIRST_UNIQUE_ID + rows} | self.features(rows, length)
-        if self.is_impossible is not None:
-            found["is_impossible"] = self.is_impossible[rows]
-        return found
+        features = {"unique_ids": FIRST_UNIQUE_ID + rows} | self.features(rows, length)
+        return features if self.is_impossible is None else features | {"is_impossible": self.is_impossible[rows]}
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedQuestions(EncodedWindows):
-    """An encoded set of questions for prediction.
+    """An encoded set of questions for prediction, with the true answers, `gold`, if its file has them.
 
-    Attributes:
-        examples: the questions.
-        windows: the n windows of the questions.
-        gold: the true answers; None if the file has none.
-        path: the path of the file.
-        tunes_threshold: whether the set only serves to tune the threshold.
+    If `tunes_threshold`, it only serves to tune the threshold.
     """
 
     examples: Sequence[SquadExample] = ()

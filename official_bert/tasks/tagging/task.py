@@ -1,12 +1,7 @@
-"""Word tagging as a task: a softmax for the first piece of each word. Devlin et al. (2019), section 5.3.
-
-In: files read by data/conll.py and cut into windows by tasks/tagging/windows.py. Out: the methods of Task in
-tasks/base.py, and the predicted tags of each sentence.
-"""
+"""Word tagging as a task: a softmax for the first piece of each word. Devlin et al. (2019), section 5.3."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -33,15 +28,10 @@ from official_bert.tasks.tagging.windows import EncodedWords, check_words, encod
 def tag_words(
     model: Callable[[dict], tf.Tensor], texts: tf.Tensor, reader: TextReader, labels: Sequence[str]
 ) -> dict[str, tf.Tensor]:
-    """Tags the words of texts, which are split at white space.
+    """Tags the words of texts, string[B], with a model: encoder features -> logits, float[windows, S, labels].
 
-    Args:
-        model: a function from encoder features to logits, float[windows, S, labels].
-        texts: string[B].
-
-    Returns:
-        `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word; `starts` and `ends`,
-        int32[B, words], their offsets in the text, in characters (code points), 0 after the last word.
+    Returns `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word; `starts` and `ends`,
+    int32[B, words], their offsets in the text in code points, 0 after the last word.
     """
 
     def best(features):
@@ -67,28 +57,6 @@ _words_of = re.compile("[^ \t\r\n]+").finditer
 _FILE_ENDINGS = (".conll", ".txt")
 
 
-@dataclasses.dataclass(frozen=True)
-class EncodedSentences:
-    """An encoded data set with its source file.
-
-    Attributes:
-        source: the content of the file.
-        words: the words in their windows.
-    """
-
-    source: ConllFile
-    words: EncodedWords
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """int64[n], tokens of each window, including the special tokens."""
-        return self.words.lengths
-
-    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of windows; see EncodedWords."""
-        return self.words.features(rows, length)
-
-
 class TaggingTask(Task):
     """The task of run_ner.py."""
 
@@ -96,11 +64,7 @@ class TaggingTask(Task):
     text_inputs: ClassVar = {"text": [None]}
 
     def __init__(self, labels: Sequence[str] | None = None, document_context: bool = False):
-        """Sets the labels and the kind of windows.
-
-        Args:
-            labels: all tags, in the order of the outputs; None if they are taken from the training file.
-        """
+        """Sets the tags in the order of the outputs, None for those of the training file, and the kind of windows."""
         self.labels, self._document_context = labels, document_context
 
     @classmethod
@@ -132,10 +96,9 @@ class TaggingTask(Task):
         check_words(source, self.labels, self._document_context)
         return {"": source}
 
-    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedSentences:
+    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedWords:
         """Cuts the sentences into windows."""
-        words = encoded_words(examples, self._known_labels(), max_seq_length, tokenizer, self._document_context)
-        return EncodedSentences(examples, words)
+        return encoded_words(examples, self._known_labels(), max_seq_length, tokenizer, self._document_context)
 
     def build_model(self, config, **arguments) -> BertTagger:
         """Returns a BertTagger with an output for each label."""
@@ -166,11 +129,7 @@ class TaggingTask(Task):
         return ops.reshape(ops.cast(features["label_mask"], "float32"), [-1])
 
     def outputs(self, model, features: dict) -> dict:
-        """Returns `tags`, int32[B, S], the most probable label of each piece.
-
-        Further outputs are `loss`, float32[B], the mean over the words of a window, and `loss_weight`, float32[B],
-        their number.
-        """
+        """Returns `tags`, int32[B, S], and `loss`, float32[B], the mean over the `loss_weight` words of a window."""
         logits = model(features)
         mask = ops.cast(features["label_mask"], "float32")
         losses = ops.reshape(self._losses(logits, features), ops.shape(mask))
@@ -181,12 +140,12 @@ class TaggingTask(Task):
             "loss_weight": num_words,
         }
 
-    def predictions(self, encoded: EncodedSentences, outputs: dict[str, np.ndarray]) -> list[list[str]]:
+    def predictions(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> list[list[str]]:
         """Returns the predicted tags of each sentence of the file."""
-        numbers = encoded.words.of_words(outputs["tags"])
+        numbers = encoded.of_words(outputs["tags"])
         return predicted_tags(encoded.source.sentences, numbers, self.labels)
 
-    def metrics(self, encoded: EncodedSentences, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+    def metrics(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns conlleval's scores: `eval_precision`, `eval_recall` and `eval_f1` of all entities and of each type.
 
         `eval_accuracy` compares tags in the scheme of the file, which predictions.conll has, too.

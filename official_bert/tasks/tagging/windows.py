@@ -1,13 +1,11 @@
-"""Windows for word tagging, such as named entity recognition: sentences are cut into windows of pieces.
+"""Windows for word tagging: sentences are cut into windows of pieces. Devlin et al. (2019), section 5.3.
 
-The first piece of a word has its label; other pieces, and the words of the context, have none. Devlin et al. (2019),
-section 5.3.
+The first piece of a word has its label; other pieces, and the words of the context, have none.
 """
 
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,27 +16,14 @@ from official_bert.io.progress import counted
 from official_bert.tokenization import FullTokenizer
 
 
-class _Window(NamedTuple):
-    """A window: one input sequence of the model.
-
-    Attributes:
-        ids: int32[length], including the special tokens.
-        targets: int32[length], 1 + label id of each piece, 0 for pieces without a label.
-    """
-
-    ids: np.ndarray
-    targets: np.ndarray
-
-
 @dataclasses.dataclass(frozen=True)
 class EncodedWords:
-    """An encoded data set without padding. Every word has its label in exactly one window, in order.
+    """The windows of a file; every word has its label in exactly one window, in order.
 
-    Attributes:
-        inputs: the windows.
-        targets: 1 + label id of each piece, 0 for pieces without a label.
+    `targets` are 1 + label id of each piece, 0 for pieces without a label.
     """
 
+    source: ConllFile
     inputs: ModelInputs
     targets: RaggedRows
 
@@ -51,13 +36,9 @@ class EncodedWords:
         return self.inputs.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch: the three encoder features, `label_ids` and `label_mask`, all int32[len(rows), length].
+        """Returns a batch of windows: the encoder features, `label_ids` and `label_mask`, all int32[b, length].
 
         `label_mask` is 1 at the first pieces of the words to be tagged; elsewhere `label_ids` is 0.
-
-        Args:
-            rows: int[n], indices of the windows, in order.
-            length: the padded length in tokens; no window may be longer.
         """
         targets = self.targets.padded(rows, length)
         return {
@@ -67,14 +48,7 @@ class EncodedWords:
         }
 
     def of_words(self, values: Iterable[np.ndarray]) -> np.ndarray:
-        """Selects the outputs for the words, in the order of the file.
-
-        Args:
-            values: the outputs of each window, in order: [length of the window or more, ...].
-
-        Returns:
-            [words, ...]
-        """
+        """Selects the outputs for the words, [words, ...], from those of the windows, [length or more, ...] each."""
         rows = [
             value[: len(self.targets[row])][self.targets[row] > 0]
             for row, value in enumerate(itertools.islice(values, len(self)))
@@ -100,11 +74,7 @@ def encoded_words(
     Each sentence has a window of its own. A sentence that is too long becomes several windows, each of which includes
     as much of the rest of the sentence as fits. A word without pieces counts as [UNK], and a word that is longer than a
     window loses its last pieces.
-
-    Raises:
-        InputError: a tag is unknown, or the file has no -DOCSTART- lines, which document context needs.
     """
-    check_words(source, labels, document_context)
     by_document = [sentence.document if document_context else sentence.line for sentence in source.sentences]
     numbers = {label: number for number, label in enumerate(labels)}
     windows = []
@@ -118,18 +88,12 @@ def encoded_words(
             for tag in sentence.tags or sentence.columns
         ]
         windows += _windows(sentences, np.array(targets, np.int32), max_seq_length, tokenizer)
-    return EncodedWords(
-        inputs=ModelInputs((window.ids, len(window.ids)) for window in windows),
-        targets=RaggedRows(window.targets for window in windows),
-    )
+    inputs = ModelInputs((ids, len(ids)) for ids, _ in windows)
+    return EncodedWords(source, inputs, RaggedRows(targets for _, targets in windows))
 
 
 def check_words(source: ConllFile, labels: Sequence[str], document_context: bool = False):
-    """Validates a file that is to be cut into windows.
-
-    Raises:
-        InputError: a tag is unknown, or the file has no -DOCSTART- lines, which document context needs.
-    """
+    """Validates that all tags are known and, with document context, that the file has -DOCSTART- lines."""
     if document_context and not source.has_documents:
         raise InputError(
             f"{source.path}: has no -DOCSTART- line, which --document_context needs; put one before each document "
@@ -145,23 +109,15 @@ def check_words(source: ConllFile, labels: Sequence[str], document_context: bool
 
 
 def predicted_tags(sentences: Sequence[Sentence], numbers: np.ndarray, labels: Sequence[str]) -> list[list[str]]:
-    """Returns the predicted tags of each sentence.
-
-    Args:
-        numbers: int[words], label ids in the order of the file (`EncodedWords.of_words`).
-    """
+    """Returns the tags of each sentence for the label ids of all words, int32[words]."""
     tags = iter([labels[number] for number in numbers])
     return [list(itertools.islice(tags, len(sentence.columns))) for sentence in sentences]
 
 
 def _windows(
     sentences: Sequence[Sentence], targets: np.ndarray, max_seq_length: int, tokenizer: FullTokenizer
-) -> Iterator[_Window]:
-    """Yields the windows of a document, or of a sentence that forms its own document.
-
-    Args:
-        targets: int32[words].
-    """
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields ids and targets, int32[length] each, of the windows of a document; the argument is int32[words]."""
     room = max_seq_length - 2
     cls, sep, unknown = (tokenizer.vocab[piece] for piece in ("[CLS]", "[SEP]", "[UNK]"))
     pieces = [(tokenizer.encode(word) or [unknown])[:room] for sentence in sentences for word in sentence.words]
@@ -178,7 +134,7 @@ def _windows(
             low, high = _with_context(start, word_ends[last - 1], len(ids), room)
             window_targets = np.zeros(high - low + 2, np.int32)
             window_targets[word_starts[first:last] - low + 1] = targets[first:last]
-            yield _Window(np.concatenate([[cls], ids[low:high], [sep]]), window_targets)
+            yield np.concatenate([[cls], ids[low:high], [sep]]), window_targets
             first = last
 
 

@@ -5,40 +5,41 @@ from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, Layout, read_layout
 
-PAIRS = Layout("train.tsv", "train", text_a=1, text_b=2, label=-1)
+PAIRS = Layout(text_a=1, text_b=2, label=-1)
 LABELS = ("no", "yes")
 
 
 @pytest.fixture
 def folder(tmp_path):
     def write(text: str) -> str:
-        (tmp_path / "train.tsv").write_bytes(text.encode())
-        return str(tmp_path)
+        path = tmp_path / "train.tsv"
+        path.write_bytes(text.encode())
+        return str(path)
 
     return write
 
 
 def test_rows_are_numbered_as_in_the_file(folder):
-    data_dir = folder('\ufeffid\ta\tb\tlabel\r\n\r\n7\tone "\ttwo\tno\r\n8\tthree\tfour\textra\tyes')
-    assert read_layout(data_dir, PAIRS, LABELS) == [
+    path = folder('\ufeffid\ta\tb\tlabel\r\n\r\n7\tone "\ttwo\tno\r\n8\tthree\tfour\textra\tyes')
+    assert read_layout(path, "train", PAIRS, LABELS) == [
         InputExample("train-2", 'one "', "two", "no"),  # below the header, row 0, and a blank line
         InputExample("train-3", "three", "four", "yes"),
     ]
 
 
 def test_ids_from_a_column_and_test_sets(folder):
-    data_dir = folder("7\tone\n8\ttwo\n")
-    layout = Layout("train.tsv", "test", text_a=1, id_column=0, has_header=False)
-    assert read_layout(data_dir, layout, LABELS) == [
+    path = folder("7\tone\n8\ttwo\n")
+    layout = Layout(text_a=1, id_column=0, has_header=False)
+    assert read_layout(path, "test", layout, LABELS) == [
         InputExample("test-7", "one", None, "no"),
         InputExample("test-8", "two", None, "no"),
     ]
-    assert [example.label for example in read_layout(data_dir, layout, None)] == ["0.0", "0.0"]
+    assert [example.label for example in read_layout(path, "test", layout, None)] == ["0.0", "0.0"]
 
 
 def test_other_names_of_labels(folder):
-    data_dir = folder("h\n1\ta\tb\tja\n")
-    assert read_layout(data_dir, PAIRS, LABELS, other_names={"ja": "yes"})[0].label == "yes"
+    path = folder("h\n1\ta\tb\tja\n")
+    assert read_layout(path, "train", PAIRS, LABELS, other_names={"ja": "yes"})[0].label == "yes"
 
 
 @pytest.mark.parametrize(
@@ -52,24 +53,24 @@ def test_other_names_of_labels(folder):
     ],
 )
 def test_rows_that_cannot_be_used(folder, row, labels, message):
-    data_dir = folder(f"h\n\n{row}\n")
+    path = folder(f"h\n\n{row}\n")
     with pytest.raises(InputError, match=rf"train.tsv: line 3: {message}"):
-        read_layout(data_dir, PAIRS, labels)
+        read_layout(path, "train", PAIRS, labels)
 
 
 def test_short_rows_are_skipped_where_they_are_known(folder, monkeypatch):
     lines = []
     monkeypatch.setattr(logging, "warning", lambda form, *values: lines.append(form % values))
-    data_dir = folder("h\n1\ta\n2\ta\tb\tyes\n3\n")
-    examples = read_layout(data_dir, PAIRS, LABELS, skip_short_rows=True)
+    path = folder("h\n1\ta\n2\ta\tb\tyes\n3\n")
+    examples = read_layout(path, "train", PAIRS, LABELS, skip_short_rows=True)
     assert [example.guid for example in examples] == ["train-2"]
-    assert lines == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
+    assert lines == [f"{path}: skipped 2 rows with too few columns"]
 
 
 @pytest.mark.parametrize("text", ["", "a\tb\tc\td\n"])
 def test_a_file_without_examples(folder, text):
     with pytest.raises(InputError, match=r"train.tsv: holds no example; check the file$"):
-        read_layout(folder(text), PAIRS, LABELS)
+        read_layout(folder(text), "train", PAIRS, LABELS)
 
 
 def test_a_processor_of_the_users_own(folder):
@@ -77,16 +78,16 @@ def test_a_processor_of_the_users_own(folder):
 
     class Own(DataProcessor):
         def get_dev_examples(self, data_dir):
-            lines = self._read_tsv(f"{data_dir}/train.tsv")
+            lines = self._read_tsv(data_dir)
             return [InputExample(f"dev-{i}", line[1], label=line[0]) for i, line in enumerate(lines)]
 
         def get_labels(self):
             return ["a", "b"]
 
-    data_dir = folder('a\t"one"\nb\ttwo\n')
-    assert Own().dev_sets(data_dir) == {
+    path = folder('a\t"one"\nb\ttwo\n')
+    assert Own().dev_sets(path) == {
         "": [InputExample("dev-0", '"one"', label="a"), InputExample("dev-1", "two", label="b")]
     }
     with pytest.raises(NotImplementedError):
-        Own().get_train_examples(data_dir)
-    assert Own._read_tsv(f"{data_dir}/train.tsv", quotechar='"') == [["a", "one"], ["b", "two"]]
+        Own().get_train_examples(path)
+    assert Own._read_tsv(path, quotechar='"') == [["a", "one"], ["b", "two"]]

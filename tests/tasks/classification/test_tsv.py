@@ -48,9 +48,7 @@ def test_a_number_that_is_a_column_name_is_the_name(write):
 
 def test_several_labels_at_once(write):
     data_dir = write(train="text\tlabel\na\tx; y\nb\t\nc\tz;\n")
-    processor = TsvProcessor.from_settings(
-        {"columns": r"text_a=text; label=label; separator=\;", "label_type": "multi"}
-    )
+    processor = TsvProcessor.from_settings({"columns": "text_a=text, label=label,separator=;", "label_type": "multi"})
     assert [example.label for example in processor.get_train_examples(data_dir)] == [("x", "y"), (), ("z",)]
     assert processor.get_labels() == ["x", "y", "z"]
     assert processor.main_metric == "f1"

@@ -5,7 +5,7 @@ import pytest
 
 from official_bert.data.conll import ConllFile, Sentence, to_iob2
 from official_bert.data.model_inputs import ModelInputs, RaggedRows
-from official_bert.tasks.tagging.task import EncodedSentences, TaggingTask
+from official_bert.tasks.tagging.task import TaggingTask
 from official_bert.tasks.tagging.windows import EncodedWords
 from tests.tasks.classification.test_task import Answering
 
@@ -40,8 +40,8 @@ def test_metrics_are_those_of_the_files_sentences():
         Sentence(4, 0, [["c", "O"], ["d", "B-X"]], ["O", "B-X"]),
     ]
     targets = [[0, 2, 3, 0], [0, 1, 2, 0]]
-    words = EncodedWords(ModelInputs(([9] * 4, 4) for _ in targets), RaggedRows(targets))
-    encoded = EncodedSentences(ConllFile("here", sentences, "IOB2", False), words)
+    source = ConllFile("here", sentences, "IOB2", False)
+    encoded = EncodedWords(source, ModelInputs(([9] * 4, 4) for _ in targets), RaggedRows(targets))
     # The second sentence's entity begins a word too early; what [CLS] and [SEP] get does not matter.
     outputs = {"tags": np.int32([[1, 1, 2, 1], [2, 1, 2, 2]])}
     assert TASK.predictions(encoded, outputs) == [["B-X", "I-X"], ["B-X", "I-X"]]
@@ -60,8 +60,8 @@ def test_metrics_are_those_of_the_files_sentences():
     ],
 )
 def test_the_accuracy_is_that_of_the_tags_as_predictions_conll_has_them(scheme, written, predicted, accuracy):
-    words = EncodedWords(ModelInputs([([9] * 4, 4)]), RaggedRows([[0, 2, 3, 0]]))
     sentence = Sentence(1, 0, [["a", written[0]], ["b", written[1]]], to_iob2(written))
-    encoded = EncodedSentences(ConllFile("here", [sentence], scheme, False), words)
+    source = ConllFile("here", [sentence], scheme, False)
+    encoded = EncodedWords(source, ModelInputs([([9] * 4, 4)]), RaggedRows([[0, 2, 3, 0]]))
     metrics = TASK.metrics(encoded, {"tags": np.int32([[0, *predicted, 0]])})
     assert metrics["eval_accuracy"] == accuracy

@@ -6,7 +6,7 @@ import pytest
 
 from official_bert.data.conll import read_conll
 from official_bert.io.errors import InputError
-from official_bert.tasks.tagging.windows import encoded_words, labels_of, predicted_tags
+from official_bert.tasks.tagging.windows import check_words, encoded_words, labels_of, predicted_tags
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import shared
@@ -146,14 +146,14 @@ def test_files_without_tags_are_predicted(read, tokenizer):
     assert predicted_tags(source.sentences, numbers, ["O", "B-x"]) == [["B-x", "O"], ["B-x"]]
 
 
-def test_what_cannot_be_used(read, tokenizer):
+def test_what_cannot_be_used(read):
     source = read("the O\ncat I-z\n")
     with pytest.raises(
         InputError, match=r"train.conll: line 2: has the tag 'I-z', which the training file lacks; its tags are O, B-x$"
     ):
-        encoded_words(source, ["O", "B-x"], 8, tokenizer)
+        check_words(source, ["O", "B-x"])
     with pytest.raises(InputError, match=r"train.conll: has no -DOCSTART- line, which --document_context needs"):
-        encoded_words(source, ["O", "B-z"], 8, tokenizer, document_context=True)
+        check_words(source, ["O", "B-z"], document_context=True)
 
 
 @pytest.mark.needs_shared("data/wnut17", "data/vocab")

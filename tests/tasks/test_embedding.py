@@ -7,7 +7,7 @@ from official_bert import Predictor, SentenceEncoder
 from official_bert.commands import export_saved_model
 from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
-from official_bert.tasks.embedding.task import EmbeddingTask
+from official_bert.tasks.embedding import EmbeddingTask
 from tests import toy
 from tests.serving.answers import call, signatures_of
 

@@ -1,1 +1,0 @@
-"""Sentence vectors: a task that is only exported."""
