@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from official_bert.data.model_inputs import model_input
-from official_bert.data.records.datasets import records_of
 from official_bert.data.records.framing import is_compressed
-from official_bert.data.records.record_files import log_progress, write_encoded_set
+from official_bert.data.records.record_files import log_progress, records_of, write_encoded_set
 from official_bert.features import ENCODER_INPUTS, Feature, classifier_features
 from official_bert.tasks.classification.examples import (
     LOGGED_EXAMPLES,

@@ -1,10 +1,8 @@
 """The generator `sharded` as a pipeline of Apache Beam, which makes the same files as one machine does.
 
-In: text files on any file system that Beam knows. Out: a record file for each shard, and the manifest.
-
-    files -> the number of documents of each -> the number of its first document in the corpus
-    files and these numbers -> documents, by shard -> a temporary file and a report for each shard
-    all reports -> the files get their names; the manifest, which says that they are complete, comes last
+files -> the number of documents of each -> the number of its first document in the corpus
+files and these numbers -> documents, by shard -> a temporary file and a report for each shard
+all reports -> the files get their names; the manifest, which says that they are complete, comes last
 """
 
 from __future__ import annotations
@@ -19,10 +17,9 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from official_bert.data.pretraining.documents import no_text
+from official_bert.data.pretraining.documents import FileDocuments, documents_of, first_numbers, look_through, no_text
 from official_bert.data.pretraining.one_shard import write_shard
 from official_bert.data.pretraining.shards import ShardJob, manifest_of
-from official_bert.data.pretraining.split import FileDocuments, documents_of, first_numbers, look_through
 from official_bert.io.errors import InputError
 
 LineReader = Callable[[str], Iterable[str]]

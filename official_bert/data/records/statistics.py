@@ -1,7 +1,4 @@
-"""Describes pre-training records: one as text, many by statistics.
-
-In: examples as `framing.read_examples` yields them. Out: lines of text, and counts.
-"""
+"""Describes pre-training records, as `framing.read_examples` yields them: one as text, many by statistics."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +22,7 @@ def with_masks(example: Example) -> Example:
 
 
 def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
-    """Returns examples as one array for each feature, name -> [B, length].
+    """Returns examples as one array for each feature.
 
     Raises:
         InputError: an example is no pre-training record over the vocabulary, or has other lengths than the first.
@@ -49,11 +46,7 @@ def _is_within(features: Example | Block, max_seq_length: int, vocab_size: int) 
 
 
 def _check_example(example: Example, place: str, vocab_size: int):
-    """Checks that an example is a pre-training record over a vocabulary.
-
-    Raises:
-        InputError: a feature is missing or has another length than its companions, or an id or a position is too large.
-    """
+    """Raises InputError if an example is no pre-training record over a vocabulary."""
     missing = [feature.name for feature in pretraining_features(1, 1) if feature.name not in example]
     if missing:
         raise InputError(f"{place} has no {missing[0]}; give records of create_pretraining_data.py")
@@ -109,11 +102,6 @@ class Statistics:
     """
 
     def __init__(self, tokenizer: FullTokenizer):
-        """Takes the ids of special tokens from a tokenizer.
-
-        Raises:
-            InputError: its vocabulary lacks one.
-        """
         missing = [token for token in ("[MASK]", "[UNK]") if token not in tokenizer.vocab]
         if missing:
             raise InputError(f"--vocab_file: the vocabulary lacks {', '.join(missing)}; give that of the records")
@@ -124,11 +112,7 @@ class Statistics:
         self._counts = Counter()
 
     def add(self, block: Block):
-        """Counts the records of a block.
-
-        Raises:
-            InputError: they have another length than those before.
-        """
+        """Counts the records of a block; raises InputError if they have another length than those before."""
         ids, lengths = block["input_ids"], block["input_mask"].sum(axis=1)
         is_predicted = block["masked_lm_weights"] > 0
         seen = np.take_along_axis(ids, block["masked_lm_positions"], axis=1)
@@ -142,7 +126,7 @@ class Statistics:
         self.max_seq_length = ids.shape[1]
         in_second = block["segment_ids"].sum()
         unknown = (ids == self._unknown).sum() - (is_predicted & (seen == self._unknown)).sum()
-        found = {
+        counts = {
             "records": len(ids),
             "positions": lengths.sum(),
             "in_first": lengths.sum() - in_second,
@@ -153,7 +137,7 @@ class Statistics:
             "unknown": unknown + (is_predicted & (originals == self._unknown)).sum(),
             "random_next": block["next_sentence_labels"].sum(),
         }
-        self._counts.update({name: int(count) for name, count in found.items()})
+        self._counts.update({name: int(count) for name, count in counts.items()})
 
     def lines(self) -> list[str]:
         """Returns the statistics as lines of text; there is at least one record."""
