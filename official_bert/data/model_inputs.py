@@ -47,15 +47,7 @@ class RaggedRows:
 
 
 class ModelInputs:
-    """The inputs of a data set.
-
-    Args:
-        inputs: the ids of each input, special tokens included, and the number of its tokens in segment 0.
-
-    Attributes:
-        ids: the ids, one row for each input.
-        num_first: int32[inputs], the number of tokens in segment 0.
-    """
+    """The inputs of a data set: the ids of each, special tokens included, and the number of its tokens in segment 0."""
 
     def __init__(self, inputs: Iterable[tuple[Sequence[int], int]]):
         num_first = []
@@ -97,10 +89,7 @@ class ModelInput(NamedTuple):
 
 
 def model_input(tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int) -> ModelInput:
-    """Tokenizes a text or a pair and truncates it to `max_seq_length` tokens, special tokens included.
-
-    A second text without tokens counts as absent.
-    """
+    """Tokenizes a text, or a pair whose second text has tokens, and truncates it to `max_seq_length` tokens."""
     tokens_b = tokenizer.tokenize(text_b) if text_b else []
     tokens, num_first = joined(tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]")
     return ModelInput(tokens, [0] * num_first + [1] * (len(tokens) - num_first))
@@ -129,11 +118,7 @@ def padded_features(
 
 
 def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str):
-    """Validates that a vocabulary fits the model, and warns of one that is shorter than the embedding table.
-
-    Raises:
-        InputError: a special token is missing, or an id lies outside the embedding table.
-    """
+    """Validates that a vocabulary fits the model, and warns of one that is shorter than the embedding table."""
     missing = [piece for piece in NEEDED_PIECES if piece not in tokenizer.vocab]
     if missing:
         raise InputError(f"{vocab_file}: lacks {', '.join(missing)}; add a line for each of them")

@@ -32,17 +32,13 @@ def open_file(path: str, mode: str = "rb"):
 
 
 def sizes_of(patterns: Sequence[str]) -> dict[str, int]:
-    """Returns the files that a list of names and globs matches, sorted, with their numbers of bytes.
-
-    Raises:
-        InputError: a pattern matches no file.
-    """
-    found = {}
+    """Returns the files that names and globs match, sorted, with their numbers of bytes; raises InputError if none."""
+    sizes = {}
     for pattern, result in zip(patterns, FileSystems.match(list(patterns)), strict=True):
         if not result.metadata_list:
             raise InputError(f"--input_file: no file matches {pattern!r}; check the path or the glob")
-        found |= {file.path: file.size_in_bytes for file in sorted(result.metadata_list, key=lambda file: file.path)}
-    return found
+        sizes |= {file.path: file.size_in_bytes for file in sorted(result.metadata_list, key=lambda file: file.path)}
+    return sizes
 
 
 def shards_beside(output_file: str) -> list[str]:
@@ -51,11 +47,7 @@ def shards_beside(output_file: str) -> list[str]:
 
 
 def write_shards(job: ShardJob, input_files: Sequence[str], read_lines: LineReader, arguments: Sequence[str]) -> dict:
-    """Runs the pipeline and returns the manifest.
-
-    Raises:
-        InputError: an input cannot be read, or there is no text.
-    """
+    """Runs the pipeline and returns the manifest; raises InputError if an input cannot be read or has no text."""
     temporary = _beside(job.output_file, f"tmp-{uuid.uuid4().hex}")
     try:
         with beam.Pipeline(options=PipelineOptions(list(arguments))) as pipeline:

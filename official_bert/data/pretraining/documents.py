@@ -176,17 +176,11 @@ def distribute(
 
 
 class FileDocuments(NamedTuple):
-    """The documents of a file, seen for itself.
-
-    Attributes:
-        num_documents: the number of documents.
-        begins_inside: whether the first line has text, so that the document before may go on in it.
-        ends_inside: whether the last line has text; None for a file without lines, which ends nothing.
-    """
+    """The documents of a file, seen for itself."""
 
     num_documents: int
-    begins_inside: bool
-    ends_inside: bool | None
+    begins_inside: bool  # the first line has text, so that the document before may go on in it
+    ends_inside: bool | None  # the last line has text; None for a file without lines, which ends nothing
 
 
 def look_through(lines: Iterable[str]) -> FileDocuments:
@@ -202,10 +196,7 @@ def look_through(lines: Iterable[str]) -> FileDocuments:
 
 
 def first_numbers(found: Sequence[FileDocuments]) -> list[int]:
-    """Returns the number of the first document of each file in the corpus, which counts from 0.
-
-    A file that goes on with the document before begins with the number of that one.
-    """
+    """Returns the number, from 0, of the first document of each file, also if that began in the file before."""
     numbers, count, inside = [], 0, False
     for file in found:
         goes_on = inside and file.begins_inside

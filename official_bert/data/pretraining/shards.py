@@ -192,7 +192,7 @@ def _make_all(job: ShardJob, num_workers: int) -> list[dict]:
 
 
 def _reports_when_finished(job: ShardJob, num_workers: int) -> Iterator[tuple[int, dict, bool]]:
-    """Yields the number and report of each shard when it is finished, and whether an earlier run made it."""
+    """Yields the results of `_make_or_keep`, in this process or in others, as they come."""
     if num_workers == 1:
         for number in range(job.num_shards):
             yield _make_or_keep(job, number)
@@ -204,7 +204,7 @@ def _reports_when_finished(job: ShardJob, num_workers: int) -> Iterator[tuple[in
 
 
 def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
-    """Makes a shard unless an earlier run has made the same one, and deletes its text."""
+    """Makes a shard, unless an earlier run has, and deletes its text; returns number, report, and if it is kept."""
     text_file = job.text_file(number)
     key = _key_of(job, text_file)
     report = _kept_report(job, number, key)
@@ -303,7 +303,6 @@ def _give_names(job: ShardJob, manifest: dict):
 
 
 def log_manifest(manifest: dict, job: ShardJob):
-    """Logs what was made."""
     counts, shares = manifest["counts"], manifest["shares"]
     logging.info("%d documents, %d sentences, %d tokens", counts["documents"], counts["sentences"], counts["tokens"])
     logging.info(", ".join(f"{name} {share:.1%}" for name, share in shares.items()))

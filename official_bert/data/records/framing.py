@@ -70,10 +70,9 @@ class ExampleFiles:
 
 @contextlib.contextmanager
 def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
-    """Opens TFRecord files for writing, as a context manager.
+    """Opens TFRecord files for writing, gzip if their name ends in .gz, as a context manager.
 
-    The files get their names when the block ends; if it raises an exception, they are deleted. A file whose name ends
-    in .gz is compressed.
+    The files get their names when the block ends; if it raises an exception, they are deleted.
 
     Raises:
         InputError: `paths` is empty or names a file twice, or a file cannot be written.
@@ -97,11 +96,7 @@ class _CorruptError(Exception):
 
 
 def read_records(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yields the number (from 0) and bytes of every record of a file, which is decompressed if it is compressed.
-
-    Raises:
-        InputError: the file does not exist, or a record is corrupt; the message names the record and its place.
-    """
+    """Yields the number (from 0) and bytes of every record of a plain or gzip file; its errors name the record."""
     with files.open_file(path, "rb") as raw, _decompressed(raw) as file:
         number = offset = 0
         try:
@@ -147,7 +142,7 @@ def is_compressed(path: str) -> bool:
 
 
 def _begins_gzip(start: bytes) -> bool:
-    """Tells whether a file that begins so is gzip; a record of half a megabyte can begin so, but has a checksum."""
+    """A record of half a megabyte can begin like gzip, but has a checksum."""
     return start.startswith(_GZIP_MAGIC) and start[8:] != _checksum(start[:8])
 
 

@@ -32,7 +32,7 @@ def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int
         block = {name: np.stack([example[name] for example in examples]) for name in names}
     except (KeyError, ValueError):  # a feature is missing, or lengths differ
         block = None
-    if block is None or not _is_within(block, block["input_ids"].shape[1], vocab_size):
+    if block is None or not _is_within(block, vocab_size):
         for example, place in zip(examples, places, strict=True):
             _check_example(example, place, vocab_size)
             if any(len(example[name]) != len(examples[0][name]) for name in names):
@@ -40,9 +40,13 @@ def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int
     return block
 
 
-def _is_within(features: Example | Block, max_seq_length: int, vocab_size: int) -> bool:
-    limits = {"input_ids": vocab_size, "masked_lm_ids": vocab_size, "masked_lm_positions": max_seq_length}
-    return all(bool(((features[name] >= 0) & (features[name] < limit)).all()) for name, limit in limits.items())
+def _limits(max_seq_length: int, vocab_size: int) -> dict[str, int]:
+    return {"input_ids": vocab_size, "masked_lm_ids": vocab_size, "masked_lm_positions": max_seq_length}
+
+
+def _is_within(block: Block, vocab_size: int) -> bool:
+    limits = _limits(block["input_ids"].shape[1], vocab_size)
+    return all(((block[name] >= 0) & (block[name] < limit)).all() for name, limit in limits.items())
 
 
 def _check_example(example: Example, place: str, vocab_size: int):
@@ -50,18 +54,13 @@ def _check_example(example: Example, place: str, vocab_size: int):
     missing = [feature.name for feature in pretraining_features(1, 1) if feature.name not in example]
     if missing:
         raise InputError(f"{place} has no {missing[0]}; give records of create_pretraining_data.py")
-    lengths = len(example["input_ids"]), len(example["masked_lm_ids"])
-    for feature in pretraining_features(*lengths):
-        if len(example[feature.name]) != feature.length:
+    for name, length, _ in pretraining_features(len(example["input_ids"]), len(example["masked_lm_ids"])):
+        if len(example[name]) != length:
             raise InputError(
-                f"{place}: {feature.name} has {len(example[feature.name])} values where {feature.length} are expected; "
-                "make the records anew"
+                f"{place}: {name} has {len(example[name])} values where {length} are expected; make the records anew"
             )
-    for name, limit, remedy in (
-        ("input_ids", vocab_size, "give the --vocab_file that the records were made with"),
-        ("masked_lm_ids", vocab_size, "give the --vocab_file that the records were made with"),
-        ("masked_lm_positions", lengths[0], "make the records anew"),
-    ):
+    for name, limit in _limits(len(example["input_ids"]), vocab_size).items():
+        remedy = "make the records anew" if "positions" in name else "give the --vocab_file of the records"
         if not ((example[name] >= 0) & (example[name] < limit)).all():
             raise InputError(f"{place}: {name} has a value that is not from 0 to below {limit}; {remedy}")
 
