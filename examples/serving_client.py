@@ -158,7 +158,7 @@ def inputs_of(
         return dict(zip(text_names, values, strict=False))
 
     from official_bert.data.model_inputs import model_input, padded_features
-    from official_bert.data.records.examples import encode_examples
+    from official_bert.data.records.framing import encode_examples
 
     is_choice = len(texts) > 2
     pairs = [(texts[0], ending) for ending in texts[1:]] if is_choice else [(*texts, None)[:2]]

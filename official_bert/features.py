@@ -76,18 +76,9 @@ def classifier_features(max_seq_length: int, num_targets: int = 1, target_dtype:
 
 
 class EncodedSet(Protocol):
-    """A data set in memory without padding, which is padded batch by batch.
+    """A data set in memory without padding, which is padded batch by batch."""
 
-    Attributes:
-        lengths: int[n], tokens of each example, including the special tokens.
-    """
-
-    lengths: np.ndarray
+    lengths: np.ndarray  # int[n], tokens of each example, including the special tokens
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of features by name, each [b, ...].
-
-        Args:
-            rows: int[b], indices of the examples, in the order of the batch.
-            length: the padded length in tokens; no example may be longer.
-        """
+        """Returns the features of examples int[b], padded to `length` tokens, by name, each [b, ...]."""

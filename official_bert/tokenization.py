@@ -1,7 +1,7 @@
 """WordPiece tokenization in plain Python, token for token as the original release.
 
-In: text. Out: WordPieces or vocabulary ids. A word gives the same WordPieces in every context, so FullTokenizer keeps
-the result of each word, and the tokenization of running text needs only one look-up per word.
+A word gives the same WordPieces in every context, so FullTokenizer keeps the result of each word, and the tokenization
+of running text needs only one look-up per word.
 """
 
 import itertools
@@ -49,11 +49,7 @@ _LINE_END, _ID_OF_LINE_END = "\n", -1
 
 
 def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None):
-    """Checks the casing flag against the folder name of a released checkpoint; it accepts all other names.
-
-    Raises:
-        InputError: a released lower-cased model has do_lower_case=False, or a cased one True.
-    """
+    """Raises InputError if the casing flag contradicts the folder name of a released checkpoint."""
     match = re.match("^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", init_checkpoint or "")
     if match is None:
         return
@@ -67,11 +63,7 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-    """Converts text to str; bytes are decoded as UTF-8, and invalid bytes are left out.
-
-    Raises:
-        ValueError: the text is neither str nor bytes.
-    """
+    """Converts text to str; bytes are decoded as UTF-8, and invalid bytes are left out."""
     if isinstance(text, str):
         return text
     if isinstance(text, bytes):
@@ -97,11 +89,7 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
 
 
 def write_vocabulary(vocab: Mapping[str, int], path: str):
-    """Writes a vocabulary file for a lookup table, which requires that all lines differ.
-
-    A line whose WordPiece a later line repeats, or whose WordPiece contains white space and so occurs in no word, is
-    replaced by a text that occurs in no word.
-    """
+    """Writes a vocabulary file for a lookup table, whose lines all differ: useless ones become "[line N]"."""
     lines = [f"[line {number}]" for number in range(1 + max(vocab.values()))]
     for piece, number in vocab.items():
         if piece.split() == [piece]:
@@ -153,14 +141,13 @@ class FullTokenizer:
 
     @classmethod
     def from_pretrained(cls, folder: str) -> Self:
-        """Makes the tokenizer of a model.
+        """Makes the tokenizer of a model, by the vocab.txt and tokenizer_config.json of its folder.
 
         Args:
-            folder: the folder of a model, or a checkpoint in it. Its vocab.txt is read, and its tokenizer_config.json
-                says how; without that file text is lower-cased, as by default.
+            folder: the folder of a model, or a checkpoint in it.
 
         Raises:
-            InputError: there is no such folder or checkpoint, the folder has no vocabulary, or a file of it is damaged.
+            InputError: there is no such folder or checkpoint, the folder has no vocabulary, or a file is corrupt.
         """
         if not files.is_folder(folder):
             if not files.exists(f"{folder}.index") and not files.exists(folder):
@@ -182,28 +169,21 @@ class FullTokenizer:
         return self._look_up(self._ids, text)
 
     def encode_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes many lines at once, which is several times faster than one by one.
-
-        Args:
-            lines: texts without "\\n".
+        """Encodes many lines without "\\n" at once, which is several times faster than one by one.
 
         Returns:
             int32[tokens]: the ids of all lines in order, those of each line as `encode` returns them; int64[lines]: the
             number of ids of each line.
-
-        Raises:
-            KeyError: a word has no WordPieces, and the vocabulary has no [UNK].
-            ValueError: a line contains "\\n".
         """
         text = f" {_LINE_END} ".join(lines)
         text = self._separated(text) if text.isascii() else f" {_LINE_END} ".join(map(self._separated, lines))
-        found = itertools.chain.from_iterable(map(self._line_ids.__getitem__, text.split(" ")))
-        found = np.fromiter(found, np.int32)
-        ends = np.flatnonzero(found == _ID_OF_LINE_END)
+        ids = itertools.chain.from_iterable(map(self._line_ids.__getitem__, text.split(" ")))
+        ids = np.fromiter(ids, np.int32)
+        ends = np.flatnonzero(ids == _ID_OF_LINE_END)
         if len(ends) != max(len(lines) - 1, 0):
             raise ValueError("a line contains a line end")
-        bounds = np.concatenate([[-1], ends, [len(found)]])
-        return np.delete(found, ends), np.diff(bounds)[: len(lines)] - 1
+        bounds = np.concatenate([[-1], ends, [len(ids)]])
+        return np.delete(ids, ends), np.diff(bounds)[: len(lines)] - 1
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Looks up the id of every token; a token that is not in the vocabulary raises KeyError."""
@@ -233,8 +213,7 @@ class FullTokenizer:
             `input_ids`, `input_mask` and `segment_ids`, each int32[B, S], padded with 0 to the longest example.
 
         Raises:
-            InputError: an argument has another type, the texts and their pairs differ in number, there is no text, or
-                the vocabulary lacks [CLS], [SEP] or [UNK].
+            InputError: an argument has another form, or the vocabulary lacks [CLS], [SEP] or [UNK].
         """
         if isinstance(texts, tuple):
             raise InputError("texts: is a tuple; give several texts as a list, and the second texts of pairs as pairs=")
@@ -268,9 +247,7 @@ class FullTokenizer:
         return batch
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Returns the text of a sequence of ids: its words, whole again, with a space between them.
-
-        Case, accents and white space that tokenization removed do not come back, and punctuation stands apart.
+        """Returns the text of a sequence of ids: its words with a space between them, and punctuation apart.
 
         Args:
             ids: int[S], such as a row of `input_ids`.
@@ -315,11 +292,7 @@ class FullTokenizer:
 
 
 def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
-    """Returns texts as a list; `name` is that of the argument.
-
-    Raises:
-        InputError: they are no text and no sequence of texts.
-    """
+    """Returns texts as a list; raises InputError, with the `name` of the argument, if they are no texts."""
     if isinstance(texts, str | bytes):
         return [texts]
     if not isinstance(texts, Iterable) or isinstance(texts, Mapping | Set):
@@ -334,11 +307,7 @@ def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
 
 
 def _id_list(ids) -> list[int]:
-    """Returns int[S] as a list.
-
-    Raises:
-        InputError: the ids have another form or type.
-    """
+    """Returns int[S] as a list; raises InputError for another form or type."""
     try:
         array = np.asarray(ids)
     except ValueError:  # rows of different lengths
@@ -419,16 +388,9 @@ class _WordCache(dict):
     """A bounded cache: word -> tuple of the values of its WordPieces, which are their strings or their ids.
 
     A word is any text without a space. The tokenizers always split at a space, so the WordPieces of a text are those
-    of its words in order.
-
-    The cache has two halves. When the newer half is full it becomes the older one, and the words of the former older
-    half are dropped. A look-up in the older half copies the word to the newer half, so common words stay.
-
-    Args:
-        basic: splits a word into basic tokens.
-        wordpiece: splits a basic token into WordPieces.
-        values: WordPiece -> value.
-        line_end: the values of "\\n" where it is a word, which has no WordPieces.
+    of its words in order. When the newer half of the cache is full it becomes the older one, whose words are dropped.
+    A look-up in the older half copies the word to the newer half, so common words stay. `line_end` has the values of
+    "\\n" where it is a word, which has no WordPieces.
     """
 
     def __init__(
@@ -446,13 +408,13 @@ class _WordCache(dict):
         if not plain and len(word) > 1 and _has_boundary(word):
             # Chinese sentences and whole lines, which hardly occur twice, are not cached but their words are.
             return _joined(map(self.__getitem__, _split_at_boundaries(word)))
-        found = self._older.get(word) or self._compute(word, plain)
+        values = self._older.get(word) or self._compute(word, plain)
         if len(word) <= _LONGEST_CACHED_WORD:
             if len(self) >= _CACHED_WORDS // 2:
                 self._older = dict(self)
                 self.clear()
-            self[word] = found
-        return found
+            self[word] = values
+        return values
 
     def _compute(self, word: str, plain: bool) -> tuple:
         if word == _LINE_END:

@@ -1,7 +1,4 @@
-"""How text becomes a model's input: tokenizer_config.json, in Hugging Face's form, and how two texts are joined.
-
-In: a folder with the file, or a vocabulary. Out: a TokenizerConfig, and the file beside a model that we write.
-"""
+"""How text becomes a model's input: tokenizer_config.json, in Hugging Face's form, and how two texts are joined."""
 
 import dataclasses
 import json
@@ -85,8 +82,7 @@ def joined(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[li
 def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int):
     """Shortens two token lists in place to `max_length` in all; the longer one (b on a tie) loses its last token.
 
-    Fine-tuning and feature extraction truncate this way. The pairs of pre-training lose tokens at random ends instead
-    (`exact.truncated`).
+    The pairs of pre-training lose tokens at random ends instead (`exact.truncated`).
     """
     while len(tokens_a) + len(tokens_b) > max_length:
         (tokens_a if len(tokens_a) > len(tokens_b) else tokens_b).pop()

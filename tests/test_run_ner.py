@@ -5,7 +5,7 @@ import pytest
 
 from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from official_bert.config import BertConfig
-from official_bert.data.conll import read_conll
+from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
 from official_bert.metrics.entities import entity_scores
 from official_bert.tasks.tagging.task import TaggingTask

@@ -18,8 +18,8 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import load_checkpoint
-from official_bert.data.model_inputs import ModelInput, model_input, padded_features
-from official_bert.data.text_lines import Sentence, log_example, read_sentences
+from official_bert.data.model_inputs import ModelInput, log_example, model_input, padded_features
+from official_bert.data.tables import TextLine, read_sentences
 from official_bert.features import ENCODER_INPUTS, encoder_features
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
@@ -203,14 +203,14 @@ def _encoder(
     return encode
 
 
-def _batches(sentences: Iterator[Sentence], batch_size: int) -> Iterator[list[Sentence]]:
+def _batches(sentences: Iterator[TextLine], batch_size: int) -> Iterator[list[TextLine]]:
     while batch := list(itertools.islice(sentences, batch_size)):
         yield batch
 
 
 def _write(
     file: TextIO,
-    sentences: Sequence[Sentence],
+    sentences: Sequence[TextLine],
     inputs: Sequence[ModelInput],
     layers: Sequence[int],
     encoded: dict[str, np.ndarray],
@@ -245,14 +245,14 @@ def _attention_text(probabilities: np.ndarray, num_tokens: int, layers: Sequence
     return ", ".join(texts)
 
 
-def _log_first(sentences: Sequence[Sentence], inputs: Sequence[ModelInput], features: Features):
+def _log_first(sentences: Sequence[TextLine], inputs: Sequence[ModelInput], features: Features):
     for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
         if sentence.line_index >= _LOGGED_EXAMPLES:
             return
         log_example(tokens, sentence.line_index == 0, functools.partial(_details, sentence, tokens, features, row))
 
 
-def _details(sentence: Sentence, tokens: Sequence[str], features: Features, row: int) -> Iterator[str]:
+def _details(sentence: TextLine, tokens: Sequence[str], features: Features, row: int) -> Iterator[str]:
     yield f"unique_id: {sentence.line_index}"
     yield f"tokens: {' '.join(tokens)}"
     for name, title in (("input_ids", "input_ids"), ("input_mask", "input_mask"), ("segment_ids", "input_type_ids")):

@@ -55,11 +55,7 @@ def create_training_instances(
 ) -> list[TrainingInstance]:
     """Makes the instances of raw text files, in the order of the records."""
     config = PairConfig(max_seq_length=max_seq_length, short_seq_prob=short_seq_prob, dupe_factor=dupe_factor)
-    masks = MaskConfig(
-        masked_lm_prob=masked_lm_prob,
-        max_predictions_per_seq=max_predictions_per_seq,
-        do_whole_word_mask=do_whole_word_mask,
-    )
+    masks = _mask_config(masked_lm_prob, max_predictions_per_seq, do_whole_word_mask)
     documents, vocabulary = read_documents(input_files, tokenizer), InstanceVocabulary.of(tokenizer.vocab)
     instances, order = create_instances(documents, vocabulary, config, masks, rng)
     return [
@@ -123,11 +119,7 @@ def create_masked_lm_predictions(
         masking.
     """
     candidates = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
-    masks = MaskConfig(
-        masked_lm_prob=masked_lm_prob,
-        max_predictions_per_seq=max_predictions_per_seq,
-        do_whole_word_mask=do_whole_word_mask,
-    )
+    masks = _mask_config(masked_lm_prob, max_predictions_per_seq, do_whole_word_mask)
     drawn, replacements = draw_masks(
         tokens, candidates, masks, lambda token: token.startswith("##"), "[MASK]", vocab_words, rng
     )
@@ -158,13 +150,20 @@ def write_instance_to_example_files(
     """Writes instances as TFRecords, instance k into file k mod n.
 
     Raises:
-        InputError: an instance is longer than `max_seq_length` or has more than `max_predictions_per_seq` predictions,
-            or a file cannot be written.
+        InputError: an instance has more tokens or predictions than the records hold, or a file cannot be written.
     """
     log_files("Writing to output files", output_files)
     with open_example_files(output_files) as example_files:
         batches = _feature_batches(instances, tokenizer, max_seq_length, max_predictions_per_seq)
         write_features(batches, example_files, tokenizer.inv_vocab)
+
+
+def _mask_config(masked_lm_prob: float, max_predictions_per_seq: int, do_whole_word_mask: bool) -> MaskConfig:
+    return MaskConfig(
+        masked_lm_prob=masked_lm_prob,
+        max_predictions_per_seq=max_predictions_per_seq,
+        do_whole_word_mask=do_whole_word_mask,
+    )
 
 
 def _instance_of(features: dict[str, np.ndarray], row: int, inv_vocab: dict[int, str]) -> TrainingInstance:

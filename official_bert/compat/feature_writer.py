@@ -19,7 +19,7 @@ _RECORDS_AT_A_TIME = 256
 
 
 def record_arrays(features: Sequence[InputFeatures], is_training: bool) -> dict[str, np.ndarray]:
-    """Converts windows to arrays by record name, int[batch, max_seq_length] or int[batch, 1], in the table's order."""
+    """Converts windows to arrays by record name, int[batch, max_seq_length] or int[batch, 1]."""
     attribute_of = {"unique_ids": "unique_id", "start_positions": "start_position", "end_positions": "end_position"}
     return {
         name: np.array([getattr(feature, attribute_of.get(name, name)) for feature in features], int).reshape(
@@ -50,14 +50,10 @@ class FeatureWriter:
     """Writes windows to a TFRecord file, which gets its name only when it is closed; also a context manager.
 
     Args:
-        filename: the file.
         is_training: whether the positions of the answers are written.
 
     Attributes:
         num_features: number of windows received so far.
-
-    Raises:
-        InputError: the file cannot be written.
     """
 
     def __init__(self, filename: str, is_training: bool):
@@ -103,11 +99,7 @@ def convert_examples_to_features(
     is_training: bool,
     output_fn: Callable[[InputFeatures], object],
 ):
-    """Passes the windows of every question to `output_fn`, in order.
-
-    Raises:
-        InputError: the lengths leave no room for a document, or the stride is below 1.
-    """
+    """Passes the windows of every question to `output_fn`, in order."""
     rules = SquadRules(max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length)
     for window in windows_of(examples, tokenizer, rules, is_training):
         output_fn(window)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from official_bert.data.model_inputs import model_input
-from official_bert.data.records.datasets import records_of
 from official_bert.data.records.framing import is_compressed
-from official_bert.data.records.record_files import log_progress, write_encoded_set
+from official_bert.data.records.record_files import log_progress, records_of, write_encoded_set
 from official_bert.features import ENCODER_INPUTS, Feature, classifier_features
 from official_bert.tasks.classification.examples import (
     LOGGED_EXAMPLES,
@@ -35,11 +34,7 @@ _BUFFER_SIZE = 100  # the original's
 
 
 def record_input_fn(input_file: str, features: Sequence[Feature], is_training: bool, drop_remainder: bool) -> InputFn:
-    """Reads a record file by the table of its features; arguments and order are those of the builders.
-
-    Returns:
-        A function of `params` to a Dataset of {name: [B, length] in the table's type, [B] where the length is 1}.
-    """
+    """Reads a record file by the table of its features, each [B, length], or [B] where the length is 1."""
 
     def input_fn(params):
         import tensorflow as tf
@@ -139,11 +134,7 @@ def convert_single_example(
     max_seq_length: int,
     tokenizer: FullTokenizer,
 ) -> InputFeatures:
-    """Tokenizes an example and cuts or pads it to `max_seq_length`; the first five examples are logged.
-
-    Raises:
-        InputError: the label is not in the list.
-    """
+    """Tokenizes an example and cuts or pads it to `max_seq_length`; the first five examples are logged."""
     if isinstance(example, PaddingInputExample):
         return InputFeatures(*([0] * max_seq_length for _ in range(3)), label_id=0, is_real_example=False)
     tokens, segment_ids = model_input(tokenizer, example.text_a, example.text_b, max_seq_length)
@@ -181,10 +172,6 @@ def file_based_convert_examples_to_features(
     tokenizer: FullTokenizer,
     output_file: str,
 ):
-    """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file.
-
-    Raises:
-        InputError: a label is not in the list, or the file cannot be written.
-    """
+    """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file."""
     encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer, logs_first=True)
     write_encoded_set(output_file, len(encoded), lambda rows: encoded.features(rows, max_seq_length))

@@ -1,25 +1,22 @@
-"""Makes model inputs from one text or two: truncation, special tokens, segments, padding.
-
-In: texts and a tokenizer. Out: tokens with their segment ids, and batches of the three encoder features.
-"""
+"""Makes model inputs from one text or two: truncation, special tokens, segments, padding; logs examples."""
 
 import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from official_bert.features import encoder_features
 from official_bert.io.errors import InputError, warn
 from official_bert.tokenization import NEEDED_PIECES, FullTokenizer
-from official_bert.tokenizer_config import joined, truncate_seq_pair
+from official_bert.tokenizer_config import joined
+
+_SHOWN_TOKENS = 20
 
 
 class RaggedRows:
-    """Rows of different lengths, concatenated in one array.
-
-    Args:
-        rows: the rows, each of integers.
+    """Rows of integers of different lengths, concatenated in one array.
 
     Attributes:
         values: int32[sum of lengths], the values of all rows.
@@ -50,15 +47,7 @@ class RaggedRows:
 
 
 class ModelInputs:
-    """The inputs of a data set.
-
-    Args:
-        inputs: the ids of each input, special tokens included, and the number of its tokens in segment 0.
-
-    Attributes:
-        ids: the ids, one row for each input.
-        num_first: int32[inputs], the number of tokens in segment 0.
-    """
+    """The inputs of a data set: the ids of each, special tokens included, and the number of its tokens in segment 0."""
 
     def __init__(self, inputs: Iterable[tuple[Sequence[int], int]]):
         num_first = []
@@ -80,12 +69,7 @@ class ModelInputs:
         return self.ids.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns `input_ids`, `input_mask` and `segment_ids` of the chosen inputs, each int32[len(rows), length].
-
-        Args:
-            rows: int[n], the indices of the inputs.
-            length: the length to pad to; no input may be longer.
-        """
+        """Returns the encoder features of the inputs int[n], padded to `length`: name -> int32[n, length]."""
         mask = _length_mask(self.lengths[rows], length)
         values = (self.ids.padded(rows, length), mask, mask & ~_length_mask(self.num_first[rows], length))
         table = encoder_features(length)
@@ -97,26 +81,15 @@ def _length_mask(lengths: np.ndarray, width: int) -> np.ndarray:
     return np.arange(width) < lengths[:, None]
 
 
-__all__ = ["ModelInput", "check_vocabulary", "model_input", "model_input_ids", "padded_features", "truncate_seq_pair"]
-
-
 class ModelInput(NamedTuple):
-    """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, without padding.
-
-    Attributes:
-        tokens: the WordPieces, special tokens included.
-        segment_ids: 0 for the tokens up to and including the first [SEP], 1 for the tokens after it.
-    """
+    """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, without padding; the segment ids are 0 up to the first [SEP]."""
 
     tokens: list[str]
     segment_ids: list[int]
 
 
 def model_input(tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int) -> ModelInput:
-    """Tokenizes a text or a pair and truncates it to `max_seq_length` tokens, special tokens included.
-
-    A second text without tokens counts as absent.
-    """
+    """Tokenizes a text, or a pair whose second text has tokens, and truncates it to `max_seq_length` tokens."""
     tokens_b = tokenizer.tokenize(text_b) if text_b else []
     tokens, num_first = joined(tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]")
     return ModelInput(tokens, [0] * num_first + [1] * (len(tokens) - num_first))
@@ -145,11 +118,7 @@ def padded_features(
 
 
 def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str):
-    """Refuses a vocabulary that does not fit the model, and warns of one that is shorter than the embedding table.
-
-    Raises:
-        InputError: a special token is missing, or an id lies outside the embedding table.
-    """
+    """Validates that a vocabulary fits the model, and warns of one that is shorter than the embedding table."""
     missing = [piece for piece in NEEDED_PIECES if piece not in tokenizer.vocab]
     if missing:
         raise InputError(f"{vocab_file}: lacks {', '.join(missing)}; add a line for each of them")
@@ -161,3 +130,14 @@ def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str)
         )
     if num_ids < vocab_size:
         warn("%s: has %d lines, fewer than the model's vocab_size %d: is it whole?", vocab_file, num_ids, vocab_size)
+
+
+def log_example(tokens: Sequence[str], is_first: bool, details: Callable[[], Iterable[str]]):
+    """Logs the first example in a line, or with --verbosity=1 the details of each."""
+    if logging.level_debug():
+        logging.debug("*** Example ***")
+        for line in details():
+            logging.debug("%s", line)
+    elif is_first:
+        more = " ..." if len(tokens) > _SHOWN_TOKENS else ""
+        logging.info("First example: %s%s", " ".join(tokens[:_SHOWN_TOKENS]), more)

@@ -1,45 +1,37 @@
-"""Reads the rows of TSV and CSV files, each with the file and line that an error message names.
+"""Reads the files of users: rows of TSV and CSV, lines of text or pairs, and the columns of CoNLL, also written.
 
-The readers remove a byte order mark and CRLF line ends, skip blank lines with a warning, and accept fields of any
-length.
+The readers remove a byte order mark and CRLF line ends, and name the file and line in their errors.
 """
 
 import csv
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from absl import logging
 
-from official_bert.io import reading
+from official_bert.io import reading, writing
 from official_bert.io.errors import InputError
 
 T = TypeVar("T")
 
 _MAX_FIELD_CHARACTERS = 2**31 - 1  # csv's own limit is 131,072
+IOB1, IOB2 = "IOB1", "IOB2"
+_DOCUMENT_START = "-DOCSTART-"
+_match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator
+_columns_of = re.compile(r"[^ \t]+").findall  # other white space may be part of a word
+is_tag = re.compile(r"O|[BI]-.+").fullmatch
 
 
 class Row(NamedTuple):
-    """A row of a table.
-
-    Attributes:
-        path: the file of the row.
-        line: the number of its line, from 1; the last line where quoted fields span several lines.
-        fields: the columns of the row.
-    """
+    """A row of a table; its line counts from 1 and is the last one where quoted fields span several lines."""
 
     path: str
     line: int
     fields: list[str]
 
     def field(self, column: int, name: str) -> str:
-        """Returns a column of the row.
-
-        Args:
-            column: the index of the column from 0; a negative one counts from the end.
-
-        Raises:
-            InputError: the row has no such column.
-        """
+        """Returns a column, counted from 0 or, if negative, from the end; raises InputError if there is none."""
         try:
             return self.fields[column]
         except IndexError:
@@ -55,11 +47,7 @@ class Row(NamedTuple):
 
 
 def read_tsv(path: str) -> Iterator[Row]:
-    """Yields the rows of a tab-separated file without quoting; a double quote is an ordinary character.
-
-    Raises:
-        InputError: the file does not exist.
-    """
+    """Yields the rows of a tab-separated file without quoting; a double quote is an ordinary character."""
     num_blank = 0
     for line, text in numbered_lines(path):
         if text.strip(" "):
@@ -91,25 +79,14 @@ def read_csv(path: str, delimiter: str = ",", quotechar: str = '"') -> Iterator[
 
 
 def not_empty(examples: list[T], path: str) -> list[T]:
-    """Returns the examples of a file.
-
-    Raises:
-        InputError: there is no example.
-    """
+    """Returns the examples of a file; raises InputError if there is none."""
     if not examples:
         raise InputError(f"{path}: holds no example; check the file")
     return examples
 
 
 def numbered_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -> Iterator[tuple[int, str]]:
-    """Yields the lines of a file with their numbers from 1, without byte order mark and line ends.
-
-    Args:
-        errors: the treatment of bytes that are not UTF-8, as in reading.read_lines.
-
-    Raises:
-        InputError: the file cannot be read, or is no UTF-8 text.
-    """
+    """Yields the lines of a file with their numbers from 1, without byte order mark and line ends."""
     for line, text in enumerate(reading.read_lines(path, errors), start=1):
         if line == 1:
             text = text.removeprefix("\ufeff")
@@ -119,3 +96,164 @@ def numbered_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -
 def _log_blank(path: str, num_blank: int):
     if num_blank:
         logging.warning("%s: skipped %d blank lines", path, num_blank)
+
+
+class TextLine(NamedTuple):
+    """A line with a text, or with the two of a pair."""
+
+    line_index: int  # from 0
+    text_a: str
+    text_b: str | None
+
+
+def read_sentences(path: str) -> Iterator[TextLine]:
+    """Yields the lines of a file, of which a blank one is a text without words, for feature extraction.
+
+    Raises:
+        InputError: the file does not exist or is empty.
+    """
+    line_index = -1
+    for line_index, line in enumerate(reading.read_lines(path)):
+        text = line.strip()
+        pair = _match_pair(text)
+        yield TextLine(line_index, *(pair.groups() if pair else (text, None)))
+    if line_index < 0:
+        raise InputError(f"{path}: is empty; give it one example a line")
+
+
+class Sentence(NamedTuple):
+    """A sentence of a CoNLL file.
+
+    Attributes:
+        line: the number of its first line, from 1.
+        document: the number of its document, from 0; a -DOCSTART- line begins a new document.
+        columns: the columns of each line, as they stand in the file.
+        tags: the IOB2 tag of each word; None if the tags were not read.
+    """
+
+    line: int
+    document: int
+    columns: list[list[str]]
+    tags: list[str] | None
+
+    @property
+    def words(self) -> list[str]:
+        return [columns[0] for columns in self.columns]
+
+
+class ConllFile(NamedTuple):
+    """The content of a CoNLL file; `scheme` is that of its tags, IOB1 or IOB2, and IOB2 if it has no tags."""
+
+    path: str
+    sentences: list[Sentence]
+    scheme: str
+    has_documents: bool
+
+
+def read_conll(path: str, labelled: bool = True) -> ConllFile:
+    """Reads a file of one word with its columns on each line, and logs the scheme of the tags in the last column.
+
+    Args:
+        path: a file whose lines have equally many columns, separated by runs of spaces or tabs; bytes that are not
+            UTF-8 become U+FFFD.
+        labelled: whether the last column must be a tag (IOB1 or IOB2, also called BIO) and is read as one.
+
+    Raises:
+        InputError: the file does not exist or is empty, a line has another number of columns than the first, or a tag
+            is neither O nor B-type nor I-type.
+    """
+    blocks, has_documents = _blocks(path)
+    sentences = [Sentence(line, document, columns, None) for line, document, columns in blocks]
+    not_empty(sentences, path)
+    num_columns = len(sentences[0].columns[0])
+    if labelled and num_columns < 2:
+        raise InputError(f"{path}: line {sentences[0].line}: has no tag; give each token its tag in the last column")
+    for sentence in sentences:
+        for line, columns in enumerate(sentence.columns, start=sentence.line):
+            if len(columns) != num_columns:
+                raise InputError(
+                    f"{path}: line {line}: has {len(columns)} columns and the lines before {num_columns}; separate "
+                    "columns, and only them, by spaces or tabs"
+                )
+            if labelled and not is_tag(columns[-1]):
+                raise InputError(
+                    f"{path}: line {line}: has the tag {columns[-1]!r}; tags are O, B-type and I-type (IOB1 or IOB2)"
+                )
+    written = [[columns[-1] for columns in sentence.columns] for sentence in sentences]
+    if not labelled:
+        has_tags = num_columns > 1 and all(is_tag(tag) for tags in written for tag in tags)
+        return ConllFile(path, sentences, _logged_scheme(path, written) if has_tags else IOB2, has_documents)
+    tagged = [sentence._replace(tags=to_iob2(tags)) for sentence, tags in zip(sentences, written, strict=True)]
+    return ConllFile(path, tagged, _logged_scheme(path, written), has_documents)
+
+
+def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence[str]]):
+    """Writes a copy of a file that has predicted IOB2 tags as an additional last column, as conlleval expects.
+
+    The tags are written in the scheme of the file. -DOCSTART- lines are left out, because conlleval would count them
+    as tokens.
+    """
+    with writing.replacing(path) as file:
+        for sentence, tags in zip(source.sentences, predicted, strict=True):
+            for columns, tag in zip(sentence.columns, in_scheme(tags, source.scheme), strict=True):
+                file.write(f"{' '.join(columns)} {tag}\n")
+            file.write("\n")
+
+
+def in_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
+    return to_iob1(tags) if scheme == IOB1 else tags
+
+
+def to_iob2(tags: Sequence[str]) -> list[str]:
+    """Converts tags of either scheme to IOB2, where every chunk begins with B-."""
+    previous = ["O", *tags]
+    return [
+        f"B{tag[1:]}" if tag[0] == "I" and tag[1:] != before[1:] else tag
+        for before, tag in zip(previous, tags, strict=False)
+    ]
+
+
+def to_iob1(tags: Sequence[str]) -> list[str]:
+    """Converts IOB2 tags to IOB1, where a chunk begins with B- only if it directly follows one of its own type."""
+    previous = ["O", *tags]
+    return [
+        f"I{tag[1:]}" if tag[0] == "B" and tag[1:] != before[1:] else tag
+        for before, tag in zip(previous, tags, strict=False)
+    ]
+
+
+def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
+    """Returns the first line, document and columns of every sentence, and whether there are -DOCSTART- lines."""
+    blocks = []
+    document, has_documents, inside = 0, False, False
+    for line, text in numbered_lines(path, "replace"):  # a word that is all invalid bytes stays in its line
+        columns = _columns_of(text)
+        if columns and columns[0] == _DOCUMENT_START:
+            document, has_documents, inside = document + 1, True, False
+        elif not columns:
+            inside = False
+        else:
+            if not inside:
+                blocks.append((line, document, []))
+                inside = True
+            blocks[-1][-1].append(columns)
+    return blocks, has_documents
+
+
+def _logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
+    """Returns the scheme of a file's tags and logs it.
+
+    It is IOB1 if some chunk begins with I-, and with B- only those that directly follow one of their own type.
+    """
+    begun = {"B": 0, "I": 0}
+    for tags in sentences:
+        for before, tag in zip(["O", *tags], tags, strict=False):
+            if tag != "O" and tag[1:] != before[1:]:
+                begun[tag[0]] += 1
+    if begun["I"] and not begun["B"]:
+        logging.info("%s: tags are IOB1", path)
+        return IOB1
+    logging.info("%s: tags are IOB2 (BIO)", path)
+    if begun["I"]:
+        logging.warning("%s: %d chunks begin with I-; they are read as if with B-", path, begun["I"])
+    return IOB2

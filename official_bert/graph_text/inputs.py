@@ -1,7 +1,6 @@
-"""Makes model inputs from tokenized text inside a graph: the same arrays that the scripts make in Python.
+"""Makes model inputs from ragged WordPiece ids inside a graph: the same arrays that the scripts make in Python.
 
-In: ragged WordPiece ids from graph_text/tokenizer.py, and a vocabulary for the special tokens. Out: the encoder
-features, padded to the longest row. The functions use only core ops of TensorFlow.
+The encoder features are padded to the longest row. The functions use only core ops of TensorFlow.
 """
 
 from __future__ import annotations
@@ -39,13 +38,7 @@ class Windows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TextReader:
-    """Makes the inputs of an exported model from text; a task receives it for its text signatures.
-
-    Attributes:
-        tokenizer: the in-graph tokenizer.
-        vocab: WordPiece -> id.
-        max_seq_length: the largest number of tokens of an input or a window, special tokens included.
-    """
+    """Makes the inputs of an exported model from text; a task receives it for its text signatures."""
 
     tokenizer: TextTokenizer
     vocab: Mapping[str, int]
@@ -61,16 +54,10 @@ class TextReader:
 def model_inputs(
     first: tf.RaggedTensor, second: tf.RaggedTensor | None, max_seq_length: int, vocab: Mapping[str, int]
 ) -> dict[str, tf.Tensor]:
-    """Makes `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, truncated as in data/model_inputs.py.
+    """Makes `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of ids, truncated as in data/model_inputs.py.
 
-    Args:
-        first: int32[batch, (pieces)], the ids of the first texts.
-        second: int32[batch, (pieces)], the ids of the second texts, or None if there are none. A second text without
-            tokens counts as absent.
-        vocab: a vocabulary with [CLS] and [SEP].
-
-    Returns:
-        `input_ids`, `input_mask` and `segment_ids`, each int32[batch, length].
+    The ids are int32[batch, (pieces)]; a second text without tokens counts as absent. The result is `input_ids`,
+    `input_mask` and `segment_ids`, each int32[batch, length].
     """
     if second is None:
         return _packed([first[:, : max_seq_length - 2]], vocab)
@@ -90,15 +77,10 @@ def document_windows(
     max_query_length: int,
     vocab: Mapping[str, int],
 ) -> Windows:
-    """Makes the windows of tasks/squad/windows.py, `[CLS] question [SEP] window [SEP]`.
+    """Makes the windows of tasks/squad/windows.py, `[CLS] question [SEP] window [SEP]`, of ids int32[batch, (pieces)].
 
     A WordPiece belongs to the window that shows most of the text around it ("max context"). An empty document has no
     window.
-
-    Args:
-        questions: int32[batch, (pieces)], the ids of the questions.
-        documents: int32[batch, (pieces)], the ids of the documents.
-        vocab: a vocabulary with [CLS] and [SEP].
 
     Raises:
         InputError: the lengths leave no room for a document beside the longest question, or doc_stride is below 1.
@@ -137,8 +119,6 @@ def word_windows(
     Args:
         ids: int32[batch, (pieces)], the ids of at least one WordPiece of every word.
         words: int32[batch, (pieces)], the index (from 0) of each WordPiece's word in its text.
-        max_seq_length: the largest number of tokens of a window, special tokens included; at least 3.
-        vocab: a vocabulary with [CLS] and [SEP].
     """
     room = max_seq_length - 2
     positions = _range_rows(ids)  # [batch, (pieces)]
@@ -181,14 +161,9 @@ def word_windows(
 def in_batches(
     outputs: Callable[[dict[str, tf.Tensor]], tf.Tensor], features: dict[str, tf.Tensor], dtype: tf.DType
 ) -> tf.Tensor:
-    """Runs a model on windows in batches, because a long text may have any number of windows.
+    """Runs a model on windows in batches, because a long text may have any number of windows, or none.
 
-    Args:
-        outputs: a function from the features of some windows to a tensor[windows, ...].
-        features: the features of all windows; there may be none.
-
-    Returns:
-        `dtype`[windows, ...], the outputs of all windows.
+    It returns `outputs`, a function from features of some windows to a tensor[windows, ...], of all of them.
     """
     num_windows = tf.shape(features["input_ids"])[0]
     num_batches = tf.maximum(1, (num_windows + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE)
@@ -205,15 +180,12 @@ def in_batches(
 def _has_most_context(
     starts: tf.Tensor, ends: tf.Tensor, pieces: tf.RaggedTensor, flat: tf.Tensor, num_pieces: tf.Tensor
 ) -> tf.Tensor:
-    """Tells which window shows most of the text around a WordPiece.
+    """Tells which window shows most of the text around a WordPiece, the first one on a tie.
 
     Args:
         starts, ends: int32[windows], the bounds of each window in its document.
         pieces: int32[windows, (pieces)], the indices of the WordPieces in the document.
         flat: int[all pieces of all windows], their indices in all documents, one document after the other.
-
-    Returns:
-        bool[all pieces of all windows], true for the window with the most context, the first one on a tie.
     """
     window = tf.cast(pieces.value_rowids(), tf.int32)
     starts, ends = tf.gather(starts, window), tf.gather(ends, window)
@@ -225,14 +197,9 @@ def _has_most_context(
 
 
 def _chains(following: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Follows a chain of columns in each row: from column 0, and from column c to column following[row, c].
+    """Follows a chain of columns in each row: from column 0, and from column c to column following[row, c] > c.
 
-    Args:
-        following: int32[batch, columns], each value larger than its column c.
-        lengths: int32[batch], the number of columns of each row; the chain ends there.
-
-    Returns:
-        int32[visits, 2], row and column of every visited column.
+    It ends after lengths[row] columns. The result is row and column of every visited column, int32[visits, 2].
     """
     num_columns = tf.shape(following)[1]
 
@@ -270,12 +237,9 @@ def _windows(
 def _packed(
     segments: list[tf.RaggedTensor], vocab: Mapping[str, int], is_pair: tf.Tensor | None = None
 ) -> dict[str, tf.Tensor]:
-    """Joins one or two segments with [CLS] and [SEP] into a padded batch of encoder features.
+    """Joins one or two segments, int32[batch, (pieces)], with [CLS] and [SEP] into a padded batch of encoder features.
 
-    Args:
-        segments: one or two segments, int32[batch, (pieces)].
-        vocab: a vocabulary with [CLS] and [SEP].
-        is_pair: bool[batch], whether the row has a second segment; None if every row has one.
+    `is_pair`, bool[batch], tells whether the row has a second segment; None means that every row has one.
     """
     sep = tf.fill([segments[0].nrows(), 1], vocab["[SEP]"])
     parts = [tf.fill(tf.shape(sep), vocab["[CLS]"]), segments[0], sep]

@@ -25,21 +25,13 @@ _CODES = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 class CharacterClasses(NamedTuple):
     """Classes of characters that the tokenizer does not simply keep as letters of words.
 
-    The last two serve to lower-case a capital sigma, which becomes a final sigma at the end of a word.
-
-    Attributes:
-        blank: characters that separate words.
-        punctuation: characters that are words of their own; one that becomes punctuation when it loses its accent is
-            among them.
-        ideographs: CJK ideographs, which are words of their own, too.
-        dropped: characters that the tokenizer removes.
-        cased: letters; a capital sigma after such a letter is a final sigma if no such letter follows.
-        case_ignorable: characters that do not count in this rule where they stand next to the sigma.
+    The last two serve to lower-case a capital sigma: after a cased letter it is a final sigma if no such letter
+    follows, not counting case-ignorable characters next to the sigma.
     """
 
-    blank: str
-    punctuation: str
-    ideographs: str
+    blank: str  # separate words
+    punctuation: str  # words of their own, also if they are punctuation only without their accent
+    ideographs: str  # words of their own, too
     dropped: str
     cased: str
     case_ignorable: str
@@ -101,16 +93,11 @@ def learn_pieces(
 ) -> list[str]:
     """Learns WordPieces top-down: substrings that occur often enough, longer ones before their parts.
 
-    The learner searches for the threshold of occurrences that gives a vocabulary of size `vocab_size`. The result may
-    be up to 5 % smaller. It is smaller still if the lowest threshold gives too few WordPieces, and larger if the
-    highest threshold gives too many.
-
-    Args:
-        lowest_threshold, highest_threshold: the bounds of the search.
+    The learner searches between bounds for the threshold of occurrences that gives `vocab_size` WordPieces; there may
+    be up to 5 % fewer, or fewer or more than that if the bounds end the search.
 
     Returns:
-        The reserved tokens, the characters in order, then WordPieces by decreasing counts. Every character is there
-        with and without "##".
+        The reserved tokens, the characters in order with and without "##", then WordPieces by decreasing counts.
     """
     return wordpiece_tokenizer_learner_lib.learn(
         word_counts,
@@ -125,13 +112,7 @@ def learn_pieces(
 
 
 class Spans(NamedTuple):
-    """Parts of texts with their offsets, which count the characters (code points) of the text.
-
-    Attributes:
-        strings: string[texts, (parts)], the parts.
-        starts: int32[texts, (parts)], the offset of each part's first character.
-        ends: int32[texts, (parts)], the offset after each part's last character.
-    """
+    """Parts of texts, string[texts, (parts)], with their int32 offsets in characters (code points) of the text."""
 
     strings: tf.RaggedTensor
     starts: tf.RaggedTensor
@@ -222,11 +203,9 @@ class TextTokenizer(tf.Module):
         return parts.with_values(tf.concat([masks, others], axis=1)).merge_dims(1, 2)
 
     def pieces(self, texts: tf.Tensor, split_punctuation: bool = False, unknown_words: bool = False) -> Pieces:
-        """Splits texts into WordPieces with their offsets.
+        """Splits string[texts] into WordPieces with their offsets.
 
-        Args:
-            texts: string[texts].
-            unknown_words: whether a word without WordPieces, such as a lone accent, becomes [UNK].
+        With `unknown_words` a word without WordPieces, such as a lone accent, becomes [UNK].
         """
         words = _split(self._prepared(texts), _WHITE_SPACE)
         words = _select(words, ~tf.strings.regex_full_match(words.strings.values, _WHITE_SPACE))

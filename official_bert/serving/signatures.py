@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.config import BertConfig
-from official_bert.data.records.examples import encode_examples, varint
-from official_bert.data.records.framing import frame
+from official_bert.data.records.framing import encode_examples, frame, varint
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 
 PADDING_ID = 0

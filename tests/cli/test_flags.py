@@ -28,7 +28,7 @@ import time
 from absl import logging
 
 from official_bert.cli import flags; from official_bert.io import writing
-from official_bert.data.text_lines import log_example
+from official_bert.data.model_inputs import log_example
 from official_bert.io.errors import InputError
 from official_bert.options.fields import POSITIVE, option
 from official_bert.io.progress import updated_line

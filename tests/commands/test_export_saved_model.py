@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints import named_variables, tf1
 from official_bert.commands import export_saved_model
-from official_bert.data.records.examples import encode_examples
+from official_bert.data.records.framing import encode_examples
 from official_bert.io.errors import InputError
 from tests import toy
 from tests.serving import c_runner, exported

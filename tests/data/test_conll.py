@@ -3,7 +3,7 @@ import collections
 import pytest
 from absl import logging
 
-from official_bert.data.conll import IOB1, IOB2, read_conll, to_iob1, to_iob2, write_predictions
+from official_bert.data.tables import IOB1, IOB2, read_conll, to_iob1, to_iob2, write_predictions
 from official_bert.io.errors import InputError
 from tests.shared import shared
 

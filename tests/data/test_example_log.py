@@ -5,7 +5,7 @@ import logging as std_logging
 import pytest
 from absl import logging
 
-from official_bert.data.text_lines import log_example
+from official_bert.data.model_inputs import log_example
 
 
 @pytest.fixture

@@ -1,14 +1,9 @@
 import pytest
 
-from official_bert.data.model_inputs import (
-    check_vocabulary,
-    model_input,
-    model_input_ids,
-    padded_features,
-    truncate_seq_pair,
-)
+from official_bert.data.model_inputs import check_vocabulary, model_input, model_input_ids, padded_features
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
+from official_bert.tokenizer_config import truncate_seq_pair
 from tests import toy
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from official_bert.data.text_lines import read_sentences
+from official_bert.data.tables import read_sentences
 from official_bert.io.errors import InputError
 
 

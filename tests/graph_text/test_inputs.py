@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from official_bert.compat.feature_writer import convert_examples_to_features
-from official_bert.data.conll import read_conll
 from official_bert.data.model_inputs import model_input, padded_features
+from official_bert.data.tables import read_conll
 from official_bert.graph_text.inputs import document_windows, model_inputs, word_windows
 from official_bert.io.errors import InputError
 from official_bert.tasks.squad.examples import SquadExample

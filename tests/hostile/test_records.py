@@ -9,10 +9,9 @@ import pytest
 import tensorflow as tf
 
 from official_bert.compat.input_functions import record_input_fn
-from official_bert.data.records.datasets import records_of
-from official_bert.data.records.examples import encode_examples
-from official_bert.data.records.framing import frame
+from official_bert.data.records.framing import encode_examples, frame
 from official_bert.data.records.pretraining_input import explaining_input_errors, pretraining_limits, training_dataset
+from official_bert.data.records.record_files import records_of
 from official_bert.features import Feature, pretraining_features
 from official_bert.io.errors import InputError
 from tests.hostile.rows import Row, check, model_flags, table

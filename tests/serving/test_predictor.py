@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from official_bert.commands import run_classifier, run_ner, run_squad, run_swag
-from official_bert.data.conll import read_conll
+from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
 from official_bert.serving import model

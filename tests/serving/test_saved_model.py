@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from official_bert.commands import export_saved_model
-from official_bert.data.conll import IOB2, ConllFile, Sentence
 from official_bert.data.model_inputs import model_input, padded_features
+from official_bert.data.tables import IOB2, ConllFile, Sentence
 from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import export

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig
-from official_bert.data.records.examples import encode_examples
+from official_bert.data.records.framing import encode_examples
 from official_bert.serving.signatures import parsed, tensor_signatures
 
 CONFIG = BertConfig(vocab_size=10, max_position_embeddings=6, type_vocab_size=2)

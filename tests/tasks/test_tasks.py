@@ -5,7 +5,7 @@ SQuAD's files are JSON; tests/tasks/squad/test_examples.py tests them.
 
 import pytest
 
-from official_bert.data.conll import read_conll
+from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
 from official_bert.tasks.choice.examples import read_codah, read_swag
 from official_bert.tasks.classification.glue import ColaProcessor, MrpcProcessor, XnliProcessor

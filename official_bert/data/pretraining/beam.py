@@ -1,10 +1,8 @@
 """The generator `sharded` as a pipeline of Apache Beam, which makes the same files as one machine does.
 
-In: text files on any file system that Beam knows. Out: a record file for each shard, and the manifest.
-
-    files -> the number of documents of each -> the number of its first document in the corpus
-    files and these numbers -> documents, by shard -> a temporary file and a report for each shard
-    all reports -> the files get their names; the manifest, which says that they are complete, comes last
+files -> the number of documents of each -> the number of its first document in the corpus
+files and these numbers -> documents, by shard -> a temporary file and a report for each shard
+all reports -> the files get their names; the manifest, which says that they are complete, comes last
 """
 
 from __future__ import annotations
@@ -19,10 +17,9 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from official_bert.data.pretraining.documents import no_text
+from official_bert.data.pretraining.documents import FileDocuments, documents_of, first_numbers, look_through, no_text
 from official_bert.data.pretraining.one_shard import write_shard
 from official_bert.data.pretraining.shards import ShardJob, manifest_of
-from official_bert.data.pretraining.split import FileDocuments, documents_of, first_numbers, look_through
 from official_bert.io.errors import InputError
 
 LineReader = Callable[[str], Iterable[str]]
@@ -35,17 +32,13 @@ def open_file(path: str, mode: str = "rb"):
 
 
 def sizes_of(patterns: Sequence[str]) -> dict[str, int]:
-    """Returns the files that a list of names and globs matches, sorted, with their numbers of bytes.
-
-    Raises:
-        InputError: a pattern matches no file.
-    """
-    found = {}
+    """Returns the files that names and globs match, sorted, with their numbers of bytes; raises InputError if none."""
+    sizes = {}
     for pattern, result in zip(patterns, FileSystems.match(list(patterns)), strict=True):
         if not result.metadata_list:
             raise InputError(f"--input_file: no file matches {pattern!r}; check the path or the glob")
-        found |= {file.path: file.size_in_bytes for file in sorted(result.metadata_list, key=lambda file: file.path)}
-    return found
+        sizes |= {file.path: file.size_in_bytes for file in sorted(result.metadata_list, key=lambda file: file.path)}
+    return sizes
 
 
 def shards_beside(output_file: str) -> list[str]:
@@ -54,11 +47,7 @@ def shards_beside(output_file: str) -> list[str]:
 
 
 def write_shards(job: ShardJob, input_files: Sequence[str], read_lines: LineReader, arguments: Sequence[str]) -> dict:
-    """Runs the pipeline and returns the manifest.
-
-    Raises:
-        InputError: an input cannot be read, or there is no text.
-    """
+    """Runs the pipeline and returns the manifest; raises InputError if an input cannot be read or has no text."""
     temporary = _beside(job.output_file, f"tmp-{uuid.uuid4().hex}")
     try:
         with beam.Pipeline(options=PipelineOptions(list(arguments))) as pipeline:

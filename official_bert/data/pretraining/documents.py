@@ -1,24 +1,26 @@
-"""Reads a corpus into compact arrays of vocabulary ids.
+"""Reads a corpus: its documents as compact arrays of vocabulary ids, or distributed over the text files of shards.
 
-In: text files with one sentence on each line and a blank line between documents. Out: `Documents`, one flat array of
-ids with the offsets of its segments and documents. Tokenization may run in worker processes, which never import
-TensorFlow.
+In: lines of text files, one sentence each, with a blank line between documents. As in the original, a document goes
+on across the end of a file: only a blank line ends it.
 """
 
 import collections
 import dataclasses
+import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.data.pretraining.workers import worker_processes
-from official_bert.io import reading
+from official_bert.data.pretraining.pool import worker_processes
+from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
 _BLOCK_CHARACTERS = 1 << 18
 _BLANK_LINE = -1
+_CHARACTERS_HELD = 1 << 24
 
 EncodedLines = tuple[np.ndarray, np.ndarray]  # the ids of some lines, and the number of ids of each, or _BLANK_LINE
 
@@ -58,12 +60,7 @@ def read_documents(
     on_progress: Callable[[int], None] = lambda tokens: None,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> Documents:
-    """Reads and tokenizes a corpus.
-
-    As in the original, a document goes on across the end of a file: only a blank line ends it.
-
-    Args:
-        num_workers: the number of processes that tokenize; 1 tokenizes in this process. The result is the same.
+    """Reads and tokenizes a corpus; the result is the same for any number of processes.
 
     Raises:
         InputError: a file does not exist, or no file holds a document.
@@ -76,7 +73,6 @@ def read_documents(
 
 
 def no_text(input_files: Sequence[str]) -> InputError:
-    """Returns the error of a corpus without a document."""
     return InputError(
         f"--input_file: no text in {', '.join(input_files)}; give files with one sentence a line and a blank line "
         "between documents"
@@ -89,12 +85,7 @@ def encode_documents(
     num_workers: int = 1,
     on_progress: Callable[[int], None] = lambda tokens: None,
 ) -> Documents:
-    """Tokenizes the lines of a text, without lines and documents that have no tokens.
-
-    Args:
-        lines: one sentence each, and blank ones between documents.
-        tokenizer, num_workers, on_progress: as in `read_documents`.
-    """
+    """Tokenizes the lines of a text, without lines and documents that have no tokens."""
     ids, lengths = array(id_type(tokenizer.vocab).char), array("q")
     for block_ids, block_lengths in _encode_blocks(_blocks(lines), tokenizer, num_workers):
         ids.frombytes(block_ids.tobytes())
@@ -128,10 +119,10 @@ def _encode_blocks(blocks: Iterable[list[str]], tokenizer: FullTokenizer, num_wo
         for block in blocks:
             yield _encode_lines(tokenizer, block)
         return
-    with worker_processes(num_workers, _start_worker, tokenizer) as workers:
+    with worker_processes(num_workers, _encode_lines, tokenizer) as workers:
         pending = collections.deque()
         for block in blocks:
-            pending.append(workers.submit(_encode_in_worker, block))
+            pending.append(workers.submit(block))
             if len(pending) > 2 * num_workers:
                 yield pending.popleft().result()
         while pending:
@@ -146,10 +137,86 @@ def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLine
     return ids.astype(id_type(tokenizer.vocab)), np.where(is_blank, _BLANK_LINE, lengths)
 
 
-def _start_worker(tokenizer: FullTokenizer):
-    global _worker_tokenizer
-    _worker_tokenizer = tokenizer
+def distribute(
+    input_files: Sequence[str],
+    paths: Sequence[str],
+    on_progress: Callable[[int], None] = lambda documents: None,
+    read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
+) -> int:
+    """Writes document k of the corpus into text file k mod n, and returns the number of documents.
+
+    Raises:
+        InputError: a file cannot be read, or the disk is full.
+    """
+    held = collections.defaultdict(list)  # lines by path: hundreds of files would be too many to keep open
+    num_held, num_documents, in_document = 0, 0, False
+    lines = held[paths[0]]
+    for name in input_files:
+        for line in read_lines(name):
+            line = line.strip()
+            if not line:
+                in_document = False
+                continue
+            if not in_document:
+                if num_held >= _CHARACTERS_HELD:
+                    _append(held)
+                    num_held = 0
+                    on_progress(num_documents)
+                lines = held[paths[num_documents % len(paths)]]
+                lines.append("")  # the end of the document before
+                num_documents += 1
+                in_document = True
+            lines.append(line)
+            num_held += len(line) + 1
+            if num_held >= 2 * _CHARACTERS_HELD:  # within a very long document
+                _append(held)
+                num_held = 0
+    _append(held)
+    return num_documents
 
 
-def _encode_in_worker(lines: list[str]) -> EncodedLines:
-    return _encode_lines(_worker_tokenizer, lines)
+class FileDocuments(NamedTuple):
+    """The documents of a file, seen for itself."""
+
+    num_documents: int
+    begins_inside: bool  # the first line has text, so that the document before may go on in it
+    ends_inside: bool | None  # the last line has text; None for a file without lines, which ends nothing
+
+
+def look_through(lines: Iterable[str]) -> FileDocuments:
+    """Counts the documents of a file."""
+    num_documents, begins_inside, inside = 0, False, None
+    for line in lines:
+        has_text = bool(line.strip())
+        if inside is None:
+            begins_inside = has_text
+        num_documents += has_text and not inside
+        inside = has_text
+    return FileDocuments(num_documents, begins_inside, inside)
+
+
+def first_numbers(found: Sequence[FileDocuments]) -> list[int]:
+    """Returns the number, from 0, of the first document of each file, also if that began in the file before."""
+    numbers, count, inside = [], 0, False
+    for file in found:
+        goes_on = inside and file.begins_inside
+        numbers.append(count - goes_on)
+        count += file.num_documents - goes_on
+        inside = inside if file.ends_inside is None else file.ends_inside
+    return numbers
+
+
+def documents_of(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yields the lines of each document of a file."""
+    for has_text, group in itertools.groupby(map(str.strip, lines), key=bool):
+        if has_text:
+            yield list(group)
+
+
+def _append(held: dict[str, list[str]]):
+    """Appends the lines to their files, and empties the lists."""
+    for path, lines in held.items():
+        if lines:
+            with writing.saying_why(path), files.open_file(path, "ab") as file:
+                file.write("".join(f"{line}\n" for line in lines).encode())
+            lines.clear()

@@ -1,8 +1,7 @@
-"""The generator `exact`: the original's instances in the original's order.
+"""The generator `exact`: the original's instances in the original's order, about a hundred bytes each.
 
-In: documents and one `random.Random`. Out: the instances that the original makes of them, kept in about a hundred bytes
-each until they are written. Every draw is made in the original's order, so the random generator also ends in the same
-state. The functions that draw work on tokens of any kind: on vocabulary ids here, and on strings in `compat`.
+Every draw is made in the original's order, so the random generator also ends in the same state. The functions that
+draw work on tokens of any kind: on vocabulary ids here, and on strings in `compat`.
 """
 
 import random
@@ -48,8 +47,7 @@ def shuffle(items: MutableSequence, getrandbits: Callable[[int], int]):
 class SentencePair(NamedTuple):
     """Tokens [a_begin, a_end) of one document and tokens [b_begin, b_end) of document `b_document`.
 
-    The offsets are those of `bounds_of`, an argument of `sentence_pairs`. `is_random_next` is True where segment B was
-    drawn at random, even if the draw gave the document of segment A.
+    `is_random_next` is True where segment B was drawn at random, even if the draw gave the document of segment A.
     """
 
     a_begin: int
@@ -68,18 +66,13 @@ def sentence_pairs(
     short_seq_prob: float,
     rng: random.Random,
 ) -> Iterator[SentencePair]:
-    """Yields the pairs of one pass over `document`, in order.
+    """Yields the pairs of one pass over `document`, in order; random second segments come from all documents.
 
     The caller must mask each pair, which draws from `rng`, before it asks for the next pair: the original draws in
     this order.
 
     Args:
-        document: the index of the document.
-        num_documents: the number of documents; random second segments are drawn from all of them.
         bounds_of: index of a document -> int[segments + 1], the token offsets at which its segments begin and end.
-        max_seq_length: the largest number of tokens of a pair, special tokens included.
-        short_seq_prob: the probability that all pairs of this pass aim at a shorter random length.
-        rng: the source of the draws.
 
     Raises:
         InputError: max_seq_length leaves no token for one of the two segments.
@@ -131,10 +124,7 @@ def truncated(
 
 
 def _segments_until(bounds: Sequence[int], first: int, num_tokens: int) -> int:
-    """Returns the end of the shortest run of segments from `first` on that has `num_tokens` tokens.
-
-    The run has at least one segment; it ends with the document if the tokens do not suffice.
-    """
+    """Returns the end of the shortest run of segments from `first` on that has `num_tokens` tokens, if there are."""
     return min(bisect_left(bounds, bounds[first] + num_tokens, first + 1), len(bounds) - 1)
 
 
@@ -161,10 +151,9 @@ def draw_masks(
     Args:
         tokens: the sequence before masking, special tokens included.
         candidates: the positions of the tokens that may be masked, in increasing order; they are shuffled.
-        masks: what is masked; the rates are the original's.
         continues: tells whether a token starts with "##".
-        mask, words: as in `replacements`.
-        rng: the source of the draws.
+        mask: the [MASK] token.
+        words: the tokens that random words are drawn from: the whole vocabulary, special tokens included.
     """
     count = num_predictions(len(tokens), masks.masked_lm_prob, masks.max_predictions_per_seq)
     if masks.do_whole_word_mask:
@@ -175,10 +164,7 @@ def draw_masks(
 
 
 def num_predictions(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
-    """Returns the number of predictions in a sequence of `length` tokens, special tokens included.
-
-    A half rounds to the even number, as `round` does in Python 3.
-    """
+    """Returns the number of predictions in a sequence of `length` tokens; a half rounds to the even number."""
     return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
 
 
@@ -191,12 +177,7 @@ def draw_positions(positions: list[int], count: int, rng: random.Random) -> list
 def draw_whole_words(positions: list[int], continues: Sequence[bool], count: int, rng: random.Random) -> list[int]:
     """Draws whole words with at most `count` positions in all; a word that would exceed `count` is skipped.
 
-    Args:
-        positions: the positions of the tokens that may be masked, in increasing order.
-        continues: for every position of the sequence, whether its token starts with "##". Such a token joins the
-            word before it, even across the [SEP] between the segments.
-        count: the largest number of positions.
-        rng: the source of the draws.
+    A token that continues a word, with "##", joins the word before it even across the [SEP] between the segments.
     """
     words: list[list[int]] = []
     for position in positions:
@@ -219,13 +200,7 @@ def replacements(
 ) -> list[Token]:
     """Draws the input token at each predicted position: 80 % [MASK], 10 % the token itself, 10 % a random word.
 
-    Args:
-        tokens: the sequence before masking.
-        positions: the predicted positions in the order in which they were drawn. The WordPieces of one word draw
-            independently.
-        mask: the [MASK] token.
-        words: the tokens that random words are drawn from: the whole vocabulary, special tokens included.
-        rng: the source of the draws.
+    The positions come in the order in which they were drawn. The WordPieces of one word draw independently.
     """
     draw, getrandbits, num_words = rng.random, rng.getrandbits, len(words)
     replaced = []
@@ -258,13 +233,7 @@ class Instances:
         return len(self._is_random_next)
 
     def append(self, pair: SentencePair, positions: list[int], replacements: list[int]):
-        """Adds an instance.
-
-        Args:
-            pair: the two segments, as offsets in `documents.ids`.
-            positions: the masked positions, in any order.
-            replacements: the input id at each of these positions: [MASK], the token itself or a random word.
-        """
+        """Adds a pair of offsets in `documents.ids`, masked positions in any order, and the input ids at them."""
         self._spans.extend((pair.a_begin, pair.a_end, pair.b_begin, pair.b_end))
         self._is_random_next.append(pair.is_random_next)
         self._positions.extend(positions)
@@ -272,19 +241,12 @@ class Instances:
         self._prediction_starts.append(len(self._positions))
 
     def batches(self, order: np.ndarray, batch_size: int = 1024) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the record features of the instances in `order` (int[instances]), `batch_size` at a time."""
+        """Yields the `features` of the instances in `order`, `batch_size` at a time."""
         for start in range(0, len(order), batch_size):
             yield self.features(order[start : start + batch_size])
 
     def features(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the record features of the chosen instances.
-
-        Args:
-            indices: int[batch], the indices of the instances, from 0.
-
-        Returns:
-            name -> int32 or float32[batch, length], as `features.pretraining_features` lists them.
-        """
+        """Returns the record features of the instances int[batch]: name -> int32 or float32[batch, length]."""
         spans = _as_numpy(self._spans).reshape(-1, 4)[indices]
         a_begin, a_end, b_begin, b_end = (column[:, None] for column in spans.T)  # each [B, 1]
         b_first = a_end - a_begin + 2
@@ -316,9 +278,8 @@ class Instances:
     def _predictions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the masked positions of the chosen instances in increasing order.
 
-        Returns:
-            bool[batch, max_predictions_per_seq]: true for a masked position, false for padding; int64 of that shape:
-            the positions, 0 for padding; unsigned[masked positions of all]: the input ids at them.
+        They are bool[batch, max_predictions_per_seq], false for padding; int64 of that shape, the positions, 0 for
+        padding; and unsigned[masked positions of all], the input ids at them.
         """
         starts = _as_numpy(self._prediction_starts)
         begin, end = starts[indices][:, None], starts[indices + 1][:, None]
@@ -346,15 +307,7 @@ def create_instances(
     rng: random.Random,
     on_progress: Callable[[int], None] = lambda documents_done: None,
 ) -> tuple[Instances, np.ndarray]:
-    """Makes `config.dupe_factor` passes over the documents.
-
-    Args:
-        documents: of the whole corpus.
-        vocabulary: of their ids.
-        config: how text becomes pairs.
-        masks: what is masked; the rates are the original's.
-        rng: the source of the draws.
-        on_progress: called after every document with the number of documents visited so far, over all passes.
+    """Makes `config.dupe_factor` passes over the documents; `on_progress` receives the number visited in all passes.
 
     Returns:
         The instances in the order of their creation, and int64[instances]: their indices in the order of the records.
@@ -378,16 +331,8 @@ def create_instances(
             b_ids = documents.ids[pair.b_begin : pair.b_end].tolist()
             tokens = [vocabulary.cls_id, *a_ids, vocabulary.sep_id, *b_ids, vocabulary.sep_id]
             candidates = [*range(1, len(a_ids) + 1), *range(len(a_ids) + 2, len(tokens) - 1)]
-            drawn = draw_masks(
-                tokens,
-                candidates,
-                masks,
-                vocabulary.continues.__getitem__,
-                vocabulary.mask_id,
-                vocabulary.word_ids,
-                rng,
-            )
-            instances.append(pair, *drawn)
+            continues, mask, words = vocabulary.continues.__getitem__, vocabulary.mask_id, vocabulary.word_ids
+            instances.append(pair, *draw_masks(tokens, candidates, masks, continues, mask, words, rng))
         on_progress(visited + 1)
     order = array("q", range(len(instances)))
     shuffle(order, rng.getrandbits)

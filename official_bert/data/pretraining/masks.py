@@ -1,8 +1,7 @@
 """Masks many sequences at once: for the generator `sharded`, and for masks that are drawn while records are read.
 
-In: batches of ids and a stream of random numbers for each sequence. Out: the features of masked words; [MASK] and
-random words replace tokens in the ids. How many are masked and which is as in `exact`, draw by draw in distribution;
-beyond it, the replacement rates are free, and spans of whole words can be masked together.
+How many tokens are masked and which is as in `exact`, draw by draw in distribution; beyond it, the replacement rates
+are free, and spans of whole words can be masked together. Each sequence has a stream of random numbers, keys uint64[B].
 """
 
 import numpy as np
@@ -27,12 +26,7 @@ def num_predictions(lengths: np.ndarray, masked_lm_prob: float, max_predictions_
 def draw_positions(
     candidates: np.ndarray, num_wanted: np.ndarray, keys: np.ndarray, max_predictions_per_seq: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws positions, all with equal probability.
-
-    Args:
-        candidates: bool[B, S], the positions that may be masked.
-        num_wanted: int[B], the number of positions to draw; where there are fewer candidates, all are drawn.
-        keys: uint64[B], the streams.
+    """Draws int[B] of the candidates, bool[B, S], all with equal probability; where there are fewer, all of them.
 
     Returns:
         int64[B, P] in increasing order, 0 for padding, and bool[B, P], false for padding.
@@ -64,14 +58,8 @@ def draw_units(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws whole units, which are words or spans of words: one that would exceed the number is skipped.
 
-    Args:
-        unit_starts: bool[B, S], the first positions of the units among the candidates; a unit reaches to the next.
-        candidates: bool[B, S], the positions that may be masked.
-        num_wanted: int[B], the largest number of positions to draw.
-        keys: uint64[B], the streams.
-
-    Returns:
-        As `draw_positions`.
+    `unit_starts`, bool[B, S], has the first positions of the units among the candidates; a unit reaches to the next.
+    The rest is as in `draw_positions`.
     """
     length = candidates.shape[1]
     unit = np.maximum(np.cumsum(unit_starts, axis=1) - 1, 0)  # [B, S]
@@ -115,12 +103,7 @@ def _rest_of_unit(begins: np.ndarray, takes: np.ndarray, column: int) -> np.ndar
 def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.ndarray:
     """Joins words into spans of 1 to `longest` words, a length n with a probability in proportion to 1 / n.
 
-    Args:
-        word_starts: bool[B, S], the first positions of the words.
-        keys: uint64[B], the streams.
-
-    Returns:
-        bool[B, S], the first positions of the spans.
+    It takes the first positions of the words, bool[B, S], and returns those of the spans.
     """
     shares = 1 / np.arange(1, longest + 1)
     limits = np.cumsum(shares / shares.sum())[:-1]
@@ -144,18 +127,7 @@ def draw_replacements(
     mask_token_rate: float,
     random_token_rate: float,
 ) -> np.ndarray:
-    """Draws the ids that replace the predicted tokens: [MASK], a random word, or the token itself.
-
-    Args:
-        tokens: int[B, P], the predicted tokens.
-        keys: uint64[B], the streams.
-        mask_id: the id of [MASK].
-        word_ids: int[V], the ids that random words are drawn from.
-        mask_token_rate, random_token_rate: the probabilities of [MASK] and of a random word.
-
-    Returns:
-        int[B, P].
-    """
+    """Draws the ids, int[B, P], that replace the predicted tokens: [MASK], a random word, or the token itself."""
     words = random_streams.draw(keys[:, None], _REPLACEMENTS + np.arange(tokens.shape[1]))
     choice = (words & np.uint64(0xFFFFFFFF)) * 2.0**-32
     random_words = word_ids[random_streams.below(words, len(word_ids))]
@@ -176,12 +148,7 @@ def _sorted_positions(order: np.ndarray, counts: np.ndarray, width: int) -> tupl
 
 
 class Masker:
-    """Masks batches of sequences.
-
-    Args:
-        vocabulary: of the ids.
-        config: what is masked, and by what.
-    """
+    """Masks batches of sequences."""
 
     def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig):
         self._config, self._mask_id = config, vocabulary.mask_id
@@ -191,13 +158,7 @@ class Masker:
     def mask(
         self, input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        """Masks sequences.
-
-        Args:
-            input_ids: int[B, S], in which tokens are replaced.
-            candidates: bool[B, S], the positions that may be masked.
-            lengths: int[B], the numbers of tokens, special ones included.
-            keys: uint64[B], the streams.
+        """Replaces tokens in `input_ids`, int[B, S], at some of the candidates, bool[B, S].
 
         Returns:
             The features masked_lm_positions, masked_lm_ids and masked_lm_weights, [B, P] each, and counts by name.
@@ -235,13 +196,7 @@ class Masker:
 
 
 class DynamicMasks:
-    """Masks the batches of records without masks: other ones in each pass, and the same ones in each run with the seed.
-
-    Args:
-        vocabulary: of the ids.
-        config: what is masked, and by what.
-        seed: of the run.
-    """
+    """Masks the batches of records without masks: others in each pass, and the same ones in each run with the seed."""
 
     def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig, seed: int):
         self._masker, self._seed = Masker(vocabulary, config), seed
@@ -251,13 +206,7 @@ class DynamicMasks:
     def __call__(
         self, input_ids: np.ndarray, input_mask: np.ndarray, passes: np.ndarray, records: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        """Masks a batch.
-
-        Args:
-            input_ids: int32[B, S].
-            input_mask: int32[B, S], 1 for tokens and 0 for padding.
-            passes: int64[B], the number of the pass over the data, from 0.
-            records: int64[B], a hash of each record.
+        """Masks int32[B, S], by the number of the pass over the data and the hash of each record, int64[B] both.
 
         Returns:
             NAMES: int32[B, S], int32[B, P], int32[B, P] and float32[B, P].

@@ -12,11 +12,10 @@ _MOST_TRIALS = 1 << 12
 
 
 def stream(*parts: int | np.ndarray) -> np.ndarray:
-    """Returns the keys of streams, uint64[n]; n is 1 if all parts are numbers.
+    """Returns the keys of streams, uint64[n], which ordered parts tell apart, such as a seed and numbers of documents.
 
     Args:
-        parts: what tells the streams apart, such as a seed, the number of a pass and those of documents: int, of which
-            the last 64 bits count, or int[n]. Their order counts.
+        parts: each an int, of which the last 64 bits count, or int[n]; n is 1 if all parts are numbers.
     """
     key = np.zeros(1, np.uint64)  # an array, because numpy warns of scalars that wrap around
     for part in parts:
@@ -26,12 +25,7 @@ def stream(*parts: int | np.ndarray) -> np.ndarray:
 
 
 def draw(streams: np.ndarray, number: int | np.ndarray) -> np.ndarray:
-    """Returns uint64: the numbers that stand at `number` in the streams.
-
-    Args:
-        streams: uint64[...], the keys.
-        number: int or int[...], from 0, in a shape that fits that of the streams.
-    """
+    """Returns uint64[...]: number `number` (from 0) of each stream; the shapes are broadcast."""
     return _mixed(streams + (np.atleast_1d(number).astype(np.uint64) + np.uint64(1)) * _GOLDEN)
 
 
@@ -41,22 +35,18 @@ def uniform(drawn: np.ndarray) -> np.ndarray:
 
 
 def below(drawn: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
-    """Returns int64 in [0, limit) of random words, uint64.
+    """Returns int64 in [0, limit) of random words, uint64, for limits up to 2^31.
 
-    A limit must be positive and at most 2^31. Its numbers are equally likely up to a relative error of limit / 2^32.
+    The numbers are equally likely up to a relative error of limit / 2^32.
     """
     limits = np.asarray(limits).astype(np.uint64)
     return ((drawn >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
 
 
 def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndarray:
-    """Returns int64[n]: how many of some trials succeed, each with probability 1/2.
+    """Returns int64[n]: how many of int[n] trials succeed with probability 1/2, by one stream each, uint64[n].
 
     Above 4096 trials the number is scaled up from that many, with the right mean and variance.
-
-    Args:
-        streams: uint64[n], a stream for each number.
-        num_trials: int[n].
     """
     successes = np.zeros(len(num_trials), np.int64)
     for begin, end in ((0, 1), (1, _MOST_TRIALS // 64)):  # few numbers need more than the first word

@@ -1,7 +1,4 @@
-"""What pre-training records are made with: how text becomes pairs, what is masked, and the ids of a vocabulary.
-
-In: options and a vocabulary. Out: what the generators, and masks that are drawn in training, need of them.
-"""
+"""What pre-training records are made with: how text becomes pairs, what is masked, and the ids of a vocabulary."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -58,11 +55,7 @@ class InstanceVocabulary:
 
     @classmethod
     def of(cls, vocab: Mapping[str, int]) -> "InstanceVocabulary":
-        """Takes what is needed from a vocabulary.
-
-        Raises:
-            InputError: [CLS], [SEP], [MASK] or [UNK] is missing.
-        """
+        """Takes what is needed from a vocabulary; raises InputError if a special token is missing."""
         missing = [token for token in ("[CLS]", "[SEP]", "[MASK]", "[UNK]") if token not in vocab]
         if missing:
             raise InputError(f"--vocab_file: the vocabulary lacks {', '.join(missing)}; add a line for each of them")
@@ -77,11 +70,7 @@ def pair_config(options: RecordsOptions) -> PairConfig:
 
 
 def mask_config(options: MaskingOptions) -> MaskConfig:
-    """Returns how a script masks; its options have max_predictions_per_seq, too.
-
-    Raises:
-        InputError: flags contradict each other.
-    """
+    """Returns how a script masks; its options have max_predictions_per_seq, too."""
     of_mask, of_random = (float(rate) for rate in options.mask_rates.split(","))
     config = _filled(MaskConfig, options, mask_token_rate=of_mask, random_token_rate=of_random)
     if config.ngram_masking > 1 and not config.do_whole_word_mask:
@@ -92,11 +81,7 @@ def mask_config(options: MaskingOptions) -> MaskConfig:
 
 
 def mask_config_of_records(options: RecordsOptions) -> MaskConfig | None:
-    """Returns how records are masked; None for records without masks.
-
-    Raises:
-        InputError: flags contradict each other.
-    """
+    """Returns how records are masked; None for records without masks."""
     if not options.dynamic_masking:
         return mask_config(options)
     for field in dataclasses.fields(MaskingOptions):

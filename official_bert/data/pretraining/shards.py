@@ -1,8 +1,7 @@
 """Makes the files of the generator `sharded`: work folder, worker processes, what a killed run left, manifest.
 
-In: options and text files. Out: a record file for each shard, and a manifest that says what is in them and how they
-were made. All is made in a folder beside the outputs whose name begins with a dot; the files get their names when the
-last one is complete. A finished shard lies there with its report, so that another run can go on after a kill.
+All is made in a folder beside the outputs whose name begins with a dot; the files get their names when the last one is
+complete. A finished shard lies there with its report, so that another run can go on after a kill.
 """
 
 import concurrent.futures
@@ -19,11 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import logging
 
-from official_bert.data.pretraining.documents import no_text
+from official_bert.data.pretraining.documents import distribute, no_text
 from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, make_shard
+from official_bert.data.pretraining.pool import worker_processes
 from official_bert.data.pretraining.settings import mask_config_of_records, pair_config
-from official_bert.data.pretraining.split import distribute
-from official_bert.data.pretraining.workers import worker_processes
 from official_bert.data.records.framing import COMPRESSED_SUFFIX
 from official_bert.data.records.record_files import MANIFEST_SUFFIX
 from official_bert.io import files, reading, writing
@@ -58,12 +56,7 @@ _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16  # a smaller corpus has shar
 class ShardJob:
     """What is made of what; every worker process has it.
 
-    Attributes:
-        output_file: the beginning of the names of all files.
-        num_shards: the number of record files.
-        tokenizer: encodes the text.
-        config: of the records.
-        described: the flags that determine the records, and what else does, for the manifest.
+    `output_file` begins the names of all files; `described` has all that determines the records, for the manifest.
     """
 
     output_file: str
@@ -82,7 +75,6 @@ class ShardJob:
         return self.output_file + MANIFEST_SUFFIX
 
     def record_file(self, number: int) -> str:
-        """Returns the final name of a shard."""
         ending = COMPRESSED_SUFFIX if self.config.is_compressed else ""
         return f"{self.output_file}-{number:05}-of-{self.num_shards:05}{ending}"
 
@@ -102,56 +94,34 @@ class ShardJob:
 
 
 def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer) -> ShardJob:
-    """Returns the job.
+    """Returns the job of a script, whose records are compressed if `output_file` ends in .gz.
 
-    Args:
-        options: the options of the script.
-        output_file: the beginning of the names of all files, with .gz at its end if they are to be compressed.
-        num_shards: the number of record files.
-        tokenizer: encodes the text.
-
-    Raises:
-        InputError: flags contradict each other.
+    Raises InputError if flags contradict each other.
     """
-    flags = {name: getattr(options, name) for name in _DETERMINING}
     is_compressed = output_file.endswith(COMPRESSED_SUFFIX)
-    return ShardJob(
-        output_file.removesuffix(COMPRESSED_SUFFIX),
-        num_shards,
-        tokenizer,
-        ShardConfig(
-            pairs=pair_config(options),
-            masks=mask_config_of_records(options),
-            random_seed=options.random_seed,
-            is_compressed=is_compressed,
-        ),
-        {
-            "generator": SHARDED,
-            "algorithm": ALGORITHM,
-            "flags": flags | {"num_shards": num_shards, "compression": "gzip" if is_compressed else "none"},
-            "vocabulary_sha256": files.sha256(options.vocab_file),
-        },
+    config = ShardConfig(
+        pairs=pair_config(options),
+        masks=mask_config_of_records(options),
+        random_seed=options.random_seed,
+        is_compressed=is_compressed,
     )
+    described = {
+        "generator": SHARDED,
+        "algorithm": ALGORITHM,
+        "flags": {name: getattr(options, name) for name in _DETERMINING}
+        | {"num_shards": num_shards, "compression": "gzip" if is_compressed else "none"},
+        "vocabulary_sha256": files.sha256(options.vocab_file),
+    }
+    return ShardJob(output_file.removesuffix(COMPRESSED_SUFFIX), num_shards, tokenizer, config, described)
 
 
 def default_num_shards(num_bytes: int) -> int:
-    """Returns the number of shards for a text of this size.
-
-    A shard has 32 MiB of text at most; a smaller corpus has up to 16 shards of at least 1 MiB.
-    """
+    """Returns the number of shards for a text: of 32 MiB at most, or up to 16 of at least 1 MiB."""
     return max(1, math.ceil(num_bytes / SHARD_BYTES), min(_FEWEST_SHARDS, num_bytes // _SMALLEST_SHARD_BYTES))
 
 
 def check_no_others(job: ShardJob, paths: Iterable[str]):
-    """Refuses a place where shards of another number lie, which the same glob would match.
-
-    Args:
-        job: what is to be made.
-        paths: the files whose names begin as those of the job.
-
-    Raises:
-        InputError: there are some.
-    """
+    """Raises InputError if a path is a shard of another number of shards, which the same glob would match."""
     for path in sorted(set(paths).difference(job.outputs())):
         if _SHARD_NAME.search(path):
             raise InputError(
@@ -166,10 +136,7 @@ def write_shards(
     num_workers: int,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> dict:
-    """Makes all files and returns the manifest.
-
-    Args:
-        num_workers: the number of processes; 1 works in this process. The files do not depend on it.
+    """Makes all files and returns the manifest; the files do not depend on the number of processes.
 
     Raises:
         InputError: an input cannot be read, there is no text, or an output cannot be written.
@@ -231,28 +198,19 @@ def _make_all(job: ShardJob, num_workers: int) -> list[dict]:
 
 
 def _reports_when_finished(job: ShardJob, num_workers: int) -> Iterator[tuple[int, dict, bool]]:
-    """Yields the number and report of each shard when it is finished, and whether an earlier run made it."""
+    """Yields the results of `_make_or_keep`, in this process or in others, as they come."""
     if num_workers == 1:
         for number in range(job.num_shards):
             yield _make_or_keep(job, number)
         return
-    with worker_processes(num_workers, _start_worker, job) as workers:
-        futures = [workers.submit(_make_in_worker, number) for number in range(job.num_shards)]
+    with worker_processes(num_workers, _make_or_keep, job) as workers:
+        futures = [workers.submit(number) for number in range(job.num_shards)]
         for future in concurrent.futures.as_completed(futures):
             yield future.result()
 
 
-def _start_worker(job: ShardJob):
-    global _worker_job
-    _worker_job = job
-
-
-def _make_in_worker(number: int) -> tuple[int, dict, bool]:
-    return _make_or_keep(_worker_job, number)
-
-
 def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
-    """Makes a shard unless an earlier run has made the same one, and deletes its text."""
+    """Makes a shard, unless an earlier run has, and deletes its text; returns number, report, and if it is kept."""
     text_file = job.text_file(number)
     key = _key_of(job, text_file)
     report = _kept_report(job, number, key)
@@ -322,7 +280,6 @@ def manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
 
 
 def warn_of_lone_documents(reports: Sequence[dict]):
-    """Warns of shards with fewer than two documents."""
     num_lone = sum(report["documents"] == 1 for report in reports)
     num_empty = sum(report["documents"] == 0 for report in reports)
     if num_lone:
@@ -352,7 +309,6 @@ def _give_names(job: ShardJob, manifest: dict):
 
 
 def log_manifest(manifest: dict, job: ShardJob):
-    """Logs what was made."""
     counts, shares = manifest["counts"], manifest["shares"]
     logging.info("%d documents, %d sentences, %d tokens", counts["documents"], counts["sentences"], counts["tokens"])
     logging.info(", ".join(f"{name} {share:.1%}" for name, share in shares.items()))

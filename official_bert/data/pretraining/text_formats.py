@@ -1,8 +1,7 @@
 """Reads the text of a corpus in any of its forms.
 
-In: a file, plain or gzip: lines of text; pages as WikiExtractor writes them, between <doc ...> and </doc>; or JSON
-lines with a field `text`, as WikiExtractor --json and many web corpora have them. Out: lines with one sentence each,
-and a blank line between documents.
+In: a file, plain or gzip: lines of text; pages of WikiExtractor, between <doc ...> and </doc>; or JSON lines with a
+field `text`. Out: lines with one sentence each, and a blank line between documents.
 """
 
 import functools
@@ -11,7 +10,6 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from official_bert.data.pretraining.sentence_splitter import split_sentences
 from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 from official_bert.options.data_tools import RecordsOptions
@@ -22,22 +20,38 @@ _TITLE = re.compile(r'\btitle="([^"]*)"')
 _END = "</doc>"
 _LONG_CHARACTERS = 10_000
 
-LineReader = Callable[[str], Iterator[str]]
+LineReader = Callable[[str], Iterator[str]]  # a function of a file's name
+
+# A mark of the end, the quotes and brackets that close behind it, white space, and what can begin a sentence.
+_BOUNDARY = re.compile(
+    r"""(?P<mark>[.!?…]+)['"’”»)\]]*\s+(?=['"‘“„«(\[¿¡]*(?P<next>[^\W_]))|(?P<wide>[。！？]+[」』”’）]*)\s*"""
+)
+_LAST_WORD = re.compile(r"[^\s(\[\"“‘]+$")
+
+# Words that a full stop abbreviates, in lower case and without it; a name or a number follows.
+_ABBREVIATIONS = frozenset(
+    """
+    mr mrs ms dr prof st rev hon gen col lt sgt capt cmdr adm gov sen rep pres jr sr mt ft
+    vs cf etc ca approx no nos vol vols fig figs eq ch chap sec p pp pt ed eds trans al e.g i.e viz op cit
+    dept univ inc ltd co corp bros jan feb mar apr jun jul aug sep sept oct nov dec
+    bzw z.b d.h usw nr str hr fr mme mlle
+    """.split()  # noqa: SIM905 - a list of one-word literals would fill the page
+)
+# Of these, those that also end a sentence, if the next word has a capital.
+_MAY_END = frozenset({"etc", "al", "inc", "ltd", "co", "corp", "jr", "sr", "usw", "dept", "univ"})
+_INITIAL = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, or U.S
 
 
 def line_reader(input_format: str, splits_sentences: bool = False, open_file: Callable = files.open_file) -> LineReader:
-    """Returns a function that yields the lines of a file.
+    """Returns a function that yields the lines of a file, without "\\n".
 
-    Returns:
-        A function of a file's name. The lines that it yields have no "\\n"; a document of the other forms than TEXT
-        ends with a blank line, and has no other. It raises an InputError that names the file and the line for a file
-        that does not have the form.
+    A document of the other forms than TEXT ends with a blank line, and has no other. The function raises an InputError
+    that names the file and the line for a file that does not have the form.
     """
     return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences, open_file)
 
 
 def reader_of(options: RecordsOptions, open_file: Callable = files.open_file) -> LineReader:
-    """Returns the reader of the corpus."""
     return line_reader(options.input_format, options.split_sentences, open_file)
 
 
@@ -120,3 +134,35 @@ def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
 
 # Name, which is a choice of --input_format, -> a function of a file's name and its lines to the lines of documents.
 TEXT_FORMATS = {TEXT: _of_text, WIKIEXTRACTOR: _of_wikiextractor, JSON_LINES: _of_json_lines}
+
+
+def split_sentences(paragraph: str) -> list[str]:
+    """Returns the sentences of a paragraph of a European or East Asian language; none for a blank one.
+
+    The rules look at the mark, and at what stands before and behind it. Pre-training needs segments of text rather
+    than a grammarian's sentences, so that a wrong boundary does little harm.
+    """
+    sentences, start = [], 0
+    for boundary in _BOUNDARY.finditer(paragraph):
+        if boundary["wide"] is None and not _ends_sentence(paragraph[start : boundary.start()], boundary):
+            continue
+        sentences.append(paragraph[start : boundary.end()].strip())
+        start = boundary.end()
+    sentences.append(paragraph[start:].strip())
+    return [sentence for sentence in sentences if sentence]
+
+
+def _ends_sentence(before: str, boundary: re.Match) -> bool:
+    """Tells whether a mark with white space behind it ends a sentence."""
+    following = boundary["next"]
+    if following.islower():
+        return False
+    if boundary["mark"] != ".":
+        return True
+    last = _LAST_WORD.search(before)
+    word = last[0].lstrip("'").lower() if last else ""
+    if word in _ABBREVIATIONS:
+        return word in _MAY_END and following.isupper()
+    # An initial of a name, as in J. Smith; "I" is a word, and "U.S." ends sentences as often as not.
+    is_initial = bool(_INITIAL.fullmatch(word)) and word != "i"
+    return not is_initial or "." in word

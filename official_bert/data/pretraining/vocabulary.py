@@ -1,7 +1,4 @@
-"""Learns a WordPiece vocabulary.
-
-In: the words of a corpus with their counts. Out: the lines of a vocabulary file.
-"""
+"""Learns the lines of a WordPiece vocabulary from the words of a corpus with their counts."""
 
 import collections
 import dataclasses
@@ -24,12 +21,9 @@ _LONGEST_WORD = 50
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The words that a vocabulary is learnt from.
+    """The words that a vocabulary is learnt from, with their counts in decreasing order, and their characters.
 
-    Attributes:
-        counts: the words with their counts, in decreasing order of counts; words of equal counts are sorted by name.
-        characters: the characters of these words.
-        share: the share of the text's words that these words cover, by their counts.
+    `share` is the share of the text's words that these words cover, by their counts.
     """
 
     counts: list[tuple[str, int]]
@@ -39,12 +33,9 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """A learnt vocabulary.
+    """A learnt vocabulary: the WordPieces in the order of their ids, filled up with [unusedN] to the requested size.
 
-    Attributes:
-        lines: the WordPieces in the order of their ids, filled up with [unusedN] to the requested size.
-        num_learnt: the number of WordPieces that are neither special tokens nor [unusedN].
-        num_cut: the number of learnt WordPieces, the rarest ones, that the requested size has no line for.
+    `num_cut` of the learnt WordPieces, the rarest ones, found no line.
     """
 
     lines: list[str]
@@ -55,12 +46,8 @@ class Vocabulary:
 def select_words(counts: Mapping[str, int], character_coverage: float, max_words: int) -> Words:
     """Selects the words to learn from: the commonest `max_words` without overlong words and rare characters.
 
-    Args:
-        character_coverage: the share of all character occurrences to keep. The commonest characters are kept; a word
-            with any other character is left out.
-
-    Raises:
-        InputError: no word is left.
+    The commonest characters, with the share `character_coverage` of all occurrences, are kept; a word with any other
+    character is left out. Raises InputError if no word is left.
     """
     commonest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     commonest = [(word, count) for word, count in commonest if len(word) <= _LONGEST_WORD][:max_words]
@@ -73,10 +60,7 @@ def select_words(counts: Mapping[str, int], character_coverage: float, max_words
 
 
 def learn_vocabulary(words: Words, vocab_size: int, min_frequency: int, tokenizer: BasicTokenizer) -> Vocabulary:
-    """Learns a vocabulary of the special tokens, the single characters and the commonest longer WordPieces.
-
-    Args:
-        min_frequency: the smallest number of occurrences of a learnt WordPiece; single characters are exempt.
+    """Learns the special tokens, the single characters, and longer WordPieces that occur `min_frequency` times.
 
     Raises:
         InputError: vocab_size has no room for the special tokens and the single characters.
@@ -90,10 +74,8 @@ def learn_vocabulary(words: Words, vocab_size: int, min_frequency: int, tokenize
             f"--vocab_size={vocab_size} does not hold {len(SPECIAL_TOKENS)} special tokens and {len(single)} pieces of "
             f"single characters; give at least {vocab_size - num_free}, or lower --character_coverage"
         )
-
-    learnt = learn_pieces(
-        words.counts, vocab_size + len(alone), SPECIAL_TOKENS, *_thresholds(words, num_free, min_frequency)
-    )
+    thresholds = _thresholds(words, num_free, min_frequency)
+    learnt = learn_pieces(words.counts, vocab_size + len(alone), SPECIAL_TOKENS, *thresholds)
     longer = [piece for piece in learnt if len(piece.removeprefix("##")) > 1 and piece not in SPECIAL_TOKENS]
     kept = single.union(longer[:num_free])
     pieces = [piece for piece in learnt if piece in kept]

@@ -1,7 +1,8 @@
-"""Writes and reads TFRecord files without TensorFlow.
+"""Writes and reads TFRecord files of tf.Example messages without TensorFlow.
 
-A record consists of its length, a checksum of the length, its bytes and a checksum of the bytes. Data creation writes
-its files with this module. The checks of input files read with it, because they name the number of a bad record.
+A record consists of its length, a checksum of the length, its bytes and a checksum of the bytes. An Example is a
+protobuf map from feature name to a list of integers, floats or byte strings; ours has sorted keys and packed lists, so
+its bytes equal those of TensorFlow's `SerializeToString(deterministic=True)`.
 """
 
 import contextlib
@@ -17,7 +18,6 @@ from typing import BinaryIO
 import google_crc32c
 import numpy as np
 
-from official_bert.data.records.examples import MalformedExample, decode_example, encode_examples
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 
@@ -28,6 +28,14 @@ _LARGEST_RECORD_BYTES = 1 << 30  # a larger length must be damaged
 COMPRESSED_SUFFIX = ".gz"
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 
+# Wire format: a field is a varint (number << 3 | type) and its content; for type 2, a length as a varint and the bytes.
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIRST = 1 << 3 | _BYTES  # field 1: Example.features, Features.feature, a map entry's key, a list's values
+_SECOND = 2 << 3 | _BYTES  # field 2: a map entry's value; Feature.float_list
+_THIRD = 3 << 3 | _BYTES  # field 3: Feature.int64_list
+_HEADS = 1 << 12  # kept of each kind; few lengths occur
+_KIND_OF_LIST = {1: "bytes", 2: "float", 3: "int64"}
+
 
 def frame(data: bytes) -> bytes:
     """Returns a record as TFRecord files hold it: with its length and checksums."""
@@ -36,39 +44,24 @@ def frame(data: bytes) -> bytes:
 
 @functools.lru_cache
 def _header(num_bytes: int) -> bytes:
-    """Returns what stands before the bytes of a record: their number and its checksum."""
     length = _LENGTH.pack(num_bytes)
     return length + _checksum(length)
 
 
 def frame_examples(features: Mapping[str, np.ndarray]) -> bytes:
-    """Returns the records of a batch of examples, framed, one after the other.
-
-    Args:
-        features: name -> integer or float[batch, length].
-    """
+    """Returns the framed records of a batch of examples, name -> integer or float[batch, length]."""
     return b"".join(map(frame, encode_examples(features)))
 
 
 class ExampleFiles:
-    """TFRecord files that receive examples in turn: example k goes into file k mod n.
-
-    `open_example_files` creates it.
-
-    Attributes:
-        num_written: the number of examples written so far.
-    """
+    """TFRecord files that receive examples in turn: example k goes into file k mod n. See `open_example_files`."""
 
     def __init__(self, opened: Sequence[BinaryIO]):
         self._files = opened
         self.num_written = 0
 
     def write(self, features: Mapping[str, np.ndarray]):
-        """Appends one example for each row.
-
-        Args:
-            features: name -> integer or float[batch, length].
-        """
+        """Appends one example for each row of name -> integer or float[batch, length]."""
         framed = [frame(example) for example in encode_examples(features)]
         num_files = len(self._files)
         for k, file in enumerate(self._files):
@@ -78,10 +71,9 @@ class ExampleFiles:
 
 @contextlib.contextmanager
 def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
-    """Opens TFRecord files for writing, as a context manager.
+    """Opens TFRecord files for writing, gzip if their name ends in .gz, as a context manager.
 
-    The files get their names when the block ends; if it raises an exception, they are deleted. A file whose name ends
-    in .gz is compressed.
+    The files get their names when the block ends; if it raises an exception, they are deleted.
 
     Raises:
         InputError: `paths` is empty or names a file twice, or a file cannot be written.
@@ -105,11 +97,7 @@ class _CorruptError(Exception):
 
 
 def read_records(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yields the number (from 0) and bytes of every record of a file, which is decompressed if it is compressed.
-
-    Raises:
-        InputError: the file does not exist, or a record is corrupt; the message names the record and its place.
-    """
+    """Yields the number (from 0) and bytes of every record of a plain or gzip file; its errors name the record."""
     with files.open_file(path, "rb") as raw, _decompressed(raw) as file:
         number = offset = 0
         try:
@@ -149,17 +137,13 @@ def _checksum(data: bytes) -> bytes:
 
 
 def is_compressed(path: str) -> bool:
-    """Tells whether a record file is compressed with gzip, by its first bytes.
-
-    Raises:
-        InputError: the file does not exist.
-    """
+    """Tells whether a record file is compressed with gzip, by its first bytes."""
     with files.open_file(path, "rb") as file:
         return _begins_gzip(file.read(_HEADER.size))
 
 
 def _begins_gzip(start: bytes) -> bool:
-    """Tells whether a file that begins so is gzip; a record of half a megabyte can begin so, but has a checksum."""
+    """A record of half a megabyte can begin like gzip, but has a checksum."""
     return start.startswith(_GZIP_MAGIC) and start[8:] != _checksum(start[:8])
 
 
@@ -187,3 +171,186 @@ def _damaged(path: str, number: int, reason: str) -> InputError:
     return InputError(
         f"{path}: record {number} (from 0) is damaged: {reason}; make the file anew with create_pretraining_data.py"
     )
+
+
+class MalformedExample(ValueError):
+    """The bytes are not a tf.Example."""
+
+
+def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
+    """Serialises one Example for each row of name -> integer or float[batch, length], as int64 and float32 lists."""
+    columns: list[list[bytes]] = []
+    fixed: list[np.ndarray] = []  # neighbouring columns whose rows all have one length: their entries, bytes[B, width]
+    for name in sorted(features):
+        values = features[name]
+        is_float = np.issubdtype(values.dtype, np.floating)
+        key = bytes((_FIRST,)) + varint(len(name.encode())) + name.encode()
+        kind = _SECOND if is_float else _THIRD
+        if is_float or (values.min(initial=0) >= 0 and values.max(initial=0) < 0x80):
+            data = np.ascontiguousarray(values, "<f4" if is_float else np.uint8).view(np.uint8)
+            head = np.frombuffer(_entry_head(key, kind, data.shape[1]), np.uint8)
+            fixed += [np.broadcast_to(head, (len(values), len(head))), data]
+        else:
+            entries = [_entry_head(key, kind, len(row)) + row for row in _varint_rows(values)]
+            columns += [*_rows_of(fixed), entries]
+            fixed = []
+    columns += _rows_of(fixed)
+    return [b"".join((_example_head(sum(map(len, entries))), *entries)) for entries in zip(*columns, strict=True)]
+
+
+def decode_example(data: bytes) -> dict[str, np.ndarray]:
+    """Parses an Example to name -> int64, float32 or object (bytes)[length]; raises MalformedExample."""
+    features = {}
+    for number, entries in _fields(data):
+        if number != 1:
+            continue
+        for _, entry in _fields(_message(entries)):
+            parts = dict(_fields(_message(entry)))
+            try:
+                name = str(_message(parts[1]), "utf-8")
+            except (KeyError, UnicodeDecodeError):
+                raise MalformedExample("a feature without a name") from None
+            features[name] = _decode_feature(_message(parts.get(2, b"")))
+    return features
+
+
+def _rows_of(parts: list[np.ndarray]) -> list[list[bytes]]:
+    """Returns the rows of neighbouring columns, each uint8[B, width], as one column of bytes; none of no columns."""
+    if not parts:
+        return []
+    table = np.concatenate(parts, axis=1)
+    data, width = table.tobytes(), table.shape[1]
+    return [[data[start : start + width] for start in range(0, len(data), width)]]
+
+
+@functools.lru_cache(_HEADS)
+def _example_head(num_bytes: int) -> bytes:
+    """Returns the bytes of an Example before its map entries."""
+    return bytes((_FIRST,)) + varint(num_bytes)
+
+
+@functools.lru_cache(_HEADS)
+def _entry_head(key: bytes, kind: int, num_bytes: int) -> bytes:
+    """Returns the bytes of a map entry before its packed values: tags, lengths and the key."""
+    values = bytes((_FIRST,)) + varint(num_bytes) if num_bytes else b""
+    in_list = len(values) + num_bytes
+    feature = bytes((kind,)) + varint(in_list) + values
+    in_feature = len(feature) + num_bytes
+    entry = key + bytes((_SECOND,)) + varint(in_feature) + feature
+    return bytes((_FIRST,)) + varint(len(entry) + num_bytes) + entry
+
+
+def varint(value: int) -> bytes:
+    """Encodes a non-negative integer as a protobuf varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _varint_rows(values: np.ndarray) -> list[bytes]:
+    """Returns the concatenated varints of each row of integers, of which there is one at least."""
+    rest = values.astype(np.int64, copy=False).view(np.uint64).ravel()  # a negative number takes ten bytes
+    largest = int(rest.max(initial=0))
+    if largest < 1 << 32:
+        rest = rest.astype(np.uint32)
+    num_bytes = np.ones(rest.shape, np.uint8)
+    for shift in range(7, largest.bit_length(), 7):
+        num_bytes += rest >= rest.dtype.type(1 << shift)
+    ends = np.cumsum(num_bytes, dtype=np.int64)
+    data = np.empty(ends[-1], np.uint8)
+    at = ends - num_bytes
+    while len(rest):  # a byte of every number at a time
+        goes_on = rest > 0x7F
+        data[at] = (rest & 0x7F).astype(np.uint8) | goes_on.view(np.uint8) << 7
+        rest, at = rest[goes_on] >> rest.dtype.type(7), at[goes_on] + 1
+    data = data.tobytes()
+    row_ends = ends[values.shape[1] - 1 :: values.shape[1]].tolist()
+    return [data[start:end] for start, end in zip([0, *row_ends], row_ends, strict=False)]
+
+
+def _decode_feature(data: bytes) -> np.ndarray:
+    """Returns the values of a Feature message, which has none if it has no list."""
+    values = np.zeros(0, np.int64)
+    for number, content in _fields(data):
+        kind = _KIND_OF_LIST.get(number)
+        if kind is None:
+            raise MalformedExample(f"a list of unknown kind {number}")
+        items = [value for field, value in _fields(_message(content)) if field == 1]
+        if kind == "bytes":
+            values = np.array([_message(item) for item in items], object)
+        else:
+            unpack = _unpack_floats if kind == "float" else _unpack_varints
+            parts = [unpack(item) for item in items]
+            values = np.concatenate([np.zeros(0, np.float32 if kind == "float" else np.int64), *parts])
+    return values
+
+
+def _unpack_floats(packed) -> np.ndarray:
+    if len(_message(packed)) % 4:
+        raise MalformedExample("a float list that ends within a number")
+    return np.frombuffer(packed, "<f4")
+
+
+def _unpack_varints(packed) -> np.ndarray:
+    """Returns the int64 values of packed varints, or of the single varint of an unpacked list."""
+    if isinstance(packed, int):
+        return np.array([packed], np.uint64).view(np.int64)
+    data = np.frombuffer(packed, np.uint8)
+    if not len(data):
+        return np.zeros(0, np.int64)
+    if data.max() < 0x80:  # a byte each
+        return data.astype(np.int64)
+    ends = np.flatnonzero(data < 0x80)
+    if not len(ends) or ends[-1] != len(data) - 1:
+        raise MalformedExample("an integer list that ends within a number")
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    byte_index = np.arange(len(data)) - np.repeat(starts, ends - starts + 1)
+    if byte_index.max() > 9:
+        raise MalformedExample("an integer of more than 64 bits")
+    groups = (data & 0x7F).astype(np.uint64) << (7 * byte_index).astype(np.uint64)
+    return np.bitwise_or.reduceat(groups, starts).view(np.int64)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """Yields (field number, content) of a message; the content is an integer for a varint, else bytes."""
+    position = 0
+    while position < len(data):
+        tag, position = _read_varint(data, position)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
+            content, position = _read_varint(data, position)
+        else:
+            if wire_type == _BYTES:
+                length, position = _read_varint(data, position)
+            elif wire_type in (_FIXED32, _FIXED64):
+                length = 4 if wire_type == _FIXED32 else 8
+            else:
+                raise MalformedExample(f"an unknown wire type {wire_type}")
+            content = data[position : position + length]
+            position += length
+            if position > len(data):
+                raise MalformedExample("it ends within a field")
+        yield number, content
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Returns the varint at `position`, and the position after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            raise MalformedExample("it ends within a number")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position
+    raise MalformedExample("a number of more than 64 bits")
+
+
+def _message(content: bytes | int) -> bytes:
+    if isinstance(content, int):
+        raise MalformedExample("a number where a message belongs")
+    return content

@@ -1,11 +1,8 @@
-"""Reads pre-training records into batches.
+"""Reads pre-training records into batches, {name: int32 or float32 [batch, length]}, by tf.data.
 
-In: TFRecord files, plain or gzip, and the table of their features. Out: tf.data pipelines of {name:
-int32 or float32 [batch, length]}, endless but for an evaluation of every record. The same seed gives the same batches,
-and tf.train.Checkpoint can save and restore the iterators. An error about a record names the record in one sentence.
-
-The records are read as in the original (files repeated and shuffled, four of them interleaved, 100 records shuffled),
-but in a deterministic order. The pipeline batches the records before it parses them, which is several times faster.
+The same seed gives the same batches, and tf.train.Checkpoint can save and restore the iterators. The records are read
+as in the original (files repeated and shuffled, four of them interleaved, 100 records shuffled), but in a deterministic
+order, and batched before they are parsed, which is several times faster.
 """
 
 import contextlib
@@ -18,8 +15,8 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.data.pretraining.masks import DTYPES, NAMES, DynamicMasks
-from official_bert.data.records.datasets import names_and_compressions, records_of, untuned
 from official_bert.data.records.framing import read_examples
+from official_bert.data.records.record_files import names_and_compressions, records_of, untuned
 from official_bert.features import MASKED_LM_POSITIONS, Feature
 from official_bert.io.errors import InputError
 from official_bert.io.files import is_remote
@@ -32,12 +29,7 @@ _PIPELINE = 4  # number of this structure of datasets; the iterators of another 
 
 
 class Limit(NamedTuple):
-    """The range of a feature's values, from 0 to below `below`; NaN lies outside.
-
-    Attributes:
-        below: the smallest value that is too large.
-        named: the name of this limit in error messages.
-    """
+    """The range of a feature's values, from 0 to below `below`; NaN lies outside. Error messages say its name."""
 
     below: int
     named: str
@@ -79,9 +71,6 @@ def training_dataset(
         shuffles_each_pass: whether the files are shuffled anew for each pass over them. Otherwise they are repeated
             first and shuffled then, as in the original, so that of a few files one may be read twice at the same time.
 
-    Returns:
-        Dataset of {name: int32 or float32 [batch_size, length]}.
-
     Raises:
         InputError: no file holds a record, or the first record does not have these features.
     """
@@ -111,11 +100,9 @@ def evaluation_dataset(
     repeat: bool = True,
     masks: DynamicMasks | None = None,
 ) -> tf.data.Dataset:
-    """Returns a dataset of batches in the order of the files.
+    """Returns a dataset of batches in the order of the files, endless with `repeat`, otherwise of every record once.
 
-    With `repeat` it is endless: after the last record it starts anew. Without, it has every record once, and its last
-    batch may be smaller. With `masks` a record has the same mask in all passes. The other arguments, the result and the
-    errors are those of `training_dataset`.
+    With `masks` a record has the same mask in all passes. The rest is as in `training_dataset`.
     """
     check_first_record(files, features, limits)
     dataset = _in_order(files)
@@ -126,7 +113,6 @@ def evaluation_dataset(
 
 
 def count_records(files: Sequence[str]) -> int:
-    """Returns the number of records in some files, which it reads to their ends."""
     batches = _in_order(files).batch(1024).with_options(untuned())
     return int(batches.reduce(np.int64(0), lambda count, batch: count + tf.size(batch, tf.int64)))
 
@@ -138,10 +124,9 @@ def _in_order(files: Sequence[str]) -> tf.data.Dataset:
 def reading_key(
     files: Sequence[str], features: Sequence[Feature], batch_size: int, shuffles_each_pass: bool = False
 ) -> int:
-    """Returns a hash of 60 bits of the arguments that determine a pipeline's structure.
+    """Returns a hash of 60 bits of what determines a pipeline's structure.
 
-    A saved iterator can be restored only into a pipeline with the same key. In any other pipeline it would fail
-    later, or go on with the records of other files.
+    In a pipeline with another key a saved iterator would fail later, or go on with the records of other files.
     """
     key = _PIPELINE, list(files), list(features), batch_size
     if shuffles_each_pass:
@@ -198,9 +183,7 @@ def _stored_dtype(feature: Feature) -> tf.DType:
 
 
 def check_first_record(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
-    """Refuses input without any record, on which an endless pipeline would hang, and warns of empty files.
-
-    The function reads the sizes of the files and one record.
+    """Validates the first record, without which an endless pipeline would hang, and warns of empty files.
 
     Raises:
         InputError: no file holds a record, or the first record does not have these features.
@@ -219,11 +202,7 @@ def check_first_record(files: Sequence[str], features: Sequence[Feature], limits
 
 
 def diagnose(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]) -> InputError | None:
-    """Reads the records in plain Python until it finds one that the pipeline cannot use.
-
-    Returns:
-        An error that names the file, the record (from 0), the feature and a remedy; None if all records are valid.
-    """
+    """Returns an error that names the first record that the pipeline cannot use; None if all records are valid."""
     try:
         for file in files:
             for index, values in read_examples(file):
@@ -235,12 +214,7 @@ def diagnose(files: Sequence[str], features: Sequence[Feature], limits: Mapping[
 
 @contextlib.contextmanager
 def explaining_input_errors(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
-    """Replaces TensorFlow's errors about a record by those of `diagnose`: a context around the use of a pipeline.
-
-    Raises:
-        InputError: a record or file cannot be used. An error with another cause is raised unchanged after all records
-            have been checked.
-    """
+    """Replaces TensorFlow's errors about a record by those of `diagnose`: a context around the use of a pipeline."""
     try:
         yield
     except (

@@ -1,36 +1,34 @@
-"""Writes whole files of records: encoded data sets, and pre-training instances with the original's log; finds files.
+"""Writes whole TFRecord files of encoded data sets and of pre-training instances, finds files, and opens them."""
 
-In: features of examples, or names and globs. Out: TFRecord files, which get their names when they are complete.
-"""
+from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import concurrent.futures
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import logging
 
-from official_bert.data.records.framing import ExampleFiles, open_example_files
-from official_bert.data.text_lines import log_example
+from official_bert.data.model_inputs import log_example
+from official_bert.data.records.framing import ExampleFiles, is_compressed, open_example_files
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 MANIFEST_SUFFIX = ".manifest.json"  # beside sharded record files; a glob may match it although it is none
 _EXAMPLES_AT_ONCE = 1_000
 _EXAMPLES_BETWEEN_LINES = 10_000
 _LOGGED_EXAMPLES = 20
+# What tf.data.Dataset.skip leaves out: all records, or the whole file unread.
+_ALL, _NONE_READ = (1 << 31) - 1, -1
+_FILES_OPENED_TOGETHER = 16  # which hides the latency of remote ones
 
 
 def write_encoded_set(path: str, num_examples: int, records: Callable[[np.ndarray], Mapping[str, np.ndarray]]):
-    """Writes a record for each example.
-
-    Args:
-        path: of the file, which takes this name when it is complete.
-        num_examples: of the set.
-        records: a function from numbers of examples, int[b], to their features by name, each [b, ...].
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Writes a record for each example; `records` maps numbers of examples, int[b], to features, each [b, ...]."""
     with open_example_files([path]) as file:
         for start in range(0, num_examples, _EXAMPLES_AT_ONCE):
             log_progress(start, num_examples)
@@ -45,13 +43,7 @@ def log_progress(index: int, num_examples: int):
 
 
 def write_features(batches: Iterable[dict[str, np.ndarray]], example_files: ExampleFiles, inv_vocab: Mapping[int, str]):
-    """Writes batches of record features; instance k goes to file k mod n.
-
-    Args:
-        batches: batches of the seven features, name -> int or float32[batch, length].
-        example_files: the files.
-        inv_vocab: id -> token, for the log.
-    """
+    """Writes batches of the features of pre-training records, and logs the first ones as the original does."""
     progress = Progress("instances written")
     for features in batches:
         for row in range(min(len(features["input_ids"]), _LOGGED_EXAMPLES - example_files.num_written)):
@@ -63,7 +55,6 @@ def write_features(batches: Iterable[dict[str, np.ndarray]], example_files: Exam
 
 
 def log_files(title: str, paths: Iterable[str]):
-    """Logs a heading and the paths below it."""
     logging.info("*** %s ***", title)
     for path in paths:
         logging.info("  %s", path)
@@ -81,18 +72,61 @@ def _log_example(example: Mapping[str, list], inv_vocab: Mapping[int, str], is_f
 
 
 def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
-    """Returns the record files that a list of names and globs matches, without the manifests that globs match.
-
-    Args:
-        patterns: names or globs.
-        flag: the flag with the list, for the error message.
+    """Returns the record files that the names and globs of a flag match, without the manifests that globs match.
 
     Raises:
         InputError: a pattern matches no file, or there is no pattern.
     """
     named = set(patterns)
-    found = files.expand(patterns, flag)
-    records = [path for path in found if path in named or not path.endswith(MANIFEST_SUFFIX)]
+    matches = files.expand(patterns, flag)
+    records = [path for path in matches if path in named or not path.endswith(MANIFEST_SUFFIX)]
     if not records:
         raise InputError(f"--{flag}: no file of records matches {','.join(named)!r}; check the path or the glob")
     return records
+
+
+def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
+    """Returns a dataset of the arguments of `records_of` for each file, whose first bytes are read now."""
+    import tensorflow as tf
+
+    with concurrent.futures.ThreadPoolExecutor(_FILES_OPENED_TOGETHER) as pool:
+        compressed = list(pool.map(is_compressed, files))
+    return tf.data.Dataset.from_tensor_slices((list(files), compressed))
+
+
+def untuned() -> tf.data.Options:
+    """Returns the options of a pipeline whose parallelism is given, so that TensorFlow starts no thread to tune it.
+
+    Such a thread can miss that its iterator is deleted, and whoever deletes it, often the end of the process, then
+    waits for the thread: as long as the pipeline has run, up to a minute.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
+
+
+def records_of(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.data.Dataset:
+    """Returns a dataset of the serialized records, string[], of one file, after a check of their lengths.
+
+    TensorFlow reserves the memory for a record before it reads it, so a length of 2^40 ends the process, also with a
+    valid checksum. To skip a record it only reads the length, and notices where the file ends. All records of a file
+    are therefore skipped when it is opened. Compressed files are read in pieces, and need no such check; remote ones
+    get none, because it would read them twice.
+
+    Raises (where the file is opened or read):
+        tf.errors.DataLossError: a record exceeds the file, or a checksum is wrong.
+    """
+    import tensorflow as tf
+
+    file = tf.convert_to_tensor(file)
+    is_remote = tf.strings.regex_full_match(file, r".*://.*")
+    compression = tf.where(is_compressed, "GZIP", "")
+    skipped = tf.cast(tf.where(is_compressed | is_remote, _NONE_READ, _ALL), tf.int64)
+    # Not as a part of the dataset: after an error a pipeline goes on with its next part.
+    unread = tf.data.TFRecordDataset(file, compression).skip(skipped).with_options(untuned())
+    checked = unread.reduce(0, lambda count, _: count + 1)
+    with tf.control_dependencies([checked]):
+        file = tf.identity(file)
+    return tf.data.TFRecordDataset(file, compression)

@@ -1,7 +1,4 @@
-"""Describes pre-training records: one as text, many by statistics.
-
-In: examples as `framing.read_examples` yields them. Out: lines of text, and counts.
-"""
+"""Describes pre-training records, as `framing.read_examples` yields them: one as text, many by statistics."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +22,7 @@ def with_masks(example: Example) -> Example:
 
 
 def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
-    """Returns examples as one array for each feature, name -> [B, length].
+    """Returns examples as one array for each feature.
 
     Raises:
         InputError: an example is no pre-training record over the vocabulary, or has other lengths than the first.
@@ -35,7 +32,7 @@ def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int
         block = {name: np.stack([example[name] for example in examples]) for name in names}
     except (KeyError, ValueError):  # a feature is missing, or lengths differ
         block = None
-    if block is None or not _is_within(block, block["input_ids"].shape[1], vocab_size):
+    if block is None or not _is_within(block, vocab_size):
         for example, place in zip(examples, places, strict=True):
             _check_example(example, place, vocab_size)
             if any(len(example[name]) != len(examples[0][name]) for name in names):
@@ -43,32 +40,27 @@ def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int
     return block
 
 
-def _is_within(features: Example | Block, max_seq_length: int, vocab_size: int) -> bool:
-    limits = {"input_ids": vocab_size, "masked_lm_ids": vocab_size, "masked_lm_positions": max_seq_length}
-    return all(bool(((features[name] >= 0) & (features[name] < limit)).all()) for name, limit in limits.items())
+def _limits(max_seq_length: int, vocab_size: int) -> dict[str, int]:
+    return {"input_ids": vocab_size, "masked_lm_ids": vocab_size, "masked_lm_positions": max_seq_length}
+
+
+def _is_within(block: Block, vocab_size: int) -> bool:
+    limits = _limits(block["input_ids"].shape[1], vocab_size)
+    return all(((block[name] >= 0) & (block[name] < limit)).all() for name, limit in limits.items())
 
 
 def _check_example(example: Example, place: str, vocab_size: int):
-    """Checks that an example is a pre-training record over a vocabulary.
-
-    Raises:
-        InputError: a feature is missing or has another length than its companions, or an id or a position is too large.
-    """
+    """Raises InputError if an example is no pre-training record over a vocabulary."""
     missing = [feature.name for feature in pretraining_features(1, 1) if feature.name not in example]
     if missing:
         raise InputError(f"{place} has no {missing[0]}; give records of create_pretraining_data.py")
-    lengths = len(example["input_ids"]), len(example["masked_lm_ids"])
-    for feature in pretraining_features(*lengths):
-        if len(example[feature.name]) != feature.length:
+    for name, length, _ in pretraining_features(len(example["input_ids"]), len(example["masked_lm_ids"])):
+        if len(example[name]) != length:
             raise InputError(
-                f"{place}: {feature.name} has {len(example[feature.name])} values where {feature.length} are expected; "
-                "make the records anew"
+                f"{place}: {name} has {len(example[name])} values where {length} are expected; make the records anew"
             )
-    for name, limit, remedy in (
-        ("input_ids", vocab_size, "give the --vocab_file that the records were made with"),
-        ("masked_lm_ids", vocab_size, "give the --vocab_file that the records were made with"),
-        ("masked_lm_positions", lengths[0], "make the records anew"),
-    ):
+    for name, limit in _limits(len(example["input_ids"]), vocab_size).items():
+        remedy = "make the records anew" if "positions" in name else "give the --vocab_file of the records"
         if not ((example[name] >= 0) & (example[name] < limit)).all():
             raise InputError(f"{place}: {name} has a value that is not from 0 to below {limit}; {remedy}")
 
@@ -109,11 +101,6 @@ class Statistics:
     """
 
     def __init__(self, tokenizer: FullTokenizer):
-        """Takes the ids of special tokens from a tokenizer.
-
-        Raises:
-            InputError: its vocabulary lacks one.
-        """
         missing = [token for token in ("[MASK]", "[UNK]") if token not in tokenizer.vocab]
         if missing:
             raise InputError(f"--vocab_file: the vocabulary lacks {', '.join(missing)}; give that of the records")
@@ -124,11 +111,7 @@ class Statistics:
         self._counts = Counter()
 
     def add(self, block: Block):
-        """Counts the records of a block.
-
-        Raises:
-            InputError: they have another length than those before.
-        """
+        """Counts the records of a block; raises InputError if they have another length than those before."""
         ids, lengths = block["input_ids"], block["input_mask"].sum(axis=1)
         is_predicted = block["masked_lm_weights"] > 0
         seen = np.take_along_axis(ids, block["masked_lm_positions"], axis=1)
@@ -142,7 +125,7 @@ class Statistics:
         self.max_seq_length = ids.shape[1]
         in_second = block["segment_ids"].sum()
         unknown = (ids == self._unknown).sum() - (is_predicted & (seen == self._unknown)).sum()
-        found = {
+        counts = {
             "records": len(ids),
             "positions": lengths.sum(),
             "in_first": lengths.sum() - in_second,
@@ -153,7 +136,7 @@ class Statistics:
             "unknown": unknown + (is_predicted & (originals == self._unknown)).sum(),
             "random_next": block["next_sentence_labels"].sum(),
         }
-        self._counts.update({name: int(count) for name, count in found.items()})
+        self._counts.update({name: int(count) for name, count in counts.items()})
 
     def lines(self) -> list[str]:
         """Returns the statistics as lines of text; there is at least one record."""

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from official_bert.data.model_inputs import ModelInputs, model_input_ids
-from official_bert.data.text_lines import log_example
+from official_bert.data.model_inputs import ModelInputs, log_example, model_input_ids
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted

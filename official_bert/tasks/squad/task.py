@@ -41,9 +41,7 @@ from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 from official_bert.tasks.squad.windows import EncodedQuestions, EncodedWindows, encode_questions, encode_training
 
 UNTUNED_THRESHOLD = 0.0
-_TUNING = (
-    "tune the threshold on; give a file with answers, or a number, as --null_score_diff_threshold=auto:FILE"
-)
+_TUNING = "tune the threshold on; give a file with answers, or a number, as --null_score_diff_threshold=auto:FILE"
 SHUFFLE_SEED = 12345  # shuffles the training questions before they are cut into windows
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.data.text_lines import log_example
+from official_bert.data.model_inputs import log_example
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.metrics.squad import Question

@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
-from official_bert.data.conll import IOB2, ConllFile, Sentence, in_scheme, is_tag, read_conll, write_predictions
+from official_bert.data.tables import IOB2, ConllFile, Sentence, in_scheme, is_tag, read_conll, write_predictions
 from official_bert.graph_text.inputs import TextReader, in_batches, word_windows
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io.errors import InputError

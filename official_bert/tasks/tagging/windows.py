@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from official_bert.data.conll import ConllFile, Sentence
 from official_bert.data.model_inputs import ModelInputs, RaggedRows
+from official_bert.data.tables import ConllFile, Sentence
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.tokenization import FullTokenizer

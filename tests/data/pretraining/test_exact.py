@@ -21,7 +21,7 @@ from official_bert.data.pretraining.exact import (
     truncated,
 )
 from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
-from official_bert.data.records.examples import encode_examples
+from official_bert.data.records.framing import encode_examples
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy

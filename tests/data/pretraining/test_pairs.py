@@ -5,8 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from official_bert.data.pretraining import pairs as shard_pairs
-from official_bert.data.pretraining import random_streams
+from official_bert.data.pretraining import one_shard, random_streams
 from official_bert.data.pretraining.documents import Documents
 from official_bert.data.pretraining.exact import truncated
 from official_bert.data.pretraining.settings import PairConfig
@@ -35,7 +34,7 @@ def config_of(num_passes=3, max_num_tokens=29, with_next=True, short=0.1) -> Pai
 
 
 def chunks_of(documents, **changes):
-    chunks = list(shard_pairs.make_chunks(documents, config_of(**changes), KEY))
+    chunks = list(one_shard.make_chunks(documents, config_of(**changes), KEY))
     return [
         np.concatenate([getattr(part, name) for part in chunks])
         for name in ("document", "a_first", "a_end", "b_document", "b_first", "b_end", "is_random_next")
@@ -80,7 +79,7 @@ def test_with_two_documents_the_other_one_is_drawn_and_with_one_the_same():
 def test_a_chunk_ends_where_the_target_is_reached():
     # Ten tokens are wanted: 4 + 2 + 4 reach them, whatever becomes of the chunk.
     documents = documents_of([4, 2, 4, 9], [7])
-    chunks = next(shard_pairs.make_chunks(documents, config_of(1, 10, False, 0.0), KEY))
+    chunks = next(one_shard.make_chunks(documents, config_of(1, 10, False, 0.0), KEY))
     assert chunks.a_first.tolist() == [0, 4]
     assert chunks.a_end.tolist() == [3, 5]
 
@@ -100,10 +99,10 @@ def test_truncation_is_that_of_the_slow_function_but_for_the_draws():
         documents = documents_of(*[[a, b] for a, b in lengths])
         first = documents.document_starts[:-1]
         number = np.arange(len(lengths))
-        chunks = shard_pairs.Chunks(
+        chunks = one_shard.Chunks(
             number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(room, number)
         )
-        pairs = shard_pairs.truncated(chunks, documents, room)
+        pairs = one_shard.truncated(chunks, documents, room)
         for row, (a, b) in enumerate(lengths):
             expected = truncated(0, a, 0, b, room, rng.random)
             found_a, found_b = pairs.a_length[row], pairs.b_length[row]
@@ -118,10 +117,10 @@ def test_tokens_are_cut_off_either_end_with_equal_probability():
     documents = documents_of(*[[14, 4]] * 4000)
     first = documents.document_starts[:-1]
     number = np.arange(4000)
-    chunks = shard_pairs.Chunks(
+    chunks = one_shard.Chunks(
         number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(2, number)
     )
-    pairs = shard_pairs.truncated(chunks, documents, 14)  # four of A's tokens go
+    pairs = one_shard.truncated(chunks, documents, 14)  # four of A's tokens go
     cut_off_front = np.bincount(pairs.a_begin - documents.segment_starts[first], minlength=5)
     expected = 4000 * np.array([1, 4, 6, 4, 1]) / 16
     assert (abs(cut_off_front - expected) < 4 * np.sqrt(expected)).all()
@@ -129,8 +128,8 @@ def test_tokens_are_cut_off_either_end_with_equal_probability():
 
 def test_scans_in_blocks_are_the_scans_at_once(monkeypatch):
     documents = some_documents(20)
-    whole = shard_pairs.make_pairs(documents, config_of(), KEY)
-    monkeypatch.setattr(shard_pairs, "_SCANS_AT_ONCE", 7)
-    parts = shard_pairs.make_pairs(documents, config_of(), KEY)
+    whole = one_shard.make_pairs(documents, config_of(), KEY)
+    monkeypatch.setattr(one_shard, "_SCANS_AT_ONCE", 7)
+    parts = one_shard.make_pairs(documents, config_of(), KEY)
     assert sorted(whole.keys.tolist()) == sorted(parts.keys.tolist())
     assert len(set(whole.keys.tolist())) == len(whole)

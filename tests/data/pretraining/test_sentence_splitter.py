@@ -4,7 +4,7 @@ import pydoc_data.topics
 
 import pytest
 
-from official_bert.data.pretraining.sentence_splitter import split_sentences
+from official_bert.data.pretraining.text_formats import split_sentences
 
 
 @pytest.mark.parametrize(

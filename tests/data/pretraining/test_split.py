@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from official_bert.data.pretraining import split
-from official_bert.data.pretraining.split import distribute, documents_of, first_numbers, look_through
+from official_bert.data.pretraining import documents
+from official_bert.data.pretraining.documents import distribute, documents_of, first_numbers, look_through
 from official_bert.io.errors import InputError
 
 
@@ -17,7 +17,7 @@ def corpus(tmp_path):
 
 @pytest.mark.parametrize("held", [1, 8, 1 << 24])
 def test_document_k_goes_into_file_k_mod_n(corpus, tmp_path, monkeypatch, held):
-    monkeypatch.setattr(split, "_CHARACTERS_HELD", held)
+    monkeypatch.setattr(documents, "_CHARACTERS_HELD", held)
     paths = [str(tmp_path / f"{number}.txt") for number in range(2)]
     assert distribute(corpus, paths) == 5
     texts = [(tmp_path / f"{number}.txt").read_text() for number in range(2)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert.data.records.examples import MalformedExample, decode_example, encode_examples
+from official_bert.data.records.framing import MalformedExample, decode_example, encode_examples
 
 ROWS = {
     "small": np.array([[0, 1, 127], [5, 0, 3]]),

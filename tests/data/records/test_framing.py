@@ -3,8 +3,14 @@ import gzip
 import numpy as np
 import pytest
 
-from official_bert.data.records.examples import encode_examples
-from official_bert.data.records.framing import frame, is_compressed, open_example_files, read_examples, read_records
+from official_bert.data.records.framing import (
+    encode_examples,
+    frame,
+    is_compressed,
+    open_example_files,
+    read_examples,
+    read_records,
+)
 from official_bert.io.errors import InputError
 
 

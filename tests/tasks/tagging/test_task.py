@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from official_bert.data.conll import ConllFile, Sentence, to_iob2
 from official_bert.data.model_inputs import ModelInputs, RaggedRows
+from official_bert.data.tables import ConllFile, Sentence, to_iob2
 from official_bert.tasks.tagging.task import TaggingTask
 from official_bert.tasks.tagging.windows import EncodedWords
 from tests.tasks.classification.test_task import Answering

@@ -4,7 +4,7 @@ import random
 import numpy as np
 import pytest
 
-from official_bert.data.conll import read_conll
+from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
 from official_bert.tasks.tagging.windows import check_words, encoded_words, labels_of, predicted_tags
 from official_bert.tokenization import FullTokenizer

@@ -1,7 +1,4 @@
-"""Worker processes that make data, load no TensorFlow and end with the process that started them.
-
-In: a function that prepares a worker. Out: an executor. Ctrl-C is answered by the parent alone, and no worker outlives
-the block that uses it.
+"""Worker processes that make data, load no TensorFlow and end with the block, or the process, that started them.
 
 Each worker has a thread of the parent and a pipe of its own. When a worker is killed its pipe ends, and with it the
 thread. (The queues of `concurrent.futures.ProcessPoolExecutor` are shared, so a worker that is killed while it writes
@@ -9,6 +6,7 @@ into one leaves the parent waiting for the rest.)
 """
 
 import contextlib
+import functools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -27,11 +25,10 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 class WorkerProcesses:
-    """Processes that call functions. `worker_processes` creates it."""
+    """Processes that call a function. `worker_processes` creates it."""
 
-    def __init__(self, num_workers: int, prepare: Callable, arguments: tuple):
-        self._num_workers = num_workers
-        self._preparation = prepare, arguments
+    def __init__(self, num_workers: int, function: Callable):
+        self._num_workers, self._function = num_workers, function
         self._threads = ThreadPoolExecutor(num_workers, initializer=_block_ctrl_c)
         self._of_thread = threading.local()  # its `connection` to the thread's worker
         self._workers: list[multiprocessing.Process] = []
@@ -39,9 +36,9 @@ class WorkerProcesses:
         self._lock = threading.Lock()
         resource_tracker.ensure_running()  # when it starts, it unblocks Ctrl-C
 
-    def submit(self, function: Callable, *arguments) -> Future:
-        """Gives a call to the workers, which start here on demand. The call and its result are pickled."""
-        return self._threads.submit(self._call, function, arguments)
+    def submit(self, *arguments) -> Future:
+        """Gives a call to the workers, which start here on demand. The arguments and the result are pickled."""
+        return self._threads.submit(self._call, arguments)
 
     def wait(self):
         """Waits until all calls are answered. None can be submitted any more."""
@@ -57,12 +54,12 @@ class WorkerProcesses:
         for worker in self._workers:
             worker.join()
 
-    def _call(self, function: Callable, arguments: tuple):
-        """Has the worker of this thread call a function. Returns its result or raises its error."""
+    def _call(self, arguments: tuple):
+        """Has the worker of this thread call the function. Returns its result or raises its error."""
         try:
             if not hasattr(self._of_thread, "connection"):
                 self._of_thread.connection = self._started_worker()
-            self._of_thread.connection.send((function, arguments))
+            self._of_thread.connection.send(arguments)
             result, error = self._of_thread.connection.recv()
         except (EOFError, ConnectionError):
             raise InputError(
@@ -73,9 +70,8 @@ class WorkerProcesses:
         return result
 
     def _started_worker(self) -> Connection:
-        """Starts a worker and returns the connection to it."""
         connection, other_end = multiprocessing.Pipe()
-        worker = _PROCESSES.Process(target=_work, args=(other_end, *self._preparation), daemon=True)
+        worker = _PROCESSES.Process(target=_work, args=(other_end, self._function), daemon=True)
         with self._lock, other_end:  # closed here, so that the connection ends with the worker
             if self._has_ended:
                 raise EOFError
@@ -85,16 +81,16 @@ class WorkerProcesses:
 
 
 @contextlib.contextmanager
-def worker_processes(num_workers: int, prepare: Callable, *arguments) -> Iterator[WorkerProcesses]:
+def worker_processes(num_workers: int, function: Callable, *shared) -> Iterator[WorkerProcesses]:
     """Starts processes on demand, as a context manager; a block that fails ends them at once.
 
     Args:
-        prepare: called with `arguments` in every process before anything else; all of them are pickled.
+        function: called with the arguments that every call shares, which each process gets once, and with its own.
 
     Raises:
         InputError: a worker was killed.
     """
-    workers = WorkerProcesses(num_workers, prepare, arguments)
+    workers = WorkerProcesses(num_workers, functools.partial(function, *shared))
     try:
         yield workers
         workers.wait()
@@ -107,14 +103,12 @@ def _block_ctrl_c():
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
-def _work(connection: Connection, prepare: Callable, arguments: tuple):
+def _work(connection: Connection, function: Callable):
     """Answers calls until this process is killed or the parent has ended."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    prepare(*arguments)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            function, arguments = connection.recv()
-            connection.send(_answer(function, arguments))
+            connection.send(_answer(function, connection.recv()))
 
 
 def _answer(function: Callable, arguments: tuple) -> tuple:
