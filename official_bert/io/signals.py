@@ -41,9 +41,6 @@ def deferred() -> Iterator[Callable[[], int | None]]:
     Yields:
         A function that returns the number of the signal that was kept back, or None. Whoever receives a number ends
         the work and raises `Terminated`.
-
-    Raises:
-        Terminated: at the end of the context, if a signal was kept back and the caller did not raise it.
     """
     global _deferred
     arrived = _deferred = []

@@ -21,9 +21,6 @@ def result_of(call: Callable[[], T], waiting_for: str, limit_secs: float) -> T:
         call: the call; its exceptions are raised here.
         waiting_for: what a message says the process waits for, from two seconds on and then every half a minute.
         limit_secs: the time limit in seconds.
-
-    Raises:
-        TimeoutError: the call has not returned within the limit.
     """
     future = concurrent.futures.Future()
 
