@@ -42,9 +42,6 @@ def resolve(options, family: str | None = None) -> ModelSource:
     Args:
         options: the options of a script with --model.
         family: the family of the run's task, as in tasks/registry.py; None for a run without a task.
-
-    Raises:
-        InputError: a flag contradicts the folder, a file of the folder is corrupt, or a file is not named at all.
     """
     source = ModelSource(options)
     source.complete(family)

@@ -19,7 +19,7 @@ from absl.flags import FLAGS
 
 from official_bert.cli import flags
 from official_bert.cli.commands import COMMANDS, run_runner
-from official_bert.io import signals
+from official_bert.io import processes
 from tests.shared import GOLDEN, ROOT, recording
 
 
@@ -76,7 +76,7 @@ def end_of(script: str, *arguments: str) -> Ended:
     Errors that are no input errors are raised: a process would print a traceback.
     """
     log, name = io.StringIO(), sys.argv[0]
-    handlers = {number: signal.getsignal(number) for number in signals.ENDING_SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in processes.ENDING_SIGNALS}
     sys.argv[0] = script
     try:
         with _defined(script, log) as (main, read):

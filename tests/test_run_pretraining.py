@@ -148,7 +148,7 @@ def test_replicas_equal_one_device(base, tmp_path, count, flags):
 
 MASKS_OF_TWO_REPLICAS = """
 import tensorflow as tf
-from official_bert.modeling.dropout import dropout
+from official_bert.modeling.layers import dropout
 from official_bert.options.training import PretrainingOptions
 from official_bert.training.distribution import make_strategy
 from official_bert.training.seeds import step_seed

@@ -72,9 +72,6 @@ def open_checkpoint(path: str) -> Checkpoint:
     Args:
         path: a TF1 prefix or folder, an output_dir of this project, a Hugging Face folder or a safetensors file. Of an
             output_dir the function opens the best checkpoint if the run kept one, else the newest.
-
-    Raises:
-        InputError: there is no checkpoint, or it cannot be read.
     """
     path = os.fspath(path)
     best_folder = os.path.join(path, folder.BEST_FOLDER)
@@ -98,9 +95,6 @@ def named_variables(model) -> dict:
     """Returns the variables of a Keras model by their names in a TF1 checkpoint.
 
     The model may be a part of another one, and its name may be another one than its scope in a checkpoint.
-
-    Raises:
-        ValueError: two variables have the same name.
     """
     variables = {_name_in(model, variable): variable for variable in model.weights}
     if len(variables) != len(model.weights):

@@ -100,10 +100,6 @@ class CheckpointManager:
         Args:
             step: the number of updates made so far.
             input_state: objects to save beside the model, such as the iterator of the input.
-
-        Raises:
-            InputError: the folder cannot be written to.
-            Diverged: a variable is not finite or absurdly large; nothing is written.
         """
         if invalid := tf1.find_invalid(self.variables):
             raise Diverged(f"the weights of step {step} are not saved, since {invalid}")
@@ -157,11 +153,6 @@ class CheckpointManager:
 
         Returns:
             Whether there was a checkpoint.
-
-        Raises:
-            InputError: the checkpoint and the run have different variables or shapes, or the state of the input cannot
-                be restored; tf1.Corrupt if a file is missing or corrupt, in which case some of the variables may
-                have been restored.
         """
         if not self.latest:
             return False

@@ -151,11 +151,7 @@ class Tf1Checkpoint:
     """
 
     def __init__(self, prefix: str):
-        """Opens the checkpoint with this prefix.
-
-        Raises:
-            InputError: the checkpoint cannot be read; tf1.Corrupt if a file is missing or corrupt.
-        """
+        """Opens the checkpoint with this prefix."""
         self.path, self.folder = prefix, os.path.dirname(prefix)
         try:
             self._reader = tf.train.load_checkpoint(prefix)
@@ -167,11 +163,7 @@ class Tf1Checkpoint:
         self.dtypes = {name: dtype.name for name, dtype in dtypes.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the tensor with this name.
-
-        Raises:
-            InputError: its data cannot be read; tf1.Corrupt if it is missing or corrupt.
-        """
+        """Returns the tensor with this name."""
         try:
             return np.asarray(self._reader.get_tensor(name))
         except _READING_FAILS as error:
@@ -180,11 +172,7 @@ class Tf1Checkpoint:
 
 
 def check_objects(prefix: str):
-    """Reads all of an object-based checkpoint, which may hold the state of iterators, to see whether it is whole.
-
-    Raises:
-        InputError: the checkpoint cannot be read; tf1.Corrupt if a file is missing or corrupt.
-    """
+    """Reads all of an object-based checkpoint, which may hold the state of iterators, to see whether it is whole."""
     dtypes, file = Tf1Checkpoint(prefix).dtypes, data_file(prefix)
     try:
         if fault := fault_of_checksum(prefix):
@@ -222,9 +210,6 @@ def replacing(prefix: str):
 
     A checkpoint exists if its index file does. Therefore an old index is deleted first, and the new one is renamed
     last.
-
-    Raises:
-        InputError: the files cannot be written.
     """
     folder = f"{prefix}.writing"
     try:

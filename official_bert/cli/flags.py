@@ -14,7 +14,7 @@ import tempfile
 from absl import app, flags, logging
 
 from official_bert.cli.removed import REMOVED
-from official_bert.io import files, signals, writing
+from official_bert.io import files, processes, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
 from official_bert.options.fields import command_field, first_word_field, flag_fields, kind_of, without_flag
@@ -350,7 +350,7 @@ def answer_for_input(main, read):
     logged with --verbosity=1. SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that unfinished files are deleted.
     After a signal the process exits with the status that shells use for it.
     """
-    signals.end_in_order()
+    processes.end_in_order()
     logging.get_absl_handler().addFilter(_OwnLines())
     options = None
     try:

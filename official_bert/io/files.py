@@ -21,11 +21,7 @@ def is_remote(path: str) -> bool:
 
 
 def check_name(path: str):
-    """Checks that TensorFlow, logs and JSON can hold a name.
-
-    Raises:
-        InputError: the name is not UTF-8, or it contains a zero byte.
-    """
+    """Checks that TensorFlow, logs and JSON can hold a name."""
     name = os.fspath(path)
     try:
         name.encode()
@@ -36,11 +32,7 @@ def check_name(path: str):
 
 
 def open_file(path: str, mode: str = "r"):
-    """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale is.
-
-    Raises:
-        InputError: a file to read does not exist or cannot be read, the path is a folder, or its name is not UTF-8.
-    """
+    """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale is."""
     check_name(path)
     if is_remote(path):
         return _open_remote(path, mode)
@@ -68,11 +60,7 @@ def is_folder(path: str) -> bool:
 
 
 def size(path: str) -> int:
-    """Returns the number of bytes of a file.
-
-    Raises:
-        InputError: the file does not exist.
-    """
+    """Returns the number of bytes of a file."""
     check_name(path)
     if is_remote(path):
         return _gfile().stat(path).length
@@ -83,11 +71,7 @@ def size(path: str) -> int:
 
 
 def sha256(path: str) -> str:
-    """Returns the SHA-256 digest of a file's content.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Returns the SHA-256 digest of a file's content."""
     digest = hashlib.sha256()
     with open_file(path, "rb") as file:
         while part := file.read(_PART_BYTES):
@@ -96,11 +80,7 @@ def sha256(path: str) -> str:
 
 
 def make_folder(path: str):
-    """Creates a folder and its parents if they do not exist.
-
-    Raises:
-        InputError: the path is a file, or the folder cannot be created.
-    """
+    """Creates a folder and its parents if they do not exist."""
     if is_remote(path):
         _gfile().makedirs(path)
         return
@@ -144,11 +124,7 @@ def matching(pattern: str) -> list[str]:
 
 
 def expand(patterns: Iterable[str], flag: str) -> list[str]:
-    """Returns the files that a list of names and globs matches, in the order of the list, sorted within each glob.
-
-    Raises:
-        InputError: a pattern matches no file or one whose name is not UTF-8, or there is no pattern.
-    """
+    """Returns the files that a list of names and globs matches, in the order of the list, sorted within each glob."""
     found = []
     for pattern in patterns:
         names = matching(pattern)

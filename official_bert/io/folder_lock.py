@@ -26,9 +26,6 @@ def locked(folder: str) -> Iterator[None]:
     """Creates the folder and keeps it for this process, as a context manager.
 
     Remote folders and file systems without locks are not locked.
-
-    Raises:
-        InputError: another process works in the folder, or no file can be written there.
     """
     files.make_folder(folder)
     path = os.path.join(folder, LOCK_FILE)

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def panels(path: str, title: str, num_panels: int, share_x: bool = True) -> Iterator[list[Axes]]:
-    """Yields the panels of a new picture, one above the other; the file is there when the block ends.
-
-    Raises:
-        InputError: matplotlib is missing, or the file cannot be written.
-    """
+    """Yields the panels of a new picture, one above the other; the file is there when the block ends."""
     try:
         import matplotlib
     except ImportError as error:

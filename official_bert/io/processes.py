@@ -1,26 +1,109 @@
-"""Child processes: each leads a tree of its own, and all trees end with the block that started them.
+"""How this process ends, how it starts and ends others, and how it waits for what they have to do first.
 
-In: commands. Out: their exit statuses. Ctrl-C reaches this process alone, which ends the others in order.
+SIGTERM and SIGHUP become the exception `Terminated`, which unwinds the stack like Ctrl-C, so that unfinished files are
+deleted. Each child process leads a tree of its own, and all trees end with the block that started them. Ctrl-C reaches
+this process alone, which ends the others in order.
 """
 
+import concurrent.futures
 import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TypeVar
 
-from official_bert.io import signals
+from official_bert.io.errors import Terminated
 
+T = TypeVar("T")
+
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 GRACE_SECS = 60.0  # from SIGTERM to SIGKILL, for the last checkpoint
+_FIRST_MESSAGE_SECS, _NEXT_MESSAGE_SECS = 2.0, 30.0
+
+_deferred: list[int] | None = None  # the signals that arrived within `deferred`; None outside of it
+
+
+def end_in_order():
+    """Makes both signals raise `Terminated` in the main thread, unless they are ignored, as under nohup."""
+    for number in ENDING_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _terminate)
+
+
+def take_back():
+    """Installs the handlers again that another library has replaced below Python, which does not notice.
+
+    TensorFlow takes SIGTERM for itself when workers connect.
+    """
+    for number in ENDING_SIGNALS:
+        handler = signal.getsignal(number)
+        if callable(handler):
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[Callable[[], int | None]]:
+    """Keeps back the first signal in the context, so that the work in it is finished; a second one ends it at once.
+
+    Yields a function that returns the number of the signal that was kept back, or None. Whoever receives a number ends
+    the work and raises `Terminated`; else the end of the context does.
+    """
+    global _deferred
+    arrived = _deferred = []
+    try:
+        yield lambda: arrived[0] if arrived else None
+    finally:
+        _deferred = None
+    if arrived:
+        raise Terminated(arrived[0])
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Keeps back Ctrl-C and the ending signals in the context, for a few lines that must all happen or none.
+
+    The first signal is handled at the end of the context as if it had arrived there. Outside of the main thread, where
+    no handler runs, the context does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_held, arrived = True, []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING_SIGNALS)}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+
+    def keep(number, frame):
+        if is_held:
+            arrived.append(number)
+        else:  # a signal in the loops below, whose exception leaves some handlers as they are: none is lost
+            handlers[number](number, frame)
+
+    try:
+        for number in handlers:
+            signal.signal(number, keep)
+        yield
+    finally:
+        is_held = False
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
+
+
+def _terminate(number, _):
+    if _deferred is not None and not _deferred:
+        _deferred.append(number)
+        return
+    for ending in ENDING_SIGNALS:  # a second one would interrupt the deletion of unfinished files
+        signal.signal(ending, signal.SIG_IGN)
+    raise Terminated(number)
 
 
 class Processes:
-    """The processes that a block starts, as a context manager.
-
-    Args:
-        grace_secs: from SIGTERM to SIGKILL for those that still run when the block ends.
-    """
+    """The processes that a block starts; those that run at its end have `grace_secs` from SIGTERM to SIGKILL."""
 
     def __init__(self, grace_secs: float = GRACE_SECS):
         self._grace_secs = grace_secs
@@ -33,14 +116,8 @@ class Processes:
         self.end()
 
     def start(self, command: list[str], cpus: Collection[int] = (), **settings) -> subprocess.Popen:
-        """Starts a command whose errors go to its output.
-
-        Args:
-            command: the words.
-            cpus: the numbers of the CPUs that it may use; none for all.
-            settings: further arguments of subprocess.Popen.
-        """
-        with signals.held_back():  # none arrives between the start and the note of it
+        """Starts a command, whose errors go to its output, on some CPUs or all; `settings` are those of Popen."""
+        with held_back():  # none arrives between the start and the note of it
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True, **settings
             )
@@ -74,3 +151,33 @@ def _send(number: int, processes: Iterable[subprocess.Popen], send: Callable[[in
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             send(process.pid, number)
+
+
+def result_of(call: Callable[[], T], waiting_for: str, limit_secs: float) -> T:
+    """Returns the result of a call that may block in the operating system or in TensorFlow.
+
+    The call runs in a thread of its own. One that is blocked cannot be ended: after the time limit, a TimeoutError,
+    it stays, and does not keep the process from exiting. Messages say from two seconds on what the process waits for.
+    """
+    future = concurrent.futures.Future()
+
+    def run():
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    start_secs = time.monotonic()
+    pause_secs = _FIRST_MESSAGE_SECS
+    while True:
+        left_secs = limit_secs - (time.monotonic() - start_secs)
+        done, _ = concurrent.futures.wait([future], min(pause_secs, max(left_secs, 0)))
+        if done:
+            return future.result()
+        if left_secs <= pause_secs:
+            raise TimeoutError(f"no answer within {limit_secs:g} s")
+        from absl import logging  # late: it loads absl.flags, which light uses of the package do without
+
+        logging.info("waiting for %s, for %.0f s more at most", waiting_for, left_secs - pause_secs)
+        pause_secs = _NEXT_MESSAGE_SECS

@@ -34,9 +34,6 @@ def read_lines(
     Args:
         undecodable: the treatment of bytes that are not UTF-8: "ignore" leaves them out, as the original does, and
             "replace" makes them U+FFFD. A warning counts the lines with such bytes.
-
-    Raises:
-        InputError: the file cannot be read, is UTF-16, compressed or binary, or ends its lines with "\\r" alone.
     """
     num_damaged = 0
     with open_file(path, "rb") as opened:
@@ -104,12 +101,7 @@ def _checked_lines(path: str, file) -> Iterator[bytes]:
 
 
 def read_json(path: str) -> Any:
-    """Returns the content of a JSON file; a byte order mark is ignored.
-
-    Raises:
-        InputError: the file does not exist or is not JSON. The message names the line and column of invalid JSON, and
-            the first byte that is not UTF-8.
-    """
+    """Returns the content of a JSON file; a byte order mark is ignored."""
     with files.open_file(path, "rb") as file:
         data = file.read()
     try:
@@ -126,10 +118,6 @@ def parse_json(text: str | bytes, has_lines: bool = True) -> Any:
     Args:
         text: the text; a byte order mark at the start of bytes is ignored.
         has_lines: whether the error message begins with the line and column; False for a text that is itself a line.
-
-    Raises:
-        InputError: the text is not JSON, not UTF-8, nested too deep, or has a number of thousands of digits. The caller
-            names the file and the remedy.
     """
     try:
         return json.loads(text)
@@ -152,11 +140,7 @@ _NAMES_OF_TYPES = {
 
 
 def as_object(value: Any, where: str) -> dict[str, Any]:
-    """Returns a JSON value that must be an object.
-
-    Raises:
-        InputError: `value` is not an object.
-    """
+    """Returns a JSON value that must be an object."""
     if not isinstance(value, dict):
         raise InputError(f"{where}: is no object; it should be one, in braces")
     return value
@@ -168,9 +152,6 @@ def field(holder: Any, name: str, kind: type, where: str) -> Any:
     Args:
         kind: the type of its value: str, list, dict, int, float (which accepts whole numbers) or bool. A number must be
             finite and in the range of int64 or float64.
-
-    Raises:
-        InputError: `holder` is not an object, or its field is missing or has another type.
     """
     if not isinstance(holder, dict):
         raise InputError(f'{where}: is no object; it should be one with the field "{name}"')

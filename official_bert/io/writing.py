@@ -32,9 +32,6 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
     Args:
         inputs: the names and globs of the files to be read, by the flag that names them; None for a flag that was not
             given.
-
-    Raises:
-        InputError: an output is an input or matches the glob of one, or two outputs are the same file.
     """
     places = [files.real_path(output) for output in outputs]
     for output, place in zip(outputs, places, strict=True):
@@ -79,9 +76,6 @@ def replacing(path: str, mode: str = "w"):
 
     A file that a killed run left is deleted, too. A symbolic link stays: the file that it names is replaced. What is no
     regular file is written directly.
-
-    Raises:
-        InputError: the path is empty or a folder, it cannot be written to, or the disk is full.
     """
     if not path:
         raise InputError("the name of a file to be written is empty; give one")
@@ -111,11 +105,7 @@ def replacing(path: str, mode: str = "w"):
 
 @contextlib.contextmanager
 def saying_why(path: str):
-    """Replaces the error of a file that cannot be written by a sentence, as a context manager round its writing.
-
-    Raises:
-        InputError: the file cannot be written, or the disk is full.
-    """
+    """Replaces the error of a file that cannot be written by a sentence, as a context manager round its writing."""
     try:
         yield
     except OSError as error:
@@ -127,9 +117,6 @@ def replacing_folder(path: str) -> Iterator[str]:
     """Yields a temporary folder; on success its files are moved to the folder `path`, on any failure it is deleted.
 
     A folder that does not exist yet is created with all its files at once.
-
-    Raises:
-        InputError: the folder cannot be created, or the disk is full.
     """
     target = files.real_path(path.rstrip("/") or path)
     files.make_folder(os.path.dirname(target))
@@ -153,11 +140,7 @@ def replacing_folder(path: str) -> Iterator[str]:
 
 
 def append_line(path: str, line: str):
-    """Appends a line to a file, which never has half of it: the file is replaced by a longer one.
-
-    Raises:
-        InputError: the file cannot be written, or the disk is full.
-    """
+    """Appends a line to a file, which never has half of it: the file is replaced by a longer one."""
     before = b""
     if files.exists(path):
         with files.open_file(path, "rb") as file:

@@ -7,26 +7,44 @@ import keras
 from keras import ops
 
 from official_bert.config import BIDIRECTIONAL, LEFT_TO_RIGHT
-from official_bert.modeling.dropout import dropout
-from official_bert.modeling.layers import Dense, ResidualOutput, Scope, gather_indexes, get_shape_list
+from official_bert.modeling.layers import Dense, ResidualOutput, Scope, dropout, gather_indexes, get_shape_list
 from official_bert.modeling.packing import Packing
 
 MASKED = -10000.0
 _GROUP_SHIFT = 24  # the bits of a dropout index that no layer uses
 
 
-def attention_bias(input_mask, dtype="float32"):
+def attention_bias(input_mask, dtype="float32", direction: str = BIDIRECTIONAL):
     """Converts an input mask to a bias that is added to the attention scores.
 
     Args:
         input_mask: int32[B, S], 1 for a token and 0 for padding.
         dtype: the float type of the bias.
+        direction: "bidirectional", or "left_to_right" if a token attends to itself and to those before it only.
 
     Returns:
-        float[B, 1, 1, S], 0 for tokens and -10000 for padding. Because the bias is added and does not replace the
-        scores, a sequence that is all padding attends to every position, as in the original.
+        float[B, 1, 1 or S, S], 0 where a token attends and -10000 elsewhere. Because the bias is added and does not
+        replace the scores, a sequence that is all padding attends to every position, as in the original.
     """
-    return ops.expand_dims((1.0 - ops.cast(input_mask, dtype)) * MASKED, (1, 2))
+    bias = ops.expand_dims((1.0 - ops.cast(input_mask, dtype)) * MASKED, (1, 2))
+    if direction == LEFT_TO_RIGHT:
+        position = ops.arange(ops.shape(input_mask)[1])
+        is_later = ops.cast(position[None, :] > position[:, None], dtype)  # [S, S]
+        bias += is_later * MASKED
+    return bias
+
+
+def pooled_vectors(x, input_mask, direction: str):
+    """Returns the vector of the token that stands for each text, float[B, hidden], of float[B, S, hidden].
+
+    It is the first one, [CLS], or, if attention goes from left to right, the last one, [SEP], because only that has
+    attended to the whole text.
+    """
+    if direction == BIDIRECTIONAL:
+        return x[:, 0]
+    position = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+    last = ops.max(ops.where(input_mask != 0, position, 0), axis=1, keepdims=True)  # [B, 1]
+    return gather_indexes(x, last)
 
 
 def create_attention_mask_from_input_mask(from_tensor, to_mask):
@@ -46,54 +64,12 @@ def create_attention_mask_from_input_mask(from_tensor, to_mask):
     return ops.broadcast_to(mask, (batch, length, to_length))
 
 
-class Bidirectional:
-    """Every token attends to all tokens; the first one, [CLS], stands for the text."""
-
-    def bias(self, input_mask, dtype="float32"):
-        """Returns float[B, 1, 1, S]; see `attention_bias`."""
-        return attention_bias(input_mask, dtype)
-
-    def pooled_vectors(self, x, input_mask):
-        """Returns the vector of the token that stands for each text, float[B, hidden], of float[B, S, hidden]."""
-        return x[:, 0]
-
-
-class LeftToRight:
-    """Every token attends to itself and to those before it; the last one, [SEP], has attended to the whole text."""
-
-    def bias(self, input_mask, dtype="float32"):
-        """Returns float[B, 1, S, S]: -10000 for padding and, in each row, for the positions after its own."""
-        position = ops.arange(ops.shape(input_mask)[1])
-        is_later = ops.cast(position[None, :] > position[:, None], dtype)  # [S, S]
-        return attention_bias(input_mask, dtype) + is_later * MASKED
-
-    def pooled_vectors(self, x, input_mask):
-        """Returns the vector of the last token of each text, float[B, hidden], of float[B, S, hidden]."""
-        position = ops.arange(ops.shape(input_mask)[1], dtype="int32")
-        last = ops.max(ops.where(input_mask != 0, position, 0), axis=1, keepdims=True)  # [B, 1]
-        return gather_indexes(x, last)
-
-
-_DIRECTIONS = {BIDIRECTIONAL: Bidirectional(), LEFT_TO_RIGHT: LeftToRight()}
-
-
-def direction_of(config) -> Bidirectional | LeftToRight:
-    """Returns the direction of a model's attention."""
-    return _DIRECTIONS[config.direction]
-
-
 class Attention(keras.layers.Layer):
-    """Scaled dot-product attention in `num_attention_heads` heads (Vaswani et al., 2017), section 3.2.
-
-    Attributes:
-        heads: the projections of the vectors to queries, keys and values of all heads.
-        merge: the end of the sub-layer: output projection, residual sum and layer norm.
-    """
+    """Scaled dot-product attention in `num_attention_heads` heads (Vaswani et al., 2017), section 3.2."""
 
     def __init__(self, config, dropout_index: int, name: str = "attention"):
         super().__init__(name=name)
         self.config, self.dropout_index = config, dropout_index
-        self.direction = direction_of(config)
         self.head_size = config.hidden_size // config.num_attention_heads
 
     def build(self, input_shape):
@@ -117,7 +93,7 @@ class Attention(keras.layers.Layer):
             from_length: F; None means T.
 
         Returns:
-            float[B*F, hidden], the heads' outputs after `merge`, and the attention probabilities before dropout,
+            float[B*F, hidden], the output of the sub-layer, and the attention probabilities before dropout,
             float[B, N, F, T].
         """
         with keras.name_scope("self_1"):  # see EncoderLayer.call
@@ -136,7 +112,8 @@ class Attention(keras.layers.Layer):
         attended = []
         for number, (group, of_group) in enumerate(zip(packing.groups, projections, strict=True)):
             index = self.dropout_index + (number << _GROUP_SHIFT)  # no other dropout has this one
-            attended.append(self._attend(*of_group, self.direction.bias(group.mask), dropout_seed, index)[0])
+            bias = attention_bias(group.mask, direction=self.config.direction)
+            attended.append(self._attend(*of_group, bias, dropout_seed, index)[0])
         return packing.from_groups(attended)
 
     def _attend(self, query, key, value, bias, dropout_seed, dropout_index, from_length=None):

@@ -12,11 +12,10 @@ from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS
-from official_bert.modeling.attention import direction_of
-from official_bert.modeling.dropout import draw_seed, dropout
+from official_bert.modeling.attention import pooled_vectors
 from official_bert.modeling.encoder import Encoder
 from official_bert.modeling.inputs import checked_encoder_inputs, given_features
-from official_bert.modeling.layers import Dense, DenseLayer, create_initializer, layer_norm
+from official_bert.modeling.layers import Dense, DenseLayer, create_initializer, draw_seed, dropout, layer_norm
 from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, in_context
 
 
@@ -45,9 +44,9 @@ class BertOutputWithAttentions(NamedTuple):
 
     Attributes:
         embedding_output, all_encoder_layers, sequence_output, pooled_output: those of BertOutput.
-        all_attention_probabilities: a list of float[B, N, S, S] for each layer: for each head and each token (third
-            axis) the probabilities with which it attends to all tokens, before dropout. With `first_token_only` the
-            last one is float[B, N, 1, S].
+        all_attention_probabilities: for each layer float[B, N, S, S]: for each head and each token (third axis) the
+            probabilities with which it attends to all tokens, before dropout. With `first_token_only` the last one is
+            float[B, N, 1, S].
     """
 
     embedding_output: Any
@@ -62,9 +61,6 @@ class Embeddings(keras.layers.Layer):
 
     It computes in float32: the gradient of a row of a table is a sum over all occurrences of its id. The tables have
     the type that the global policy stores weights in.
-
-    Attributes:
-        word_embeddings: float[vocab, hidden]; the masked LM head uses this table, too.
     """
 
     def __init__(self, config, use_one_hot_embeddings: bool = False, name: str = "embeddings"):
@@ -111,12 +107,9 @@ class BertModel(ConfiguredModel):
         out.pooled_output  # [B, hidden]
 
     The weights exist when the constructor returns, under the names of the original's checkpoints.
-
-    Attributes:
-        checkpoint_scope: the first part of these names, whatever the name of the model is.
     """
 
-    checkpoint_scope = "bert"
+    checkpoint_scope = "bert"  # the first part of these names, whatever the name of the model is
 
     def __init__(
         self,
@@ -131,7 +124,7 @@ class BertModel(ConfiguredModel):
         Args:
             config: the sizes, activation and dropout rates; the model keeps a copy.
             use_one_hot_embeddings: whether word embeddings are looked up by a matrix product, which is faster on TPU.
-            name: the name of the model.
+            name: of the model.
             recompute_layers: whether the backward pass computes each layer again instead of keeping its inner values,
                 which takes more time and less memory.
             packed_sequences: whether padding is left out of the encoder's computation; its outputs are 0 there.
@@ -219,22 +212,17 @@ class BertModel(ConfiguredModel):
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:
             segment_ids = ops.zeros_like(input_ids)
-        dropout_seed = self.dropout_seed(training, dropout_seed)
+        rates = (self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob)
+        if not training or not any(rates):
+            dropout_seed = None
+        else:
+            dropout_seed = draw_seed() if dropout_seed is None else ops.convert_to_tensor(dropout_seed, "int32")
 
         embedded = self.embeddings(input_ids, segment_ids, dropout_seed)
         layers, attentions = self.encoder(
             embedded, input_mask, dropout_seed, first_token_only=first_token_only, output_attentions=output_attentions
         )
-        if first_token_only:
-            pooled = layers[-1][:, 0]
-        else:
-            pooled = direction_of(self.config).pooled_vectors(layers[-1], input_mask)
-        output = BertOutput(embedded, layers, layers[-1], self.pooler.dense(pooled))
+        last = layers[-1]  # of one token, the pooled one, with `first_token_only`
+        pooled = last[:, 0] if first_token_only else pooled_vectors(last, input_mask, self.config.direction)
+        output = BertOutput(embedded, layers, last, self.pooler.dense(pooled))
         return BertOutputWithAttentions(*output, attentions) if output_attentions else output
-
-    def dropout_seed(self, training, given):
-        """Returns the dropout seed of a call, int32[2], or None if the call has no dropout."""
-        rates = (self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob)
-        if not training or not any(rates):
-            return None
-        return draw_seed() if given is None else ops.convert_to_tensor(given, "int32")

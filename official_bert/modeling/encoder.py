@@ -6,7 +6,7 @@ The layers work on the batch as one matrix [B*S, hidden], so that every dense la
 import keras
 from keras import ops
 
-from official_bert.modeling.attention import Attention, attention_bias, direction_of
+from official_bert.modeling.attention import Attention, attention_bias, pooled_vectors
 from official_bert.modeling.layers import Dense, ResidualOutput, Scope
 from official_bert.modeling.packing import pack
 
@@ -43,18 +43,9 @@ class EncoderLayer(keras.layers.Layer):
 class Encoder(keras.layers.Layer):
     """The stack of all encoder layers."""
 
-    def __init__(self, config, recompute_layers: bool = False, packed_sequences: bool = False, name: str = "encoder"):
-        """Makes the stack; `build` makes its layers.
-
-        Args:
-            config: the BertConfig.
-            recompute_layers: whether the backward pass computes each layer again instead of keeping its inner values.
-            packed_sequences: whether padding is left out of the computation; the outputs are 0 in its places then.
-            name: the name of the layer.
-        """
+    def __init__(self, config, recompute_layers: bool, packed_sequences: bool, name: str = "encoder"):
         super().__init__(name=name)
-        self.config, self.direction = config, direction_of(config)
-        self.recompute_layers, self.packed_sequences = recompute_layers, packed_sequences
+        self.config, self.recompute_layers, self.packed_sequences = config, recompute_layers, packed_sequences
 
     def build(self, input_shape=None):
         self.stack = [EncoderLayer(self.config, index) for index in range(self.config.num_hidden_layers)]
@@ -70,7 +61,7 @@ class Encoder(keras.layers.Layer):
             dropout_seed: int32[2], or None for no dropout.
             first_token_only: whether the last layer is computed only for the token that is pooled, the first or, if
                 attention goes from left to right, the last.
-            output_attentions: whether the attention probabilities are kept, which an eager call would hold in memory.
+            output_attentions: whether the attention probabilities are kept.
 
         Returns:
             A list of float[B, S, hidden], from the first layer to the last, and a list of the attention probabilities
@@ -79,7 +70,7 @@ class Encoder(keras.layers.Layer):
         """
         padded_shape = (-1, ops.shape(x)[1], self.config.hidden_size)
         x = ops.reshape(x, (-1, self.config.hidden_size))
-        bias, packing = self.direction.bias(input_mask, x.dtype), None
+        bias, packing = attention_bias(input_mask, x.dtype, self.config.direction), None
         if self.packed_sequences and not (first_token_only or output_attentions):
             bias = packing = pack(input_mask)
             x = packing.packed(x)
@@ -92,7 +83,7 @@ class Encoder(keras.layers.Layer):
             if output_attentions:
                 attentions.append(probabilities)
         if first_token_only:
-            pooled = self.direction.pooled_vectors(ops.reshape(x, padded_shape), input_mask)  # [B, hidden]
+            pooled = pooled_vectors(ops.reshape(x, padded_shape), input_mask, self.config.direction)  # [B, hidden]
             # In both directions this token attends to the whole text.
             bias = attention_bias(input_mask, x.dtype)
             x, probabilities = self.stack[-1](pooled, x, bias, dropout_seed, from_length=1)

@@ -1,7 +1,6 @@
-"""BiLSTM layers on the encoder: above one that is fine-tuned, or on the outputs of a frozen one.
+"""The feature-based tagger of Devlin et al. (2019), section 5.3 and table 7: a BiLSTM on a frozen encoder.
 
-Devlin et al. (2019), section 5.3 and table 7: the feature-based tagger, which reads tokens, or the vectors that
-`layer_vectors` has made of them before. Section 5.1: a BiLSTM between an encoder and its head.
+It reads tokens, or the vectors that `layer_vectors` has made of them before.
 
 B batch   S length   L chosen layers   K outputs
 """
@@ -11,16 +10,8 @@ from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
-from official_bert.modeling.attention import direction_of
 from official_bert.modeling.bert import BertModel
-from official_bert.modeling.heads import (
-    HeadedModel,
-    add_output_weights,
-    checked_num_outputs,
-    head_dropout,
-    head_seed,
-    linear_logits,
-)
+from official_bert.modeling.heads import BiLstm, HeadedModel, add_output_weights, head_dropout, head_seed, linear_logits
 from official_bert.modeling.layers import float32_weight
 from official_bert.modeling.pretrained import PACKAGE
 
@@ -37,84 +28,6 @@ _CHOICES = {
     "concat_of_last_four": (slice(-4, None), False),
     "weighted_sum_of_all": (slice(None), True),
 }
-
-
-class BiLstm(keras.layers.Layer):
-    """A stack of bidirectional LSTMs, which computes in float32; its variables are in the scope `bilstm`.
-
-    Attributes:
-        input_width: the width of its input.
-        size: the width of its output.
-    """
-
-    def __init__(self, num_layers: int, size: int, name: str = "bilstm"):
-        """Sets the sizes.
-
-        Args:
-            num_layers: the number of bidirectional layers.
-            size: the width of the output of each, an even number: half for each direction.
-            name: the scope of the variables.
-        """
-        super().__init__(name=name, dtype="float32")
-        self.num_layers, self.size = num_layers, size
-
-    def build(self, input_shape):
-        self.input_width = input_shape[-1]
-        self.stack = [self._layer(number) for number in range(self.num_layers)]
-        for layer in self.stack:
-            layer.build((None, None, input_shape[-1]))
-            input_shape = (*input_shape[:-1], self.size)
-
-    def _layer(self, number: int):
-        # An operation of cuDNN would tie an export to GPUs, and XLA does not compile it.
-        lstm = keras.layers.LSTM(self.size // 2, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm")
-        return keras.layers.Bidirectional(lstm, dtype="float32", name=f"layer_{number}")
-
-    def call(self, x, input_mask):
-        """Returns float32[B, S, size] for float[B, S, width], 0 at padding.
-
-        Args:
-            x: the vectors.
-            input_mask: int32[B, S], 1 for a token and 0 for padding, on which no output of a token depends.
-        """
-        x, is_token = ops.cast(x, "float32"), ops.convert_to_tensor(input_mask) != 0
-        for layer in self.stack:
-            x = layer(x, mask=is_token)
-        return ops.where(is_token[..., None], x, 0.0)
-
-
-class BertWithBiLstm(BertModel):
-    """An encoder whose last outputs are those of the BiLSTM above it, with the configuration's `num_bilstm_layers`."""
-
-    def build(self, input_shape=None):
-        super().build(input_shape)
-        self.bilstm = BiLstm(self.config.num_layers_on_top, self.config.hidden_size)
-        self.bilstm.build((None, None, self.config.hidden_size))
-
-    def call(
-        self,
-        input_ids,
-        input_mask=None,
-        segment_ids=None,
-        training=None,
-        dropout_seed=None,
-        first_token_only=False,
-        output_attentions=False,
-    ):
-        """Computes what BertModel does; the BiLSTM reads all tokens, whatever `first_token_only` is."""
-        out = super().call(
-            input_ids, input_mask, segment_ids, training, dropout_seed, output_attentions=output_attentions
-        )
-        input_mask = ops.ones_like(input_ids) if input_mask is None else input_mask
-        vectors = self.bilstm(out.sequence_output, input_mask)
-        pooled = direction_of(self.config).pooled_vectors(vectors, input_mask)
-        return out._replace(sequence_output=vectors, pooled_output=self.pooler.dense(pooled))
-
-
-def encoder_of(config: BertConfig, use_one_hot_embeddings: bool, recompute_layers: bool) -> BertModel:
-    """Returns the encoder of a fine-tuned model, with the BiLSTM above it if the configuration has one."""
-    encoder_class = BertWithBiLstm if config.num_layers_on_top else BertModel
-    return encoder_class(config, use_one_hot_embeddings, recompute_layers=recompute_layers)
 
 
 class _FeatureHead(keras.layers.Layer):
@@ -152,7 +65,9 @@ class BertFeatureTagger(HeadedModel):
     are all layers.
     """
 
+    default_name = "feature_tagger"
     feature_names = (*HeadedModel.feature_names, LAYER_VECTORS)
+    bilstm_class = BertModel  # the BiLSTM is the head's
     unused_weights = ("bert/pooler",)
     frozen_weights = ("bert/",)
 
@@ -163,15 +78,14 @@ class BertFeatureTagger(HeadedModel):
         feature_layers: str,
         bilstm_size: int = 768,
         use_one_hot_embeddings: bool = False,
-        name: str = "feature_tagger",
+        name: str | None = None,
         recompute_layers: bool = False,
     ):
         """Builds the model and draws its weights.
 
         Args:
-            config: the configuration of the encoder; its `num_bilstm_layers` is the number of BiLSTM layers, 2 if it
-                has none.
-            num_outputs: K, the number of outputs.
+            config: the configuration; its `num_bilstm_layers` is the number of BiLSTM layers, 2 if it has none.
+            num_outputs: K.
             feature_layers: the layers whose outputs the BiLSTM reads, by a name of --feature_layers.
             bilstm_size: the width of the BiLSTM's output, an even number.
             use_one_hot_embeddings, name, recompute_layers: as in BertModel.
@@ -183,29 +97,17 @@ class BertFeatureTagger(HeadedModel):
             raise InputError(f"feature_layers: must be one of {', '.join(_CHOICES)}, got {feature_layers!r}")
         if bilstm_size < 2 or bilstm_size % 2:
             raise InputError(f"bilstm_size: must be even, half of it for each direction, got {bilstm_size}")
-        super().__init__(BertModel(config, use_one_hot_embeddings, recompute_layers=recompute_layers), name)
-        self.autocast = False  # in 16 bits, vectors that were computed before stay as they are
-        self.num_outputs, self.feature_layers = checked_num_outputs(num_outputs), feature_layers
-        self.bilstm_size = bilstm_size
+        self.num_outputs, self.feature_layers, self.bilstm_size = num_outputs, feature_layers, bilstm_size
         self._chosen, self._is_sum = _CHOICES[feature_layers]
-        if not self._num_layers_read():
-            raise InputError(f"feature_layers: a model of one layer has no {feature_layers}; choose last")
-        self.build()
-
-    def _num_layers_read(self) -> int:
-        if self.feature_layers == _EMBEDDINGS:
-            return 1
-        return len(range(self.config.num_hidden_layers)[self._chosen])
+        super().__init__(config, use_one_hot_embeddings, name, recompute_layers)
+        self.autocast = False  # in 16 bits, vectors that were computed before stay as they are
 
     def build(self, input_shape=None):
-        self.head = _FeatureHead(
-            self.config,
-            self.num_outputs,
-            self._num_layers_read(),
-            self._is_sum,
-            self.bilstm_size,
-            name=f"features_{self.feature_layers}",
-        )
+        count = len(range(self.config.num_hidden_layers)[self._chosen]) or self.feature_layers == _EMBEDDINGS
+        if not count:
+            raise InputError(f"feature_layers: a model of one layer has no {self.feature_layers}; choose last")
+        name = f"features_{self.feature_layers}"
+        self.head = _FeatureHead(self.config, self.num_outputs, int(count), self._is_sum, self.bilstm_size, name)
         self.head.build()
 
     def get_config(self):

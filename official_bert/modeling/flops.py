@@ -1,11 +1,7 @@
-"""Counts the floating-point operations of a model: a pure function of its configuration and of a batch's shape.
+"""Counts the floating-point operations of the matrix products that every implementation of the model makes.
 
-Counted are the matrix products that every implementation of the model makes, two operations for each multiplication and
-addition, padding included: per layer the products for query, key, value, scores, context, attention output and both
-halves of the feed-forward network, then the pooler, and the heads of pre-training. Not counted is what takes time but
-no products (softmax, layer norms, dropout, activations, the optimizer), what an implementation may do in another way
-(embedding look-ups, also where one-hot products make them; the recomputation of layers), and the heads of fine-tuning,
-which have less than a thousandth of the encoder's products.
+Padding is included. Not counted are the heads of fine-tuning, which have less than a thousandth of the encoder's
+products, embedding look-ups, also where one-hot products make them, and the recomputation of layers.
 """
 
 from __future__ import annotations
@@ -32,12 +28,9 @@ def forward_flops(config: BertConfig, num_sequences: int, length: int, num_predi
 def training_flops(
     config: BertConfig, num_sequences: int, length: int, num_predictions: int = 0, num_frozen_layers: int = 0
 ) -> int:
-    """Returns the operations of a forward and a backward pass, three times those of the forward pass.
+    """Returns the operations of a forward and a backward pass, three times those of `forward_flops`.
 
     Each product has two in the backward pass, for the gradients of its two factors. Frozen layers have none.
-
-    Args:
-        config, num_sequences, length, num_predictions: as in `forward_flops`.
     """
     forward = forward_flops(config, num_sequences, length, num_predictions)
     return 3 * forward - 2 * num_sequences * num_frozen_layers * _layer_flops(config, length)

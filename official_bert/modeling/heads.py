@@ -1,4 +1,4 @@
-"""What stands on the encoder: the base of all models with a head, the layers of the heads, and the pooling of vectors.
+"""What stands on the encoder: BiLSTMs, the base of all models with a head, the layers of heads, the pooling of vectors.
 
 The heads of fine-tuning have the original's constants for dropout and initial weights; the configuration applies to the
 encoder, and to the heads of pre-training.
@@ -7,15 +7,23 @@ B batch   S length   P predictions per sequence   V vocabulary   K outputs
 """
 
 import keras
-import numpy as np
 from keras import ops
 
+from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
+from official_bert.modeling.attention import pooled_vectors
 from official_bert.modeling.bert import BertModel
-from official_bert.modeling.dropout import draw_seed, dropout
 from official_bert.modeling.inputs import checked_features, given_features
-from official_bert.modeling.layers import Dense, create_initializer, float32_weight, gather_indexes, layer_norm
+from official_bert.modeling.layers import (
+    Dense,
+    create_initializer,
+    draw_seed,
+    dropout,
+    float32_weight,
+    gather_indexes,
+    layer_norm,
+)
 from official_bert.modeling.pretrained import ConfiguredModel, in_context
 
 CLASSIFIER_DROPOUT = 0.1
@@ -24,26 +32,95 @@ _HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
 _SMALLEST_NORM = 1e-12  # of a vector that is divided by its norm
 
 
+class BiLstm(keras.layers.Layer):
+    """A stack of bidirectional LSTMs, which computes in float32; half of its even `size` is for each direction."""
+
+    def __init__(self, num_layers: int, size: int, name: str = "bilstm"):
+        super().__init__(name=name, dtype="float32")
+        self.num_layers, self.size = num_layers, size
+
+    def build(self, input_shape):
+        self.input_width = input_shape[-1]
+        self.stack = [self._layer(number) for number in range(self.num_layers)]
+        for layer in self.stack:
+            layer.build((None, None, input_shape[-1]))
+            input_shape = (*input_shape[:-1], self.size)
+
+    def _layer(self, number: int):
+        # An operation of cuDNN would tie an export to GPUs, and XLA does not compile it.
+        lstm = keras.layers.LSTM(self.size // 2, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm")
+        return keras.layers.Bidirectional(lstm, dtype="float32", name=f"layer_{number}")
+
+    def call(self, x, input_mask):
+        """Returns float32[B, S, size] for float[B, S, width], 0 at padding, on which no output of a token depends."""
+        x, is_token = ops.cast(x, "float32"), ops.convert_to_tensor(input_mask) != 0
+        for layer in self.stack:
+            x = layer(x, mask=is_token)
+        return ops.where(is_token[..., None], x, 0.0)
+
+
+class BertWithBiLstm(BertModel):
+    """An encoder whose last outputs are those of the BiLSTM above it, with the configuration's `num_bilstm_layers`."""
+
+    def build(self, input_shape=None):
+        super().build(input_shape)
+        self.bilstm = BiLstm(self.config.num_layers_on_top, self.config.hidden_size)
+        self.bilstm.build((None, None, self.config.hidden_size))
+
+    def call(
+        self,
+        input_ids,
+        input_mask=None,
+        segment_ids=None,
+        training=None,
+        dropout_seed=None,
+        first_token_only=False,
+        output_attentions=False,
+    ):
+        """Computes what BertModel does; the BiLSTM reads all tokens, whatever `first_token_only` is."""
+        out = super().call(
+            input_ids, input_mask, segment_ids, training, dropout_seed, output_attentions=output_attentions
+        )
+        input_mask = ops.ones_like(input_ids) if input_mask is None else input_mask
+        vectors = self.bilstm(out.sequence_output, input_mask)
+        pooled = pooled_vectors(vectors, input_mask, self.config.direction)
+        return out._replace(sequence_output=vectors, pooled_output=self.pooler.dense(pooled))
+
+
 class HeadedModel(ConfiguredModel):
     """A model whose encoder is `bert`; a subclass builds the head and computes `call`.
 
     Attributes:
+        default_name: the name of the model if none is given.
         feature_names: the features that may be keyword arguments of a call.
+        bilstm_class: the class of the encoder if the configuration has BiLSTM layers.
     """
 
+    default_name: str
     feature_names = ENCODER_INPUTS
+    bilstm_class = BertWithBiLstm
 
-    def __init__(self, encoder: BertModel, name: str):
-        super().__init__(name=name)
-        self.bert = encoder
-        self.config, self.use_one_hot_embeddings = encoder.config, encoder.use_one_hot_embeddings
-        self.recompute_layers = encoder.recompute_layers
+    def __init__(
+        self,
+        config: BertConfig,
+        use_one_hot_embeddings: bool = False,
+        name: str | None = None,
+        recompute_layers: bool = False,
+        packed_sequences: bool = False,
+    ):
+        """Builds the model and draws its weights; arguments and errors are those of BertModel."""
+        super().__init__(name=name or self.default_name)
+        encoder_class = self.bilstm_class if config.num_layers_on_top else BertModel
+        self.bert = encoder_class(
+            config, use_one_hot_embeddings, recompute_layers=recompute_layers, packed_sequences=packed_sequences
+        )
+        self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
+        self.build()
 
     def __call__(self, features=None, training=None, dropout_seed=None, **keywords):
-        """Checks the features and computes what `call` describes.
+        """Checks the features and computes what `call` describes; `model(**features)` is `model(features)`.
 
-        Lists, arrays and tensors of other integers do as well. The features may also be keyword arguments:
-        `model(**features)` is `model(features)`.
+        Lists, arrays and tensors of other integers do as well.
 
         Raises:
             InputError: as BertModel; or there are no features with `input_ids`, or a keyword argument is no feature.
@@ -67,18 +144,6 @@ def head_seed(training, dropout_seed):
 def head_dropout(x, seed):
     """Returns float32 like `x`, with the dropout before the head of a fine-tuned model."""
     return dropout(ops.cast(x, "float32"), CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
-
-
-def checked_num_outputs(num_outputs) -> int:
-    """Returns the number of outputs of a head.
-
-    Raises:
-        InputError: it is no whole number from 1.
-    """
-    is_whole = isinstance(num_outputs, int | np.integer) and not isinstance(num_outputs, bool)
-    if not is_whole or num_outputs < 1:
-        raise InputError(f"num_outputs: must be a whole number from 1, got {num_outputs!r}")
-    return int(num_outputs)
 
 
 def add_output_weights(
@@ -137,10 +202,7 @@ class MaskedLmHead(keras.layers.Layer):
 
 
 class LinearHead(keras.layers.Layer):
-    """A linear layer on the encoder's output, in a scope of its own.
-
-    It computes in float32 whatever the compute type is, which costs nothing with so few outputs.
-    """
+    """A linear layer in a scope of its own, in float32, which costs nothing with so few outputs."""
 
     def __init__(self, num_outputs: int, name: str, initializer_range: float | None = None):
         super().__init__(name=name, dtype="float32")
@@ -155,16 +217,7 @@ class LinearHead(keras.layers.Layer):
 
 
 def pooled(pooling: str, vectors, input_mask):
-    """Pools the vectors of each text.
-
-    Args:
-        pooling: a key of POOLINGS.
-        vectors: float[B, S, hidden].
-        input_mask: int32[B, S], 1 for a token and 0 for padding.
-
-    Returns:
-        float32[B, hidden].
-    """
+    """Returns one vector for each text, float32[B, hidden], of float[B, S, hidden], pooled by a key of POOLINGS."""
     is_token = ops.cast(input_mask, "float32")[:, :, None]  # [B, S, 1]
     return POOLINGS[pooling](ops.cast(vectors, "float32"), is_token)
 

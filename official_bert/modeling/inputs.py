@@ -1,8 +1,7 @@
 """Checks the inputs of a model call and converts ids to int32.
 
-In: ids, masks and positions as lists, arrays or tensors. The values are known only in eager calls; in a compiled
-step the input pipeline has checked them. The models run these checks in `__call__`, because Keras wraps an error
-that occurs in `call` in a page of text.
+The values are known only in eager calls; in a compiled step the input pipeline has checked them. The models run these
+checks in `__call__`, because Keras wraps an error that occurs in `call` in a page of text.
 """
 
 from collections.abc import Mapping
@@ -15,19 +14,10 @@ from official_bert.io.errors import InputError
 
 
 def checked_ids(name: str, ids, size: int, table: str):
-    """Converts ids to int32 and, if their values are known, checks that they lie in [0, size).
+    """Converts integers of any shape to int32 and, if their values are known, checks that they lie in [0, size).
 
     While Keras only finds out shapes, as it does to build a model of the user's own from a `.keras` file, ids may be of
     any type, because it then puts float32 in the place of every input.
-
-    Args:
-        ids: integers of any shape.
-
-    Returns:
-        int32 of the same shape.
-
-    Raises:
-        InputError: an id lies outside this range, or the ids are not integers.
     """
     ids = _with_shape(name, ids)
     dtype = backend.standardize_dtype(ids.dtype)
@@ -38,14 +28,7 @@ def checked_ids(name: str, ids, size: int, table: str):
 
 
 def given_features(features, keywords: Mapping) -> dict:
-    """Returns the features of a call that are not None, from a dict or from keyword arguments.
-
-    Args:
-        features: a dict with `input_ids`, or None if there are keyword arguments.
-
-    Raises:
-        InputError: there are both or there is neither, or the features are no dict with `input_ids`.
-    """
+    """Returns the features of a call that are not None, from a dict with `input_ids` or from keyword arguments."""
     keywords = {name: value for name, value in keywords.items() if value is not None}
     if features is not None and keywords:
         raise InputError(f"{', '.join(keywords)}: given beside the features; put all of them into one dict")
@@ -60,19 +43,7 @@ def given_features(features, keywords: Mapping) -> dict:
 
 
 def checked_features(config, given: dict) -> dict:
-    """Checks the encoder's inputs among the features of a task model.
-
-    Args:
-        config: the BertConfig of the model.
-        given: the result of `given_features`, with `input_ids` and possibly `input_mask`, `segment_ids` and others. For
-            choices, whose features are [B, N, S], the encoder itself checks them.
-
-    Returns:
-        The features, with the encoder's inputs as checked by `checked_encoder_inputs`.
-
-    Raises:
-        InputError: as `checked_encoder_inputs`.
-    """
+    """Checks the encoder's inputs among `given_features`; those of choices, [B, N, S], the encoder itself checks."""
     if len(_with_shape("input_ids", given["input_ids"]).shape) == 3:
         return given
     inputs = checked_encoder_inputs(config, *(given.get(name) for name in ENCODER_INPUTS))
@@ -81,19 +52,10 @@ def checked_features(config, given: dict) -> dict:
 
 
 def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
-    """Checks the three inputs of the encoder.
-
-    Args:
-        config: the BertConfig of the model.
-        input_ids: integers [B, S].
-        input_mask: numbers or bools [B, S], or None.
-        segment_ids: integers [B, S], or None.
+    """Checks the three inputs of the encoder, each [B, S]; of these numbers the mask and the segments may be None.
 
     Returns:
         The ids as int32[B, S], and the other two as tensors, arrays or None.
-
-    Raises:
-        InputError: the inputs are not all [B, S], S exceeds the position table, or an id lies outside the vocabulary.
     """
     input_ids = _with_shape("input_ids", input_ids)
     if len(input_ids.shape) != 2 or input_ids.shape[1] == 0:

@@ -1,4 +1,4 @@
-"""The building blocks of the model: activations, dense layers, layer norms, the end of a sub-layer, and shapes.
+"""The building blocks of the model: activations, dense layers, dropout, layer norms, the end of a sub-layer, shapes.
 
 All layers build their children in their own `build`, be they made there or, as those of a Scope, handed over unbuilt.
 Only then do the children's variables carry the name of the parent, as the names of the original's checkpoints require.
@@ -15,9 +15,9 @@ import keras
 from keras import ops
 
 from official_bert.io.errors import InputError
-from official_bert.modeling.dropout import dropout
 
 LAYER_NORM_EPSILON = 1e-12
+_STRIDE = 0x9E3779B1  # odd, about 2^32 divided by the golden ratio
 
 
 @ops.custom_gradient
@@ -90,14 +90,6 @@ class Dense(keras.layers.Dense):
     """
 
     def __init__(self, units: int, config, activation=None, name: str = "dense"):
-        """Makes a layer.
-
-        Args:
-            units: the width of the output.
-            config: the BertConfig, for the initial values of the kernel.
-            activation: a name or a function; None means linear.
-            name: the name of the layer.
-        """
         super().__init__(
             units,
             get_activation(activation),
@@ -123,21 +115,50 @@ class Dense(keras.layers.Dense):
         super().quantize(mode, type_check=False, **arguments)  # Keras asks whether a subclass means it
 
 
+def dropout(x, rate: float, seed, index: int):
+    """Applies inverted dropout, whose mask depends only on a seed, so that a resumed run draws the same masks.
+
+    Each decision compares 16 bits of a philox stream with the rate, as integers. XLA and plain TensorFlow then draw
+    the same mask, which is not the case for uniform floats. The effective rate differs from `rate` by at most 1/2^17.
+
+    Args:
+        x: float tensor of any shape.
+        rate: the probability that a value becomes 0, in [0, 1).
+        seed: int32[2], different for every step, replica and micro-batch; None means no dropout.
+        index: the number of the dropout in the model.
+    """
+    if seed is None or not rate:
+        return x
+    import tensorflow as tf
+
+    # The generator scrambles its seed, so two different seeds give unrelated streams. The stride keeps the seeds of
+    # the dropouts of one step different from those of steps with adjacent seeds.
+    seed = seed + tf.constant([(index * _STRIDE + 2**31) % 2**32 - 2**31, 0], tf.int32)
+    count = tf.size(x)
+    words = tf.random.stateless_uniform(
+        [(count + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
+    )
+    draws = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:count]
+    keep = tf.reshape(draws, tf.shape(x)) >= tf.constant(round(rate * 2**16), tf.uint16)
+    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
+
+
+def draw_seed():
+    """Draws a dropout seed, int32[2], for a call without one."""
+    import tensorflow as tf
+
+    return tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32)
+
+
 def layer_norm():
     """Returns a layer norm over the last axis with epsilon 1e-12, in float32 whatever the compute type is."""
     return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, name="LayerNorm", dtype="float32")
 
 
 class Scope(keras.layers.Layer):
-    """A variable scope of the original, such as `self` round the projections, which names its children's variables."""
+    """A variable scope of the original, such as `self`, which names the variables of its children, its attributes."""
 
     def __init__(self, name: str, **children: keras.layers.Layer):
-        """Makes a scope.
-
-        Args:
-            name: the name in the checkpoint.
-            **children: the layers in it, by the attributes that they become.
-        """
         super().__init__(name=name)
         self.children = list(children)
         for attribute, layer in children.items():
@@ -175,7 +196,6 @@ def get_shape_list(tensor, expected_rank=None, name=None):
     """Returns the shape of a tensor, static where it is known.
 
     Args:
-        tensor: a tensor.
         expected_rank: the allowed rank, or a list of allowed ranks; None allows any.
         name: the name of the tensor in the error message.
 

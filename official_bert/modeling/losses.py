@@ -1,45 +1,29 @@
-"""The pre-training losses of Devlin et al. (2019), section 3.1 and appendix A.2."""
+"""The losses: cross-entropy, and those of pre-training in Devlin et al. (2019), section 3.1 and appendix A.2."""
 
 from keras import ops
 
-MASKED_LM_EPSILON = 1e-5
+MASKED_LM_EPSILON = 1e-5  # the original's; it keeps a loss without predictions finite
 
 
 def masked_lm_loss(example_loss, weights, total_weight):
-    """Returns the weighted mean loss over the predictions of a whole update.
+    """Returns the weighted mean loss, float32[], over the predictions of a whole update, 0 if there is none.
 
     Args:
         example_loss: float32[N], the loss of each prediction.
         weights: float32[N], 1.0 for a real prediction and 0.0 for padding.
-        total_weight: float32[], the sum of the weights of all examples of the update, over all replicas. The losses
-            of the replicas then add up to the loss of one device.
-
-    Returns:
-        float32[], which is 0 if there is no prediction, because the original adds 1e-5 to the denominator.
+        total_weight: float32[], the sum of all weights of the update, over all replicas, whose losses then add up to
+            the loss of one device.
     """
     return ops.sum(example_loss * weights) / (total_weight + MASKED_LM_EPSILON)
 
 
 def next_sentence_loss(example_loss, total_examples):
-    """Returns the mean loss, float32[], over the examples of a whole update.
-
-    Args:
-        example_loss: float32[B], the loss of each example.
-        total_examples: the number of examples of the update, over all replicas.
-    """
+    """Returns the mean loss, float32[], of float32[B] over the examples of a whole update, on all replicas."""
     return ops.sum(example_loss) / total_examples
 
 
 def cross_entropy(logits, labels):
-    """Returns -log softmax(logits)[label] for each row.
-
-    Args:
-        logits: float[N, classes].
-        labels: int32[N], each in [0, classes).
-
-    Returns:
-        float32[N].
-    """
+    """Returns -log softmax(logits)[label], float32[N], for float[N, classes] and int32[N], each in [0, classes)."""
     return _cross_entropy(ops.cast(logits, "float32"), labels)
 
 

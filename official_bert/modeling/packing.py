@@ -21,17 +21,11 @@ MAX_GROUPS = 4
 
 
 class Places(NamedTuple):
-    """Where the tokens of some sequences stand in a padded matrix and in a packed one.
+    """Where the tokens of some sequences stand in a padded matrix and in a packed one."""
 
-    Attributes:
-        rows: int32[places], the row of the packed matrix that belongs in each place; any row in a place of padding.
-        slots: int32[tokens], the place of each token, in the order of the packed matrix.
-        is_token: bool[places, 1], false in a place of padding.
-    """
-
-    rows: object
-    slots: object
-    is_token: object
+    rows: object  # int32[places], the row of the packed matrix that belongs in each place; any row for padding
+    slots: object  # int32[tokens], the place of each token, in the order of the packed matrix
+    is_token: object  # bool[places, 1], false in a place of padding
 
     def spread(self, packed):
         """Returns float[places, width], 0 in places of padding."""
@@ -43,29 +37,18 @@ class Places(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Sequences of similar length, whose tokens are neighbours in the packed matrix.
+    """Sequences of similar length, whose tokens are neighbours in the packed matrix."""
 
-    Attributes:
-        places: the places of the tokens in the padded [G*L]; the rows are those among the tokens of the group.
-        first: the first row of the group in the packed matrix.
-        mask: int32[G, L], 1 for a token and 0 for padding.
-    """
-
-    places: Places
-    first: object
-    mask: object
+    places: Places  # of the tokens in the padded [G*L]; the rows are those among the tokens of the group
+    first: object  # the first row of the group in the packed matrix
+    mask: object  # int32[G, L], 1 for a token and 0 for padding
 
 
 class Packing(NamedTuple):
-    """The packed matrix of a batch.
+    """The packed matrix of a batch."""
 
-    Attributes:
-        places: the places of its tokens in the padded [B*S].
-        groups: the groups, in the order of the packed matrix.
-    """
-
-    places: Places
-    groups: list[Group]
+    places: Places  # of its tokens in the padded [B*S]
+    groups: list[Group]  # in the order of the packed matrix
 
     def packed(self, x):
         """Returns the tokens' vectors, float[T, width], for float[B*S, width]."""
@@ -108,11 +91,9 @@ class Packing(NamedTuple):
 
 
 def pack(input_mask) -> Packing:
-    """Finds the tokens of a batch.
+    """Finds the tokens of a batch, by int32[B, S], 1 for a token and 0 for padding.
 
-    Args:
-        input_mask: int32[B, S], 1 for a token and 0 for padding. The first position always counts as a token, so that a
-            sequence of nothing but padding has one.
+    The first position always counts as a token, so that a sequence of nothing but padding has one.
     """
     batch, length = ops.shape(input_mask)
     position = ops.arange(length, dtype="int32")

@@ -1,11 +1,8 @@
 """The base of all models: how a model is saved and made again, by Keras and as a folder with a checkpoint.
 
-In: a model. Out: its configuration as a dictionary of plain values, and from such a dictionary the same model with new
-weights, which `.keras` files, `keras.models.clone_model` and `to_json` use; or a folder in the format of the original's
-releases or of Hugging Face, and a model of such a folder.
+The folder has the format of the original's releases or of Hugging Face.
 """
 
-import inspect
 import os
 from typing import Literal, Self
 
@@ -34,14 +31,12 @@ class ConfiguredModel(keras.Model):
     Attributes:
         config: the BertConfig.
         use_one_hot_embeddings: whether word embeddings are looked up by a matrix product.
-        recompute_layers: whether the backward pass computes the encoder's layers again.
         has_open_outputs: whether the constructor has the argument `num_outputs`.
         huggingface_class: the class of transformers for a head of one linear layer.
     """
 
     config: BertConfig
     use_one_hot_embeddings: bool
-    recompute_layers: bool
     has_open_outputs = False
     huggingface_class = ""
 
@@ -54,15 +49,21 @@ class ConfiguredModel(keras.Model):
         Args:
             folder: a TF1 prefix or folder, an output_dir of a training script, a Hugging Face folder or a safetensors
                 file, with bert_config.json or config.json beside it.
-            **arguments: further arguments of the class, such as `use_one_hot_embeddings` and `name`. `num_outputs` of a
-                classifier or tagger is that of the checkpoint's head, or the number of lines of labels.txt beside it,
-                if it is not given.
+            **arguments: further arguments of the class, such as `use_one_hot_embeddings`. `num_outputs` of a classifier
+                or tagger is by default that of the checkpoint's head, or the number of lines of labels.txt beside it.
 
         Raises:
             InputError: there is no checkpoint or configuration, they do not fit each other or the arguments, or weights
                 of the encoder are missing.
         """
-        return _load(cls, folder, arguments)
+        checkpoint = open_checkpoint(folder)
+        config = loading.read_config_beside(checkpoint)
+        if cls.has_open_outputs and arguments.get("num_outputs") is None:
+            arguments["num_outputs"] = _num_outputs(checkpoint)
+        model = cls(config, **arguments)
+        report = load_checkpoint(model, checkpoint)
+        report.check_complete(_DRAWN, "so that it is no whole encoder; give a checkpoint of a BERT model")
+        return model
 
     def save_pretrained(
         self, folder: str, format: Literal["tf1", "huggingface"] = "tf1", tokenizer: FullTokenizer | None = None
@@ -81,32 +82,44 @@ class ConfiguredModel(keras.Model):
             InputError: the format is unknown or cannot hold the model, the model is quantized, or the folder cannot be
                 written.
         """
-        _save(self, folder, format, tokenizer)
+        if format not in FORMATS:
+            raise InputError(f"format={format!r}: must be one of {', '.join(FORMATS)}")
+        loading.check_free(folder, FORMATS[format])
+        variables = _variables(self)
+        if format == "huggingface":
+            unknown = [name for name in variables if names.to_huggingface(name) is None]
+            if unknown:
+                raise InputError(f"format={format!r}: has no name for {unknown[0]}; save the model as tf1")
+        if tokenizer is not None:
+            _check_vocabulary(tokenizer, self.config)
+        tensors = {name: variable.numpy() for name, variable in variables.items()}
+        with writing.replacing_folder(folder) as temporary:
+            if tokenizer is not None:
+                write_vocabulary(tokenizer.vocab, os.path.join(temporary, VOCAB_NAME))
+                basic, length = tokenizer.basic_tokenizer, self.config.max_position_embeddings
+                settings = TokenizerConfig(basic.do_lower_case, basic.strip_accents, length)
+                model_dir.write_beside(temporary, None, settings)
+            if format == "tf1":
+                loading.write(temporary, tensors, self.config)
+            else:
+                huggingface.write(temporary, tensors, self.config, self.huggingface_class)
 
     def get_config(self) -> dict:
-        """Returns the arguments of the constructor, the compute type and the numbers of the frozen layers.
-
-        Raises:
-            InputError: the configuration holds a function, which no file can hold.
-        """
+        """Returns the arguments of the constructor, the compute type and the numbers of the frozen layers."""
         if callable(self.config.hidden_act):
             raise InputError(
                 "hidden_act: is a function, which cannot be saved; give the configuration an activation by name"
             )
+        encoder = getattr(self, "bert", self)
         return {
             "config": self.config.to_dict(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
-            **self._settings(),
+            # The settings of the encoder that are on; a user's subclass may have no argument for them.
+            **{name: True for name in ("recompute_layers", "packed_sequences") if getattr(encoder, name)},
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "frozen_layers": [number for number, layer in enumerate(self._all_layers()) if not layer.trainable],
         }
-
-    def _settings(self) -> dict:
-        """Returns the settings of the encoder that are on; a user's subclass may have no argument for them."""
-        encoder = getattr(self, "bert", self)
-        names = ("recompute_layers", "packed_sequences")
-        return {name: True for name in names if getattr(encoder, name)}
 
     @classmethod
     def from_config(cls, config: dict, custom_objects=None):
@@ -138,46 +151,6 @@ def in_context(training: bool | None) -> dict:
     return {} if training is None else {"training": training}
 
 
-def _load(model_class, folder: str, arguments: dict) -> keras.Model:
-    """Makes a model with the configuration and the weights of a folder, as `from_pretrained` says.
-
-    Args:
-        model_class: a subclass of ConfiguredModel.
-    """
-    _check_arguments(model_class, arguments)
-    checkpoint = open_checkpoint(folder)
-    config = loading.read_config_beside(checkpoint)
-    if model_class.has_open_outputs and arguments.get("num_outputs") is None:
-        arguments = arguments | {"num_outputs": _num_outputs(checkpoint)}
-    model = model_class(config, **arguments)
-    report = load_checkpoint(model, checkpoint)
-    report.check_complete(_DRAWN, "so that it is no whole encoder; give a checkpoint of a BERT model")
-    return model
-
-
-def _save(model, folder: str, form: str, tokenizer: FullTokenizer | None):
-    """Writes a folder that `_load` reads, as `save_pretrained` says."""
-    if form not in FORMATS:
-        raise InputError(f"format={form!r}: must be one of {', '.join(FORMATS)}")
-    loading.check_free(folder, FORMATS[form])
-    variables = _variables(model)
-    if form == "huggingface":
-        unknown = [name for name in variables if names.to_huggingface(name) is None]
-        if unknown:
-            raise InputError(f"format={form!r}: has no name for {unknown[0]}; save the model as tf1")
-    if tokenizer is not None:
-        _check_vocabulary(tokenizer, model.config)
-    tensors = {name: variable.numpy() for name, variable in variables.items()}
-    with writing.replacing_folder(folder) as temporary:
-        if tokenizer is not None:
-            write_vocabulary(tokenizer.vocab, os.path.join(temporary, VOCAB_NAME))
-            model_dir.write_beside(temporary, None, _tokenizer_config(tokenizer, model.config))
-        if form == "tf1":
-            loading.write(temporary, tensors, model.config)
-        else:
-            huggingface.write(temporary, tensors, model.config, model.huggingface_class)
-
-
 def _variables(model) -> dict:
     """Returns the variables of a model by their names in a checkpoint; what LoRA learned is a part of the kernels."""
     layers = model._all_layers()
@@ -194,23 +167,8 @@ def _variables(model) -> dict:
     }
 
 
-def _check_arguments(model_class, arguments: dict):
-    """Refuses arguments that the constructor of a class does not have; one of the user's own may take any."""
-    parameters = inspect.signature(model_class.__init__).parameters
-    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    known = [name for name in parameters if name not in ("self", "config")]
-    for name in arguments:
-        if name not in known:
-            raise InputError(f"{name}: {model_class.__name__} has no such argument; it has {', '.join(known)}")
-
-
 def _num_outputs(checkpoint: Checkpoint) -> int:
-    """Returns the number of outputs of the head in a checkpoint, or of the labels beside it.
-
-    Raises:
-        InputError: there is neither.
-    """
+    """Returns the number of outputs of the head in a checkpoint, or of the labels beside it."""
     if huggingface.LINEAR_HEAD in checkpoint.shapes:
         return checkpoint.shapes[huggingface.LINEAR_HEAD][0]
     labels = ModelFolder(checkpoint.path).labels()
@@ -219,11 +177,6 @@ def _num_outputs(checkpoint: Checkpoint) -> int:
     raise InputError(
         f"{checkpoint.path}: has no {huggingface.LINEAR_HEAD}, and no {LABELS_NAME} lies beside it; give num_outputs"
     )
-
-
-def _tokenizer_config(tokenizer: FullTokenizer, config: BertConfig) -> TokenizerConfig:
-    basic = tokenizer.basic_tokenizer
-    return TokenizerConfig(basic.do_lower_case, basic.strip_accents, config.max_position_embeddings)
 
 
 def _check_vocabulary(tokenizer: FullTokenizer, config: BertConfig):

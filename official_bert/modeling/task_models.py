@@ -1,29 +1,107 @@
-"""The fine-tuning models: the encoder with a head for classification or regression, choice, tagging or answer spans.
+"""The models with a head: for pre-training, classification or regression, choice, tagging and answer spans.
 
 A model may name the weights that no output reads, `unused_weights`, and those that are never trained, `frozen_weights`,
 by prefixes; its `frozen_features(features)` are then computed once for each example, and join the features of batches.
 
-B batch   S length   K outputs   N choices
+B batch   S length   P predictions per sequence   V vocabulary   K outputs   N choices
 """
+
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from official_bert.config import BertConfig
-from official_bert.features import ENCODER_INPUTS
-from official_bert.modeling.feature_based import encoder_of
+from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
+from official_bert.modeling.bert import BertModel
 from official_bert.modeling.heads import (
     HeadedModel,
     LinearHead,
+    MaskedLmHead,
     add_output_weights,
-    checked_num_outputs,
     head_dropout,
     head_seed,
     linear_logits,
 )
+from official_bert.modeling.inputs import checked_ids
 from official_bert.modeling.layers import Scope
 from official_bert.modeling.pretrained import PACKAGE
 from official_bert.options.serving import MODEL_CLASSES
+
+
+class PretrainingOutput(NamedTuple):
+    """The result of a call of BertPretrainer.
+
+    Attributes:
+        masked_lm_logits: float32[B*P, V], or float32[B, S, V] for a call without `masked_lm_positions`.
+        next_sentence_logits: float32[B, 2], class 0 for a second segment that follows the first, 1 for a random one.
+        encoded: BertOutput.
+    """
+
+    masked_lm_logits: Any
+    next_sentence_logits: Any
+    encoded: Any
+
+    @property
+    def masked_lm_log_probs(self):
+        """float32 of the same shape as the logits."""
+        return ops.log_softmax(ops.cast(self.masked_lm_logits, "float32"))
+
+    @property
+    def next_sentence_log_probs(self):
+        """float32[B, 2]."""
+        return ops.log_softmax(ops.cast(self.next_sentence_logits, "float32"))
+
+
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class BertPretrainer(HeadedModel):
+    """BertModel with both pre-training heads, whose losses are in tasks/pretraining/objective.py.
+
+    pretrainer = BertPretrainer(config)
+    out = pretrainer({"input_ids": ids, "masked_lm_positions": positions})
+    out.masked_lm_log_probs, out.next_sentence_log_probs
+    """
+
+    default_name = "pretrainer"
+    feature_names = (*ENCODER_INPUTS, MASKED_LM_POSITIONS)
+    bilstm_class = BertModel  # a pre-training has none
+
+    def build(self, input_shape=None):
+        self.cls = Scope(
+            "cls",
+            predictions=MaskedLmHead(self.config),
+            seq_relationship=LinearHead(2, "seq_relationship", self.config.initializer_range),
+        )
+        self.cls.build((None, self.config.hidden_size))
+
+    def checked(self, given: dict) -> dict:
+        """Returns the features that the model reads, checked as far as their values are known."""
+        given = super().checked(given)
+        checked = {name: given[name] for name in ENCODER_INPUTS if name in given}
+        if MASKED_LM_POSITIONS in given:
+            length = checked["input_ids"].shape[-1]
+            checked[MASKED_LM_POSITIONS] = checked_ids(
+                MASKED_LM_POSITIONS, given[MASKED_LM_POSITIONS], length, "sequence length"
+            )
+        return checked
+
+    def call(self, features, training=None, dropout_seed=None):
+        """Encodes a batch and scores words and next sentences.
+
+        Args:
+            features: a dict with `input_ids` and possibly `input_mask` and `segment_ids`, int32[B, S], as in BertModel,
+                and `masked_lm_positions`, int32[B, P], without which every position is scored; labels are not read.
+            training: whether dropout is applied; None follows the calling context.
+            dropout_seed: int32[2], of which every mask is made; drawn when `training` without one.
+
+        Returns:
+            PretrainingOutput.
+        """
+        encoded = self.bert(features, training=training, dropout_seed=dropout_seed)
+        words = self.cls.predictions(
+            encoded.sequence_output, features.get(MASKED_LM_POSITIONS), self.bert.embedding_table
+        )
+        return PretrainingOutput(words, self.cls.seq_relationship(encoded.pooled_output), encoded)
 
 
 def _logits(model: HeadedModel, features, training, dropout_seed, output: str):
@@ -44,31 +122,22 @@ class BertClassifier(HeadedModel):
     variables of the head have no scope.
     """
 
+    default_name = "classifier"
     has_open_outputs = True
     huggingface_class = MODEL_CLASSES["classification"]
+    output_of_encoder = "pooled_output"  # which the head reads
 
     def __init__(
         self,
         config: BertConfig,
         num_outputs: int,
         use_one_hot_embeddings: bool = False,
-        name: str = "classifier",
+        name: str | None = None,
         recompute_layers: bool = False,
     ):
-        """Builds the model and draws its weights.
-
-        Args:
-            config: the configuration of the encoder.
-            num_outputs: K, the number of outputs.
-            use_one_hot_embeddings, name, recompute_layers: as in BertModel.
-
-        Raises:
-            InputError: K is no whole number from 1, or no model can be built from the configuration.
-        """
-        num_outputs = checked_num_outputs(num_outputs)
-        super().__init__(encoder_of(config, use_one_hot_embeddings, recompute_layers), name)
+        """Builds the model and draws its weights, with `num_outputs` = K; other arguments are those of BertModel."""
         self.num_outputs = num_outputs
-        self.build()
+        super().__init__(config, use_one_hot_embeddings, name, recompute_layers)
 
     def build(self, input_shape=None):
         add_output_weights(self, self.num_outputs, self.config.hidden_size)
@@ -86,38 +155,34 @@ class BertClassifier(HeadedModel):
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
 
         Returns:
-            float32[B, K].
+            float32[B, K] or, of a tagger, float32[B, S, K].
         """
-        return _logits(self, features, training, dropout_seed, "pooled_output")
+        return _logits(self, features, training, dropout_seed, self.output_of_encoder)
+
+
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class BertTagger(BertClassifier):
+    """A classifier of every token: float32[B, S, K]. Devlin et al. (2019), section 5.3."""
+
+    default_name = "tagger"
+    huggingface_class = MODEL_CLASSES["tagging"]
+    output_of_encoder = "sequence_output"
+    unused_weights = ("bert/pooler",)
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertChoice(HeadedModel):
     """A multiple-choice model: one score for each of N texts or pairs. Devlin et al. (2019), section 4.4."""
 
+    default_name = "choice"
     num_outputs = 1
     huggingface_class = MODEL_CLASSES["choice"]
-
-    def __init__(
-        self,
-        config: BertConfig,
-        use_one_hot_embeddings: bool = False,
-        name: str = "choice",
-        recompute_layers: bool = False,
-    ):
-        """Builds the model and draws its weights; the arguments are those of BertModel."""
-        super().__init__(encoder_of(config, use_one_hot_embeddings, recompute_layers), name)
-        self.build()
 
     def build(self, input_shape=None):
         add_output_weights(self, self.num_outputs, self.config.hidden_size)
 
     def call(self, features, training=None, dropout_seed=None):
-        """Computes the logits of a batch; the arguments are BertClassifier's, with features int32[B, N, S].
-
-        Returns:
-            float32[B, N].
-        """
+        """Returns float32[B, N]; the arguments are BertClassifier's, with features int32[B, N, S]."""
         shape = ops.shape(features["input_ids"])
         given = [name for name in ENCODER_INPUTS if name in features]
         flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in given}
@@ -125,68 +190,20 @@ class BertChoice(HeadedModel):
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
-class BertTagger(HeadedModel):
-    """A tagger: K logits for every token. Devlin et al. (2019), section 5.3."""
-
-    has_open_outputs = True
-    huggingface_class = MODEL_CLASSES["tagging"]
-    unused_weights = ("bert/pooler",)
-
-    def __init__(
-        self,
-        config: BertConfig,
-        num_outputs: int,
-        use_one_hot_embeddings: bool = False,
-        name: str = "tagger",
-        recompute_layers: bool = False,
-    ):
-        """Builds the model and draws its weights; the arguments are those of BertClassifier."""
-        num_outputs = checked_num_outputs(num_outputs)
-        super().__init__(encoder_of(config, use_one_hot_embeddings, recompute_layers), name)
-        self.num_outputs = num_outputs
-        self.build()
-
-    def build(self, input_shape=None):
-        add_output_weights(self, self.num_outputs, self.config.hidden_size)
-
-    def get_config(self):
-        return super().get_config() | {"num_outputs": self.num_outputs}
-
-    def call(self, features, training=None, dropout_seed=None):
-        """Computes the logits of a batch; the arguments are those of BertClassifier.
-
-        Returns:
-            float32[B, S, K].
-        """
-        return _logits(self, features, training, dropout_seed, "sequence_output")
-
-
-@keras.saving.register_keras_serializable(package=PACKAGE)
 class BertSpans(HeadedModel):
     """A model of answer spans: a start and an end logit for every token. Devlin et al. (2019), section 4.2."""
 
+    default_name = "spans"
     unused_weights = ("bert/pooler",)
-
-    def __init__(
-        self,
-        config: BertConfig,
-        use_one_hot_embeddings: bool = False,
-        name: str = "spans",
-        recompute_layers: bool = False,
-    ):
-        """Builds the model and draws its weights; the arguments are those of BertModel."""
-        super().__init__(encoder_of(config, use_one_hot_embeddings, recompute_layers), name)
-        self.build()
 
     def build(self, input_shape=None):
         self.cls = Scope("cls", squad=LinearHead(2, name="squad"))
         self.cls.build((None, self.config.hidden_size))
 
     def call(self, features, training=None, dropout_seed=None):
-        """Computes the logits of a batch; the arguments are those of BertClassifier.
+        """Returns the start logits and the end logits, float32[B, S] each; padding is not masked out.
 
-        Returns:
-            The start logits and the end logits, float32[B, S] each; padding is not masked out.
+        The arguments are those of BertClassifier.
         """
         encoded = self.bert(features, training=training, dropout_seed=dropout_seed)
         logits = self.cls.squad(encoded.sequence_output)  # [B, S, 2]

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.io import signals, waiting
+from official_bert.io import processes
 from official_bert.io.errors import InputError, WorkerLost, brief
 from official_bert.options.shared import MULTI_WORKER, DistributionOptions
 from official_bert.training import memory, workers
@@ -147,7 +147,7 @@ def _multi_worker(_: DistributionOptions) -> tf.distribute.Strategy:
     )
     addresses = ", ".join(address for hosts in cluster.hosts.values() for address in hosts)
     try:
-        strategy = waiting.result_of(
+        strategy = processes.result_of(
             lambda: tf.distribute.MultiWorkerMirroredStrategy(resolver),
             f"all workers ({addresses})",
             _WORKERS_LIMIT_SECS,
@@ -158,7 +158,7 @@ def _multi_worker(_: DistributionOptions) -> tf.distribute.Strategy:
             f"{cluster.role} {cluster.index} at {own}: the workers {addresses} cannot be reached ({brief(error)}); "
             "check the addresses, that no other program listens there, and that each worker is started"
         ) from error
-    signals.take_back()
+    processes.take_back()
     return strategy
 
 
@@ -177,7 +177,7 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
         return resolver
 
     try:
-        resolver = waiting.result_of(connect, f"the TPU {address}", _TPU_LIMIT_SECS)
+        resolver = processes.result_of(connect, f"the TPU {address}", _TPU_LIMIT_SECS)
     except (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError) as error:
         reason = str(error).split(". ")[0].split("\n")[0]
         raise InputError(

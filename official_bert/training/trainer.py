@@ -19,7 +19,7 @@ from absl import logging
 from official_bert.checkpoints import CheckpointManager, log_trainable_variables, named_variables
 from official_bert.checkpoints.folder import check_not_lost
 from official_bert.config import BertConfig
-from official_bert.io import signals
+from official_bert.io import processes
 from official_bert.io.errors import Diverged, Terminated
 from official_bert.modeling.flops import training_flops
 from official_bert.optimization import make_optimizer
@@ -213,7 +213,7 @@ class Trainer:
             is_over = step > 0 and is_stopped_by_hooks()
             while step < self.num_train_steps and not is_over:
                 num_steps = stops.next_count(step)
-                with signals.deferred() as arrived:
+                with processes.deferred() as arrived:
                     drawn = batches.draw(num_steps)
                     sums = run_steps(drawn, num_steps)
                     num_updates = report.add(drawn, num_steps, sums)  # fewer than steps if float16 overflows

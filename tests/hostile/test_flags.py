@@ -298,7 +298,7 @@ def test_a_tpu_that_does_not_answer_is_waited_for_with_a_limit(folder, tpu, monk
             connection.recv(1)
 
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", connect)
-    monkeypatch.setattr("official_bert.io.waiting._FIRST_MESSAGE_SECS", 0.1)
+    monkeypatch.setattr("official_bert.io.processes._FIRST_MESSAGE_SECS", 0.1)
     ended = end_of("run_classifier.py", *classifier(folder, "--use_tpu", f"--tpu_name={tpu}"))
     assert ended.status == 1
     assert f"--tpu_name={tpu}: no TPU system answers there (no answer within 0.3 s)" in ended.sentence

@@ -1,14 +1,116 @@
-"""Child processes: none of a tree is left when the block that started it has ended."""
+"""Signals end a process in order, no child of a block outlives it, and a call that may block has a limit."""
 
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
+from official_bert.io import processes
 from official_bert.io.processes import Processes
-from tests.shared import has_ended
+from tests.shared import ROOT, has_ended
+
+# Prints what it reaches, and ends with 7 if the exception is raised.
+PROGRAM = """
+import os, signal, sys
+from official_bert.io import processes
+from official_bert.io.errors import Terminated
+
+processes.end_in_order()
+me, number = os.getpid(), int(sys.argv[2])
+def send(): os.kill(me, number)
+try:
+    if sys.argv[1] == "at once":
+        send()
+        print("went on")
+    elif sys.argv[1] == "deferred":
+        with processes.deferred() as arrived:
+            print(arrived())
+            send()
+            print(arrived())
+        print("went on")
+    elif sys.argv[1] == "twice":
+        with processes.deferred() as arrived:
+            send()
+            send()
+            print("went on")
+    elif sys.argv[1] == "replaced":
+        import ctypes
+        ctypes.CDLL(None).signal(number, ctypes.c_void_p(1))  # SIG_IGN, below Python
+        send()
+        print("ignored")
+        processes.take_back()
+        send()
+        print("went on")
+    elif sys.argv[1] == "held back":
+        with processes.held_back():
+            send()
+            send()
+            print("all happened")
+            os.kill(me, signal.SIGINT)
+        print("went on")
+    elif sys.argv[1] == "while taken back":
+        install = signal.signal
+        def interrupt(number, handler):  # the first handler that is put back is interrupted
+            signal.signal = install
+            os.kill(me, signal.SIGINT)
+        try:
+            with processes.held_back():
+                signal.signal = interrupt
+        except KeyboardInterrupt:
+            print("interrupted")
+        send()
+    elif sys.argv[1] == "another thread":
+        import threading
+        def work():
+            with processes.held_back(): print("unchanged", signal.getsignal(number) == processes._terminate)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        send()
+    elif sys.argv[1] == "error":
+        with processes.deferred() as arrived:
+            send()
+            raise KeyError
+except Terminated as end:
+    print("terminated", end.number)
+except KeyError:
+    print("the error of the work counts")
+send()  # the files of the work are being deleted: nothing disturbs that
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("case", "printed"),
+    [
+        ("at once", ["terminated {number}"]),
+        ("deferred", ["None", "{number}", "terminated {number}"]),
+        ("twice", ["terminated {number}"]),
+        ("replaced", ["ignored", "terminated {number}"]),
+        ("held back", ["all happened", "terminated {number}"]),
+        ("while taken back", ["interrupted", "terminated {number}"]),
+        ("another thread", ["unchanged True", "terminated {number}"]),
+    ],
+)
+def test_a_signal_ends_the_work(case, printed, number):
+    ended = run(case, number)
+    assert ended.stdout.split("\n")[:-1] == [line.format(number=int(number)) for line in printed]
+
+
+def test_an_error_of_the_work_is_not_hidden_by_a_signal():
+    assert run("error", signal.SIGTERM).stdout == "the error of the work counts\n"
+
+
+def run(case: str, number: int) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, case, str(int(number))],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # which nohup, for one, has ignored
+    )  # fmt: skip
+
 
 # Starts a process, prints both numbers, and waits; the second process ignores SIGTERM if the first one does.
 TREE = """
@@ -25,10 +127,29 @@ time.sleep(600)
 def test_a_block_that_ends_leaves_no_process_of_a_tree(ignores):
     command = [sys.executable, "-c", TREE.format(ignores=ignores)]
     begun = time.monotonic()
-    with Processes(grace_secs=1.0) as processes:
-        process = processes.start(command, stdout=subprocess.PIPE, text=True)
+    with Processes(grace_secs=1.0) as started:
+        process = started.start(command, stdout=subprocess.PIPE, text=True)
         numbers = [int(word) for word in process.stdout.readline().split()]
-        assert processes.statuses() == [None]
-    assert processes.statuses() == [-signal.SIGKILL if ignores else -signal.SIGTERM]
+        assert started.statuses() == [None]
+    assert started.statuses() == [-signal.SIGKILL if ignores else -signal.SIGTERM]
     assert all(has_ended(number, within_secs=10) for number in numbers)
     assert time.monotonic() - begun < 60
+
+
+def test_the_result_and_the_error_of_a_call_are_its_own():
+    assert processes.result_of(lambda: 3, "three", limit_secs=10) == 3
+    with pytest.raises(KeyError, match="lost"):
+        processes.result_of(lambda: {}["lost"], "nothing", limit_secs=10)
+
+
+def test_messages_say_what_is_waited_for_until_the_limit(monkeypatch, caplog):
+    monkeypatch.setattr(processes, "_FIRST_MESSAGE_SECS", 0.01)
+    monkeypatch.setattr(processes, "_NEXT_MESSAGE_SECS", 0.01)
+    caplog.set_level("INFO", logger="absl")
+    never = threading.Event()
+    start_secs = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.1 s"):
+        processes.result_of(never.wait, "the moon", limit_secs=0.1)
+    assert time.monotonic() - start_secs >= 0.09
+    assert "waiting for the moon, for 0 s more at most" in caplog.text
+    never.set()

@@ -38,7 +38,7 @@ def terminal(monkeypatch):
     shown, handler, verbosity = Terminal(), logging.get_absl_handler(), logging.get_verbosity()
     monkeypatch.setattr(handler.python_handler, "stream", shown)
     monkeypatch.setattr(handler, "filters", [])
-    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda: os.terminal_size((40, 20)))
+    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((40, 20)))
     logging.set_verbosity(logging.INFO)
     yield shown
     progress.updated_line.wipe()

@@ -9,7 +9,7 @@ import tensorflow as tf
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
-from official_bert.modeling.attention import MASKED, direction_of
+from official_bert.modeling.attention import MASKED, attention_bias
 from official_bert.training.seeds import seed_initial_weights
 from tests import fine_tuning_runs, toy
 from tests.hostile.rows import edit_json
@@ -76,7 +76,7 @@ def test_the_attention_is_that_of_numpy():
     weights = np.exp(scores - scores.max(-1, keepdims=True)) * is_allowed
     expected = weights / weights.sum(-1, keepdims=True)
     np.testing.assert_allclose(found.all_attention_probabilities[0], expected, atol=1e-6)
-    bias = direction_of(LEFT_TO_RIGHT).bias(INPUT_MASK)
+    bias = attention_bias(INPUT_MASK, direction="left_to_right")
     np.testing.assert_array_equal(bias == 0, is_allowed == 1)
     assert bias.numpy().max() == 0
     assert bias.numpy().min() == 2 * MASKED

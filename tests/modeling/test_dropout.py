@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.modeling.dropout import dropout
+from official_bert.modeling.layers import dropout
 
 SEED = tf.constant([5, 7])
 

@@ -13,7 +13,8 @@ from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.commands import export_saved_model
 from official_bert.fine_tuning import finetuner
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
-from official_bert.modeling.feature_based import BertFeatureTagger, BertWithBiLstm, BiLstm
+from official_bert.modeling.feature_based import BertFeatureTagger
+from official_bert.modeling.heads import BertWithBiLstm, BiLstm
 from official_bert.options.fine_tuning import FEATURE_LAYERS
 from official_bert.options.serving import ExportOptions
 from official_bert.training import run_log

@@ -478,27 +478,6 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
         BertModel.from_pretrained(str(tmp_path / "nowhere"))
 
 
-@pytest.mark.parametrize(
-    ("model_class", "arguments", "message"),
-    [
-        (
-            BertClassifier,
-            {"num_labels": 3},
-            "num_labels: BertClassifier has no such argument; it has num_outputs, use_",
-        ),
-        (BertModel, {"num_outputs": 3}, "num_outputs: BertModel has no such argument; it has use_one_hot_embeddings,"),
-        *[
-            (BertClassifier, {"num_outputs": wrong}, f"num_outputs: must be a whole number from 1, got {wrong!r}$")
-            for wrong in (0, -1, 2.5, "3", True)
-        ],
-    ],
-)
-def test_wrong_arguments_are_named(tmp_path, model_class, arguments, message):
-    folder = toy.make_bert_base_dir(tmp_path / "model")
-    with pytest.raises(InputError, match=message):
-        model_class.from_pretrained(str(folder), **arguments)
-
-
 def test_a_subclass_may_take_any_argument(tmp_path):
     class Own(BertModel):
         def __init__(self, config, **arguments):
