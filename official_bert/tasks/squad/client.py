@@ -43,7 +43,7 @@ class SquadClient(TextClient):
                 f"context behind --max_query_length={rules.max_query_length}; export it with a larger one"
             )
 
-    def in_brief(self, texts: Texts, answer: dict) -> dict:
+    def postprocess(self, texts: Texts, answer: dict) -> dict:
         """Returns `answer`, `start`, `end`, and `score`: the probability, or from an export of text the logits' sum."""
         brief = {name: answer[name] for name in ("answer", "start", "end")}
         return brief | {"score": answer.get("probability", answer["score"])}
