@@ -151,7 +151,7 @@ import tensorflow as tf
 from official_bert.modeling.layers import dropout
 from official_bert.options.training import PretrainingOptions
 from official_bert.training.distribution import make_strategy
-from official_bert.training.seeds import step_seed
+from official_bert.training.step import step_seed
 
 options = PretrainingOptions(
     bert_config_file="", input_file=[], output_dir="", distribution_strategy="mirrored", num_devices=2

@@ -67,7 +67,7 @@ def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 1) -> path
     from official_bert.checkpoints import named_variables, tf1
     from official_bert.config import BertConfig
     from official_bert.modeling import BertPretrainer
-    from official_bert.training.seeds import seed_initial_weights
+    from official_bert.training.starting_point import seed_initial_weights
 
     folder.mkdir(parents=True, exist_ok=True)
     write_vocabulary(folder)

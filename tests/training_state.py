@@ -15,7 +15,7 @@ import tensorflow as tf
 from official_bert.data.records.pretraining_input import reading_key, training_dataset
 from official_bert.features import Feature
 from official_bert.training.batches import TrainingBatches
-from official_bert.training.seeds import seed_initial_weights
+from official_bert.training.starting_point import seed_initial_weights
 
 SECOND_MOMENTS = 1e-3  # relative; beta_2 = 0.9991 instead of 0.999 moves them by a tenth
 NOISE = 1e-16

@@ -52,13 +52,13 @@ class CheckpointManager:
 
     @property
     def latest(self) -> str | None:
-        """The prefix of the newest checkpoint that `from_newest_whole` has not left out; see folder.newest."""
+        """The prefix of the newest checkpoint that `from_newest_valid` has not left out; see folder.newest."""
         return self._valid()[-1] if self._corrupt else folder.newest(self.output_dir)
 
     def _valid(self) -> list[str]:
         return [path for path in folder.checkpoint_paths(self.output_dir) if path not in self._corrupt]
 
-    def from_newest_whole(self, read: Callable[[], T]) -> T:
+    def from_newest_valid(self, read: Callable[[], T]) -> T:
         """Calls a function that reads the newest checkpoint and, while that is corrupt, again for the one before it.
 
         For a run that goes on training. `latest` leaves out the corrupt ones from then on, and so does the list that

@@ -6,7 +6,7 @@ In: a checkpoint with its configuration, vocabulary and labels. Out: the next ve
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import model
 from official_bert.serving.export import export_model
-from official_bert.training.devices import log_devices
+from official_bert.training.distribution import log_devices
 
 
 def run(options: ExportOptions):

@@ -24,7 +24,7 @@ from official_bert.io.progress import Progress
 from official_bert.options.serving import JSON, STOP, PredictOptions, PredictorOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
 from official_bert.training import memory
-from official_bert.training.devices import log_devices
+from official_bert.training.distribution import log_devices
 
 STANDARD = "-"
 _BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe

@@ -1,7 +1,4 @@
-"""A task and its model for training, evaluation and prediction, the parts that run.py combines.
-
-In: options, a task, encoded sets. Out, in output_dir: the files of a training, and eval_results.txt.
-"""
+"""A task and its model for training, evaluation and prediction, the parts that run.py combines."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from official_bert.training import distribution, reporting, run_log, workers
 from official_bert.training.batches import ExampleBatches, padded_length
 from official_bert.training.distribution import split_over_replicas
 from official_bert.training.evaluation import PeriodicEvaluation
-from official_bert.training.prediction import compiled_outputs, predict
+from official_bert.training.loop import compiled_outputs, predict
 from official_bert.training.trainer import Trainer
 
 
@@ -77,11 +74,7 @@ class WithFrozenFeatures:
 
 
 def _temporary_array(shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
-    """Returns an array in a file without a name, whose space is free again when the last reference is gone.
-
-    Raises:
-        InputError: the disk has not enough room.
-    """
+    """Returns an array in a file without a name, whose space is free again when the last reference is gone."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     folder = tempfile.gettempdir()
     logging.info("The outputs take %.1f MB in %s", size / 1e6, folder)
@@ -103,10 +96,7 @@ _CHANCE_STANDARD_ERRORS, _SMALL_SHARE = 2.0, 0.01
 class Score(NamedTuple):
     """The value of the metric by which models are compared; higher is better.
 
-    Attributes:
-        metric: the name of the metric.
-        value: its value.
-        has_learnt: False if the training of this run ended no better than a constant prediction.
+    `has_learnt` is False if the training of this run ended no better than a constant prediction.
     """
 
     metric: str
@@ -128,11 +118,7 @@ def log_set(title: str, encoded: EncodedSet, batch_size: int):
 
 
 def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
-    """Returns the name prefixes of the weights that --freeze_layers freezes.
-
-    Raises:
-        InputError: the flag exceeds the number of layers.
-    """
+    """Returns the name prefixes of the weights that --freeze_layers freezes."""
     if options.freeze_layers is None:
         return ()
     if options.freeze_layers > config.num_hidden_layers:
@@ -147,13 +133,8 @@ def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str,
 def has_learnt(loss: float, num_examples: int, constant_losses: np.ndarray) -> bool:
     """Tells whether the training loss at the end is smaller than that of a model with one output for all examples.
 
-    The loss of such a model, too, differs between samples of the examples, so a gain must exceed two standard errors
-    of the mean.
-
-    Args:
-        loss: the mean loss at the end.
-        num_examples: the number of examples that it is the mean of.
-        constant_losses: the losses of the best constant output, float[n].
+    The loss of such a model, too, differs between samples of `num_examples`, so a gain must exceed two standard errors.
+    `constant_losses`, float[n], are those of the best constant output.
     """
     constant, error = constant_losses.mean(), constant_losses.std() / math.sqrt(num_examples)
     return bool(loss < constant - max(_CHANCE_STANDARD_ERRORS * error, _SMALL_SHARE * constant))
@@ -162,9 +143,7 @@ def has_learnt(loss: float, num_examples: int, constant_losses: np.ndarray) -> b
 class Finetuner:
     """A task and its model for training, evaluation and prediction.
 
-    Attributes:
-        trainer: the model, its optimizer and its checkpoints.
-        score: the task's main metric on the first evaluated set; None before an evaluation.
+    `score` is the task's main metric on the first evaluated set; None before an evaluation.
     """
 
     def __init__(
@@ -177,15 +156,7 @@ class Finetuner:
         counts: Mapping[str, int],
         script: str,
     ):
-        """Builds the model and loads its weights.
-
-        Args:
-            options: the options of the script; `output_dir` is the folder that this worker writes to.
-            counts: sizes of the training set, as of `counts_of`; empty without training.
-
-        Raises:
-            InputError: the examples are too few for a single step, or a checkpoint does not fit.
-        """
+        """Builds the model and loads its weights; `counts` are those of the training set, as of `counts_of`."""
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
         self._run_dir = run_dir
         on_tpu = distribution.is_tpu(strategy)
@@ -234,11 +205,7 @@ class Finetuner:
             )
 
     def train(self, encoded: EncodedSet, dev_set: EncodedSet | None):
-        """Trains on a set; after a run with evaluations during training the model has its best weights.
-
-        Args:
-            dev_set: the set for evaluations during training; None if there are none.
-        """
+        """Trains on a set; after a run with evaluations on `dev_set` the model has its best weights."""
         options, trainer = self.options, self.trainer
         distribution.check_divides(
             options.train_batch_size,
@@ -336,12 +303,7 @@ class Finetuner:
         return self._with_frozen[id(encoded)]
 
     def evaluate(self, encoded: EncodedSet, suffix: str = ""):
-        """Evaluates a set and writes eval_results.txt: the task's metrics, and both of the original's losses.
-
-        Args:
-            encoded: the set, with labels. The task's outputs contain a `loss` for each example and, if examples have
-                different weights, a `loss_weight`.
-        """
+        """Evaluates a set with labels and writes eval_results.txt."""
         batch_size = self.options.eval_batch_size
         log_set("Running evaluation", encoded, batch_size)
         outputs = self.outputs(encoded, batch_size)

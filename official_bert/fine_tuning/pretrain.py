@@ -1,7 +1,4 @@
-"""Pre-training and its evaluation from the flags to the results: the skeleton of run_pretraining.py.
-
-In: options with the names of record files. Out, in output_dir: the files of a training, and eval_results.txt.
-"""
+"""Pre-training and its evaluation from the flags to the results: the skeleton of run_pretraining.py."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
 from official_bert.training import distribution, loop, reporting, run_log, workers
 from official_bert.training.batches import TrainingBatches
 from official_bert.training.model_card import write_model_card
-from official_bert.training.output_folder import output_folder
-from official_bert.training.trainer import Trainer, log_input_files
+from official_bert.training.trainer import Trainer
+from official_bert.training.workers import output_folder
 
 _EVALUATION_SEED = 12345  # of the masks, so that evaluations of different runs compare
 _FEW_FILES = 16  # of more, the first four are different ones in 94 % of all runs
@@ -65,22 +62,28 @@ def pretrain(options: PretrainingOptions):
         if options.do_train:
             record = model_dir.TaskRecord("pretraining", "pretraining", task.settings())
             model_dir.write(folder, config, *vocabulary, record)
-            _train(own, trainer, task, train)
+            objective = task.objective(trainer.model)
+            with train.explaining_errors(config):
+                trainer.fit(objective, _batches(own, trainer, train))
         if options.do_eval:
             _evaluate(own, trainer, task, dev)
         write_model_card(folder, "masked words and next sentences", options)
 
 
-def _train(options: PretrainingOptions, trainer: Trainer, task: PretrainingTask, records: RecordSet):
-    """Trains to `num_train_steps`."""
-    batch_size = options.train_batch_size
+def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) -> TrainingBatches:
+    """Logs the input of a training, and returns its batches; with --file_order=own, those of this worker's files."""
+    strategy, batch_size = trainer.strategy, options.train_batch_size
     each_pass, has_own_files = options.file_order in OF_EACH_PASS, options.file_order in OF_OWN_FILES
-    logging.info("***** Running training *****")
-    logging.info("  Batch size = %d", batch_size)
-    log_input_files(records.files)
-    objective = task.objective(trainer.model, batch_size)
+    _log_input("Running training", batch_size, records)
     if has_own_files:
-        records, batch_size = _share_of_worker(records, batch_size, trainer.strategy)
+        names, count = records.files, workers.num_workers(strategy)
+        if len(names) < count:
+            raise InputError(
+                f"--file_order=own: {len(names)} input files are too few for {count} workers; leave the flag out, "
+                "or make more files"
+            )
+        records = dataclasses.replace(records, files=names[workers.worker_index(strategy) :: count])
+        batch_size //= count
     if 1 < len(records.files) <= _FEW_FILES and not each_pass:
         logging.warning(
             "In the original's order, of %d input files one may be read twice at the same time, so that batches hold "
@@ -88,17 +91,21 @@ def _train(options: PretrainingOptions, trainer: Trainer, task: PretrainingTask,
             len(records.files),
         )
     dataset, key = records.training(trainer.config, batch_size, trainer.seed, each_pass)
-    with records.explaining_errors(trainer.config):
-        batches = TrainingBatches(dataset, trainer.strategy, trainer.steps_per_loop, trainer.seed, key, has_own_files)
-        trainer.fit(objective, batches)
+    return TrainingBatches(dataset, strategy, trainer.steps_per_loop, trainer.seed, key, has_own_files)
+
+
+def _log_input(title: str, batch_size: int, records: RecordSet):
+    """Logs the input files, as the original does."""
+    for line in (f"***** {title} *****", f"  Batch size = {batch_size}", "*** Input Files ***"):
+        logging.info(line)
+    for name in records.files:
+        logging.info("  %s", name)
 
 
 def _evaluate(options: PretrainingOptions, trainer: Trainer, task: PretrainingTask, records: RecordSet):
     """Evaluates the current weights and writes eval_results.txt."""
     strategy, batch_size, num_steps = trainer.strategy, options.eval_batch_size, options.max_eval_steps
-    logging.info("***** Running evaluation *****")
-    logging.info("  Batch size = %d", batch_size)
-    log_input_files(records.files)
+    _log_input("Running evaluation", batch_size, records)
     dataset = records.evaluation(trainer.config, batch_size, _EVALUATION_SEED, repeat=num_steps > 0)
     objective = task.objective(trainer.model, batch_size)
     with records.explaining_errors(trainer.config):
@@ -112,18 +119,6 @@ def _evaluate(options: PretrainingOptions, trainer: Trainer, task: PretrainingTa
             results = objective.metrics_of_all(sums, num_records)
     # The original's file has no perplexity, and programs read its lines.
     reporting.write_eval_results(options.output_dir, results, trainer.global_step, further=perplexity(results))
-
-
-def _share_of_worker(records: RecordSet, batch_size: int, strategy: tf.distribute.Strategy) -> tuple[RecordSet, int]:
-    """Returns the records that this worker reads, and the number of its examples in a batch."""
-    files, count = records.files, workers.num_workers(strategy)
-    if len(files) < count:
-        raise InputError(
-            f"--file_order=own: {len(files)} input files are too few for {count} workers; leave the flag out, "
-            "or make more files"
-        )
-    own_files = files[workers.worker_index(strategy) :: count]
-    return dataclasses.replace(records, files=own_files), batch_size // count
 
 
 def _sums_of_all(strategy, objective, dataset, num_records: int) -> loop.Sums:

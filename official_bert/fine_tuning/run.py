@@ -1,8 +1,7 @@
 """Fine-tuning from the flags to the results: the common skeleton of all fine-tuning scripts.
 
-In: options and the name of a task. Out, in output_dir: the files of a training, record files of the task's sets,
-eval_results.txt, the task's prediction files, and the files of model_dir.py; with --search one such folder for each
-run.
+Out, in output_dir: the files of a training, record files of the task's sets, eval_results.txt, the task's prediction
+files, and the files of model_dir.py; with --search one such folder for each run.
 """
 
 from __future__ import annotations
@@ -30,18 +29,12 @@ from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution, reporting, run_log
 from official_bert.training.model_card import write_model_card
-from official_bert.training.output_folder import output_folder
+from official_bert.training.workers import output_folder
 
 
 @dataclasses.dataclass(frozen=True)
 class Sets:
-    """The encoded sets of a run; those that it does not need are absent.
-
-    Attributes:
-        train: the training set.
-        dev: the development sets by the suffix of their result files.
-        test: the test sets by the suffix of their result files.
-    """
+    """The encoded sets that a run needs: the training set, and the others by the suffix of their result files."""
 
     train: EncodedSet | None
     dev: Mapping[str, EncodedSet]
@@ -56,14 +49,8 @@ class Sets:
 def fine_tune(options: FineTuningOptions, task_name: str, script: str, *, family: str | None = None) -> Score | None:
     """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such runs.
 
-    Args:
-        family: the only family whose tasks the script accepts, besides `module:Class`; None for any family.
-
-    Returns:
-        The task's main metric on the first evaluated set; None without an evaluation.
-
-    Raises:
-        InputError: an option or a file cannot be used.
+    `family` is the only one whose tasks the script accepts, besides `module:Class`. Returns the task's main metric on
+    the first evaluated set; None without an evaluation.
     """
     entry = registry.find(task_name, family)
     source = resolve(options, entry.family)

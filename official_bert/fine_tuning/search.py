@@ -1,7 +1,6 @@
 """A grid search with one command: batch sizes, learning rates, epochs and seeds. Devlin et al. (2019), appendix A.3.
 
-In: the options of a fine-tuning script and its runner. Out, in output_dir: a folder for each run, search_results.tsv,
-which marks the best run and those that have learnt nothing, and search.json with the flags that all runs share.
+Out, in output_dir: a folder for each run, search_results.tsv, and search.json with the flags that all runs share.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from official_bert.io import files, reading, writing
 from official_bert.io.errors import Diverged, InputError
 from official_bert.io.folder_lock import locked
 from official_bert.io.reading import as_object
-from official_bert.options.fields import MAX_SIZE, POSITIVE, PROCESSES, SIZE, Check, parse_settings, without_flag
-from official_bert.options.fine_tuning import COLUMNS, MULTI, PAPER, SCORE, SEARCHED, SINGLE, FineTuningOptions
+from official_bert.options.fields import MAX_SIZE, POSITIVE, PROCESSES, SIZE, Check, parse_settings
+from official_bert.options.fine_tuning import PAPER, SEARCHED, FineTuningOptions
 from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
 
@@ -54,11 +53,7 @@ class Trial:
 
 
 def trials_of(options: FineTuningOptions) -> list[Trial]:
-    """Returns all combinations of the searched flags; runs that differ only in the seed are adjacent.
-
-    Raises:
-        InputError: a value is no number.
-    """
+    """Returns all combinations of the searched flags; runs that differ only in the seed are adjacent."""
     given = {} if options.search == PAPER else parse_settings(options.search, SEARCHED)
     texts = SEARCHED | given
     (restarts,) = _numbers("restarts", texts["restarts"], int, PROCESSES, at_most=1)
@@ -76,11 +71,7 @@ def search(options: FineTuningOptions, run: Callable[[FineTuningOptions], Score 
     """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
 
     Only the best finished run keeps its checkpoints; the others keep their results. A run whose loss diverges scores
-    nan, and the search continues. The log ends with the number of runs that have learnt nothing.
-
-    Raises:
-        InputError: flags contradict each other, the replicas cannot share a batch, output_dir contains a search with
-            other flags, or the loss of every run diverged.
+    nan, and the search continues.
     """
     if not options.do_train:
         raise InputError("--search: trains models; give --do_train, too")
@@ -125,7 +116,7 @@ def _run_trials(options: FineTuningOptions, run: Callable[[FineTuningOptions], S
 
 
 def _warn_of_nothing_learnt(scores: Mapping[Trial, Score]):
-    """Warns of the runs whose training ended no better than a constant prediction, and counts them."""
+    """Warns of the runs whose training ended no better than a constant prediction."""
     failed = [trial.folder for trial, score in scores.items() if not score.has_learnt]
     if failed:
         logging.warning(
@@ -157,50 +148,16 @@ def _numbers(name: str, text: str, kind: type, check: Check, at_most: int = MAX_
 
 def _check_same_flags(options: FineTuningOptions):
     """Checks that all runs of a table share the flags that are not searched."""
-    own = {"search", *(field.name for field in dataclasses.fields(Trial))}
-    shared = {
-        name: value
-        for name, value in dataclasses.asdict(options).items()
-        if name not in own and name not in _FLAGS_OF_A_RUN
-    }
+    own = {"search", *(field.name for field in dataclasses.fields(Trial)), *_FLAGS_OF_A_RUN}
+    shared = {name: value for name, value in dataclasses.asdict(options).items() if name not in own}
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
-        earlier = _without_flags(options) | _in_new_flags(as_object(reading.read_json(path), path))
-        other = [f"--{name} was {earlier[name]}" for name in shared if shared[name] != earlier[name]]
+        earlier = as_object(reading.read_json(path), path)
+        other = [f"--{name} was {earlier.get(name)}" for name in shared if shared[name] != earlier.get(name)]
         if other:
             raise InputError(f"{path}: is of a search with other flags ({', '.join(other)}); give another --output_dir")
     with writing.replacing(path) as file:
         file.write(json.dumps(shared, indent=2) + "\n")
-
-
-def _without_flags(options: FineTuningOptions) -> dict[str, object]:
-    """Returns what the flags are if they are not given, as those were that a search of an earlier version lacked."""
-    values = {field.name: without_flag(field) for field in dataclasses.fields(options)}
-    return {name: None if value is dataclasses.MISSING else value for name, value in values.items()}
-
-
-def _in_new_flags(flags: Mapping[str, object]) -> dict[str, object]:
-    """Returns the flags of a search of an earlier version under today's names."""
-    new = dict(flags)
-    if "multi_label" in flags:
-        new["label_type"] = MULTI if flags["multi_label"] else SCORE if flags.get("regression") else SINGLE
-        parts = {
-            name: flags.get(old)
-            for name, old in (("text_a", "text_a_column"), ("text_b", "text_b_column"), ("label", "label_column"))
-        }
-        parts |= {"header": None if flags.get("has_header", True) else "false", "separator": flags["label_separator"]}
-        given = {name: value for name, value in parts.items() if value not in (None, COLUMNS[name])}
-        new["columns"] = ",".join(f"{name}={value}" for name, value in given.items()) or None
-    if steps := flags.get("eval_every_steps"):
-        new["eval_every"] = str(steps)
-    elif epochs := flags.get("eval_every_epochs"):
-        new["eval_every"] = f"{epochs:g}epochs"
-    if "num_logical_cpus" in flags:
-        num_cpus = flags["num_logical_cpus"]
-        new["num_devices"] = flags.get("num_gpus") or (num_cpus if num_cpus > 1 else None)
-    if str(flags.get("task_name")).lower() == "xnli" and flags.get("xnli_language", "zh") != "zh":
-        new["task_name"] = f"{flags['task_name']}-{flags['xnli_language']}"
-    return new
 
 
 def _read_results(output_dir: str) -> dict[Trial, Score]:
@@ -215,8 +172,7 @@ def _read_results(output_dir: str) -> dict[Trial, Score]:
                 metric = row[5]
             else:
                 trial = Trial(int(row[1]), float(row[2]), float(row[3]), int(row[4]))
-                # The table of a version before this mark ends with the mark of the best run.
-                scores[trial] = Score(metric, float(row[5]), row[7:] != [_LEARNT_NOTHING_MARK])
+                scores[trial] = Score(metric, float(row[5]), row[7] != _LEARNT_NOTHING_MARK)
         except (ValueError, IndexError):
             raise InputError(
                 f"{path}: line {number}: is no row of a search's results; remove it, or delete the file to run every "

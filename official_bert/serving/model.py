@@ -32,7 +32,7 @@ from official_bert.tasks.base import ServedTask
 from official_bert.tasks.clients import Row
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import precision
-from official_bert.training.prediction import predict
+from official_bert.training.loop import predict
 
 _OF_LABELS = {"label", "labels", "tags"}  # outputs whose strings are labels
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"

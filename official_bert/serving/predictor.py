@@ -77,7 +77,7 @@ class Predictor:
 
     def classify(self, *texts: str | tuple[str, ...] | list) -> Any:
         """Returns `label` and `score` for a text or a pair; a list of these for several labels; for a list, a list."""
-        return self._in_brief("classify", texts)
+        return self._postprocessed("classify", texts)
 
     def fill_mask(self, *texts: str | tuple[str, ...] | list, top_k: int = 5) -> Any:
         """Returns the most probable words for the [MASK] of a text, best first, or for each of several.
@@ -91,28 +91,28 @@ class Predictor:
         Raises:
             InputError: top_k is another number, a text has no [MASK], or the model cannot answer a request.
         """
-        return self._in_brief("fill_mask", texts, top_k=top_k)
+        return self._postprocessed("fill_mask", texts, top_k=top_k)
 
     def answer(self, question: str, context: str) -> dict:
         """Returns `answer`, `start`, `end` and `score` for a question about a context."""
-        return self._in_brief("answer", (question, context))
+        return self._postprocessed("answer", (question, context))
 
     def tag(self, *texts: str | list[str]) -> Any:
         """Returns the entities of a text, each with `entity_group`, `word`, `start` and `end`; for a list, a list."""
-        return self._in_brief("tag", texts)
+        return self._postprocessed("tag", texts)
 
     def embed(self, *texts: str | list[str]) -> Any:
         """Returns the vector of a text, a list of floats; for a list of texts a list of vectors."""
-        return self._in_brief("embed", texts)
+        return self._postprocessed("embed", texts)
 
-    def _in_brief(self, method: str, texts: Sequence, **settings: Any) -> Any:
+    def _postprocessed(self, method: str, texts: Sequence, **settings: Any) -> Any:
         own = getattr(self._client, "method", "")  # a client of the user's own may lack it
         if own != method:
             hint = f"call {own}" if own else "call the predictor itself"
             raise InputError(f"{self.path}: {method} is not for a model of {self._task_name}; {hint}")
         requests, is_one = _as_requests(texts)
         found = [
-            self._client.in_brief(request, answer, **settings)
+            self._client.postprocess(request, answer, **settings)
             for request, answer in zip(requests, self.answers(requests), strict=True)
         ]
         return found[0] if is_one else found

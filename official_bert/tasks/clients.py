@@ -54,7 +54,7 @@ class Client(Protocol):
     Attributes:
         columns: names of the texts of a request, in order.
         num_required: how many of them a request must have; the rest are optional.
-        method: name of the method of Predictor that gives `in_brief`; "" for none.
+        method: name of the method of Predictor that calls `postprocess`; "" for none.
     """
 
     columns: Sequence[str]
@@ -67,7 +67,7 @@ class Client(Protocol):
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns an answer of plain Python values, ready for JSON, for each request; all have passed `check`."""
 
-    def in_brief(self, texts: Texts, answer: dict, **settings: Any) -> Any:
+    def postprocess(self, texts: Texts, answer: dict, **settings: Any) -> Any:
         """Returns the answer to a request in the form that the pipelines of transformers give.
 
         Args:
@@ -92,7 +92,7 @@ class TextClient:
         self.model, self.columns = model, tuple(columns)
         self.num_required = len(self.columns) if num_required is None else num_required
 
-    def in_brief(self, texts: Texts, answer: dict) -> Any:
+    def postprocess(self, texts: Texts, answer: dict) -> Any:
         """Returns the answer as it is, for clients without a `method`."""
         return answer
 

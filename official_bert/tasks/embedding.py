@@ -78,6 +78,6 @@ class EmbeddingClient(TextClient):
         """Returns `embedding`."""
         return {EMBEDDING: numbers(row[EMBEDDING])}
 
-    def in_brief(self, texts: Texts, answer: dict) -> list[float]:
+    def postprocess(self, texts: Texts, answer: dict) -> list[float]:
         """Returns the vector of a text."""
         return answer[EMBEDDING]

@@ -19,12 +19,7 @@ LENGTH_MULTIPLE = 8
 
 
 class TrainingBatches:
-    """An endless dataset, read some steps at a time.
-
-    Attributes:
-        state: the state for a checkpoint: the position, the run's `seed`, and the `key`.
-        key: identifies the dataset; a saved position is valid only for the same key.
-    """
+    """An endless dataset, read some steps at a time; `trainer.Batches`."""
 
     def __init__(
         self,
@@ -35,38 +30,30 @@ class TrainingBatches:
         key: int,
         is_own: bool = False,
     ):
-        """Starts at the first batch of the dataset; restoring `state` returns to the saved position.
-
-        Args:
-            dataset: batches of {name: [batch, ...]}, all of one shape.
-            is_own: whether the dataset has this worker's part of each batch only.
-        """
+        """Starts at the first batch of the dataset, of one shape; `is_own` says that it is of this worker only."""
         self.key = key
         self._iterator, self._strategy, self._most_steps = iter(dataset), strategy, most_steps
         self._is_own = is_own
-        self.state = tf.train.Checkpoint(
-            iterator=self._iterator, seed=tf.Variable(seed, dtype=tf.int64), key=tf.Variable(key, dtype=tf.int64)
-        )
+        self.state = _state(seed, key, iterator=self._iterator)
 
     def draw(self, num_steps: int) -> dict:
-        """Draws the next batches and stacks them.
-
-        Returns:
-            Per-replica values [most_steps, batch / replicas, ...], of which the first `num_steps` are valid.
-        """
+        """Returns the next batches, stacked: [most_steps, batch / replicas, ...], the first `num_steps` valid."""
         host = [next(self._iterator) for _ in range(num_steps)]
         host += host[-1:] * (self._most_steps - num_steps)  # never read: one shape means one trace
         stacked = {name: tf.stack([batch[name] for batch in host]) for name in host[0]}
         return split_over_replicas(self._strategy, stacked, axis=1, is_own=self._is_own)
 
 
+def _state(seed: int, key: int, **position) -> tf.train.Checkpoint:
+    numbers = {name: tf.Variable(number, dtype=tf.int64) for name, number in {"seed": seed, "key": key}.items()}
+    return tf.train.Checkpoint(**position, **numbers)
+
+
 def example_order(num_examples: int, seed: int, buffer_size: int) -> Iterator[int]:
     """Yields indices of examples, without end.
 
-    Args:
-        buffer_size: size of the original's shuffle buffer: it holds this many examples, 100 in the original, and the
-            next example is drawn from it. The set is repeated without a break, so passes overlap; 0 shuffles the whole
-            set anew for each pass.
+    The next example is drawn from a buffer, of 100 examples in the original. The set is repeated without a break, so
+    passes overlap; `buffer_size` 0 shuffles the whole set anew for each pass.
     """
     if not buffer_size:
         for epoch in itertools.count():
@@ -86,12 +73,7 @@ def padded_length(longest: int, max_length: int) -> int:
 
 
 class ExampleBatches:
-    """Batches of an encoded set.
-
-    Attributes:
-        state: the state for a checkpoint: the position, the run's seed and the key.
-        key: identifies the set and how it is read; a saved position is valid only for the same key.
-    """
+    """Batches of an encoded set; `trainer.Batches`."""
 
     def __init__(
         self,
@@ -112,21 +94,14 @@ class ExampleBatches:
         digest = hashlib.sha256(encoded.lengths.tobytes() + f"{batch_size} {buffer_size}".encode()).hexdigest()
         self.key = int(digest[:15], 16)
         self._position = tf.Variable(0, dtype=tf.int64)
-        self.state = tf.train.Checkpoint(
-            position=self._position, seed=tf.Variable(seed, dtype=tf.int64), key=tf.Variable(self.key, dtype=tf.int64)
-        )
+        self.state = _state(seed, self.key, position=self._position)
         self._order, self._drawn = self._fresh_order(), 0
 
     def _fresh_order(self) -> Iterator[int]:
         return example_order(len(self._lengths), self._seed, self._buffer_size)
 
     def draw(self, num_steps: int) -> dict | list[dict]:
-        """Draws the next batches: stacked or, if each is padded to its longest example, as a list.
-
-        Returns:
-            Per-replica values [most_steps, batch / replicas, ...], of which the first `num_steps` are valid, or
-            `num_steps` batches of [1, batch / replicas, ...].
-        """
+        """Returns the next batches: stacked as above or, if each is padded to its longest example, as a list."""
         position = int(self._position.numpy())
         if position != self._drawn:  # a checkpoint was restored
             self._order = itertools.islice(self._fresh_order(), position, None)

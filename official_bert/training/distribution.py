@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import glob
+import os
+import shutil
 from collections.abc import Mapping
 
 import numpy as np
@@ -17,8 +20,9 @@ from official_bert.io import processes
 from official_bert.io.errors import InputError, WorkerLost, brief
 from official_bert.options.shared import MULTI_WORKER, DistributionOptions
 from official_bert.training import memory, workers
-from official_bert.training.devices import log_devices
 
+INSTALL_GPU = 'pip install "tensorflow[and-cuda]>=2.20,<2.22"'
+_HIDDEN = ("", "-1", "NoDevFiles")  # values of CUDA_VISIBLE_DEVICES with which a user hides the GPUs
 _TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to answer
 _WORKERS_LIMIT_SECS = 3600.0  # a cluster may start its machines one after the other
 
@@ -64,14 +68,7 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
 
 
 def check_divides(batch_size: int, num_replicas: int, flag: str, num_micro_batches: int = 1):
-    """Checks that the replicas can share a batch evenly, and each compute its share in micro-batches of one size.
-
-    Args:
-        num_micro_batches: the parts of each share, the value of --num_accumulation_steps.
-
-    Raises:
-        InputError: num_replicas * num_micro_batches does not divide batch_size.
-    """
+    """Validates that the replicas can share a batch evenly, and each compute its share in equal micro-batches."""
     if num_micro_batches > 1 and batch_size % (num_replicas * num_micro_batches):
         raise InputError(
             f"--{flag}={batch_size} cannot be computed by {num_replicas} replicas in --num_accumulation_steps="
@@ -87,15 +84,10 @@ def check_divides(batch_size: int, num_replicas: int, flag: str, num_micro_batch
 def split_over_replicas(
     strategy: tf.distribute.Strategy, batch: Mapping[str, tf.Tensor | np.ndarray], axis: int = 1, is_own: bool = False
 ) -> dict:
-    """Gives replica r the r-th part of every value.
-
-    Args:
-        batch: values whose dimension `axis` is the whole batch; [steps, batch, ...] when `axis` is 1.
-        axis: the dimension to split; its size is a multiple of the number of replicas.
+    """Gives replica r the r-th part of every value along `axis`, of this worker's with `is_own`.
 
     Returns:
-        The same keys with distributed values for `strategy.run`, [steps, batch / replicas, ...] on each replica. If
-        there is one replica, the values themselves.
+        The same keys with distributed values for `strategy.run`; if there is one replica, the values themselves.
     """
     num_replicas = strategy.num_replicas_in_sync // (workers.num_workers(strategy) if is_own else 1)
     if strategy.num_replicas_in_sync == 1:
@@ -185,12 +177,53 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
             "--gcp_project, and that a TensorFlow with TPU support is installed"
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
-    found = strategy.num_replicas_in_sync
-    if found != options.num_tpu_cores:
+    count = strategy.num_replicas_in_sync
+    if count != options.num_tpu_cores:
         raise InputError(
-            f"--num_tpu_cores={options.num_tpu_cores}, but {address} has {found} cores; give --num_tpu_cores={found}"
+            f"--num_tpu_cores={options.num_tpu_cores}, but {address} has {count} cores; give --num_tpu_cores={count}"
         )
     return strategy
 
 
 _STRATEGIES = {"one_device": _one_device, "mirrored": _mirrored, MULTI_WORKER: _multi_worker, "tpu": _tpu}
+
+
+def log_devices(strategy: tf.distribute.Strategy | None = None, name: str = "one_device"):
+    """Logs the devices of a run, and warns if TensorFlow does not see the GPU of the machine.
+
+    The first use of a device fixes the configuration of all, so make the strategy first. None stands for that of a
+    script which has no choice: the first GPU or the CPU.
+    """
+    strategy = strategy or tf.distribute.get_strategy()
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    kind = "GPU" if has_gpu else "CPU"
+    if name == "tpu":
+        kind = "TPU"
+    elif name == "mirrored" and "CPU" in strategy.extended.worker_devices[0]:  # split, for tests
+        kind = "CPU"
+    count = strategy.num_replicas_in_sync
+    names = [device.name for device in tf.config.list_logical_devices(kind)][:count]
+    logging.info("Devices: %s; strategy %s, number of replicas %d", ", ".join(names), name, count)
+    if kind == "CPU" and not has_gpu and (sign := gpu_sign()):
+        logging.warning(
+            "TensorFlow sees no GPU, although %s is there, and runs on the CPU: install its GPU libraries with %s, or "
+            "check the driver with nvidia-smi; CUDA_VISIBLE_DEVICES=-1 chooses the CPU without this warning",
+            sign,
+            INSTALL_GPU,
+        )
+
+
+def kind_of_device(strategy: tf.distribute.Strategy) -> str:
+    """Returns the kind of device that the replicas of a strategy run on: CPU, GPU or TPU."""
+
+    def on_replica():
+        return tf.DeviceSpec.from_string(tf.zeros([]).device).device_type
+
+    return strategy.experimental_local_results(strategy.run(on_replica))[0]
+
+
+def gpu_sign() -> str | None:
+    """Returns the program or the device file by which this machine seems to have an NVIDIA GPU that is not hidden."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in _HIDDEN:
+        return None
+    return shutil.which("nvidia-smi") or next(iter(sorted(glob.glob("/dev/nvidia[0-9]*"))), None)

@@ -1,7 +1,4 @@
-"""Evaluations during training: their history, the best checkpoint, and early stopping.
-
-In: a function that evaluates the model. Out, in output_dir: lines of run_log.py, and `best` with the best checkpoint.
-"""
+"""Evaluations during training: their history, the best checkpoint, and early stopping."""
 
 from __future__ import annotations
 
@@ -17,11 +14,7 @@ from official_bert.training import reporting, run_log
 
 
 class PeriodicEvaluation:
-    """Evaluates every few updates, and keeps the best weights; a `trainer.Hook`.
-
-    Attributes:
-        every_steps: updates between two evaluations.
-    """
+    """Evaluates every few updates, and keeps the best weights; a `trainer.Hook`."""
 
     def __init__(
         self,

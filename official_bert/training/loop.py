@@ -1,4 +1,4 @@
-"""The loops around a step: several updates in one call into TensorFlow, where such calls end, and an evaluation."""
+"""The loops around the model: updates, several in one call into TensorFlow; an evaluation; the outputs of a set."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert.features import EncodedSet
 from official_bert.io.progress import Progress
-from official_bert.training.distribution import is_tpu
+from official_bert.training.batches import padded_length
+from official_bert.training.distribution import is_tpu, split_over_replicas
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
 
-FIRST_LOG_STEPS = 10  # after which a user sees that all is well, however far the next log point is
+FIRST_LOG_STEPS = 10  # of the first progress line
 
 Sums = dict[str, float]
 # Batches of per-replica values by feature: stacked, [steps, batch / replicas, ...], or one by one,
@@ -25,12 +27,7 @@ Drawn = dict | list[dict]
 class Stops(NamedTuple):
     """The steps at which a training leaves TensorFlow: no call crosses a progress line, a checkpoint or a hook.
 
-    Attributes:
-        first_step: updates that earlier runs made.
-        num_train_steps: updates in total.
-        steps_per_loop: the maximum number of updates in one call.
-        log_every_steps: updates between two progress lines.
-        save_every_steps: numbers of updates; a checkpoint is saved at the multiples of each, and at the end.
+    A checkpoint is saved at the multiples of each number in `save_every_steps`, and at the end.
     """
 
     first_step: int
@@ -59,34 +56,36 @@ class Stops(NamedTuple):
         return self.is_due(step, *self.save_every_steps)
 
 
+# A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of a trace.
+_as_it_is = tf.autograph.experimental.do_not_convert
+
+
 def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[Drawn, int], Sums]:
-    """Returns a function that makes several updates in one call into TensorFlow.
+    """Returns a function of drawn batches and their number that makes the updates, and returns the sums of all."""
 
-    Returns:
-        A function of the result of `ExampleBatches.draw` and the number of its steps; it returns the step's sums over
-        these steps and all replicas.
-    """
-
-    # A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of a trace.
-    @tf.autograph.experimental.do_not_convert
-    def one_step(batches, index):
+    @_as_it_is
+    def call_of(batches, index):
+        """Returns the function that every replica calls, and its arguments."""
         if is_tpu(strategy):
-            function, arguments = step.update, (_chosen_on_host(strategy, batches, index),)
-        elif strategy.num_replicas_in_sync == 1:
-            function, arguments = step.update, (_chosen(batches, index),)
-        else:
-            function, arguments = (lambda stacked, index: step.update(_chosen(stacked, index)), (batches, index))
-        return _summed(strategy, strategy.run(function, args=arguments))
+            return _as_it_is(step.update), (_chosen_on_host(strategy, batches, index),)
+        if strategy.num_replicas_in_sync == 1:
+            return _as_it_is(step.update), (_chosen(batches, index),)
+        return _as_it_is(lambda stacked, index: step.update(_chosen(stacked, index))), (batches, index)
 
     @tf.function(reduce_retracing=True)
     def loop(batches, num_steps):
         sums = dict.fromkeys(step.sum_names, 0.0)
         for index in tf.range(num_steps):
-            more = one_step(batches, index)
+            function, arguments = call_of(batches, index)
+            more = _summed(strategy, strategy.run(function, args=arguments))
             sums = {name: value + more[name] for name, value in sums.items()}
         return sums
 
-    of_any_length = traced_once(strategy, lambda batches: one_step(batches, 0), num_fixed_axes=2)
+    def one_step(batches):
+        function, arguments = call_of(batches, 0)
+        return _summed(strategy, strategy.run(function, args=arguments))
+
+    of_any_length = traced_once(strategy, one_step, num_fixed_axes=2)
 
     def run_steps(batches, num_steps):
         if isinstance(batches, dict):
@@ -117,9 +116,7 @@ def traced_once(
 ) -> Callable[[dict], dict]:
     """Returns a tf.function that is traced once for batches of any length, or twice with several replicas.
 
-    Args:
-        function: a function of a batch {name: tensor}; tracing unrolls its loops.
-        num_fixed_axes: number of leading axes of the tensors whose sizes never change.
+    The sizes of the first `num_fixed_axes` axes of the tensors never change.
     """
     traced = None
 
@@ -156,6 +153,7 @@ def evaluate(strategy: tf.distribute.Strategy, objective: Objective, batches: It
     return sums
 
 
+@_as_it_is
 def _summed(strategy, per_replica):
     reduce = strategy.reduce
     return {name: reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in per_replica.items()}
@@ -163,3 +161,57 @@ def _summed(strategy, per_replica):
 
 def _on_host(sums) -> Sums:
     return {name: float(np.asarray(value)) for name, value in sums.items()}
+
+
+def compiled_outputs(strategy: tf.distribute.Strategy, outputs: Callable[[dict], dict]) -> Callable[[dict], dict]:
+    """Returns a function from a batch, split over the replicas, to the gathered outputs [batch, ...] of all."""
+
+    def gathered(batch):
+        on_replicas = strategy.run(outputs, args=(batch,))
+        return {name: strategy.gather(value, axis=0) for name, value in on_replicas.items()}
+
+    compiled, is_first = traced_once(strategy, gathered, num_fixed_axes=0), True
+
+    def run(batch):
+        nonlocal is_first
+        if is_first:
+            logging.info("Compiling the prediction step ...")
+            is_first = False
+        return compiled(batch)
+
+    return run
+
+
+def predict(
+    run: Callable[[dict], dict],
+    strategy: tf.distribute.Strategy,
+    encoded: EncodedSet,
+    batch_size: int,
+    max_length: int,
+    pad_to_longest: bool,
+) -> dict[str, np.ndarray]:
+    """Returns the outputs of a model for all examples of a set, [n, ...], in its order.
+
+    An output [batch, length, ...] has the length of the longest batch, filled with 0.
+    """
+    lengths = encoded.lengths
+    # The longest come first, so the first batch determines the length of the output arrays.
+    order = np.argsort(-lengths, kind="stable") if pad_to_longest else np.arange(len(lengths))
+    outputs: dict[str, np.ndarray] = {}
+    progress = Progress("examples", len(order))
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        length = padded_length(int(lengths[rows].max()), max_length) if pad_to_longest else max_length
+        # Every batch is split evenly, and on a TPU has one size, so that it compiles once: repeated rows complete the
+        # last batch, and their outputs are cut off again.
+        wanted = batch_size if is_tpu(strategy) else len(rows)
+        missing = wanted - len(rows) + -wanted % strategy.num_replicas_in_sync
+        filled = np.concatenate([rows, np.repeat(rows[-1:], missing)])
+        batch = {name: tf.convert_to_tensor(values) for name, values in encoded.features(filled, length).items()}
+        for name, value in run(split_over_replicas(strategy, batch, axis=0)).items():
+            value = np.asarray(value)[: len(rows)]
+            if name not in outputs:
+                outputs[name] = np.zeros((len(order), *value.shape[1:]), value.dtype)
+            outputs[name][(rows, slice(value.shape[1])) if value.ndim > 1 else rows] = value
+        progress(start + len(rows))
+    return outputs

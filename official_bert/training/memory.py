@@ -30,12 +30,9 @@ _RESIDENT_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of one in ru_m
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Prepares the heap of this process; call it before the first operation of TensorFlow, which starts threads.
+    """Prepares the heap of this process before the first operation of TensorFlow, and returns whether it keeps memory.
 
     Nothing is changed if a GPU computes, if the environment configures the allocator, or without glibc.
-
-    Returns:
-        Whether the heap keeps its memory now.
     """
     has_glibc = platform.libc_ver()[0] == "glibc"
     if not has_glibc or any(name.startswith(SETTINGS) for name in os.environ):
@@ -67,35 +64,24 @@ def _use_large_pages(libc: ctypes.CDLL, size: int):
 
 
 def peak_memory() -> dict[str, float]:
-    """Returns the most that this process has used so far: `memory_mb` and, with GPUs, `gpu_memory_mb` of the fullest.
-
-    The first is resident memory, in megabytes of 10^6 bytes.
-    """
-    found = {"memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RESIDENT_UNIT / _MB}
+    """Returns the peak of resident memory and, with GPUs, of the fullest GPU, in megabytes of 10^6 bytes."""
+    peak = {"memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RESIDENT_UNIT / _MB}
     if gpus := tf.config.list_logical_devices("GPU"):
         peaks = [tf.config.experimental.get_memory_info(gpu.name)["peak"] for gpu in gpus]
-        found["gpu_memory_mb"] = max(peaks) / _MB
-    return found
+        peak["gpu_memory_mb"] = max(peaks) / _MB
+    return peak
 
 
 def forget_models():
     """Lets go of what TensorFlow and Keras keep of models, so that their weights can be freed."""
-    gradients = _custom_gradients()
+    try:
+        # The table of gradients, which has no public name, holds a custom one, and with it a model's graph, for good.
+        from tensorflow.python.framework.ops import gradient_registry
+
+        gradients = gradient_registry._registry
+    except (ImportError, AttributeError):
+        logging.warning("This TensorFlow keeps every model of a search in memory; run large searches in parts")
+        gradients = {}
     for name in [name for name in gradients if name.startswith("CustomGradient-")]:
         del gradients[name]
     keras.backend.clear_session()  # collects garbage, too
-
-
-def _custom_gradients() -> dict:
-    """TensorFlow's table of gradients, which holds a custom one, gelu's say, and with it a model's graph, for good.
-
-    TensorFlow has no public name for the table. Where it has another private one, models stay in memory, and a warning
-    says so.
-    """
-    try:
-        from tensorflow.python.framework.ops import gradient_registry
-
-        return gradient_registry._registry
-    except (ImportError, AttributeError):
-        logging.warning("This TensorFlow keeps every model of a search in memory; run large searches in parts")
-        return {}

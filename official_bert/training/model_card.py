@@ -1,7 +1,6 @@
 """Writes model_card.md: what a model was trained on, with which flags, how good it is, and room for the user's words.
 
-In: the run records and the results in output_dir. Out: output_dir/model_card.md, of which a later run rewrites only the
-part between two comments.
+A later run rewrites only the part between two comments.
 """
 
 from __future__ import annotations
@@ -38,12 +37,9 @@ _DATA_FLAGS = ("data_dir", "train_file", "dev_file", "test_file", "predict_file"
 
 
 def write_model_card(output_dir: str, task: str, options):
-    """Writes the model card of a folder, or rewrites its generated part.
+    """Writes the model card of a folder, or rewrites its generated part; a warning says why it cannot.
 
-    A card that cannot be written costs no run: a warning says why.
-
-    Args:
-        options: the dataclass of the script's flags, which knows their defaults.
+    `options` is the dataclass of the script's flags, which knows their defaults.
     """
     path = os.path.join(output_dir, FILE)
     try:
@@ -67,14 +63,13 @@ def write_model_card(output_dir: str, task: str, options):
 
 def _generated(output_dir: str, task: str, options) -> Iterator[str]:
     """Yields the lines of the generated part."""
-    records = _records(output_dir)
+    records = [record for record in run_log.read(output_dir, run_log.START) if record.keys() >= _KEYS]
     if not records:
         raise InputError(f"{os.path.join(output_dir, run_log.FILE)}: has no record of a run")
     trainings = [record for record in records if record["flags"].get("do_train") and record["num_updates"] != 0]
     record = (trainings or records)[-1]
     flags = record["flags"]
-    yield "## Training"
-    yield ""
+    yield from ("## Training", "")
     yield f"- Task: {task} (`{record['script']}.py`)"
     if trainings:
         yield f"- Started from: {_started_from(trainings[0])}"
@@ -84,25 +79,19 @@ def _generated(output_dir: str, task: str, options) -> Iterator[str]:
         if flags.get(name):
             yield f"- Data: `--{name}` {_code(flags[name])}"
     yield f"- Seed: {record['seed']}"
-    yield f"- Devices: {', '.join(record['devices'])}, {_counted(record['num_replicas'], 'replica')}"
+    count = record["num_replicas"]
+    yield f"- Devices: {', '.join(record['devices'])}, {count} replica{'' if count == 1 else 's'}"
     yield f"- Last run: {record['started']}"
-    yield ""
-    yield "## Flags that differ from their defaults"
-    yield ""
+    yield from ("", "## Flags that differ from their defaults", "")
     defaults = {field.name: without_flag(field) for field in dataclasses.fields(options)}
     changed = {name: value for name, value in flags.items() if value != defaults.get(name, value)}
     yield writing.markdown_table(("flag", "value"), ((f"`--{name}`", _code(value)) for name, value in changed.items()))
     yield ""
     for results in files.matching(os.path.join(output_dir, "eval_results*.txt")):
         lines = [line.split(" = ") for line in reading.read_lines(results)]
-        yield f"## Results: {os.path.basename(results)}"
-        yield ""
-        yield writing.markdown_table(("metric", "value"), (line for line in lines if len(line) == 2))
-        yield ""
-    yield "## Versions"
-    yield ""
-    yield writing.markdown_table(("package", "version"), record["versions"].items())
-    yield ""
+        yield from (f"## Results: {os.path.basename(results)}", "")
+        yield from (writing.markdown_table(("metric", "value"), (line for line in lines if len(line) == 2)), "")
+    yield from ("## Versions", "", writing.markdown_table(("package", "version"), record["versions"].items()), "")
 
 
 def _started_from(record: Mapping) -> str:
@@ -110,16 +99,7 @@ def _started_from(record: Mapping) -> str:
     return _code(checkpoint) if checkpoint else "random weights"
 
 
-def _records(output_dir: str) -> list[dict]:
-    """Returns the run records that have all that a card tells."""
-    return [record for record in run_log.read(output_dir, run_log.START) if record.keys() >= _KEYS]
-
-
 def _code(value) -> str:
     """Returns a flag's value for a table: lists with commas, no bar or line break that would end the cell."""
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return f"`{' '.join(text.replace('|', ' ').replace('`', ' ').split())}`"
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -1,8 +1,7 @@
 """Mixed precision: the types that a model computes in, and the scaling of the loss that float16 needs.
 
-In: the flag --dtype. Out: a Keras policy for the layers, which weights, moments, the reduction of gradients, softmax,
-layer norms, losses and logits do not follow: they are float32. The matrix products and the activations between them
-have the 16-bit type; modeling/layers.py says where.
+The matrix products and the activations between them have the 16-bit type; weights, moments, the reduction of gradients,
+softmax, layer norms, losses and logits are float32.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from absl import logging
 from official_bert.io.errors import Diverged, InputError
 from official_bert.options.shared import AUTO, BFLOAT16, FLOAT16, FLOAT32
 from official_bert.training import distribution, workers
-from official_bert.training.devices import kind_of_device
+from official_bert.training.distribution import kind_of_device
 
 DTYPE_KEY = "dtype"  # in the start line of run_log.py
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
@@ -29,7 +28,7 @@ FIRST_SCALE = 2.0**15
 LEAST_SCALE = 1.0
 GROWTH_UPDATES = 2000  # in a row without an overflow, after which the scale is doubled
 UPDATES = "updates"  # the key of the number of updates made, in the sums of a step that may skip some
-TENSORBOARD_ONLY = ("loss_scale", "skipped_updates")  # which the log tells when an update is skipped
+TENSORBOARD_ONLY = ("loss_scale", "skipped_updates")  # logged when an update is skipped
 
 _POLICIES = {FLOAT32: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
 _STORING_POLICIES = {FLOAT32: "float32", BFLOAT16: "bfloat16"}
@@ -76,11 +75,7 @@ def computing_in(dtype: str):
 
 
 def stored_in(dtype: str):
-    """Lets the models that are built inside compute in this type and keep their kernels and tables in it, for exports.
-
-    Args:
-        dtype: the value of --dtype of an export.
-    """
+    """Lets the models that are built inside compute in this type and keep their kernels and tables in it."""
     return _under_policy(_STORING_POLICIES[dtype])
 
 
@@ -95,11 +90,7 @@ def _under_policy(policy: str):
 
 
 def check_dtype(dtype: str, strategy: tf.distribute.Strategy):
-    """Refuses a type that the devices cannot multiply.
-
-    Raises:
-        InputError: float16 on a TPU.
-    """
+    """Validates that the devices multiply the type."""
     if dtype == FLOAT16 and distribution.is_tpu(strategy):
         raise InputError("--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16")
 
@@ -109,11 +100,7 @@ class LossScale:
 
     float16 holds nothing between 0 and 6e-8, where many gradients lie. So the loss is multiplied by a scale before the
     backward pass, and the gradients are divided by it after. If one of them overflows, the update is skipped and the
-    scale halved; after GROWTH_UPDATES updates in a row it is doubled.
-
-    Attributes:
-        state: the variables to save beside a checkpoint, by name.
-        num_skipped: the number of updates that this process has skipped.
+    scale halved; after GROWTH_UPDATES updates in a row it is doubled. `state` is saved beside a checkpoint.
     """
 
     def __init__(self):
@@ -129,11 +116,7 @@ class LossScale:
         return tf.convert_to_tensor(self._scale)
 
     def adjust(self, is_applied: tf.Tensor):
-        """Adjusts the scale to an update, in replica context.
-
-        Args:
-            is_applied: bool[], false for an overflow; it is the same on all replicas.
-        """
+        """Adjusts the scale to an update, in replica context; `is_applied`, bool[], is the same on all replicas."""
         num_good = tf.where(is_applied, self._num_good + 1, 0)
         is_grown = num_good >= GROWTH_UPDATES
         grown = tf.where(is_grown, self._scale * 2.0, self._scale)
@@ -141,11 +124,7 @@ class LossScale:
         self._num_good.assign(tf.where(is_grown, tf.zeros_like(num_good), num_good))
 
     def restore(self, read: Callable[[str], float | None]):
-        """Restores the variables.
-
-        Args:
-            read: returns a saved value by its name in `state`, or None; all of them are whole numbers.
-        """
+        """Restores the variables; `read` returns a saved value by its name in `state`, or None."""
         for name, variable in self.state.items():
             saved = read(name)
             if saved is not None:

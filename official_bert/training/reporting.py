@@ -1,14 +1,11 @@
-"""What a training tells of itself: progress lines and the summary at its end; and the results of evaluations.
-
-In: the sums of the steps. Out: the log, TensorBoard's event files, the lines of run_log.py, eval_results.txt.
-"""
+"""Reports a training and its evaluations: in the log, TensorBoard's event files, run.jsonl and eval_results.txt."""
 
 from __future__ import annotations
 
 import numbers
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -26,10 +23,37 @@ from official_bert.training.loop import Drawn, Sums
 from official_bert.training.memory import peak_memory
 from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.step import GRADIENT_NORM, Objective
-from official_bert.training.throughput import WorkCounter
 
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
+
+
+class WorkCounter:
+    """Counts the work of a training from the shapes of its batches.
+
+    `tokens` are the positions of all sequences so far, padding included; `flops` the floating-point operations.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, flops_of: Callable[[int, int, int], int]):
+        """Starts at 0; `flops_of` takes an update's number of sequences, their length, and masked positions of each."""
+        self._strategy, self._flops_of = strategy, flops_of
+        self.tokens, self.flops = 0, 0
+
+    def add(self, drawn: Mapping | list[Mapping], num_steps: int):
+        """Counts the batches of a call into TensorFlow, in the form of `loop.Drawn`."""
+        for batch, count in [(drawn, num_steps)] if isinstance(drawn, Mapping) else [(one, 1) for one in drawn]:
+            _, per_replica, *choices, length = self._shape(batch["input_ids"])
+            num_sequences = per_replica * self._strategy.num_replicas_in_sync
+            for number in choices:
+                num_sequences *= number
+            positions = batch.get("masked_lm_positions")
+            num_predictions = 0 if positions is None else self._shape(positions)[-1]
+            self.tokens += count * num_sequences * length
+            self.flops += count * self._flops_of(num_sequences, length, num_predictions)
+
+    def _shape(self, value) -> list[int]:
+        """Returns the shape of a feature on one replica."""
+        return self._strategy.experimental_local_results(value)[0].shape.as_list()
 
 
 class _Interval(NamedTuple):
@@ -42,15 +66,13 @@ class _Interval(NamedTuple):
 
 
 class TrainingReport:
-    """Counts the steps of a training and tells of them: a log line, TensorBoard scalars and a line of run_log.py.
+    """Counts the steps of a training and reports them: a log line, TensorBoard scalars and a line of run_log.py.
 
         step 200/1000  loss 6.51  mlm_accuracy 0.08  ...  120.3 examples/s  15398 tokens/s  MFU 41.2%  00:12:33 left
 
     The speed and the time left are computed from the interval since the last report, pauses for checkpoints included.
     The first call into TensorFlow, which compiles, does not count; a report after that call alone contains neither.
-
-    Attributes:
-        metrics: the metrics of the last report.
+    `metrics` are those of the last report.
     """
 
     def __init__(
@@ -61,17 +83,11 @@ class TrainingReport:
         optimizer: AdamWeightDecayOptimizer,
         work: WorkCounter,
         loss_scale: LossScale | None = None,
-        peak_flops: float | None = None,
     ):
-        """Starts the clock.
-
-        Args:
-            num_train_steps: updates in total, including earlier runs.
-            peak_flops: the operations a second that all replicas can make, for the MFU; None if unknown.
-        """
+        """Starts the clock."""
         self._output_dir, self._batch_size = options.output_dir, options.train_batch_size
         self._num_train_steps, self._objective, self._optimizer = num_train_steps, objective, optimizer
-        self._work, self._loss_scale, self._peak_flops = work, loss_scale, peak_flops
+        self._work, self._loss_scale, self._peak_flops = work, loss_scale, options.peak_flops
         self._writer = _event_writer(options.output_dir)
         self.metrics: dict[str, float] = {}
         self._losses: list[tuple[int, float]] = []  # of each report: its updates and their mean loss
@@ -141,10 +157,9 @@ class TrainingReport:
             yield f"{clock_time(left_secs)} left"
 
     def final_loss(self) -> tuple[float, int] | None:
-        """Returns the mean training loss of the last tenth of all updates or, of a shorter run, of what it made.
+        """Returns the mean loss of the last tenth of all updates, in whole progress lines, and their number.
 
-        It is counted in whole progress lines; the second value is the number of their updates. None if the run made no
-        update.
+        None if the run made no update.
         """
         steps, total = 0, 0.0
         for num_steps, loss in reversed(self._losses):
@@ -211,22 +226,17 @@ def write_eval_results(
 ):
     """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars under eval/.
 
-    A scalar that training writes, too, such as `loss`, has the same tag, so that TensorBoard shows both in one chart.
-
     Args:
         results: the metrics by name; `global_step` is added.
         suffix: of a second set: "_mm" gives eval_results_mm.txt and eval_mm/.
         further: metrics that the original's file does not have; they are in the log and in TensorBoard only.
     """
-
-    def texts_of(metrics):
-        return {name: _format_number(name, value) for name, value in sorted(metrics.items())}
-
-    texts = texts_of({**results, "global_step": step})
-    log_table("Eval results", texts_of({**results, **further, "global_step": step}))
+    metrics = {**results, **further, "global_step": step}
+    texts = {name: _format_number(name, value) for name, value in sorted(metrics.items())}
+    log_table("Eval results", texts)
     path = os.path.join(output_dir, f"eval_results{suffix}.txt")
     with writing.replacing(path) as file:
-        file.writelines(f"{name} = {text}\n" for name, text in texts.items())
+        file.writelines(f"{name} = {text}\n" for name, text in texts.items() if name not in further)
     logging.info("Wrote %s", path)
     write_scalars(os.path.join(output_dir, f"eval{suffix}"), {**results, **further}, step)
 
@@ -267,8 +277,7 @@ def _write_scalars(writer, scalars: Mapping[str, float], step: int):
 def _format_number(name: str, value) -> str:
     """Writes a number of eval_results.txt: as float32, the original's metric type, but integers and thresholds exactly.
 
-    Users pass a threshold back to a script, which compares it with scores. The threshold is itself one of these
-    scores, so a rounded one could change the result of that comparison.
+    A threshold is one of the scores that a script compares with it, so a rounded one could change the result.
     """
     if isinstance(value, numbers.Integral):
         return str(int(value))

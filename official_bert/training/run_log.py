@@ -50,15 +50,7 @@ def write_start(
     strategy: tf.distribute.Strategy,
     facts: Mapping[str, object] = MappingProxyType({}),
 ):
-    """Writes the line of a start, which contains everything needed to repeat the run.
-
-    Args:
-        options: the dataclass of the script's flags.
-        facts: of a training, the `num_updates` that it is to make, `first_step`, and what it knows of its devices.
-
-    Raises:
-        InputError: the file cannot be written, or the disk is full.
-    """
+    """Writes the line of a start, with everything needed to repeat the run; `facts` are those of a Trainer."""
     line = {
         "script": script,
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -123,13 +115,13 @@ def write_if_possible(output_dir: str, kind: str, values: Mapping[str, object]):
 
 def read(output_dir: str, kind: str) -> list[dict]:
     """Returns the lines of a type, in their order; those of lost steps are left out, and corrupt ones, too."""
-    found = []
+    lines = []
     for line in _lines(output_dir):
         if line["type"] == START and line.get("num_updates") and "first_step" in line:
-            found = [one for one in found if one.get("step", 0) <= line["first_step"]]
+            lines = [one for one in lines if one.get("step", 0) <= line["first_step"]]
         if line["type"] == kind and ("step" in line or kind in (START, END)):
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def trainings(output_dir: str) -> list[dict]:
@@ -155,16 +147,13 @@ def _objects(path: str) -> Iterator[dict]:
         return
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
-            found = json.loads(line)
-            if isinstance(found, dict) and isinstance(found.get("step", 0), int):
-                yield found
+            value = json.loads(line)
+            if isinstance(value, dict) and isinstance(value.get("step", 0), int):
+                yield value
 
 
 def changed_flags(before: Mapping, now: Mapping, names: Iterable[str]) -> str:
-    """Returns the flags in which two runs differ, as in "--learning_rate=0.1 (0.2 before)"; "" if there are none.
-
-    A flag that one of the runs does not know does not count.
-    """
+    """Returns the flags that both runs know and that differ, as "--learning_rate=0.1 (0.2 before)"."""
     return ", ".join(
         f"--{name}={now[name]} ({before[name]} before)"
         for name in names

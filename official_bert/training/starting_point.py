@@ -1,12 +1,9 @@
-"""What a run finds in its output folder and begins with: the seed, the weights, and what has changed since.
-
-In: the options, the checkpoints of the folder, a model. Out: the model with its weights, or an error that says why it
-cannot go on from there.
-"""
+"""What a run begins with: the seed, the weights, and what its output folder tells of earlier runs."""
 
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Collection, Sequence
 
 import keras
@@ -18,7 +15,7 @@ from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_source import check_config_beside, difference_beside
 from official_bert.options.training import LAMB, TrainingOptions
-from official_bert.training import run_log, seeds, workers
+from official_bert.training import run_log, workers
 
 # Flags on which the updates depend, beside those of the data and the model, which are compared elsewhere.
 _OF_UPDATES = (
@@ -56,12 +53,17 @@ def choose_seed(options: TrainingOptions, checkpoints: CheckpointManager) -> int
     def read():
         return checkpoints.saved_input_value("seed")
 
-    saved = checkpoints.from_newest_whole(read) if options.do_train else read()
+    saved = checkpoints.from_newest_valid(read) if options.do_train else read()
     if saved is None:
-        return seeds.choose_seed(options.random_seed)
+        return random.SystemRandom().randrange(2**31) if options.random_seed is None else options.random_seed
     if options.random_seed not in (None, saved):
         logging.warning("--random_seed=%d is not used: the run goes on with its seed", options.random_seed)
     return saved
+
+
+def seed_initial_weights(seed: int):
+    """Sets the seed of the initial weights, which are then the same under every strategy."""
+    keras.utils.set_random_seed(seed % 2**32)
 
 
 def load_weights(
@@ -71,20 +73,14 @@ def load_weights(
     weights: Collection[str],
     unused: Sequence[str],
 ) -> Collection[str]:
-    """Loads the checkpoint in output_dir or, as in the original, --init_checkpoint only without it.
+    """Loads the checkpoint in output_dir or, without it, --init_checkpoint, and returns the names of what was loaded.
 
-    Training restores all of the checkpoint here, also the slots, so that its files are read once.
-
-    Args:
-        weights: the names of the model's weights.
-        unused: name prefixes of the weights that may be missing.
-
-    Returns:
-        The names of the weights that were loaded.
+    Training restores all of the checkpoint here, also the slots, so that its files are read once. Weights with the
+    prefixes `unused` may be missing.
     """
     is_complete = options.do_train or options.allow_missing_weights
     if options.do_train and checkpoints.latest:
-        checkpoints.from_newest_whole(checkpoints.restore)
+        checkpoints.from_newest_valid(checkpoints.restore)
         loaded = weights
     elif source := checkpoints.latest or options.init_checkpoint:
         report = load_checkpoint(model, source)
@@ -110,15 +106,11 @@ def check_same_folder(strategy: tf.distribute.Strategy, checkpoints: CheckpointM
     if workers.is_true_of_any(strategy, step != step_of_chief):
         if step == step_of_chief:
             raise InputError("--output_dir: another worker finds other checkpoints in it; see its log")
+        own, of_chief = ("no checkpoint" if one < 0 else f"model.ckpt-{one}" for one in (step, step_of_chief))
         raise InputError(
-            f"--output_dir={checkpoints.output_dir}: worker {workers.worker_index(strategy)} finds {_named(step)} in "
-            f"it, and the chief {_named(step_of_chief)}; name a folder on a file system that all workers share"
+            f"--output_dir={checkpoints.output_dir}: worker {workers.worker_index(strategy)} finds {own} in it, and "
+            f"the chief {of_chief}; name a folder on a file system that all workers share"
         )
-
-
-def _named(step: int) -> str:
-    """Names the newest checkpoint of a folder; -1 stands for none."""
-    return "no checkpoint" if step < 0 else f"model.ckpt-{step}"
 
 
 def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):

@@ -1,7 +1,6 @@
-"""Makes one update on every replica, and evaluates one batch.
+"""Makes one update on every replica, and evaluates one batch, in replica context.
 
-Both functions run in replica context, inside `strategy.run`. `Objective` says what the model computes. The losses of
-all replicas add up to the loss of one device on the whole batch, so N replicas equal one.
+The losses of all replicas add up to the loss of one device on the whole batch, so N replicas equal one.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import tensorflow as tf
 
 from official_bert.optimization import AdamWeightDecayOptimizer, clip_by_global_norm, dense_gradients
 from official_bert.training.precision import UPDATES, LossScale
-from official_bert.training.seeds import micro_batch_seed, step_seed
 
 GRADIENT_NORM = "gradient_norm"
 
@@ -34,10 +32,7 @@ class Objective(Protocol):
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
         """Returns this replica's part of the loss, float32[], and sums for the metrics, float32[] by name.
 
-        Args:
-            features: this replica's part of the batch.
-            totals: the results of `totals`, summed over the replicas.
-            dropout_seed: int32[2], or None for no dropout.
+        `totals` are summed over the replicas. `dropout_seed` is int32[2], or None for no dropout.
         """
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
@@ -47,9 +42,7 @@ class Objective(Protocol):
 class TrainingStep:
     """One training step: forward pass, backward pass, all-reduce, clipping, update.
 
-    Attributes:
-        update: the function that makes an update; XLA compiles it if it can.
-        sum_names: the keys of its results.
+    `sum_names` are the keys of the results of `update`.
     """
 
     def __init__(
@@ -66,12 +59,11 @@ class TrainingStep:
         """Prepares a step.
 
         Args:
-            jit_compile: whether XLA compiles the step: the whole step on one device, forward and backward pass on
-                several devices, where XLA cannot compile the collective operations.
+            jit_compile: whether XLA compiles the step; on several devices only the forward and backward pass, since it
+                cannot compile the collective operations.
             num_micro_batches: the number of parts of a replica's batch that are computed one after the other.
-            clips_per_replica: whether the norm is clipped of each replica's gradient, before their mean, instead of the
-                gradient of the whole batch.
-            loss_scale: the scaling of the loss, with which an update whose gradients overflow is skipped.
+            clips_per_replica: whether each replica's gradient is clipped, before their mean, instead of the mean.
+            loss_scale: with it an update whose gradients overflow is skipped.
         """
         self.sum_names = (*objective.sum_names, GRADIENT_NORM, *([UPDATES] if loss_scale else []))
         self.objective, self.variables, self.optimizer = objective, variables, optimizer
@@ -84,13 +76,11 @@ class TrainingStep:
             self._gradients = tf.function(self._gradients, jit_compile=True)
 
     def update(self, features: dict) -> dict:
-        """Makes one update with this replica's part of the batch.
+        """Makes one update with this replica's part of the batch, and returns the objective's sums on this replica.
 
-        Returns:
-            The objective's sums on this replica, and its share of `gradient_norm`, the norm of the whole batch's
-            gradient before it is clipped. With clips_per_replica it is the mean of the replicas' own norms. With a loss
-            scale there is a share of `updates`, too, 1 in all for an update and 0 for a skipped one, of which all sums
-            are 0.
+        Beside them is its share of `gradient_norm`, the norm before clipping, with clips_per_replica the mean of the
+        replicas' norms. With a loss scale there is a share of `updates`, too, 1 in all for an update and 0 for a
+        skipped one, of which all sums are 0.
         """
         context = tf.distribute.get_replica_context()
         seed = step_seed(self._run_seed, self.optimizer.global_step, context.replica_id_in_sync_group)
@@ -178,3 +168,18 @@ def all_reduced(values):
     present = [value for value in tf.nest.flatten(values) if value is not None]
     reduced = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
     return tf.nest.map_structure(lambda value: None if value is None else next(reduced), values)
+
+
+def step_seed(run_seed, step: tf.Tensor, replica) -> tf.Tensor:
+    """Returns the dropout seed of one step on one replica, int32[2].
+
+    It depends only on the arguments, so a resumed run draws the same masks as an uninterrupted one.
+    """
+    seed = tf.stack([tf.cast(run_seed, tf.int32), tf.cast(step, tf.int32)])
+    return tf.random.experimental.stateless_fold_in(seed, tf.cast(replica, tf.int32), alg="philox")
+
+
+def micro_batch_seed(seed: tf.Tensor, index) -> tf.Tensor:
+    """Returns the dropout seed of one micro-batch, int32[2]; the first one has the seed of the whole batch."""
+    folded = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int32), alg="philox")
+    return tf.where(index > 0, folded, seed)

@@ -1,7 +1,6 @@
 """The common part of all training: building and loading a model, resuming, training, saving.
 
-In: options, a model and an objective. Out, in output_dir: checkpoints under the original's names, TensorBoard's events
-and run.jsonl. `Trainer.fit` shows a run from its first step to its last.
+`Trainer.fit` shows a run from its first step to its last.
 """
 
 from __future__ import annotations
@@ -26,19 +25,18 @@ from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
 from official_bert.options.shared import FLOAT16
 from official_bert.options.training import PER_REPLICA, TrainingOptions
-from official_bert.training import distribution, precision, run_log, seeds, starting_point, workers
+from official_bert.training import distribution, precision, run_log, starting_point, workers
 from official_bert.training.loop import Drawn, Stops, Sums, compiled_steps
-from official_bert.training.reporting import TrainingReport
+from official_bert.training.reporting import TrainingReport, WorkCounter
 from official_bert.training.step import Objective, TrainingStep
-from official_bert.training.throughput import WorkCounter
 
 
 class Batches(Protocol):
     """The source of training batches.
 
     Attributes:
-        state: the state for a checkpoint, which includes `key` and `seed`.
-        key: identifies the data; a saved position is valid only for the same key.
+        state: the state for a checkpoint: the position, the run's `seed`, and the `key`.
+        key: identifies the data and how it is read; a saved position is valid only for the same key.
     """
 
     state: tf.train.Checkpoint
@@ -51,9 +49,8 @@ class Batches(Protocol):
 class Hook(Protocol):
     """What happens every few updates of a training, such as an evaluation.
 
-    Attributes:
-        every_steps: it is called at the multiples of this number and at the end, each time after a checkpoint; also at
-            the step from which a run goes on, because the earlier one may have been killed before it was called.
+    It is called at the multiples of `every_steps` and at the end, each time after a checkpoint; also at the step from
+    which a run goes on, because the earlier one may have been killed before it was called.
     """
 
     every_steps: int
@@ -63,13 +60,10 @@ class Hook(Protocol):
 
 
 class Trainer:
-    """A model with its optimizer and checkpoints.
+    """A model with its optimizer and checkpoints, and the weights of the newest checkpoint, if there is one.
 
     Attributes:
-        model: the model with the weights of the newest checkpoint in output_dir, else of --init_checkpoint, else with
-            initial weights.
-        checkpoints: the checkpoints of the run.
-        seed: the seed of the run; the seed of the newest checkpoint, if there is one.
+        seed: the seed of the run, that of the newest checkpoint, if there is one.
         num_train_steps: updates in total, including earlier runs.
     """
 
@@ -90,8 +84,6 @@ class Trainer:
         Args:
             options: the options of the script; `output_dir` is the folder that this worker writes to.
             run_dir: the folder of the run's checkpoints, which all workers read and the chief writes.
-            num_train_steps: updates in total, including earlier runs.
-            num_warmup_steps: updates of the warm-up.
             frozen: name prefixes of the frozen weights, beside those of the model: they have no gradient, no slots and
                 no decay. The model's unused weights are frozen, too, and may be missing.
             has_own_input: whether each worker reads records of its own, and saves its own position in them.
@@ -116,7 +108,7 @@ class Trainer:
         starting_point.check_config(options, self.checkpoints, config)
         self.seed = workers.from_chief(strategy, starting_point.choose_seed(options, self.checkpoints))
         logging.info("Random seed = %d", self.seed)
-        seeds.seed_initial_weights(self.seed)
+        starting_point.seed_initial_weights(self.seed)
 
         # The model and the optimizer.
         with strategy.scope(), precision.computing_in(dtype):
@@ -137,7 +129,7 @@ class Trainer:
         loaded = starting_point.load_weights(options, self.checkpoints, self.model, self._weights_and_step, unused)
         if self.checkpoints.latest != newest:  # which is corrupt; the older one may have another seed
             self.seed = starting_point.choose_seed(options, self.checkpoints)
-            seeds.seed_initial_weights(self.seed)
+            starting_point.seed_initial_weights(self.seed)
         if self.checkpoints.latest:
             self.optimizer.global_step.assign(self.checkpoints.latest_step())
         log_trainable_variables(self.model, loaded)
@@ -195,7 +187,10 @@ class Trainer:
         """
         step = self._restore(batches)
         if step >= self.num_train_steps:
-            self._warn_that_nothing_is_left()
+            logging.warning(
+                "Skipping training: %s already holds step %d, and %d is the total; other flags of the training, such "
+                "as --learning_rate, change nothing", self.checkpoints.output_dir, step, self.num_train_steps,
+            )  # fmt: skip
             for hook in hooks:
                 hook(step, {})  # the earlier run may have been killed before this call
             return
@@ -248,15 +243,6 @@ class Trainer:
         checkpoints.remove_leftovers()
         return self.global_step
 
-    def _warn_that_nothing_is_left(self):
-        logging.warning(
-            "Skipping training: %s already holds step %d, and %d is the total; other flags of the training, such as "
-            "--learning_rate, change nothing",
-            self.checkpoints.output_dir,
-            self.global_step,
-            self.num_train_steps,
-        )
-
     def _compile(self, objective: Objective) -> Callable[[Drawn, int], Sums]:
         """Returns a function that makes several updates; its first call compiles."""
         options = self.options
@@ -292,15 +278,7 @@ class Trainer:
 
     def _new_report(self, objective: Objective) -> TrainingReport:
         work = WorkCounter(self.strategy, lambda *shape: training_flops(self.config, *shape, self._num_frozen_layers))
-        return TrainingReport(
-            self.options,
-            self.num_train_steps,
-            objective,
-            self.optimizer,
-            work,
-            self._loss_scale,
-            self.options.peak_flops,
-        )
+        return TrainingReport(self.options, self.num_train_steps, objective, self.optimizer, work, self._loss_scale)
 
     def _save(self, step: int, batches: Batches):
         self.checkpoints.save(step, batches.state)
@@ -323,10 +301,3 @@ class Trainer:
                 raise Diverged(f"{error}; {starting_point.way_out(self.options, latest)}") from error
             raise
         report.write_summary(self.checkpoints.latest)
-
-
-def log_input_files(names: Sequence[str]):
-    """Logs the names of the input files, as the original does."""
-    logging.info("*** Input Files ***")
-    for name in names:
-        logging.info("  %s", name)

@@ -1,9 +1,7 @@
 """The worker processes of --distribution_strategy=multi_worker_mirrored: who they are, and what they agree on.
 
-Every worker runs the same script with the same flags. One of them, the chief, writes the results of the run. The
-functions also take the strategies of a single process, which is the chief and has nobody to agree with.
-
-In: TF_CONFIG, later the strategy. Out: the cluster, and numbers that all workers agree on.
+All workers run the same script with the same flags and compute all results, but only the chief keeps what it writes.
+The functions also take the strategies of a single process, which is the chief and has nobody to agree with.
 """
 
 from __future__ import annotations
@@ -13,12 +11,15 @@ import functools
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
+from absl import logging
 
 from official_bert.io.errors import InputError, WorkerLost
+from official_bert.io.folder_lock import locked
 
 _ROLES = ("chief", "worker")  # in the order in which TensorFlow numbers the workers
 # What TensorFlow raises in a collective operation when another worker is gone.
@@ -29,13 +30,7 @@ _EXAMPLE = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker
 
 
 class Cluster(NamedTuple):
-    """The workers of a run, and which of them this process is.
-
-    Attributes:
-        hosts: the addresses host:port by role, in TensorFlow's form of a cluster.
-        role: the role of this process, a key of `hosts`.
-        index: its number within the role.
-    """
+    """The addresses host:port of the workers by role, and the role of this process and its number within the role."""
 
     hosts: dict[str, list[str]]
     role: str
@@ -43,11 +38,7 @@ class Cluster(NamedTuple):
 
 
 def cluster() -> Cluster:
-    """Reads the cluster from the environment variable TF_CONFIG.
-
-    Raises:
-        InputError: it describes no cluster with this process in it.
-    """
+    """Reads the cluster from the environment variable TF_CONFIG."""
     text = os.environ.get("TF_CONFIG")
     if not text:
         raise InputError(
@@ -64,20 +55,16 @@ def cluster() -> Cluster:
         raise InputError(
             f"TF_CONFIG={text}: does not describe a cluster ({type(error).__name__}: {error}); write {_EXAMPLE}"
         ) from error
-    _check_hosts(hosts, f"TF_CONFIG={text}")
-    if not is_there:
-        raise InputError(f"TF_CONFIG={text}: has no {role} {index}; count them from 0")
-    return Cluster(hosts, role, index)
-
-
-def _check_hosts(hosts: dict[str, list[str]], where: str):
-    addresses = [address for role in hosts for address in hosts[role]]
+    addresses = [address for of_role in hosts.values() for address in of_role]
     for address in addresses:
         host, _, port = str(address).rpartition(":")
         if not (host and port.isdecimal()):
-            raise InputError(f"{where}: {address!r} is no address; write host:port for each worker")
+            raise InputError(f"TF_CONFIG={text}: {address!r} is no address; write host:port for each worker")
         if addresses.count(address) > 1:
-            raise InputError(f"{where}: {address} is there twice; give each worker an address of its own")
+            raise InputError(f"TF_CONFIG={text}: {address} is there twice; give each worker an address of its own")
+    if not is_there:
+        raise InputError(f"TF_CONFIG={text}: has no {role} {index}; count them from 0")
+    return Cluster(hosts, role, index)
 
 
 def num_workers(strategy: tf.distribute.Strategy) -> int:
@@ -145,11 +132,7 @@ def _compiled_sum(strategy: tf.distribute.Strategy):
 
 @contextlib.contextmanager
 def explaining_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Says in one sentence that another worker has ended: a context around all that workers do together.
-
-    Raises:
-        WorkerLost: a collective operation failed.
-    """
+    """Raises WorkerLost if another worker has ended: a context around all that workers do together."""
     try:
         yield
     except _LOST as error:
@@ -168,3 +151,35 @@ def _named(error: tf.errors.OpError, strategy: tf.distribute.Strategy) -> str:
     tasks = set(re.findall(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", error.message))
     others = tasks - {(resolver.task_type, str(resolver.task_id))}
     return " or ".join(f"{role} {index}" for role, index in sorted(others)) or "another worker"
+
+
+@contextlib.contextmanager
+def output_folder(run_dir: str, strategy: tf.distribute.Strategy) -> Iterator[str]:
+    """Yields the folder that this worker writes to: of the chief `run_dir`, which is locked, else a temporary one.
+
+    Raises:
+        InputError: another run works in the folder, or no file can be written there.
+        WorkerLost: another worker has ended.
+    """
+    with explaining_lost_workers(strategy):
+        if is_chief(strategy):
+            with locked(run_dir):
+                yield run_dir
+                wait_for_all(strategy)
+        else:
+            with tempfile.TemporaryDirectory() as folder, _quiet():
+                yield folder
+                wait_for_all(strategy)  # the chief may still write; its peers do not leave it
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Leaves the progress and the results of a run to the log of the chief, unless --verbosity asks for details."""
+    before = logging.get_verbosity()
+    logging.info("The chief reports the progress and the results; this worker logs warnings only")
+    if before == logging.INFO:
+        logging.set_verbosity(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

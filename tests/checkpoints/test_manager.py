@@ -146,7 +146,7 @@ def test_a_damaged_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, ca
     """The older one gives the weights, the step and the seed; the next list has no damaged one."""
     manager = saved_run(tmp_path)
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:20])
-    assert manager.from_newest_whole(manager.restore)
+    assert manager.from_newest_valid(manager.restore)
     print(caplog.text)
     assert f"{tmp_path}/{name} is damaged (" in caplog.text
     assert f"training goes on from step 20, that of the older {tmp_path}/model.ckpt-20" in caplog.text
@@ -185,7 +185,7 @@ def test_all_workers_pass_over_the_same_checkpoints(tmp_path):
     (tmp_path / f"input.ckpt-20-1.{DATA}").write_bytes(b"")
     for worker in (0, 1):
         manager = CheckpointManager(str(tmp_path), variables(), 0, worker, wait_for_all=lambda: None)
-        assert manager.from_newest_whole(lambda manager=manager: manager.saved_input_value("seed")) == 10
+        assert manager.from_newest_valid(lambda manager=manager: manager.saved_input_value("seed")) == 10
         assert manager.latest_step() == 10
 
 
@@ -195,7 +195,7 @@ def test_if_no_checkpoint_is_whole_the_newest_is_named(tmp_path):
         (tmp_path / f"model.ckpt-{step}.{DATA}").write_bytes(b"")
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(InputError, match=r"model\.ckpt-30: global_step cannot be read .*; copy its files anew"):
-        manager.from_newest_whole(manager.restore)
+        manager.from_newest_valid(manager.restore)
     assert sorted(os.listdir(tmp_path)) == before
 
 
@@ -203,7 +203,7 @@ def test_what_is_no_damage_is_not_passed_over(tmp_path):
     manager = saved_run(tmp_path)
     manager.variables["other"] = tf.Variable(1.0)
     with pytest.raises(InputError, match=r"model\.ckpt-30: cannot resume, since it lacks other"):
-        manager.from_newest_whole(manager.restore)
+        manager.from_newest_valid(manager.restore)
 
 
 def test_an_input_of_another_kind_is_an_error(tmp_path):

@@ -20,7 +20,7 @@ from official_bert.options.data_tools import PretrainingDataOptions
 from official_bert.options.training import PretrainingOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training import precision, run_log
-from official_bert.training.seeds import seed_initial_weights
+from official_bert.training.starting_point import seed_initial_weights
 from tests import toy, training_state
 from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, flags_of, scalars, write_records
 from tests.golden_model import losses_of

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import json
 import math
 import pathlib
 import weakref
@@ -14,7 +13,7 @@ from official_bert.fine_tuning.finetuner import Score
 from official_bert.fine_tuning.search import Trial, search, trials_of
 from official_bert.io.errors import Diverged, InputError
 from official_bert.modeling.layers import gelu
-from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions
+from official_bert.options.fine_tuning import ChoiceOptions
 
 
 def options_in(folder, batches="8,16", rates="1e-4", epochs="1,2.5", **changes):
@@ -116,42 +115,6 @@ def test_a_search_goes_on_where_it_was_killed(tmp_path):
     assert [options.train_batch_size for options in wider.options] == [4, 4]
 
 
-@pytest.mark.parametrize(
-    ("new", "old"),
-    [
-        ({}, {}),
-        ({"eval_every": "0.5epochs"}, {"eval_every_steps": 0, "eval_every_epochs": 0.5}),
-        (
-            {"num_devices": 4, "distribution_strategy": "mirrored"},
-            {"num_gpus": 4, "num_logical_cpus": 1, "distribution_strategy": "mirrored"},
-        ),
-        (
-            {"label_type": "score", "columns": "text_a=text,header=false"},
-            {
-                "regression": True, "multi_label": False, "text_a_column": "text", "text_b_column": None,
-                "label_column": "-1", "has_header": False, "label_separator": ",",
-            },
-        ),
-    ],
-)  # fmt: skip
-def test_a_search_of_an_earlier_version_goes_on(tmp_path, new, old):
-    """Its flags had other names, and it knew none of Adam's constants."""
-    given = {"vocab_file": "v", "bert_config_file": "c", "output_dir": str(tmp_path), "do_train": True}
-    given |= {"task_name": "tsv", "data_dir": "d", "label_type": "single"}
-    grid = "train_batch_size=8,num_train_epochs=1,learning_rate=1e-4"
-    search(ClassificationOptions(**given | new, search=grid), Runs([0.5]))
-    path = tmp_path / "search.json"
-    flags = json.loads(path.read_text())
-    renamed = ("eval_every", "num_devices", "label_type", "columns")
-    unknown = ("adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay_rate", "lr_schedule", *renamed)
-    path.write_text(json.dumps({name: value for name, value in flags.items() if name not in unknown} | old))
-    options = ClassificationOptions(**given | new, search=f"{grid},2e-4")
-    search(options, Runs([0.25]))
-    assert [row["eval_accuracy"] for row in table_of(tmp_path)] == ["0.5", "0.25"]
-    with pytest.raises(InputError, match=r"--weight_decay_rate was 0\.01"):
-        search(dataclasses.replace(options, weight_decay_rate=0.5), Runs([]))
-
-
 def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
     search(options_in(tmp_path), Runs([Diverged("the loss is nan"), math.nan, 0.5, Diverged("again")]))
     rows = table_of(tmp_path)
@@ -188,15 +151,6 @@ def test_runs_that_have_learnt_nothing_are_marked_and_counted(tmp_path, caplog):
     caplog.clear()
     search(options_in(tmp_path / "all_learn"), Runs([1, 2, 3, 4]))
     assert "learnt nothing" not in caplog.text
-
-
-def test_a_table_without_the_mark_of_what_learnt_nothing_is_read(tmp_path):
-    search(options_in(tmp_path), Runs([0.5, 0.25, 0.75, 0.5]))
-    table = tmp_path / "search_results.tsv"
-    lines = [line.rpartition("\t")[0] for line in table.read_text().splitlines()]
-    assert lines[0].endswith("\tbest")
-    table.write_text("\n".join(lines) + "\n")
-    search(options_in(tmp_path), Runs([]))
 
 
 def test_checkpoints_that_a_kill_left_go_when_the_search_is_repeated(tmp_path):

@@ -10,7 +10,7 @@ from official_bert import BertConfig, BertModel, BertPretrainer, InputError
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.attention import MASKED, attention_bias
-from official_bert.training.seeds import seed_initial_weights
+from official_bert.training.starting_point import seed_initial_weights
 from tests import fine_tuning_runs, toy
 from tests.hostile.rows import edit_json
 

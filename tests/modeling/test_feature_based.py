@@ -19,7 +19,7 @@ from official_bert.options.fine_tuning import FEATURE_LAYERS
 from official_bert.options.serving import ExportOptions
 from official_bert.training import run_log
 from official_bert.training.precision import computing_in
-from official_bert.training.seeds import seed_initial_weights
+from official_bert.training.starting_point import seed_initial_weights
 from tests import fine_tuning_runs, toy
 from tests.commands.pretraining_run import checkpoint_values
 from tests.hostile.rows import edit_json

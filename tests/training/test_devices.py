@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from official_bert.training import devices
+from official_bert.training import distribution as devices
 from tests.training.test_distribution import in_a_process
 
 

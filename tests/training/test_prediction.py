@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.training import prediction
-from official_bert.training.prediction import compiled_outputs, predict
+from official_bert.training import loop
+from official_bert.training.loop import compiled_outputs, predict
 
 LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
 
@@ -58,7 +58,7 @@ def test_batches_on_a_tpu_have_one_size(monkeypatch, on_tpu, sizes):
         ran.append(len(batch["row"]))
         return {"double": 2 * batch["row"]}
 
-    monkeypatch.setattr(prediction, "is_tpu", lambda strategy: on_tpu)
+    monkeypatch.setattr(loop, "is_tpu", lambda strategy: on_tpu)
     found = predict(run, tf.distribute.get_strategy(), Encoded(), 10, 32, pad_to_longest=False)
     np.testing.assert_array_equal(found["double"], 2 * np.arange(23))
     assert ran == sizes

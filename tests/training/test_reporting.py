@@ -73,9 +73,11 @@ class Training:
     def __init__(self, folder, clock, num_train_steps=100, first_step=0, peak_flops=None, loss_scale=None):
         self.clock, self.optimizer = clock, AdamWeightDecayOptimizer(0.25)
         self.optimizer.global_step.assign(first_step)
-        options = ClassificationOptions(task_name="", data_dir="", output_dir=str(folder), train_batch_size=8)
+        options = ClassificationOptions(
+            task_name="", data_dir="", output_dir=str(folder), train_batch_size=8, peak_flops=peak_flops
+        )
         self.report = reporting.TrainingReport(
-            options, num_train_steps, Objective(), self.optimizer, Work(), loss_scale, peak_flops
+            options, num_train_steps, Objective(), self.optimizer, Work(), loss_scale
         )
 
     def run(self, num_steps: int, secs: float = 0.0, num_skipped: int = 0, loss: float = 3.0) -> int:

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from official_bert.training.throughput import WorkCounter
+from official_bert.training.reporting import WorkCounter
 
 ONE = tf.distribute.get_strategy()
 

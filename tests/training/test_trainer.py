@@ -22,7 +22,7 @@ from official_bert.options.training import PretrainingOptions
 from official_bert.tasks.classification.glue import ColaProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.training import distribution, run_log, trainer
-from official_bert.training.seeds import seed_initial_weights
+from official_bert.training.starting_point import seed_initial_weights
 from official_bert.training.trainer import Trainer
 from tests import toy, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars

@@ -310,7 +310,7 @@ class ClassificationClient(TextClient):
             return {"label": row["label"].decode()} | by_label
         return {"labels": [label.decode() for label in row["labels"] if label]} | by_label
 
-    def in_brief(self, texts: Texts, answer: dict) -> dict | list[dict]:
+    def postprocess(self, texts: Texts, answer: dict) -> dict | list[dict]:
         """Returns `label` and `score`, its probability; a list of them with several labels; `score` in regression."""
         if "labels" in answer:
             return [{"label": label, "score": answer["probabilities"][label]} for label in answer["labels"]]

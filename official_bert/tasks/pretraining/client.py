@@ -53,7 +53,7 @@ class PretrainingClient(TextClient):
         elif self._answer_name not in self.model.outputs:
             raise InputError(f"has no {MASK}, and the model was exported without a pooler; give --pooling={NO_POOLING}")
 
-    def in_brief(self, texts: Texts, answer: dict, top_k: int = 5) -> list:
+    def postprocess(self, texts: Texts, answer: dict, top_k: int = 5) -> list:
         """Returns the words for the [MASK] of a text; a list of such lists if it has several.
 
         Each word is a dict with `score`, its probability, `token`, and `sequence`, the text with the token in the place

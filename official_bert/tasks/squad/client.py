@@ -32,7 +32,7 @@ class SquadClient(TextClient):
             )
         rules.check_room()
 
-    def in_brief(self, texts: Texts, answer: dict) -> dict:
+    def postprocess(self, texts: Texts, answer: dict) -> dict:
         """Returns `answer`, `start`, `end`, and `score`: the probability, or from an export of text the logits' sum."""
         brief = {name: answer[name] for name in ("answer", "start", "end")}
         return brief | {"score": answer.get("probability", answer["score"])}

@@ -222,7 +222,7 @@ class TaggingClient(TextClient):
     def __init__(self, model: ServedModel):
         super().__init__(model, ("text",))
 
-    def in_brief(self, texts: Texts, answer: dict) -> list[dict]:
+    def postprocess(self, texts: Texts, answer: dict) -> list[dict]:
         """Returns the entities of a text: `entity_group` (the type), `word` (the text), `start` and `end`."""
         (text,), words = texts, answer["tags"]
         found = []

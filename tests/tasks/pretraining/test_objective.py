@@ -3,7 +3,7 @@ import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
 from official_bert.tasks.pretraining.objective import PretrainingObjective, is_correct
-from official_bert.training.seeds import seed_initial_weights
+from official_bert.training.starting_point import seed_initial_weights
 from tests import toy
 from tests.commands.pretraining_run import write_records
 from tests.commands.test_run_pretraining import first_batches
