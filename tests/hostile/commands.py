@@ -6,7 +6,9 @@ A file is named relative to the folder; absolute, remote and empty names stay as
 import json
 import os
 
+from tests.commands.pretraining_run import PREDICTIONS, SEQ, write_records
 from tests.hostile.rows import model_flags
+from tests.scripts import flag_list
 
 DATA, VOCABULARY, FEATURES = "create_pretraining_data.py", "build_vocab.py", "extract_features.py"
 PREDICT, TRIVIAQA, CONVERT = "predict.py", "convert_triviaqa.py", "convert_checkpoint.py"
@@ -68,6 +70,20 @@ def classifier(folder, *others, **files):
     given = {"data_dir": "classification", "output_dir": "out", **files}
     lengths = ["--max_seq_length=16", "--train_batch_size=2"]
     return [*model_flags(folder), *_flags(folder, given), "--task_name=tsv", *lengths, *others]
+
+
+def pretraining(folder, *others):
+    """The flags of a pre-training run in `out` on 16 records."""
+    if not (folder / "records.tfrecord").exists():
+        write_records(folder / "records.tfrecord", 16)
+    steps = {"max_eval_steps": 1, "num_train_steps": 6, "num_warmup_steps": 1, "random_seed": 7}
+    sizes = {"max_seq_length": SEQ, "max_predictions_per_seq": PREDICTIONS, "train_batch_size": 8, "eval_batch_size": 8}
+    return [
+        *model_flags(folder, vocab_file=None),
+        *_flags(folder, {"input_file": "records.tfrecord", "output_dir": "out"}),
+        *flag_list(**sizes, **steps),
+        *others,
+    ]
 
 
 def link(folder, name, target):

@@ -11,15 +11,7 @@ import pytest
 
 from official_bert.io import writing
 from official_bert.io.errors import InputError
-from tests.hostile.commands import (
-    CONVERT,
-    DATA,
-    PREDICT,
-    ROOM,
-    conversion,
-    corpus,
-    predictions,
-)
+from tests.hostile.commands import CONVERT, DATA, PREDICT, ROOM, conversion, corpus, predictions
 from tests.hostile.rows import check, contents, row, table
 from tests.scripts import end_of
 from tests.shared import ROOT

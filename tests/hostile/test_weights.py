@@ -20,9 +20,8 @@ from tests.hostile.checkpoints import (
     with_value,
     without,
 )
-from tests.hostile.commands import CLASSIFIER, EXPORT, FEATURES, PRETRAINING, classifier, features
+from tests.hostile.commands import CLASSIFIER, EXPORT, FEATURES, PRETRAINING, classifier, features, pretraining
 from tests.hostile.rows import Row, check, edit_json, model_flags, row, table
-from tests.hostile.test_runs import pretraining
 
 
 class Use(NamedTuple):
