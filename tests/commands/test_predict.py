@@ -69,6 +69,10 @@ BAD_JSON = [
     (b'{"question": "who ?", "context": null}', "the fields context are missing"),
     (b'{"question": "who ?", "context": ["a"]}', "the field context is no text"),
     (b'{"question": "\\ud800", "context": "a"}', "the field question has half of a surrogate pair"),
+    (b'{"question": 1e999, "context": "a"}', "the field question is no text"),
+    (b'{"question": "a", "context": "a", "question": 3}', "the field question is no text"),
+    (b'{"question": "a"} {}', "no JSON (Extra data"),
+    (b"NaN", "no JSON object"),
     (b"\xff", "byte 1 is no UTF-8"),
 ]
 BAD_TSV = [

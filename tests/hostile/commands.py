@@ -1,86 +1,89 @@
-"""The command lines of scripts that read and write files, for a folder with the good files."""
+"""The command lines of scripts that read and write files, for a folder with the good files.
+
+A file is named relative to the folder; absolute, remote and empty names stay as they are.
+"""
 
 import json
 import os
 
+from tests.commands.pretraining_run import PREDICTIONS, SEQ, write_records
 from tests.hostile.rows import model_flags
+from tests.scripts import flag_list
 
+DATA, VOCABULARY, FEATURES = "create_pretraining_data.py", "build_vocab.py", "extract_features.py"
+PREDICT, TRIVIAQA, CONVERT = "predict.py", "convert_triviaqa.py", "convert_checkpoint.py"
+PRETRAINING, CLASSIFIER, EXPORT = "run_pretraining.py", "run_classifier.py", "export_saved_model.py"
 ROOM = "make room or name another path"  # what the sentence about a full disk says
 
 
-def corpus(folder, output="a.tfrecord", **flags):
-    """The flags of create_pretraining_data.py; paths are relative to the folder unless they are absolute or remote."""
-    given = {"input_file": "corpus.txt", "vocab_file": "vocab.txt", "output_file": output, **flags}
-    paths = [f"--{name}={at(folder, value)}" for name, value in given.items()]
-    return [*paths, "--max_seq_length=16", "--dupe_factor=1"]
+def at(folder, names: str) -> str:
+    """Names relative to a folder, separated by commas, as paths."""
+    return ",".join(
+        name if not name or name == "-" or name.startswith("/") or "://" in name else f"{folder}/{name}"
+        for name in names.split(",")
+    )
 
 
-def vocabulary(folder, output="v.txt", **flags):
-    given = {"input_file": "corpus.txt", "output_file": output, **flags}
-    return [*(f"--{name}={at(folder, value)}" for name, value in given.items()), "--vocab_size=200"]
+def _flags(folder, given: dict[str, str]) -> list[str]:
+    return [f"--{name}={at(folder, value)}" for name, value in given.items()]
 
 
-def features(folder, output="features.jsonl", **flags):
-    given = {"input_file": "corpus.txt", "output_file": output, **flags}
-    return [*model_flags(folder, **{name: at(folder, value) for name, value in given.items()}), "--layers=-1"]
+def corpus(folder, output="a.tfrecord", *others, **files):
+    given = {"input_file": "corpus.txt", "vocab_file": "vocab.txt", "output_file": output, **files}
+    return [*_flags(folder, given), "--max_seq_length=16", "--dupe_factor=1", *others]
 
 
-def predictions(folder, output="answers.jsonl", **flags):
+def vocabulary(folder, output="v.txt"):
+    return [*_flags(folder, {"input_file": "corpus.txt", "output_file": output}), "--vocab_size=200"]
+
+
+def features(folder, output="features.jsonl", *others, **files):
+    given = {"input_file": "corpus.txt", "output_file": output, **files}
+    return [*model_flags(folder), *_flags(folder, given), "--layers=-1", "--max_seq_length=16", *others]
+
+
+def predictions(folder, output="answers.jsonl", **files):
     """The flags of predict.py for a folder that only looks like an export."""
     model = folder / "export" / "1"
     (model / "assets").mkdir(parents=True)
     (model / "saved_model.pb").write_bytes(b"no model")
     (model / "assets" / "vocab.txt").write_text("[PAD]\n")
-    given = {"model": "export", "input_file": "corpus.txt", "output_file": output, **flags}
-    return [f"--{name}={at(folder, value)}" for name, value in given.items()]
+    return _flags(folder, {"model": "export", "input_file": "corpus.txt", "output_file": output, **files})
 
 
-def triviaqa(folder, output="squad.json", document="doc.txt"):
+def triviaqa(folder, output="squad.json", document="doc.txt", times=1):
+    """The flags for a file that has one question, so many times."""
     (folder / "evidence").mkdir()
     (folder / "evidence" / "doc.txt").write_text("The answer is Paris.")
     (folder / "secret.txt").write_text("Paris")
-    question = {
-        "QuestionId": "q1",
-        "Question": "Where?",
-        "Answer": {"Value": "Paris", "Aliases": []},
-        "EntityPages": [{"Filename": document}],
-    }
-    (folder / "qa.json").write_text(json.dumps({"Data": [question]}))
-    given = {"input_file": "qa.json", "data_dir": "evidence", "output_file": output}
-    return [f"--{name}={at(folder, value)}" for name, value in given.items()]
-
-
-def twice(folder, flags):
-    """Repeats the question of triviaqa()."""
-    content = json.loads((folder / "qa.json").read_text())
-    (folder / "qa.json").write_text(json.dumps({"Data": content["Data"] * 2}))
-    return flags
+    answer, pages = {"Value": "Paris", "Aliases": []}, [{"Filename": document}]
+    question = {"QuestionId": "q1", "Question": "Where?", "Answer": answer, "EntityPages": pages}
+    (folder / "qa.json").write_text(json.dumps({"Data": [question] * times}))
+    return _flags(folder, {"input_file": "qa.json", "data_dir": "evidence", "output_file": output})
 
 
 def conversion(folder, output="there", checkpoint="bert_model.ckpt", output_format="tf1"):
+    return [*_flags(folder, {"model": checkpoint, "output_dir": output}), f"--output_format={output_format}"]
+
+
+def classifier(folder, *others, **files):
+    given = {"data_dir": "classification", "output_dir": "out", **files}
+    lengths = ["--max_seq_length=16", "--train_batch_size=2"]
+    return [*model_flags(folder), *_flags(folder, given), "--task_name=tsv", *lengths, *others]
+
+
+def pretraining(folder, *others):
+    """The flags of a pre-training run in `out` on 16 records."""
+    if not (folder / "records.tfrecord").exists():
+        write_records(folder / "records.tfrecord", 16)
+    steps = {"max_eval_steps": 1, "num_train_steps": 6, "num_warmup_steps": 1, "random_seed": 7}
+    sizes = {"max_seq_length": SEQ, "max_predictions_per_seq": PREDICTIONS, "train_batch_size": 8, "eval_batch_size": 8}
     return [
-        f"--model={at(folder, checkpoint)}",
-        f"--output_dir={at(folder, output)}",
-        f"--output_format={output_format}",
+        *model_flags(folder, vocab_file=None),
+        *_flags(folder, {"input_file": "records.tfrecord", "output_dir": "out"}),
+        *flag_list(**sizes, **steps),
+        *others,
     ]
-
-
-def classifier(folder, **flags):
-    given = {"data_dir": "classification", "output_dir": "out", **flags}
-    return [
-        *model_flags(folder, vocab_file=at(folder, given.pop("vocab_file", "vocab.txt"))),
-        *(f"--{name}={at(folder, value)}" for name, value in given.items()),
-        "--task_name=tsv",
-        "--do_train",
-    ]
-
-
-def at(folder, names):
-    """Names relative to a folder, separated by commas, as paths; absolute, remote and empty ones stay."""
-    return ",".join(
-        name if not name or name == "-" or name.startswith("/") or "://" in name else f"{folder}/{name}"
-        for name in names.split(",")
-    )
 
 
 def link(folder, name, target):
@@ -91,19 +94,3 @@ def link(folder, name, target):
 def hard_link(folder, name, target):
     os.link(folder / target, folder / name)
     return name
-
-
-def linked_folder(folder, output):
-    """A folder of texts, with a second name."""
-    (folder / "texts").mkdir()
-    (folder / "texts" / "one.txt").write_text("the cat\n")
-    (folder / "same").symlink_to("texts")
-    return output
-
-
-def broken_name(folder):
-    """A folder with a text whose name is not UTF-8."""
-    (folder / "texts").mkdir()
-    with open(os.fsencode(folder / "texts") + b"/\xff.txt", "w") as file:
-        file.write("the cat\n")
-    return "texts/*.txt"

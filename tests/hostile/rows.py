@@ -44,6 +44,11 @@ class Row(NamedTuple):
     leaves: tuple[str, ...] = ()
 
 
+def row(script: str, name: str, make: Callable, *says: str, warns: tuple[str, ...] = (), leaves: tuple[str, ...] = ()):
+    """Makes a row; what the sentence says comes last, because there is most of it."""
+    return Row(name, script, make, says, warns, leaves)
+
+
 def table(rows: list[Row]):
     """Parametrizes a test with the rows of a table, whose names must differ."""
     assert len({row.name for row in rows}) == len(rows)

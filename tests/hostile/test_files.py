@@ -5,281 +5,195 @@ import pathlib
 import stat
 
 from tests.hostile.commands import (
+    CLASSIFIER,
+    CONVERT,
+    DATA,
+    FEATURES,
+    PREDICT,
     ROOM,
-    broken_name,
+    TRIVIAQA,
+    VOCABULARY,
     classifier,
     conversion,
     corpus,
     features,
     hard_link,
     link,
-    linked_folder,
     predictions,
     triviaqa,
-    twice,
     vocabulary,
 )
-from tests.hostile.rows import Row, check, table
+from tests.hostile.rows import check, row, table
 
-OVERWRITTEN = "is an input of this run, too (--{})"
-NEXT_RUN = "so that the next run would read it"
+WEIGHTS = "bert_model.ckpt.data-00000-of-00001"
 
-ROWS = [
-    # Outputs that are inputs.
-    Row(
-        "corpus over itself",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, "corpus.txt"),
-        says=("corpus.txt", OVERWRITTEN.format("input_file"), "name another"),
-    ),
-    Row(
-        "corpus over itself through a link",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, link(at, "link", "corpus.txt")),
-        says=("link", OVERWRITTEN.format("input_file")),
-    ),
-    Row(
-        "corpus over its hard link",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, hard_link(at, "other", "corpus.txt")),
-        says=(OVERWRITTEN.format("input_file"),),
-    ),
-    Row(
-        "records over the vocabulary",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, "vocab.txt"),
-        says=(OVERWRITTEN.format("vocab_file"),),
-    ),
-    Row(
-        "output that the glob of the input matches",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, "records.txt", input_file="*.txt"),
-        says=("records.txt", "*.txt matches it", NEXT_RUN),
-    ),
-    Row(
-        "output in a folder with two names, both in use",
-        "create_pretraining_data.py",
+
+def over(flag: str) -> str:
+    """What the sentence says of an output that is an input."""
+    return f"is an input of this run, too (--{flag})"
+
+
+def linked_folder(folder: pathlib.Path, output: str) -> str:
+    """A folder of texts, with a second name."""
+    (folder / "texts").mkdir()
+    (folder / "texts" / "one.txt").write_text("the cat\n")
+    (folder / "same").symlink_to("texts")
+    return output
+
+
+def broken_name(folder: pathlib.Path) -> str:
+    """A folder with a text whose name is not UTF-8."""
+    (folder / "texts").mkdir()
+    with open(os.fsencode(folder / "texts") + b"/\xff.txt", "w") as file:
+        file.write("the cat\n")
+    return "texts/*.txt"
+
+
+def after_kill(folder: pathlib.Path, process: int) -> list[str]:
+    """The flags of a run that finds the temporary file of another process."""
+    (folder / f".a.tfrecord.tmp-{process}").write_text("half")
+    return corpus(folder)
+
+
+OUTPUTS_THAT_ARE_INPUTS = [
+    row(DATA, "over a link", lambda at: corpus(at, link(at, "link", "corpus.txt")), over("input_file")),
+    row(DATA, "over a hard link", lambda at: corpus(at, hard_link(at, "other", "corpus.txt")), over("input_file")),
+    row(DATA, "where the glob reads", lambda at: corpus(at, "records.txt", input_file="*.txt"), "*.txt matches it"),
+    row(
+        DATA,
+        "where a glob of another name reads",
         lambda at: corpus(at, linked_folder(at, "same/two.txt"), input_file="texts/*.txt"),
-        says=("same/two.txt", NEXT_RUN),
+        "so that the next run would read it",
     ),
-    Row(
-        "hidden output that no glob takes",
-        "create_pretraining_data.py",
+    row(
+        DATA,
+        "hidden from a glob",
         lambda at: corpus(at, ".records.txt", input_file="corpus*"),
         leaves=(".records.txt",),
     ),
-    Row(
-        "two outputs that are one file",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, "a.tfrecord," + link(at, "b.tfrecord", "a.tfrecord")),
-        says=("is an output twice",),
+    row(
+        DATA, "twice", lambda at: corpus(at, "a.tfrecord," + link(at, "b.tfrecord", "a.tfrecord")), "is an output twice"
     ),
-    *(
-        Row(
-            f"features over {name}",
-            "extract_features.py",
-            lambda at, name=name: features(at, name),
-            says=(name, OVERWRITTEN.format(flag)),
-        )
-        for name, flag in (
-            ("corpus.txt", "input_file"),
-            ("vocab.txt", "vocab_file"),
-            ("bert_model.ckpt.data-00000-of-00001", "init_checkpoint"),
-        )
+    row(DATA, "over the vocabulary", lambda at: corpus(at, "vocab.txt"), over("vocab_file")),
+    row(FEATURES, "over the weights", lambda at: features(at, WEIGHTS), over("init_checkpoint")),
+    row(
+        PREDICT,
+        "over the vocabulary of an export",
+        lambda at: predictions(at, "export/1/assets/vocab.txt"),
+        over("model"),
     ),
-    *(
-        Row(
-            f"answers over {name}",
-            "predict.py",
-            lambda at, name=name: predictions(at, name),
-            says=(name, OVERWRITTEN.format(flag)),
-        )
-        for name, flag in (("corpus.txt", "input_file"), ("export/1/assets/vocab.txt", "model"))
-    ),
-    Row(
-        "questions over themselves",
-        "convert_triviaqa.py",
-        lambda at: triviaqa(at, "qa.json"),
-        says=(OVERWRITTEN.format("input_file"),),
-    ),
-    Row(
-        "questions over a document",
-        "convert_triviaqa.py",
-        lambda at: triviaqa(at, "evidence/doc.txt"),
-        says=(OVERWRITTEN.format("data_dir"),),
-    ),
-    Row(
-        "conversion over its own checkpoint",
-        "convert_checkpoint.py",
-        lambda at: conversion(at, "."),
-        says=(OVERWRITTEN.format("bert_config_file"),),
-    ),
-    Row(
-        "conversion into the folder of the input",
-        "convert_checkpoint.py",
+    row(TRIVIAQA, "over a document", lambda at: triviaqa(at, "evidence/doc.txt"), over("data_dir")),
+    row(CONVERT, "over its own checkpoint", lambda at: conversion(at, "."), over("bert_config_file")),
+    row(
+        CONVERT,
+        "into the folder of the input",
         lambda at: conversion(at, ".", output_format="huggingface"),
         leaves=("config.json", "model.safetensors", "tokenizer_config.json"),
     ),
-    # Names in the folder of documents.
-    *(
-        Row(
-            f"document {name!a}",
-            "convert_triviaqa.py",
-            lambda at, name=name: triviaqa(at, document=str(at / "secret.txt") if name == "/" else name),
-            says=says,
-        )
-        for name, says in (
-            ("../secret.txt", ("qa.json", "'../secret.txt' is outside of", "Filename")),
-            ("/", ("secret.txt", "is outside of")),
-            (".", ("is a folder",)),
-            ("a\0b", ("zero byte",)),
-            ("\ud800", ("is not UTF-8",)),
-        )
-    ),
-    # Links and devices as outputs.
-    Row(
-        "output through a link",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, link(at, "link", "sample_target")),
-        leaves=("sample_target",),
-    ),
-    Row(
-        "output through a link to a file that is there",
-        "create_pretraining_data.py",
+]
+
+DOCUMENTS = [
+    row(TRIVIAQA, f"document {name!a}", lambda at, name=name: triviaqa(at, document=name), *says)
+    for name, says in (
+        ("../secret.txt", ("qa.json", "'../secret.txt' is outside of", "Filename")),
+        (".", ("is a folder",)),
+        ("a\0b", ("zero byte",)),
+        ("\ud800", ("is not UTF-8",)),
+        ("", ("qa.json: the document '' is no file; correct its Filename",)),
+    )
+]
+
+LINKS_AND_DEVICES = [
+    row(
+        DATA,
+        "through a link",
         lambda at: corpus(at, link(at, "link", "classification/train.tsv")),
         leaves=("~classification/train.tsv",),
     ),
-    Row("vocabulary to nothing", "build_vocab.py", lambda at: vocabulary(at, "/dev/null")),
-    Row(
-        "link to itself",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, link(at, "link", "link")),
-        says=("link", "cannot be written", "symbolic links"),
-    ),
-    Row(
-        "link into a folder that is not there",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, link(at, "link", "absent/a.tfrecord")),
-        says=("link", "cannot be written"),
-    ),
-    *(
-        Row(
-            f"full device for {script}",
-            script,
-            lambda at, make=make: make(at, "/dev/full"),
-            says=("/dev/full: cannot be written (No space left on device)", ROOM),
-        )
-        for script, make in (("create_pretraining_data.py", corpus), ("convert_triviaqa.py", triviaqa))
-    ),
-    # Paths that nothing can be done with.
-    *(
-        Row(
-            f"{what} as --{flag} of {script}",
-            script,
-            lambda at, make=make, flag=flag, path=path: make(at, **{flag: path}),
-            says=says,
-        )
-        for script, make, flags in (
-            ("extract_features.py", features, ("input_file", "vocab_file", "bert_config_file")),
-            ("predict.py", predictions, ("input_file",)),
-        )
-        for flag in flags
-        for what, path, says in (
-            ("folder", "classification", ("classification: is a folder",)),
-            ("file that is not there", "absent", ("absent: no such file",)),
-            ("file below a file", "corpus.txt/below", ("below: cannot be read (Not a directory)",)),
-            ("unknown scheme", "s3://bucket/file", ("s3://bucket/file", "UnimplementedError")),
-            ("name that is too long", "x" * 300, ("cannot be read (File name too long)",)),
-        )
-    ),
-    *(
-        Row(f"{what} as output of {script}", script, lambda at, make=make, path=path: make(at, path), says=says)
-        for script, make in (("create_pretraining_data.py", corpus), ("extract_features.py", features))
-        for what, path, says in (
-            ("folder", "classification", ("classification: cannot be written, it is a folder",)),
-            ("file in no folder", "absent/out", ("out: cannot be written", "check that its folder exists")),
-            ("file below a file", "corpus.txt/out", ("out: cannot be written",)),
-            ("unknown scheme", "s3://bucket/file", ("s3://bucket/file", "UnimplementedError")),
-            ("name that is too long", "x" * 300, ("cannot be written (File name too long)",)),
-            ("empty name", "", ("--output_file=: a name is empty; give one",)),
-        )
-        if not (what == "empty name" and script == "create_pretraining_data.py")  # an empty list of files
-    ),
-    *(
-        Row(
-            f"{path} as folder of a run",
-            "run_classifier.py",
-            lambda at, path=path: classifier(at, output_dir=path),
-            says=(path.split(":")[0],),
-        )
-        for path in ("s3://bucket/out", "corpus.txt/out")
-    ),
-    Row(
-        "data folder with an unknown scheme",
-        "run_classifier.py",
-        lambda at: classifier(at, data_dir="s3://bucket/data"),
-        says=("s3://bucket/data", "UnimplementedError"),
-        leaves=("out/*",),
-    ),
-    Row(
-        "name in a flag that is not UTF-8",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, "a\udcff.tfrecord"),
-        says=(r"a\udcff.tfrecord", "is not UTF-8", "rename"),
-    ),
-    Row(
-        "name of a text that is not UTF-8",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, input_file=broken_name(at)),
-        says=(r"\udcff.txt", "is not UTF-8", "rename"),
-    ),
-    Row(
-        "conversion to a file",
-        "convert_checkpoint.py",
-        lambda at: conversion(at, "corpus.txt"),
-        says=("corpus.txt: no folder can be made there",),
-    ),
-    Row(
-        "brackets in a name are no glob where such a file exists",
-        "create_pretraining_data.py",
-        lambda at: corpus(at, input_file=str((at / "corpus.txt").rename(at / "a[1].txt"))),
-        leaves=("a.tfrecord",),
-    ),
-    Row(
-        "question that is there twice",
-        "convert_triviaqa.py",
-        lambda at: twice(at, triviaqa(at)),
-        says=("qa.json: question q1: is there twice",),
-    ),
-    Row(
-        "document without a name",
-        "convert_triviaqa.py",
-        lambda at: triviaqa(at, document=""),
-        says=("qa.json: the document '' is no file; correct its Filename",),
-    ),
-    # What killed runs left.
-    Row(
-        "temporary file of a process that is no more",
-        "create_pretraining_data.py",
-        lambda at: [*corpus(at), *left(at, ".a.tfrecord.tmp-4194305")],
-        warns=(".a.tfrecord.tmp-4194305: deleted",),
-        leaves=("a.tfrecord", "~.a.tfrecord.tmp-4194305"),
-    ),
-    Row(
-        "temporary file of a process that runs",
-        "create_pretraining_data.py",
-        lambda at: [*corpus(at), *left(at, ".a.tfrecord.tmp-1")],
-        leaves=("a.tfrecord",),
+    row(VOCABULARY, "to nothing", lambda at: vocabulary(at, "/dev/null")),
+    row(DATA, "link to itself", lambda at: corpus(at, link(at, "link", "link")), "symbolic links"),
+    row(
+        DATA,
+        "full device",
+        lambda at: corpus(at, "/dev/full"),
+        f"/dev/full: cannot be written (No space left on device); {ROOM}",
     ),
 ]
 
+INPUTS = [
+    row(FEATURES, f"input that is a {what}", lambda at, path=path: features(at, input_file=path), *says)
+    for what, path, says in (
+        ("folder", "classification", ("classification: is a folder",)),
+        ("file that is not there", "absent", ("absent: no such file",)),
+        ("file below a file", "corpus.txt/below", ("below: cannot be read (Not a directory)",)),
+        ("unknown scheme", "s3://bucket/file", ("s3://bucket/file", "UnimplementedError")),
+        ("name that is too long", "x" * 300, ("cannot be read (File name too long)",)),
+    )
+]
 
-def left(folder: pathlib.Path, name: str) -> list[str]:
-    (folder / name).write_text("half")
-    return []
+OUTPUTS = [
+    row(FEATURES, f"output that is a {what}", lambda at, path=path: features(at, path), *says)
+    for what, path, says in (
+        ("folder", "classification", ("classification: cannot be written, it is a folder",)),
+        ("file in no folder", "absent/out", ("out: cannot be written", "check that its folder exists")),
+        ("file below a file", "corpus.txt/out", ("out: cannot be written",)),
+        ("unknown scheme", "s3://bucket/file", ("s3://bucket/file", "UnimplementedError")),
+        ("empty name", "", ("--output_file=: a name is empty; give one",)),
+    )
+]
+
+NAMES = [
+    *(
+        row(
+            CLASSIFIER,
+            f"{path} as folder of a run",
+            lambda at, path=path: classifier(at, "--do_train", output_dir=path),
+            path.split(":")[0],
+        )
+        for path in ("s3://bucket/out", "corpus.txt/out")
+    ),
+    row(
+        CLASSIFIER,
+        "unknown scheme",
+        lambda at: classifier(at, "--do_train", data_dir="s3://bucket/data"),
+        "UnimplementedError",
+        leaves=("out/*",),
+    ),
+    row(
+        DATA,
+        "output that is not UTF-8",
+        lambda at: corpus(at, "a\udcff.tfrecord"),
+        r"a\udcff.tfrecord': the name is not UTF-8",
+    ),
+    row(
+        DATA,
+        "input that is not UTF-8",
+        lambda at: corpus(at, input_file=broken_name(at)),
+        r"\udcff.txt': the name is not UTF-8",
+    ),
+    row(CONVERT, "to a file", lambda at: conversion(at, "corpus.txt"), "corpus.txt: no folder can be made there"),
+    row(
+        DATA,
+        "brackets that are no glob",
+        lambda at: corpus(at, input_file=str((at / "corpus.txt").rename(at / "a[1].txt"))),
+        leaves=("a.tfrecord",),
+    ),
+    row(TRIVIAQA, "question twice", lambda at: triviaqa(at, times=2), "qa.json: question q1: is there twice"),
+]
+
+KILLED_RUNS = [
+    row(
+        DATA,
+        "beside a dead one",
+        lambda at: after_kill(at, 4194305),
+        warns=(".a.tfrecord.tmp-4194305: deleted",),
+        leaves=("a.tfrecord", "~.a.tfrecord.tmp-4194305"),
+    ),
+    row(DATA, "beside one that runs", lambda at: after_kill(at, 1), leaves=("a.tfrecord",)),
+]
 
 
-@table(ROWS)
+@table([*OUTPUTS_THAT_ARE_INPUTS, *DOCUMENTS, *LINKS_AND_DEVICES, *INPUTS, *OUTPUTS, *NAMES, *KILLED_RUNS])
 def test_files(row, folder):
     check(row, folder)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)

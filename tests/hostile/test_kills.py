@@ -22,9 +22,9 @@ import tensorflow as tf
 from official_bert.data.records.framing import read_examples
 from official_bert.training import run_log
 from tests.commands.pretraining_run import checkpoint_values
+from tests.hostile.commands import classifier, corpus, pretraining
 from tests.hostile.killed import RENAME, RUN, SAVE, START, Ended, Point, run
 from tests.hostile.rows import model_flags
-from tests.hostile.test_runs import pretraining
 from tests.scripts import run_script
 from tests.shared import ROOT
 
@@ -46,34 +46,18 @@ class Job(NamedTuple):
     results: Callable[[pathlib.Path], dict]
 
 
+def _pretraining(folder: pathlib.Path) -> list[str]:
+    return pretraining(folder, "--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
+
+
 def _fine_tuning(folder: pathlib.Path) -> list[str]:
-    return [
-        *model_flags(folder),
-        "--task_name=tsv",
-        "--labels=a,b,c",
-        f"--data_dir={folder}/classification",
-        f"--output_dir={folder}/out",
-        "--max_seq_length=16",
-        "--train_batch_size=2",
-        "--num_train_epochs=4",
-        "--save_checkpoints_steps=2",
-        "--keep_checkpoint_max=2",
-        "--eval_every=4",
-        "--random_seed=7",
-        "--do_train",
-        "--do_eval",
-        "--do_predict",
-    ]
+    checkpoints = ("--save_checkpoints_steps=2", "--keep_checkpoint_max=2", "--eval_every=4")
+    work = ("--labels=a,b,c", "--num_train_epochs=4", "--random_seed=7", "--do_train", "--do_eval", "--do_predict")
+    return classifier(folder, *checkpoints, *work)
 
 
 def _data_creation(folder: pathlib.Path) -> list[str]:
-    return [
-        f"--vocab_file={folder}/vocab.txt",
-        f"--input_file={folder}/corpus.txt",
-        f"--output_file={folder}/out/a.tfrecord,{folder}/out/b.tfrecord.gz",
-        "--max_seq_length=32",
-        "--dupe_factor=2",
-    ]
+    return corpus(folder, "out/a.tfrecord,out/b.tfrecord.gz", "--max_seq_length=32", "--dupe_factor=2")
 
 
 def _export(folder: pathlib.Path) -> list[str]:
@@ -126,13 +110,7 @@ def _of_export(out: pathlib.Path) -> dict:
 
 
 JOBS = {
-    "pre-training": Job(
-        "run_pretraining.py",
-        lambda folder: pretraining(
-            folder, "--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2"
-        ),
-        _of_training,
-    ),
+    "pre-training": Job("run_pretraining.py", _pretraining, _of_training),
     "fine-tuning": Job("run_classifier.py", _fine_tuning, _of_training),
     "data creation": Job("create_pretraining_data.py", _data_creation, _of_data_creation),
     "export": Job("export_saved_model.py", _export, _of_export),

@@ -1,5 +1,6 @@
 """Hostile runs: folders in which a run goes on wrongly, data that no learning rate makes good, two runs at once."""
 
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -17,46 +18,14 @@ import tensorflow as tf
 from official_bert.checkpoints import tf1
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.data.records.framing import open_example_files, read_examples
-from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, write_records
+from tests.commands.pretraining_run import checkpoint_values, write_records
 from tests.hostile.checkpoints import tensors_of, with_head, with_value, write_output_dir
-from tests.hostile.rows import Row, check, edit_json, model_flags, table
+from tests.hostile.commands import CLASSIFIER, EXPORT, FEATURES, PRETRAINING, classifier, features, pretraining
+from tests.hostile.rows import Row, check, edit_json, model_flags, row, table
 from tests.scripts import end_of
-from tests.shared import ROOT
+from tests.shared import ROOT, has_ended
 
 STEPS = (2, 4)
-
-
-def pretraining(folder: pathlib.Path, *flags: str) -> list[str]:
-    """Flags of a pre-training run in `out` on 16 records."""
-    if not (folder / "records.tfrecord").exists():
-        write_records(folder / "records.tfrecord", 16)
-    return [
-        *model_flags(folder, vocab_file=None),
-        f"--input_file={folder}/records.tfrecord",
-        f"--output_dir={folder}/out",
-        f"--max_seq_length={SEQ}",
-        f"--max_predictions_per_seq={PREDICTIONS}",
-        "--train_batch_size=8",
-        "--eval_batch_size=8",
-        "--max_eval_steps=1",
-        "--num_train_steps=6",
-        "--num_warmup_steps=1",
-        "--random_seed=7",
-        *flags,
-    ]
-
-
-def classification(folder: pathlib.Path, *flags: str) -> list[str]:
-    """Flags of a run of the classifier in `out`."""
-    return [
-        *model_flags(folder),
-        "--task_name=tsv",
-        f"--data_dir={folder}/classification",
-        f"--output_dir={folder}/out",
-        "--max_seq_length=16",
-        "--train_batch_size=2",
-        *flags,
-    ]
 
 
 def _in_earlier_run(
@@ -75,7 +44,7 @@ def _in_earlier_run(
         fault(folder)
         return arguments
 
-    return Row(name, "run_pretraining.py", make, says, warns, leaves)
+    return row(PRETRAINING, name, make, *says, warns=warns, leaves=leaves)
 
 
 def _config(**changes) -> Callable[[pathlib.Path], object]:
@@ -103,7 +72,7 @@ def _without_best(folder: pathlib.Path) -> list[str]:
     (folder / "out" / "labels.txt").write_text("a\nb\nc\n")
     (folder / "out" / "eval_history.jsonl").write_text('{"step": 2, "eval_accuracy": 0.5}\n')
     tf1.write(str(folder / "out" / "best" / "model.ckpt-2"), {"global_step": np.int64(2)})
-    return classification(folder, "--do_predict")
+    return classifier(folder, "--do_predict")
 
 
 _held_locks = []
@@ -169,49 +138,35 @@ RESUMING = [
         warns=("process 1 of host gone ended without removing it; the lock is taken over",),
         leaves=("out/*", "~out/.lock"),
     ),
-    Row(
-        "the list of the best checkpoint is lost, and the newest one would be taken for it",
-        "run_classifier.py",
-        _without_best,
-        ("out/best: the best checkpoint of", "run.jsonl is gone; put it back"),
-    ),
-    Row(
+    row(CLASSIFIER, "the list of the best checkpoint is lost", _without_best, "out/best: the best checkpoint of"),
+    row(
+        CLASSIFIER,
         "another process works in the folder of a search",
-        "run_classifier.py",
-        lambda folder: (_held(folder), classification(folder, "--do_train", "--search=paper"))[1],
-        ("works in it",),
+        lambda folder: (_held(folder), classifier(folder, "--do_train", "--search=paper"))[1],
+        "works in it",
     ),
 ]
 
 
-def _beside(script: str, name: str, flags: Callable[[pathlib.Path], list[str]]) -> Row:
+def _beside(script: str, make: Callable[[pathlib.Path], list[str]]) -> Row:
     """A use of a model with another number of heads than the config beside its checkpoint says."""
 
-    def make(folder: pathlib.Path) -> list[str]:
-        other = folder / "other.json"
-        shutil.copy(folder / "bert_config.json", other)
-        edit_json(other, num_attention_heads=4)
-        tf1.write(str(folder / "bert_model.ckpt"), with_head(tensors_of(folder), 3))
-        return [*model_flags(folder, bert_config_file=other), *flags(folder)]
+    def prepare(folder: pathlib.Path) -> list[str]:
+        shutil.copy(folder / "bert_config.json", folder / "other.json")
+        edit_json(folder / "other.json", num_attention_heads=4)
+        return [*make(folder), f"--bert_config_file={folder}/other.json"]
 
-    return Row(name, script, make, ("bert_config.json: its num_attention_heads is 2, and 4", _OTHER))
+    return row(script, f"{script} with other heads", prepare, "bert_config.json: its num_attention_heads is 2, and 4")
 
 
-CONFIGS = [
-    _beside(
-        "extract_features.py",
-        "features with other heads",
-        lambda folder: [f"--input_file={folder}/corpus.txt", f"--output_file={folder}/features.jsonl", "--layers=-1"],
-    ),
-    _beside(
-        "export_saved_model.py",
-        "export with other heads",
-        lambda folder: ["--task_name=pretraining", f"--export_dir={folder}/export"],
-    ),
-]
+def _export(folder: pathlib.Path) -> list[str]:
+    return model_flags(folder, task_name="pretraining", export_dir=folder / "export")
 
 
-def _records(feature: str, value: float, row: int = 5, record: str = "record") -> Callable:
+CONFIGS = [_beside(FEATURES, features), _beside(EXPORT, _export)]
+
+
+def _records(feature: str, value: float, number: int) -> Callable:
     """Writes records of which one holds a value that none may hold, and returns the flags of a training on them."""
 
     def make(folder: pathlib.Path) -> list[str]:
@@ -222,7 +177,7 @@ def _records(feature: str, value: float, row: int = 5, record: str = "record") -
             for name, stored in values.items():
                 columns.setdefault(name, []).append(stored)
         stacked = {name: np.stack(rows) for name, rows in columns.items()}
-        stacked[feature][row, 1 if stacked[feature].shape[1] > 1 else 0] = value
+        stacked[feature][number, 1 if stacked[feature].shape[1] > 1 else 0] = value
         with open_example_files([str(path)]) as files:
             files.write(stacked)
         return pretraining(folder, "--do_train")
@@ -230,61 +185,38 @@ def _records(feature: str, value: float, row: int = 5, record: str = "record") -
     return make
 
 
-def _bad_record(feature: str, value: float, said: str, row: int = 0) -> Row:
-    return Row(
-        f"{feature} of {value:g} in record {row}",
-        "run_pretraining.py",
-        _records(feature, value, row),
-        (f"records.tfrecord: record {row} (from 0): {feature} holds {said}",),
+def _bad_record(feature: str, value: float, said: str, number: int = 0) -> Row:
+    return row(
+        PRETRAINING,
+        f"{feature} of {value:g} in record {number}",
+        _records(feature, value, number),
+        f"records.tfrecord: record {number} (from 0): {feature} holds {said}",
         leaves=("out/*",),
     )
 
 
-def _scores(*labels: str) -> Callable[[pathlib.Path], list[str]]:
+def _score(label: str) -> Callable[[pathlib.Path], list[str]]:
     def make(folder: pathlib.Path) -> list[str]:
-        rows = [f"the cat\t{label}\n" for label in ("1.0", *labels)]
-        (folder / "classification" / "train.tsv").write_text("text\tlabel\n" + "".join(rows))
-        return classification(folder, "--do_train", "--label_type=score")
+        (folder / "classification" / "train.tsv").write_text(f"text\tlabel\nthe cat\t1.0\nthe cat\t{label}\n")
+        return classifier(folder, "--do_train", "--label_type=score")
 
     return make
-
-
-def _diverging(script: str, flags: Callable[[pathlib.Path], list[str]]) -> Row:
-    return Row(
-        f"{script} diverges",
-        script,
-        flags,
-        ("lower --learning_rate", "the last checkpoint is valid"),
-        leaves=("out/*",),
-    )
 
 
 DATA = [
     _bad_record("input_mask", 2, "2"),
     _bad_record("masked_lm_weights", 1e30, "1"),
-    _bad_record("masked_lm_weights", np.nan, "nan", row=11),
+    _bad_record("masked_lm_weights", np.nan, "nan", 11),
     _bad_record("next_sentence_labels", 2, "2"),
-    _bad_record("input_ids", -1, "-1"),
-    *(
-        Row(f"score {label}", "run_classifier.py", _scores(label), ("train.tsv: line 3", "score", said))
-        for label, said in (("nan", "no number"), ("1e30", "too large"))
-    ),
-    *(
-        Row(
-            f"class weights {weights}",
-            "run_classifier.py",
-            lambda folder, weights=weights: classification(folder, "--do_train", f"--class_weights={weights}"),
-            (f"--class_weights={weights}: give numbers",),
-        )
-        for weights in ("nan,1,1", "1e30,1,1")
-    ),
-    _diverging(
-        "run_pretraining.py",
-        lambda folder: pretraining(folder, "--do_train", "--learning_rate=1e9", "--num_warmup_steps=0"),
-    ),
-    _diverging(
-        "run_classifier.py",
-        lambda folder: classification(folder, "--do_train", "--learning_rate=1e9", "--warmup_proportion=0"),
+    row(CLASSIFIER, "score nan", _score("nan"), "train.tsv: line 3", "no number"),
+    row(CLASSIFIER, "score 1e30", _score("1e30"), "train.tsv: line 3", "too large"),
+    row(
+        CLASSIFIER,
+        "a rate too high",
+        lambda folder: classifier(folder, "--do_train", "--learning_rate=1e9", "--warmup_proportion=0"),
+        "lower --learning_rate",
+        "the last checkpoint is valid",
+        leaves=("out/*",),
     ),
 ]
 
@@ -310,7 +242,7 @@ def test_a_training_from_weights_of_another_model_is_warned_of(folder):
     shutil.copy(folder / "bert_config.json", other)
     edit_json(folder / "bert_config.json", hidden_act="gelu")
     flags = [flag for flag in pretraining(folder, "--do_train", "--num_train_steps=1") if "config" not in flag]
-    ended = end_of("run_pretraining.py", *flags, f"--bert_config_file={other}")
+    ended = end_of(PRETRAINING, *flags, f"--bert_config_file={other}")
     assert ended.status == 0, ended.sentence
     assert "its hidden_act is gelu, and relu by --bert_config_file: the weights were trained with" in ended.log
 
@@ -318,7 +250,7 @@ def test_a_training_from_weights_of_another_model_is_warned_of(folder):
 def test_what_a_diverged_run_saved_is_sound(folder):
     """The weights of step 1 are as large as the rate; the loss stays finite under LayerNorm."""
     flags = ("--do_train", "--learning_rate=1e9", "--num_warmup_steps=0", "--save_checkpoints_steps=1")
-    ended = end_of("run_pretraining.py", *pretraining(folder, *flags))
+    ended = end_of(PRETRAINING, *pretraining(folder, *flags))
     assert "of step 1 are not saved" in ended.sentence
     assert "holds" in ended.sentence
     out = folder / "out"
@@ -338,7 +270,7 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
     (out / "input.ckpt-5-0.writing").mkdir()
     for name in ("model.ckpt-7.data-00000-of-00001", "input.ckpt-7-0.index", "checkpoint.tmp-99", "notes.tmp-1"):
         (out / name).write_text("")
-    ended = end_of("run_pretraining.py", *pretraining(folder, "--do_train", "--keep_checkpoint_max=2"))
+    ended = end_of(PRETRAINING, *pretraining(folder, "--do_train", "--keep_checkpoint_max=2"))
     assert ended.status == 0, ended.sentence
     found = sorted(path.name for path in out.iterdir() if "tfevents" not in path.name)
     data = "data-00000-of-00001"
@@ -352,37 +284,21 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
 
 
 def test_a_lock_ends_with_the_run(folder):
-    for status in (0, 1):
-        flags = ("--do_eval",) if status == 0 else ("--do_eval", "--allow_missing_weights", "--max_eval_steps=1")
-        if status:
-            (folder / "bert_model.ckpt.index").unlink()
-        ended = end_of("run_pretraining.py", *pretraining(folder, *flags))
-        assert ended.status == status, ended.sentence
-        assert not (folder / "out" / ".lock").exists()
+    assert end_of(PRETRAINING, *pretraining(folder, "--do_eval")).status == 0
+    assert not (folder / "out" / ".lock").exists()
+    (folder / "bert_model.ckpt.index").unlink()
+    assert end_of(PRETRAINING, *pretraining(folder, "--do_eval")).status == 1
+    assert not (folder / "out" / ".lock").exists()
 
 
 def _tree_of(pid: int) -> set[int]:
     """Returns the numbers of the processes below a process."""
-    found, fresh = set(), {pid}
-    while fresh:
-        parents, fresh = fresh, set()
-        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) in parents:
-                fresh.add(int(stat.parent.name))
-        fresh -= found
-        found |= fresh
-    return found
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    parents = {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    children = {child for child, parent in parents.items() if parent == pid}
+    return children.union(*map(_tree_of, children))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="reads /proc")
@@ -402,15 +318,11 @@ def test_workers_end_with_their_parent(folder, number):
         deadline = time.monotonic() + 120
         while len(workers := _tree_of(process.pid)) < 3 and time.monotonic() < deadline:  # and a tracker
             time.sleep(0.05)
-        time.sleep(1.0)
-        assert process.poll() is None
         assert len(workers) >= 3
+        assert process.poll() is None
         (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
         errors = process.communicate(timeout=240)[1]
-        deadline = time.monotonic() + 30
-        while any(map(_is_alive, workers)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert [worker for worker in workers if _is_alive(worker)] == []
+        assert [worker for worker in workers if not has_ended(worker, within_secs=30)] == []
         assert "Traceback" not in errors
         if number == signal.SIGINT:
             assert errors.splitlines()[-1].endswith("create_pretraining_data.py: interrupted")
@@ -436,7 +348,7 @@ def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
         monkeypatch.setattr(TrainingBatches, "draw", draw)
         shutil.rmtree(folder / "out", ignore_errors=True)
         flags = ("--do_train", "--save_checkpoints_steps=3", "--steps_per_loop=1")
-        ended = end_of("run_pretraining.py", *pretraining(folder, *flags))
+        ended = end_of(PRETRAINING, *pretraining(folder, *flags))
         assert ended.status == status
         saved = f"{folder}/out/model.ckpt-{saved_step} is saved, and the same command goes on from it"
         assert f"Stopped after step {step}; {saved}" in ended.log

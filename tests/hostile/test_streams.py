@@ -11,8 +11,8 @@ import pytest
 
 from official_bert.io import writing
 from official_bert.io.errors import InputError
-from tests.hostile.commands import ROOM, conversion, corpus, features, predictions, vocabulary
-from tests.hostile.rows import Row, check, contents, table
+from tests.hostile.commands import CONVERT, DATA, PREDICT, ROOM, conversion, corpus, predictions
+from tests.hostile.rows import check, contents, row, table
 from tests.scripts import end_of
 from tests.shared import ROOT
 
@@ -28,39 +28,24 @@ def largest_file(num_bytes: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+TOO_LARGE = "cannot be written (File too large)"
 FULL_DISK = [
-    Row(
-        "records on a full disk",
-        "create_pretraining_data.py",
-        lambda at: [*corpus(at), "--dupe_factor=50"],
-        says=("a.tfrecord: cannot be written (File too large)", ROOM),
-    ),
-    Row(
-        "compressed records on a full disk",
-        "create_pretraining_data.py",
-        lambda at: [*corpus(at, "a.tfrecord.gz"), "--dupe_factor=300"],
-        says=("a.tfrecord.gz: cannot be written (File too large)", ROOM),
-    ),
-    Row(
-        "features on a full disk",
-        "extract_features.py",
-        features,
-        says=("features.jsonl: cannot be written (File too large)", ROOM),
-    ),
-    Row(
-        "vocabulary on a full disk",
-        "build_vocab.py",
-        lambda at: [*vocabulary(at), "--vocab_size=9000"],
-        says=("v.txt: cannot be written (File too large)", ROOM),
+    row(DATA, "records", lambda at: corpus(at, "a.tfrecord", "--dupe_factor=50"), f"a.tfrecord: {TOO_LARGE}", ROOM),
+    row(
+        DATA,
+        "compressed records",
+        lambda at: corpus(at, "a.tfrecord.gz", "--dupe_factor=300"),
+        f"a.tfrecord.gz: {TOO_LARGE}",
     ),
     *(
-        Row(
-            f"conversion to {form} on a full disk",
-            "convert_checkpoint.py",
+        row(
+            CONVERT,
+            f"conversion to {form}",
             lambda at, form=form: conversion(at, "there", output_format=form),
-            says=(says, "cannot be written"),
+            name,
+            "cannot be written",
         )
-        for form, says in (("tf1", "bert_model.ckpt"), ("huggingface", "model.safetensors"))
+        for form, name in (("tf1", "bert_model.ckpt"), ("huggingface", "model.safetensors"))
     ),
 ]
 
@@ -94,7 +79,7 @@ def test_a_line_is_appended_whole_or_not_at_all(tmp_path):
 )
 def test_predict_needs_the_streams_that_it_is_told_to_use(folder, monkeypatch, stream, sentence):
     monkeypatch.setattr(sys, f"__{stream}__", None)
-    ended = end_of("predict.py", *predictions(folder, "-", input_file="-"))
+    ended = end_of(PREDICT, *predictions(folder, "-", input_file="-"))
     assert (ended.status, sentence in ended.sentence) == (1, True)
 
 
@@ -119,14 +104,8 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
     for above in folder.parents:
         if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(("pytest-", "popen-")):
             above.chmod(0o755)
-    finished = subprocess.run(
-        [sys.executable, "-c", program, *corpus(folder)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = [sys.executable, "-c", program, *corpus(folder)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert finished.returncode == 1
     assert sentence in finished.stderr
     assert "Traceback" not in finished.stderr
@@ -135,6 +114,6 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
 def test_a_socket_is_no_output(folder):
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as opened:
         opened.bind(str(folder / "s"))
-        ended = end_of("create_pretraining_data.py", *corpus(folder, "s"))
+        ended = end_of(DATA, *corpus(folder, "s"))
     assert ended.status == 1
     assert f"{folder}/s: cannot be written" in ended.sentence

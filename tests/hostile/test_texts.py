@@ -2,23 +2,35 @@
 
 import bz2
 import gzip
-import json
 import lzma
 import random
 
-from tests.hostile.rows import CORPUS, Row, check, model_flags, table
+from tests.hostile.commands import (
+    CLASSIFIER,
+    DATA,
+    FEATURES,
+    TRIVIAQA,
+    VOCABULARY,
+    classifier,
+    corpus,
+    features,
+    triviaqa,
+    vocabulary,
+)
+from tests.hostile.rows import CORPUS, check, model_flags, row, table
 
 BINARY = random.Random(1).randbytes(5000)
 RUSSIAN = "Поезд опоздал.\nВодитель был в парке.\n" * 20
+LATIN = CORPUS.replace("cat", "caf\xe9").encode("latin-1")  # four lines of it
+GZIP = gzip.compress(CORPUS.encode())
 
 # What a file holds, and what the sentence says of it.
 NO_TEXTS = {
     "UTF-16": (CORPUS.encode("utf-16"), "is UTF-16; save it as UTF-8"),
-    "big-endian UTF-16 with its mark": (b"\xfe\xff" + CORPUS.encode("utf-16-be"), "is UTF-16"),
     "UTF-16 without its mark": (CORPUS.encode("utf-16-le"), "is UTF-16"),
     "big-endian UTF-16 without its mark": (CORPUS.encode("utf-16-be"), "is UTF-16"),
     "carriage returns alone": (CORPUS.replace("\n", "\r").encode(), 'ends its lines with "\\r" alone'),
-    "gzip": (gzip.compress(CORPUS.encode()), "is compressed with gzip; decompress it"),
+    "gzip": (GZIP, "is compressed with gzip; decompress it"),
     "bzip2": (bz2.compress(CORPUS.encode()), "is compressed with bzip2"),
     "xz": (lzma.compress(CORPUS.encode()), "is compressed with xz"),
     "zip": (b"PK\x03\x04" + BINARY, "is compressed with zip"),
@@ -26,130 +38,88 @@ NO_TEXTS = {
     "zeros": (bytes(5000), "is binary"),
     "Cyrillic in eight bits": (RUSSIAN.encode("cp1251"), "another encoding than UTF-8"),
 }
-CORPORA = ("corpus", "text to learn from")  # which are read through gzip
-NO_CORPORA = {
-    "gzip": (gzip.compress(CORPUS.encode())[:-9], "is a damaged gzip file"),
-    "gzip of UTF-16": (gzip.compress(CORPUS.encode("utf-16")), "is UTF-16"),
-}
-LATIN = CORPUS.replace("cat", "caf\xe9").encode("latin-1")  # four lines of it
-
-
-def corpus(folder):
-    return [
-        f"--input_file={folder}/corpus.txt",
-        f"--vocab_file={folder}/vocab.txt",
-        f"--output_file={folder}/a.tfrecord",
-        "--max_seq_length=16",
-        "--dupe_factor=1",
-    ]
-
-
-def vocabulary(folder):
-    return [f"--input_file={folder}/corpus.txt", f"--output_file={folder}/v.txt", "--vocab_size=200"]
-
-
-def features(folder):
-    files = {"input_file": folder / "corpus.txt", "output_file": folder / "features.jsonl"}
-    return [*model_flags(folder, **files), "--layers=-1"]
-
-
-def classifier(folder):
-    files = {"data_dir": folder / "classification", "output_dir": folder / "out"}
-    return [*model_flags(folder, **files), "--task_name=tsv", "--do_train"]
 
 
 def tagger(folder):
     return [*model_flags(folder, data_dir=folder / "tagging", output_dir=folder / "out"), "--do_train"]
 
 
-# The file that a script reads, and what a run that succeeds adds.
-READERS = (
-    ("corpus", "create_pretraining_data.py", corpus, "corpus.txt"),
-    ("vocabulary", "create_pretraining_data.py", corpus, "vocab.txt"),
-    ("text to learn from", "build_vocab.py", vocabulary, "corpus.txt"),
-    ("sentences", "extract_features.py", features, "corpus.txt"),
-    ("table", "run_classifier.py", classifier, "classification/train.tsv"),
-    ("tagged words", "run_ner.py", tagger, "tagging/train.conll"),
-)
+def written(script, what, name, data, make, *says, **others):
+    """A run whose input `name` holds these bytes."""
+
+    def prepare(folder):
+        flags = make(folder)
+        (folder / name).write_bytes(data)
+        return flags
+
+    return row(script, what, prepare, *says, **others)
 
 
-def written(folder, name, data, make):
-    (folder / name).write_bytes(data)
-    return make(folder)
+def train(folder):
+    return classifier(folder, "--do_train")
 
 
 ROWS = [
     *(
-        Row(
-            f"{kind} as {what}",
+        written(FEATURES, kind, "corpus.txt", data, features, "corpus.txt", says)
+        for kind, (data, says) in NO_TEXTS.items()
+    ),
+    # Each of the other readers of texts looks at what it reads; a corpus may be compressed with gzip.
+    *(
+        written(
             script,
-            lambda folder, name=name, data=data, make=make: written(folder, name, data, make),
-            says=(name, says),
+            f"UTF-16 for {script}, {name}",
+            name,
+            CORPUS.encode("utf-16"),
+            make,
+            name,
+            "is UTF-16",
             leaves=("out/*",),
         )
-        for what, script, make, name in READERS
-        for kind, (data, says) in (NO_TEXTS | NO_CORPORA if what in CORPORA else NO_TEXTS).items()
+        for script, make, name in (
+            (DATA, corpus, "corpus.txt"),
+            (DATA, corpus, "vocab.txt"),
+            (VOCABULARY, vocabulary, "corpus.txt"),
+            (CLASSIFIER, train, "classification/train.tsv"),
+            ("run_ner.py", tagger, "tagging/train.conll"),
+        )
     ),
     *(
-        Row(
-            f"bytes that are not UTF-8 in {what}",
+        written(script, f"{what} for {script}", "corpus.txt", data, make, "corpus.txt", says)
+        for script, make in ((DATA, corpus), (VOCABULARY, vocabulary))
+        for what, data, says in (
+            ("half a gzip file", GZIP[:-9], "is a damaged gzip file"),
+            ("gzip of UTF-16", gzip.compress(CORPUS.encode("utf-16")), "is UTF-16"),
+        )
+    ),
+    *(
+        written(
             script,
-            lambda folder, make=make: written(folder, "corpus.txt", LATIN, make),
-            warns=("corpus.txt: left out bytes that are not UTF-8 in 4 lines",),
+            f"some bytes of Latin-1 for {script}",
+            "corpus.txt",
+            LATIN,
+            make,
             leaves=(output,),
+            warns=("corpus.txt: left out bytes that are not UTF-8 in 4 lines",),
         )
-        for what, script, make, output in (
-            ("a corpus", "create_pretraining_data.py", corpus, "a.tfrecord"),
-            ("a text to learn from", "build_vocab.py", vocabulary, "v.txt"),
-            ("sentences", "extract_features.py", features, "features.jsonl"),
+        for script, make, output in (
+            (DATA, corpus, "a.tfrecord"),
+            (VOCABULARY, vocabulary, "v.txt"),
+            (FEATURES, features, "features.jsonl"),
         )
     ),
-    Row(
-        "text with a few control characters",
-        "create_pretraining_data.py",
-        lambda folder: written(folder, "corpus.txt", b"the \0 cat\x01\r\n" + CORPUS.encode(), corpus),
-        leaves=("a.tfrecord",),
+    *(
+        written(DATA, what, "corpus.txt", data, corpus, leaves=("a.tfrecord",))
+        for what, data in (
+            ("a few control characters", b"the \0 cat\x01\r\n" + CORPUS.encode()),
+            ("carriage returns and line feeds", CORPUS.replace("\n", "\r\n").encode()),
+        )
     ),
-    Row(
-        "lines that end with carriage return and line feed",
-        "create_pretraining_data.py",
-        lambda folder: written(folder, "corpus.txt", CORPUS.replace("\n", "\r\n").encode(), corpus),
-        leaves=("a.tfrecord",),
-    ),
-    Row(
-        "gzip as questions",
-        "convert_triviaqa.py",
-        lambda folder: [
-            f"--input_file={written(folder, 'qa.json', gzip.compress(json.dumps({}).encode()), str)}/qa.json",
-            f"--data_dir={folder}",
-            f"--output_file={folder}/squad.json",
-        ],
-        says=("qa.json", "UTF-8"),
-    ),
-    Row(
-        "empty corpus",
-        "create_pretraining_data.py",
-        lambda folder: written(folder, "corpus.txt", b"", corpus),
-        says=("corpus.txt", "no text"),
-    ),
-    Row(
-        "corpus of blank lines",
-        "create_pretraining_data.py",
-        lambda folder: written(folder, "corpus.txt", b"\n \n\t\n", corpus),
-        says=("corpus.txt", "no text"),
-    ),
-    Row(
-        "empty text to learn from",
-        "build_vocab.py",
-        lambda folder: written(folder, "corpus.txt", b"", vocabulary),
-        says=("--input_file", "no word to learn from"),
-    ),
-    Row(
-        "no sentences",
-        "extract_features.py",
-        lambda folder: written(folder, "corpus.txt", b"", features),
-        says=("corpus.txt: is empty",),
-    ),
+    written(TRIVIAQA, "gzip for questions", "qa.json", GZIP, triviaqa, "qa.json", "UTF-8"),
+    written(DATA, "empty corpus", "corpus.txt", b"", corpus, "corpus.txt", "no text"),
+    written(DATA, "corpus of blank lines", "corpus.txt", b"\n \n\t\n", corpus, "corpus.txt", "no text"),
+    written(VOCABULARY, "empty text", "corpus.txt", b"", vocabulary, "--input_file", "no word to learn from"),
+    written(FEATURES, "no sentences", "corpus.txt", b"", features, "corpus.txt: is empty"),
 ]
 
 

@@ -8,7 +8,8 @@ import pytest
 from official_bert.serving.export import versions
 from official_bert.tasks.base import DataFiles
 from tests.hostile.checkpoints import tensors_of, with_head, write_output_dir
-from tests.hostile.rows import Row, check, model_flags, table
+from tests.hostile.commands import CLASSIFIER, CONVERT, EXPORT, FEATURES, classifier, conversion, features
+from tests.hostile.rows import check, model_flags, row, table
 
 
 def trained(folder: pathlib.Path, labels: str = "a\nb\nc\n"):
@@ -19,78 +20,70 @@ def trained(folder: pathlib.Path, labels: str = "a\nb\nc\n"):
     (folder / "out" / "task.json").write_text(json.dumps(record))
 
 
-def export(folder: pathlib.Path, task_name: str, *flags: str, labels: str = "a\nb\nc\n") -> list[str]:
-    trained(folder, labels)
+def export(folder: pathlib.Path, task_name: str, *flags: str) -> list[str]:
+    trained(folder)
     given = {"init_checkpoint": folder / "out", "task_name": task_name, "export_dir": folder / "export"}
     return [*model_flags(folder, **given), *flags]
 
 
 def evaluation(folder: pathlib.Path, labels: str) -> list[str]:
     trained(folder, labels)
-    given = {"task_name": "tsv", "data_dir": folder / "classification", "output_dir": folder / "out"}
-    return [*model_flags(folder, **given), "--do_eval", "--max_seq_length=16"]
-
-
-def conversion(folder: pathlib.Path, *flags: str) -> list[str]:
-    trained(folder)
-    return [f"--model={folder}/out", f"--output_dir={folder}/there", *flags]
+    return classifier(folder, "--do_eval")
 
 
 def with_another_vocabulary(folder: pathlib.Path) -> list[str]:
+    trained(folder)
     (folder / "there").mkdir()
     (folder / "there" / "vocab.txt").write_text("of\nanother\n")
-    return conversion(folder, "--output_format=tf1")
+    return conversion(folder, checkpoint="out")
+
+
+def to_another_class(folder: pathlib.Path) -> list[str]:
+    trained(folder)
+    return [*conversion(folder, checkpoint="out", output_format="huggingface"), "--task_name=ner"]
 
 
 def with_short_vocabulary(folder: pathlib.Path) -> list[str]:
     lines = (folder / "vocab.txt").read_text().splitlines(keepends=True)
     (folder / "vocab.txt").write_text("".join(lines[:-3]))
-    return model_flags(folder, input_file=folder / "corpus.txt", output_file=folder / "features.jsonl", layers="-1")
+    return features(folder)
 
 
 ROWS = [
-    Row(
-        "a classifier exported as a tagger",
-        "export_saved_model.py",
-        lambda folder: export(folder, "ner"),
-        ("a, b, c: no tags", "run_ner.py"),
-    ),
-    Row(
-        "an export with labels in another order",
-        "export_saved_model.py",
+    row(EXPORT, "a classifier as a tagger", lambda folder: export(folder, "ner"), "a, b, c: no tags", "run_ner.py"),
+    row(
+        EXPORT,
+        "labels in another order",
         lambda folder: export(folder, "tsv", "--labels=b,a,c"),
-        ("--labels: they are b, a, c, but those beside the checkpoint are a, b, c", "leave the flag out"),
+        "--labels: they are b, a, c, but those beside the checkpoint are a, b, c",
     ),
-    Row(
-        "an export of another task",
-        "export_saved_model.py",
+    row(
+        EXPORT,
+        "another task",
         lambda folder: export(folder, "CoLA"),
-        ("--task_name=CoLA: ", "out/task.json says tsv; leave the flag out"),
+        "--task_name=CoLA: ",
+        "out/task.json says tsv; leave the flag out",
     ),
     *(
-        Row(f"labels.txt {what}, in {script}", script, make, ("out/labels.txt: must name each label once", "restore"))
-        for what, labels in (("empty", ""), ("with a label twice", "a\nb\nb\n"), ("with a gap", "a\n\nb\n"))
-        for script, make in (
-            ("export_saved_model.py", lambda folder, labels=labels: export(folder, "tsv", labels=labels)),
-            ("run_classifier.py", lambda folder, labels=labels: evaluation(folder, labels)),
+        row(
+            CLASSIFIER,
+            f"labels.txt {what}",
+            lambda folder, labels=labels: evaluation(folder, labels),
+            "out/labels.txt: must name each label once",
         )
+        for what, labels in (("empty", ""), ("with a label twice", "a\nb\nb\n"), ("with a gap", "a\n\nb\n"))
     ),
-    Row(
-        "a conversion into a folder with the vocabulary of another",
-        "convert_checkpoint.py",
-        with_another_vocabulary,
-        ("there/vocab.txt: is of another conversion", "--vocab_file"),
-    ),
-    Row(
-        "a conversion to another class than the training's",
-        "convert_checkpoint.py",
-        lambda folder: conversion(folder, "--output_format=huggingface", "--task_name=ner"),
+    row(CONVERT, "another vocabulary", with_another_vocabulary, "there/vocab.txt: is of another conversion"),
+    row(
+        CONVERT,
+        "another class than the training's",
+        to_another_class,
         warns=("task.json says that the model is a BertForSequenceClassification",),
         leaves=("there/*",),
     ),
-    Row(
+    row(
+        FEATURES,
         "a vocabulary that was cut",
-        "extract_features.py",
         with_short_vocabulary,
         warns=("vocab.txt: has 47 lines, fewer than the model's vocab_size 50",),
         leaves=("features.jsonl",),
