@@ -70,13 +70,13 @@ def answers_of(task: str, version: pathlib.Path, requests: list[tuple[str, ...]]
 
 def metrics_of(task: str, targets: list, answers: list) -> dict[str, float]:
     """Returns the metrics of a task, as percentages."""
-    from official_bert.metrics import classification, regression, squad
+    from official_bert.metrics import classification, squad
 
     if task == "SQuAD 1.1":
         ids = [question.qas_id for question in targets]
         return squad.evaluate_v1(targets, dict(zip(ids, answers, strict=True)))
     if task == "STS-B":
-        found = regression.spearman(np.array(targets, float), np.array(answers, float))
+        found = classification.spearman(np.array(targets, float), np.array(answers, float))
     else:
         metric = classification.matthews if task == "CoLA" else classification.accuracy
         found = metric(np.array(targets, int), np.array(answers, int))

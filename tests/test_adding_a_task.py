@@ -33,7 +33,7 @@ RUN_TICKETS, ASK_TICKETS, RUN, RUN_ON_TWO, SEARCH, EXPORT_TEXT, ASK = re.findall
     r"```shell\n(.*?)```", DOCUMENT, re.DOTALL
 )
 
-# What the toy needs to learn something; the last of two equal flags counts.
+# What the toy needs to learn something.
 FOR_THE_TOY = " --learning_rate=3e-3 --num_train_epochs=24 --train_batch_size=32 --random_seed=1 --max_seq_length=24"
 FILLERS = ["the", "sat", "on", "mat", "was", "in", "at", "park"]
 WORD_OF_URGENCY = {"low": "sunny", "high": "rain"}
@@ -115,16 +115,17 @@ def folder(tmp_path_factory) -> pathlib.Path:
             patch.syspath_prepend(folder)
             run_here(pathlib.Path(script).name, *flags)
 
-    copy, run_highlights = RUN.split("\n", 1)
     tickets, highlights, on_two, search = (
-        command.rstrip() + FOR_THE_TOY for command in (RUN_TICKETS, run_highlights, RUN_ON_TWO, SEARCH)
+        commands.replace("run_classifier.py", f"run_classifier.py{FOR_THE_TOY}")
+        for commands in (RUN_TICKETS, RUN, RUN_ON_TWO, SEARCH)
     )
-    tickets += " --learning_rate=1e-3"
+    tickets = tickets.replace("--learning_rate=3e-3", "--learning_rate=1e-3")
+    copy, *highlights = highlights.replace("\\\n", "").splitlines()
     # predict.py finds no tickets.py: it runs elsewhere.
     ask_tickets = ASK_TICKETS.replace("tickets_export", f"{folder}/tickets_export").rstrip()
     ask_tickets = f"(cd / && {ask_tickets}) > answer_to_a_ticket.json"
     run(f"{tickets}\n{ask_tickets}\n{copy}\n{on_two}")
-    for command in (highlights, search, EXPORT_TEXT):
+    for command in (*highlights, search, EXPORT_TEXT):
         run_in_this_process(command)
     write_questions, *ask_both = ASK.replace("\\\n", "").splitlines()
     run(write_questions)
