@@ -67,8 +67,8 @@ def our_runtime(kind: str, folder: pathlib.Path, dtype: str = "float32") -> Runt
     """Exports a model, and returns its signature as a function of arrays."""
     import tensorflow as tf
 
-    from official_bert.commands import export_saved_model
     from official_bert.options.serving import ExportOptions
+    from official_bert.serving import model as serving_model
 
     task, _, outputs = KINDS[kind]
     options = ExportOptions(
@@ -79,7 +79,7 @@ def our_runtime(kind: str, folder: pathlib.Path, dtype: str = "float32") -> Runt
         bert_config_file=str(folder / "config.json"),
         vocab_file=str(folder / "vocab.txt"),
     )
-    export_saved_model.run(options)
+    serving_model.export(options)
     signature = tf.saved_model.load(str(folder / dtype / "1")).signatures["serving_default"]
 
     def run(features):

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints import named_variables, tf1
-from official_bert.commands import run_classifier, run_ner, run_squad, run_swag
 from official_bert.config import BertConfig
+from official_bert.fine_tuning.run import fine_tune
 from official_bert.modeling import BertModel
 from official_bert.options.fine_tuning import (
     ChoiceOptions,
@@ -150,7 +150,7 @@ class Family(NamedTuple):
 
 def _classifier(num_outputs, write, **flags) -> Family:
     flags = {"max_seq_length": MAX_LENGTH, **flags}
-    return Family(ClassificationOptions, run_classifier.run, write, flags, "test_results.tsv", num_outputs)
+    return Family(ClassificationOptions, fine_tune, write, flags, "test_results.tsv", num_outputs)
 
 
 FAMILIES = {
@@ -160,14 +160,14 @@ FAMILIES = {
     "original": _classifier(2, write_cola, task_name="CoLA"),
     "choice": Family(
         ChoiceOptions,
-        run_swag.run,
+        fine_tune,
         write_choices,
         {"task_name": "codah", "max_seq_length": MAX_LENGTH},
         "test_results.tsv",
         1,
     ),
-    "tagging": Family(TaggingOptions, run_ner.run, write_tags, {"max_seq_length": MAX_LENGTH}, "predictions.conll", 3),
-    "squad": Family(SquadOptions, run_squad.run, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"),
+    "tagging": Family(TaggingOptions, fine_tune, write_tags, {"max_seq_length": MAX_LENGTH}, "predictions.conll", 3),
+    "squad": Family(SquadOptions, fine_tune, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"),
 }
 
 

@@ -18,7 +18,7 @@ from absl import logging
 from absl.flags import FLAGS
 
 from official_bert.cli import flags
-from official_bert.cli.commands import COMMANDS, run_runner
+from official_bert.cli.commands import COMMANDS, load
 from official_bert.io import processes
 from tests.shared import GOLDEN, ROOT, recording
 
@@ -56,9 +56,9 @@ def run_here(script: str, *arguments: str) -> Finished:
     Its errors are raised instead of ending in a sentence and an exit status.
     """
     log = io.StringIO()
-    with _defined(script, log) as (main, read):
+    with _defined(script, log) as (load_function, read):
         flags.parse([script, *map(str, arguments)])
-        main(read())
+        load_function()(read())
     return Finished(log.getvalue())
 
 
@@ -79,9 +79,9 @@ def end_of(script: str, *arguments: str) -> Ended:
     handlers = {number: signal.getsignal(number) for number in processes.ENDING_SIGNALS}
     sys.argv[0] = script
     try:
-        with _defined(script, log) as (main, read):
+        with _defined(script, log) as (load_function, read):
             flags.parse([script, *map(str, arguments)])
-            flags.answer_for_input(main, read)
+            flags.answer_for_input(load_function, read)
     except SystemExit as end:
         if isinstance(end.code, str):
             return Ended(1, end.code, log.getvalue())
@@ -98,7 +98,7 @@ def _defined(script: str, log: io.StringIO):
     """Defines the flags of a script and collects what it logs; afterwards both are as before.
 
     Yields:
-        The function that the script hands its options to, and the function that reads them from parsed flags.
+        A function that loads what the script hands its options to, and the function that reads them from parsed flags.
     """
     name = script.removesuffix(".py")
     others, verbosity = set(FLAGS), logging.get_verbosity()
@@ -109,7 +109,7 @@ def _defined(script: str, log: io.StringIO):
         read = flags.define(COMMANDS[name].options_class())
         logging.set_verbosity(logging.INFO)
         logger.addHandler(handler)
-        yield functools.partial(run_runner, name), read
+        yield functools.partial(load, name), read
     finally:
         logger.removeHandler(handler)
         own.filters[:] = filters

@@ -1,12 +1,13 @@
 """The commands: one table for the scripts of the repository and for the console command `official-bert`.
 
-In: the name of a command and its flags. Out: one call of the runner of that name in official_bert/commands. What a
-command needs is imported when it runs: `official-bert --help` loads no runner, and no --help loads TensorFlow.
+In: the name of a command and its flags. Out: one call of the function that the table names. What a command needs is
+imported when it runs: `official-bert --help` loads no such function, and no --help loads TensorFlow.
 """
 
 import functools
 import importlib
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 from absl import flags as absl_flags
@@ -24,10 +25,12 @@ class Command(NamedTuple):
 
     Attributes:
         options: module and class of its options below official_bert.options.
+        function: module and function below official_bert that get the options.
         summary: what it does, in one sentence: the docstring of its script.
     """
 
     options: str
+    function: str
     summary: str
 
     def options_class(self) -> type:
@@ -37,63 +40,87 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "build_vocab": Command("data_tools.VocabularyOptions", "Learns a WordPiece vocabulary from raw text."),
+    "build_vocab": Command(
+        "data_tools.VocabularyOptions", "commands.build_vocab.run", "Learns a WordPiece vocabulary from raw text."
+    ),
     "create_pretraining_data": Command(
         "data_tools.PretrainingDataOptions",
+        "commands.create_pretraining_data.run",
         "Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.",
     ),
     "create_pretraining_data_beam": Command(
         "data_tools.BeamDataOptions",
+        "commands.create_pretraining_data_beam.run",
         "Makes the records of create_pretraining_data --generator=sharded on a cluster, with Apache Beam.",
     ),
     "inspect_pretraining_data": Command(
-        "data_tools.InspectionOptions", "Shows the records of create_pretraining_data as text, and their statistics."
+        "data_tools.InspectionOptions",
+        "commands.inspect_pretraining_data.run",
+        "Shows the records of create_pretraining_data as text, and their statistics.",
     ),
     "run_pretraining": Command(
-        "training.PretrainingOptions", "Pre-trains BERT on TFRecords made by create_pretraining_data."
+        "training.PretrainingOptions",
+        "fine_tuning.pretrain.pretrain",
+        "Pre-trains BERT on TFRecords made by create_pretraining_data.",
     ),
     "launch": Command(
         "running.LaunchOptions",
+        "commands.launch.run",
         "Starts a training script as several workers on this machine, and starts them again after a failure.",
     ),
     "run_classifier": Command(
         "fine_tuning.ClassificationOptions",
+        "fine_tuning.run.fine_tune",
         "Fine-tunes BERT for text classification or regression, evaluates it, and predicts with it.",
     ),
     "run_squad": Command(
-        "fine_tuning.SquadOptions", "Fine-tunes BERT on SQuAD 1.1 or 2.0, predicts answers with it, and scores them."
+        "fine_tuning.SquadOptions",
+        "fine_tuning.run.fine_tune",
+        "Fine-tunes BERT on SQuAD 1.1 or 2.0, predicts answers with it, and scores them.",
     ),
     "run_swag": Command(
         "fine_tuning.ChoiceOptions",
+        "fine_tuning.run.fine_tune",
         "Fine-tunes BERT for multiple choice on SWAG or CODAH, evaluates it, and predicts with it.",
     ),
     "run_ner": Command(
         "fine_tuning.TaggingOptions",
+        "fine_tuning.run.fine_tune",
         "Fine-tunes BERT for named entity recognition on files in CoNLL's format, evaluates it, and predicts with it.",
     ),
     "convert_triviaqa": Command(
         "data_tools.TriviaqaOptions",
+        "tasks.squad.triviaqa.convert",
         "Converts TriviaQA-Wiki to training data in SQuAD's format for run_squad, as in the paper.",
     ),
     "extract_features": Command(
         "serving.ExtractionOptions",
+        "commands.extract_features.run",
         "Writes the vectors that a BERT model computes for the tokens of a text, as JSON lines.",
     ),
     "export_saved_model": Command(
-        "serving.ExportOptions", "Exports a checkpoint as a SavedModel that TensorFlow Serving loads."
+        "serving.ExportOptions",
+        "serving.model.export",
+        "Exports a checkpoint as a SavedModel that TensorFlow Serving loads.",
     ),
     "predict": Command(
-        "serving.PredictOptions", "Runs an exported model on lines of text and writes its predictions as JSON lines."
+        "serving.PredictOptions",
+        "commands.predict.run",
+        "Runs an exported model on lines of text and writes its predictions as JSON lines.",
     ),
     "convert_checkpoint": Command(
         "serving.ConversionOptions",
+        "commands.convert_checkpoint.run",
         "Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the optimizer slots.",
     ),
     "plot_run": Command(
-        "running.PlotOptions", "Draws the loss, the accuracies and the learning rate of a training into a PNG file."
+        "running.PlotOptions",
+        "commands.plot_run.run",
+        "Draws the loss, the accuracies and the learning rate of a training into a PNG file.",
     ),
     "run_experiment": Command(
         "running.ExperimentOptions",
+        "commands.run_experiment.run",
         "Reproduces a table or a figure of the paper: trains and evaluates its models, writes the table.",
     ),
 }  # in the order in which a model is made and used
@@ -115,19 +142,20 @@ def main():
 
 
 def run_command(name: str):
-    """Parses the command line into the command's options and hands them to its runner.
+    """Parses the command line into the command's options and hands them to its function.
 
     Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
     """
-    flags.run(functools.partial(run_runner, name), COMMANDS[name].options_class())
+    flags.run(functools.partial(load, name), COMMANDS[name].options_class())
 
 
-def run_runner(name: str, options):
-    """Calls the runner of a command."""
-    with flags.quiet_imports():  # most runners import TensorFlow, which --help does not need
-        runner = importlib.import_module(f"official_bert.commands.{name}")
+def load(name: str) -> Callable:
+    """Imports the function of a command."""
+    module, function = COMMANDS[name].function.rsplit(".", 1)
+    with flags.quiet_imports():  # most import TensorFlow, which --help does not need
+        found = getattr(importlib.import_module(f"official_bert.{module}"), function)
     # An experiment runs other commands, and checks their flags.
-    runner.run(options, *([COMMANDS] if name == "run_experiment" else []))
+    return functools.partial(found, commands=COMMANDS) if name == "run_experiment" else found
 
 
 def overview() -> str:

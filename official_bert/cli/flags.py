@@ -79,8 +79,8 @@ _DEFINE = {
 }
 
 
-def run(main, options_class):
-    """Parses the command line into an instance of `options_class` and calls `main` with it.
+def run(load, options_class):
+    """Parses the command line into an instance of `options_class` and calls the function that `load` imports with it.
 
     Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
     """
@@ -97,7 +97,7 @@ def run(main, options_class):
         _answer_help(argv, options_class)
         return parse(argv)
 
-    app.run(lambda _: answer_for_input(main, lambda: read(command, *first_word)), flags_parser=parser)
+    app.run(lambda _: answer_for_input(load, lambda: read(command, *first_word)), flags_parser=parser)
 
 
 def define(options_class):
@@ -343,12 +343,13 @@ class _OwnLines(std_logging.Filter):
         return record.levelno >= std_logging.WARNING or _PACKAGE in record.pathname
 
 
-def answer_for_input(main, read):
-    """Calls `main`; an error that the user can fix ends in one sentence and status 1, defects keep their traceback.
+def answer_for_input(load, read):
+    """Calls what `load` imports with the options that `read` returns.
 
-    Errors of TensorFlow are errors of files, memory or networks unless the log says otherwise: their traceback is
-    logged with --verbosity=1. SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that unfinished files are deleted.
-    After a signal the process exits with the status that shells use for it.
+    An error that the user can fix ends in one sentence and status 1; defects keep their traceback. Errors of TensorFlow
+    are errors of files, memory or networks unless the log says otherwise: their traceback is logged with --verbosity=1.
+    SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that unfinished files are deleted. After a signal the process
+    exits with the status that shells use for it.
     """
     processes.end_in_order()
     logging.get_absl_handler().addFilter(_OwnLines())
@@ -356,7 +357,7 @@ def answer_for_input(main, read):
     try:
         try:
             options = read()
-            main(options)
+            load()(options)
         finally:
             updated_line.wipe()  # before a sentence that is no log line
     except KeyboardInterrupt:

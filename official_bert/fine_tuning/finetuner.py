@@ -154,7 +154,6 @@ class Finetuner:
         strategy: tf.distribute.Strategy,
         task: Task,
         counts: Mapping[str, int],
-        script: str,
     ):
         """Builds the model and loads its weights; `counts` are those of the training set, as of `counts_of`."""
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
@@ -189,7 +188,7 @@ class Finetuner:
         self._best = self.trainer.weights_in(os.path.join(run_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
-        run_log.write_start(options.output_dir, script, options, self.trainer.seed, strategy, self.trainer.facts)
+        run_log.write_start(options.output_dir, options, self.trainer.seed, strategy, self.trainer.facts)
 
     @property
     def _epoch_steps(self) -> float:

@@ -58,7 +58,7 @@ def pretrain(options: PretrainingOptions):
         trainer = Trainer(
             own, options.output_dir, strategy, config, build, *steps, has_own_input=options.file_order in OF_OWN_FILES
         )
-        run_log.write_start(folder, "run_pretraining", options, trainer.seed, strategy, trainer.facts)
+        run_log.write_start(folder, options, trainer.seed, strategy, trainer.facts)
         if options.do_train:
             record = model_dir.TaskRecord("pretraining", "pretraining", task.settings())
             model_dir.write(folder, config, *vocabulary, record)

@@ -46,25 +46,20 @@ class Sets:
         return {} if self.train is None else counts_of(self.train)
 
 
-def fine_tune(options: FineTuningOptions, task_name: str, script: str, *, family: str | None = None) -> Score | None:
+def fine_tune(options: FineTuningOptions) -> Score | None:
     """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such runs.
 
-    `family` is the only one whose tasks the script accepts, besides `module:Class`. Returns the task's main metric on
-    the first evaluated set; None without an evaluation.
+    Returns the task's main metric on the first evaluated set; None without an evaluation.
     """
-    entry = registry.find(task_name, family)
+    entry = registry.find(options.task_name, options.family)
     source = resolve(options, entry.family)
     options = source.options
     _check_flags(options)
-    source.check_task(task_name, registry.is_same)
+    source.check_task(options.task_name, registry.is_same)
     config, tokenizer = _read_model(source)
     task = _make_task(source, entry)
     if options.search:
-        return search(
-            options,
-            lambda trial: fine_tune(trial, task_name, script, family=family),
-            distribution.make_strategy(options).num_replicas_in_sync,
-        )
+        return search(options, fine_tune, distribution.make_strategy(options).num_replicas_in_sync)
     strategy = distribution.make_strategy(options)
     _check_run(source)
     with output_folder(options.output_dir, strategy) as folder:
@@ -72,9 +67,9 @@ def fine_tune(options: FineTuningOptions, task_name: str, script: str, *, family
         # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
         sets = _encode(own, task, tokenizer, _read(source, task))
         if task.predicts_without_model:
-            run_log.write_start(folder, script, own, own.random_seed, strategy)
+            run_log.write_start(folder, own, own.random_seed, strategy)
             return _predict_without_model(own, task, sets)
-        finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts, script)
+        finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts)
         _write_records(own, sets)  # none of a model that cannot be used
         if options.do_train:
             _write_model_files(own, source, entry, task)
@@ -89,7 +84,7 @@ def fine_tune(options: FineTuningOptions, task_name: str, script: str, *, family
             for suffix, encoded in sets.test.items():
                 finetuner.predict(encoded, suffix)
             _record_tuned(own, before, task.settings())
-        write_model_card(own.output_dir, task_name, options)
+        write_model_card(own.output_dir, options.task_name, options)
         return finetuner.score
 
 

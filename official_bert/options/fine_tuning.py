@@ -58,8 +58,17 @@ def every(text: str) -> Every | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions, TokenizerOptions):
-    """Flags that the fine-tuning scripts share."""
+    """Flags that the fine-tuning scripts share.
 
+    Attributes:
+        script: the name of the script.
+        task_name: the name of its task, a flag of the scripts that have several.
+        family: the only family whose tasks the script accepts, besides `module:Class`; None for any.
+    """
+
+    script: ClassVar[str]
+    task_name: ClassVar[str]
+    family: ClassVar[str | None] = None
     length_aware_batches: ClassVar[bool] = True  # run_squad.py has a flag, since its original ranks padding
 
     do_predict: bool = option(
@@ -170,6 +179,9 @@ class TsvOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationOptions(FineTuningOptions, TsvOptions):
+    script: ClassVar[str] = "run_classifier"
+    family: ClassVar[str] = "classification"
+
     data_dir: str = option(help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv.")
     task_name: str = option(
         help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX or XNLI, in any case and without "
@@ -190,6 +202,8 @@ class ClassificationOptions(FineTuningOptions, TsvOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceOptions(DataFilesOptions):
+    script: ClassVar[str] = "run_swag"
+
     task_name: str = option(
         "swag",
         basic=True,
@@ -211,6 +225,9 @@ FEATURE_LAYERS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingOptions(DataFilesOptions):
+    script: ClassVar[str] = "run_ner"
+    task_name: ClassVar[str] = "ner"
+
     data_dir: str | None = option(
         None,
         basic=True,
@@ -300,6 +317,9 @@ def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadOptions(SquadServing, FineTuningOptions):
+    script: ClassVar[str] = "run_squad"
+    task_name: ClassVar[str] = "squad"
+
     train_file: str | None = option(
         None, basic=True, help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json."
     )

@@ -127,6 +127,7 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingOptions(MaskingOptions, TrainingOptions):
+    script: ClassVar[str] = "run_pretraining"
     optional_files: ClassVar[tuple[str, ...]] = ("vocab_file",)
 
     input_file: list[str] = option(

@@ -1,6 +1,7 @@
 """Models that answer requests: `SavedModel` of an export, `InMemoryModel` of a checkpoint, with the same signatures.
 
-`build` loads the model of a checkpoint, for an export.
+`export` is export_saved_model.py: from a checkpoint with its configuration, vocabulary and labels to the next version
+in export_dir.
 """
 
 from __future__ import annotations
@@ -24,14 +25,23 @@ from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.model_dir import LABELS_NAME, ModelFolder
 from official_bert.model_source import ModelSource, check_config_beside
-from official_bert.options.serving import ServedOptions
+from official_bert.options.serving import ExportOptions, ServedOptions
 from official_bert.options.shared import FLOAT32
-from official_bert.serving.export import RECORD_FILE, Record, import_text_ops, record_of, task_signatures, versions
+from official_bert.serving.export import (
+    RECORD_FILE,
+    Record,
+    export_model,
+    import_text_ops,
+    record_of,
+    task_signatures,
+    versions,
+)
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tasks.clients import Row
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import precision
+from official_bert.training.distribution import log_devices
 from official_bert.training.loop import predict
 
 _OF_LABELS = {"label", "labels", "tags"}  # outputs whose strings are labels
@@ -46,6 +56,13 @@ class TrainedModel(NamedTuple):
     model: keras.Model
     config: BertConfig
     tokenizer: FullTokenizer
+
+
+def export(options: ExportOptions):
+    """Exports a checkpoint."""
+    log_devices()
+    built = build(options, options.dtype)
+    export_model(built.options, built.options.task_name, built.task, built.model, built.config)
 
 
 def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:

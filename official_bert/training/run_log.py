@@ -44,7 +44,6 @@ OLD_FILES = {
 
 def write_start(
     output_dir: str,
-    script: str,
     options,
     seed: int,
     strategy: tf.distribute.Strategy,
@@ -52,7 +51,7 @@ def write_start(
 ):
     """Writes the line of a start, with everything needed to repeat the run; `facts` are those of a Trainer."""
     line = {
-        "script": script,
+        "script": options.script,
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seed": seed,
         "flags": dataclasses.asdict(options),

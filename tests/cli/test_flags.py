@@ -81,7 +81,7 @@ def main(options):
 
 
 if __name__ == "__main__":
-    flags.run(main, Options)
+    flags.run(lambda: main, Options)
 '''
 
 

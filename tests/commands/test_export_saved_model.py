@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints import named_variables, tf1
-from official_bert.commands import export_saved_model
 from official_bert.data.records.framing import encode_examples
 from official_bert.io.errors import InputError
+from official_bert.serving import model as serving_model
 from tests import toy
 from tests.serving import c_runner, exported
 from tests.serving.answers import TOLERANCE, assert_same, call, signatures_of
@@ -124,7 +124,7 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
         name: variable.numpy() for name, variable in named_variables(model).items() if not name.startswith(heads)
     }
     tf1.write(str(tmp_path / "model.ckpt"), weights)
-    export_saved_model.run(export_options(tmp_path, "pretraining"))
+    serving_model.export(export_options(tmp_path, "pretraining"))
     assert "no bert/pooler: pooled_output is left out of the export" in caplog.text
     assert "no cls/predictions: serving_masked is left out" in caplog.text
     signatures = signatures_of(tmp_path / "exports" / "1")
@@ -153,7 +153,7 @@ def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, othe
     make_checkpoint(tmp_path, trained_as)
     options = vars(export_options(tmp_path, exported_as)) | others
     with pytest.raises(InputError, match=sentence):
-        export_saved_model.run(type(export_options(tmp_path, "mrpc"))(**options))
+        serving_model.export(type(export_options(tmp_path, "mrpc"))(**options))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from official_bert.commands import run_classifier
+from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.tasks.classification.examples import InputExample
@@ -31,7 +31,7 @@ def options(base, tmp_path):
 
 def refuse(options, sentence, **changes):
     with pytest.raises(InputError, match=sentence):
-        run_classifier.run(dataclasses.replace(options, **changes))
+        fine_tune(dataclasses.replace(options, **changes))
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_files_are_read_before_the_training_that_they_could_stop(options, tmp_pa
 
 
 def test_a_run_goes_on_with_the_labels_that_it_has(options, tmp_path):
-    run_classifier.run(options)
+    fine_tune(options)
     path = tmp_path / "train.tsv"
     path.write_text(path.read_text().replace("\tb", "\tA"))  # now the first in order
     refuse(options, "labels.txt: the model's outputs stand for a, b, but the task's labels are A, a; name the")
     assert (tmp_path / "out" / "labels.txt").read_text() == "a\nb\n"
     refuse(options, "outputs stand for a, b, but", do_train=False, do_predict=True, labels=["b", "a"])
-    run_classifier.run(dataclasses.replace(options, do_train=False, do_predict=True, labels=["a", "b"]))
+    fine_tune(dataclasses.replace(options, do_train=False, do_predict=True, labels=["a", "b"]))
 
 
 class Urgency(DataProcessor):
@@ -130,7 +130,7 @@ def test_a_set_without_labels_is_only_predicted(options, tmp_path, caplog):
     refuse(predicted, "--do_eval: .* has no labels to evaluate with; give --do_predict")
     caplog.clear()
     with caplog.at_level("WARNING", logger="absl"):
-        run_classifier.run(dataclasses.replace(predicted, do_predict=True, allow_missing_weights=True))
+        fine_tune(dataclasses.replace(predicted, do_predict=True, allow_missing_weights=True))
     assert "AX.tsv: has no column 'label' to evaluate with" in caplog.text
     assert len((tmp_path / "out" / "test_results.tsv").read_text().splitlines()) == 2
     assert not (tmp_path / "out" / "eval_results.txt").exists()

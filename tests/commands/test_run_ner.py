@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from official_bert.commands import run_ner
+from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import TaggingOptions
 from tests import toy
@@ -28,14 +28,14 @@ def options(tmp_path):
 def test_files_are_read_before_the_training_that_they_could_stop(options, tmp_path, file, changes):
     (tmp_path / f"{file}.txt").unlink()
     with pytest.raises(InputError, match=f"has neither {file}.conll nor {file}.txt"):
-        run_ner.run(dataclasses.replace(options, **changes))
+        fine_tune(dataclasses.replace(options, **changes))
     assert not list((tmp_path / "out").iterdir())
 
 
 def test_the_tags_of_a_trained_model_keep_their_names(options, tmp_path):
-    run_ner.run(options)
+    fine_tune(options)
     written = (tmp_path / "out" / "labels.txt").read_text()
     (tmp_path / "train.txt").write_text(SENTENCES.replace("ANIMAL", "VEHICLE"))
     with pytest.raises(InputError, match=r"outputs stand for .*B-ANIMAL.*, but the task's labels are .*B-VEHICLE"):
-        run_ner.run(dataclasses.replace(options, do_predict=True))
+        fine_tune(dataclasses.replace(options, do_predict=True))
     assert (tmp_path / "out" / "labels.txt").read_text() == written

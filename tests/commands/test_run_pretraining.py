@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer, InputError
 from official_bert.checkpoints import load_checkpoint
-from official_bert.commands import create_pretraining_data, run_pretraining
+from official_bert.commands import create_pretraining_data
 from official_bert.data.records.pretraining_input import count_records, pretraining_limits, training_dataset
 from official_bert.features import pretraining_features
+from official_bert.fine_tuning.pretrain import pretrain
 from official_bert.modeling.flops import training_flops
 from official_bert.options.data_tools import PretrainingDataOptions
 from official_bert.options.training import PretrainingOptions
@@ -43,7 +44,7 @@ def run(folder, output_dir, **changes):
     for name in ("input_file", "eval_input_file"):
         if name in flags:
             flags[name] = str(flags[name]).split(",")
-    run_pretraining.run(PretrainingOptions(**flags))
+    pretrain(PretrainingOptions(**flags))
 
 
 def results(output_dir) -> dict[str, float]:

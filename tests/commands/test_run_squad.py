@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from official_bert.commands import export_saved_model, run_squad
+from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import SquadOptions
 from official_bert.options.serving import ExportOptions
+from official_bert.serving import model as serving_model
 from official_bert.tasks.squad.examples import read_squad_examples
 from tests import toy
 from tests.serving.answers import answers
@@ -22,7 +23,7 @@ def base(tmp_path_factory):
 
 def run(base, **given):
     defaults = {"max_seq_length": 32, "max_query_length": 8, "doc_stride": 8, "output_dir": str(base / "out")}
-    run_squad.run(
+    fine_tune(
         SquadOptions(
             vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"), **(defaults | given)
         )
@@ -178,7 +179,7 @@ def test_an_export_that_reads_text_has_the_tuned_threshold(base, tmp_path):
         null_score_diff_threshold="auto",
     )
     exports = str(tmp_path / "exports")
-    export_saved_model.run(ExportOptions(model=str(base / "out"), export_dir=exports, export_text=True))
+    serving_model.export(ExportOptions(model=str(base / "out"), export_dir=exports, export_text=True))
     examples = read_squad_examples(path, False)
     texts = {
         "question": np.array([example.question_text.encode() for example in examples], object),

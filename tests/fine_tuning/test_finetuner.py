@@ -10,8 +10,8 @@ import re
 import numpy as np
 import pytest
 
-from official_bert.commands import run_classifier
 from official_bert.fine_tuning.finetuner import Finetuner, has_learnt
+from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions, FineTuningOptions
 from official_bert.tasks.classification.task import ClassificationTask
@@ -36,7 +36,7 @@ def options(tmp_path_factory):
 
 
 def run(options, folder, **changes):
-    return run_classifier.run(dataclasses.replace(options, output_dir=str(folder), **changes))
+    return fine_tune(dataclasses.replace(options, output_dir=str(folder), **changes))
 
 
 def history_of(folder):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from official_bert import tokenization
-from official_bert.commands import run_classifier, run_squad
 from official_bert.data.records.framing import read_examples
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
@@ -65,7 +64,7 @@ def tokenized(monkeypatch):
 
 def test_each_example_is_tokenized_once_a_run(options, tmp_path, tokenized):
     """Record files are written, five evaluations made, and the first examples logged of the same ids."""
-    run_classifier.run(options)
+    fine_tune(options)
     texts = [
         line.split("\t")[-1]
         for name in ("train", "dev", "test")
@@ -81,7 +80,7 @@ def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
     (tmp_path / "train").mkdir()
     train_file = write_squad(tmp_path / "train", [QUESTIONS[0]])
     predict_file = write_squad(tmp_path, [QUESTIONS[1] | {"question": "What began ?"}])
-    run_squad.run(
+    fine_tune(
         SquadOptions(
             vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
             output_dir=str(tmp_path / "out"), train_file=train_file, predict_file=predict_file, do_train=True,
@@ -95,7 +94,7 @@ def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
 
 
 def test_the_encoded_sets_are_left_as_record_files(options, base, tmp_path):
-    run_classifier.run(dataclasses.replace(options, do_train=False, do_predict=False, allow_missing_weights=True))
+    fine_tune(dataclasses.replace(options, do_train=False, do_predict=False, allow_missing_weights=True))
     assert [path.name for path in (tmp_path / "out").glob("*.tf_record")] == ["eval.tf_record"]
     records = [record for _, record in read_examples(str(tmp_path / "out" / "eval.tf_record"))]
     task, tokenizer = ClassificationTask(ColaProcessor()), FullTokenizer(str(base / "vocab.txt"))
@@ -108,12 +107,12 @@ def test_the_encoded_sets_are_left_as_record_files(options, base, tmp_path):
 def test_a_run_with_nothing_to_do_is_refused(options):
     idle = dataclasses.replace(options, do_train=False, do_eval=False, do_predict=False, eval_every=None)
     with pytest.raises(InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"):
-        run_classifier.run(idle)
+        fine_tune(idle)
 
 
 def test_a_task_that_is_only_exported_cannot_be_trained(options):
-    with pytest.raises(InputError, match="--task_name=pretraining: is exported only and cannot be fine-tuned"):
-        fine_tune(options, "pretraining", "run_classifier")
+    with pytest.raises(InputError, match="EmbeddingTask: is exported only and cannot be fine-tuned"):
+        fine_tune(dataclasses.replace(options, task_name="official_bert.tasks.embedding:EmbeddingTask"))
 
 
 @pytest.mark.parametrize("family", ["classification", *in_test_long("multi-label", "choice", "tagging", "squad")])

@@ -19,9 +19,9 @@ import tensorflow  # noqa: F401
 
 import official_bert
 import official_bert.commands.create_pretraining_data
-import official_bert.commands.export_saved_model
-import official_bert.commands.run_pretraining
 import official_bert.fine_tuning.finetuner
+import official_bert.fine_tuning.pretrain
+import official_bert.serving.model
 from tests.scripts import end_of
 
 START, RUN, SAVE, RENAME = "start-up", "run", "save", "rename"

@@ -231,8 +231,8 @@ def test_a_defect_is_no_fault_of_the_user(monkeypatch):
 def end_of_failure(monkeypatch, error: Exception):
     """The end of a script whose work raises an error."""
 
-    def fail(name, options):
+    def fail(name):
         raise error
 
-    monkeypatch.setattr("tests.scripts.run_runner", fail)
+    monkeypatch.setattr("tests.scripts.load", fail)
     return end_of(DATA, "--input_file=a", "--output_file=b", "--vocab_file=c")

@@ -10,13 +10,13 @@ import tensorflow as tf
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError, Predictor
 from official_bert.checkpoints import named_variables
 from official_bert.checkpoints.folder import latest_checkpoint
-from official_bert.commands import export_saved_model
 from official_bert.fine_tuning import finetuner
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.feature_based import BertFeatureTagger
 from official_bert.modeling.heads import BertWithBiLstm, BiLstm
 from official_bert.options.fine_tuning import FEATURE_LAYERS
 from official_bert.options.serving import ExportOptions
+from official_bert.serving import model as serving_model
 from official_bert.training import run_log
 from official_bert.training.precision import computing_in
 from official_bert.training.starting_point import seed_initial_weights
@@ -152,7 +152,7 @@ def test_an_export_that_reads_text_answers_as_the_folder(tmp_path, dtype):
     flags = {"do_train": True, "num_bilstm_layers": 1, "dtype": dtype}
     fine_tuning_runs.run("classification", options, tmp_path / "out", **flags)
     out, export = str(tmp_path / "out"), str(tmp_path / "export")
-    export_saved_model.run(ExportOptions(model=out, export_dir=export, export_text=True, dtype=dtype))
+    serving_model.export(ExportOptions(model=out, export_dir=export, export_text=True, dtype=dtype))
     assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
     sentences = ["the cat sat on the mat", "a dog", "the dog ran to the cat and the mat"]
     answers = [

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from official_bert.checkpoints import load_checkpoint, named_variables, tf1
-from official_bert.commands import export_saved_model
 from official_bert.config import BertConfig
 from official_bert.options.serving import ExportOptions
+from official_bert.serving import model as serving_model
 from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tasks.classification.glue import MrpcProcessor, StsbProcessor
@@ -138,7 +138,7 @@ def _shared_export(base: pathlib.Path, kind: str, flags: tuple[tuple[str, Any], 
         if version.exists():
             return Exported(version, options, *read_checkpoint(folder, kind))
         task, model = make_checkpoint(folder, kind)
-        export_saved_model.run(options)
+        serving_model.export(options)
         return Exported(version, options, task, model)
 
 

@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
-from official_bert.commands import run_classifier, run_ner, run_squad, run_swag
 from official_bert.data.tables import read_conll
+from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
 from official_bert.serving import model
@@ -80,7 +80,7 @@ def test_pairs_are_classified_as_by_the_script(tmp_path, make, kind):
     first = {"mrpc": 3, "sts-b": 7}[kind]
     blank = ["x"] * first
     write_tsv(tmp_path / "test.tsv", [[*blank, "a", "b"], *([*blank, *pair] for pair in pairs)])
-    run_classifier.run(ClassificationOptions(task_name=kind, data_dir=str(tmp_path), **flags_of(made, tmp_path)))
+    fine_tune(ClassificationOptions(task_name=kind, data_dir=str(tmp_path), **flags_of(made, tmp_path)))
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv", ndmin=2)
 
     predict = predictor_of(made)
@@ -100,7 +100,7 @@ def test_several_labels_are_those_of_the_script(tmp_path, make):
     made = make("tsv")
     singles = texts(20, 20)[:-1]
     write_tsv(tmp_path / "test.tsv", [["text"], *([text] for text in singles)])
-    run_classifier.run(
+    fine_tune(
         ClassificationOptions(
             task_name="tsv",
             data_dir=str(tmp_path),
@@ -122,7 +122,7 @@ def test_choices_are_those_of_the_script(tmp_path, make):
     rows = np.array([texts(9, 14, seed) for seed in range(6)]).T  # context, start of the second text, endings
     with (tmp_path / "test.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["sent1", "sent2", *(f"ending{k}" for k in range(4))], *rows.tolist()])
-    run_swag.run(ChoiceOptions(data_dir=str(tmp_path), **flags_of(made, tmp_path)))
+    fine_tune(ChoiceOptions(data_dir=str(tmp_path), **flags_of(made, tmp_path)))
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv")
     requests = [[context, *(f"{start} {ending}" for ending in endings)] for context, start, *endings in rows.tolist()]
     answers = list(predictor_of(made).answers(requests))
@@ -134,7 +134,7 @@ def test_tags_are_those_of_the_script(tmp_path, make):
     made = make("ner")
     sentences = texts(20, 60)[:-1]
     (tmp_path / "test.txt").write_text("\n\n".join(text.replace(" ", "\n") for text in sentences))
-    run_ner.run(TaggingOptions(data_dir=str(tmp_path), **flags_of(made, tmp_path)))
+    fine_tune(TaggingOptions(data_dir=str(tmp_path), **flags_of(made, tmp_path)))
     predicted = read_conll(str(tmp_path / "output" / "predictions.conll")).sentences
 
     predict = predictor_of(made)
@@ -163,7 +163,7 @@ def test_questions_are_answered_as_by_the_script(tmp_path, make, version_2, leng
         "null_score_diff_threshold": -0.35,
         "length_aware_batches": length_aware,
     }
-    run_squad.run(SquadOptions(predict_file=str(tmp_path / "dev.json"), **flags_of(made, tmp_path), **settings))
+    fine_tune(SquadOptions(predict_file=str(tmp_path / "dev.json"), **flags_of(made, tmp_path), **settings))
     output = tmp_path / "output"
     predicted = json.loads((output / "predictions.json").read_text())
     nbest = json.loads((output / "nbest_predictions.json").read_text())

@@ -11,12 +11,12 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from official_bert.commands import export_saved_model
 from official_bert.data.model_inputs import model_input, padded_features
 from official_bert.data.tables import IOB2, ConllFile, Sentence
 from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import export
+from official_bert.serving import model as serving_model
 from official_bert.serving.export import check_text_export
 from official_bert.serving.model import SavedModel
 from official_bert.tasks.choice.examples import NUM_CHOICES
@@ -238,7 +238,7 @@ def test_an_unusual_vocabulary_answers(tmp_path):
     pieces = [*toy.VOCABULARY, "cat", "", "\u2028", "\u5317", "\u4eac", "", "\u8fce", "zoo", "CAT"]
     task, model = make_checkpoint(tmp_path, "mrpc", pieces)
     options = export_options(tmp_path, "mrpc", export_text=True, do_lower_case=False)
-    export_saved_model.run(options)
+    serving_model.export(options)
     made = Exported(tmp_path / "exports" / "1", options, task, model)
     texts = {
         "text_a": strings(["the cat", "zoo", "\u5317\u4eac\u2028\u6b22\u8fce"]),
@@ -296,7 +296,7 @@ def test_what_cannot_be_exported_is_said(tmp_path):
     make_checkpoint(tmp_path, "squad")
     options = export_options(tmp_path, "squad", export_text=True, max_query_length=21)
     with pytest.raises(InputError, match="--max_seq_length=24: leaves no room for a document"):
-        export_saved_model.run(options)
+        serving_model.export(options)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from official_bert import Predictor, SentenceEncoder
-from official_bert.commands import export_saved_model
 from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
+from official_bert.serving import model as serving_model
 from official_bert.tasks.embedding import EmbeddingTask
 from tests import toy
 from tests.serving.answers import call, signatures_of
@@ -20,7 +20,7 @@ def base(tmp_path_factory):
 
 
 def export(base, folder, **flags) -> Predictor:
-    export_saved_model.run(ExportOptions(model=str(base), task_name="embedding", export_dir=str(folder), **flags))
+    serving_model.export(ExportOptions(model=str(base), task_name="embedding", export_dir=str(folder), **flags))
     return Predictor(str(folder), batch_size=3)
 
 

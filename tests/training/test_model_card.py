@@ -22,7 +22,7 @@ def options(tmp_path):
 
 def record(options, seed=7, num_updates=5):
     one_device = tf.distribute.get_strategy()
-    write_start(options.output_dir, "run_classifier", options, seed, one_device, {"num_updates": num_updates})
+    write_start(options.output_dir, options, seed, one_device, {"num_updates": num_updates})
 
 
 def test_a_card_says_what_was_trained_on_what(options, tmp_path):

@@ -28,7 +28,7 @@ def make_old_folder(folder):
 def test_the_line_of_a_start(tmp_path):
     options = PretrainingOptions(bert_config_file="c.json", input_file=["a", "b"], output_dir=str(tmp_path))
     for seed in (7, 8):
-        run_log.write_start(str(tmp_path), "run_pretraining", options, seed, tf.distribute.get_strategy())
+        run_log.write_start(str(tmp_path), options, seed, tf.distribute.get_strategy())
     first, second = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
     assert first["type"] == "start"
     assert (first["seed"], second["seed"]) == (7, 8)

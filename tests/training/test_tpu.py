@@ -8,7 +8,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 
-from official_bert.commands import run_pretraining
+from official_bert.fine_tuning.pretrain import pretrain
 from official_bert.options.training import PretrainingOptions
 from official_bert.training import distribution, trainer
 from official_bert.training.step import TrainingStep
@@ -31,7 +31,7 @@ def pretraining(folder):
     records = write_records(folder / "records.tfrecord")
     flags = flags_of(model, folder / "out", num_train_steps=5, input_file=None)
     flags = {name: str(value) if isinstance(value, pathlib.Path) else value for name, value in flags.items()}
-    run_pretraining.run(PretrainingOptions(input_file=[records], **flags, **ON_TPU))
+    pretrain(PretrainingOptions(input_file=[records], **flags, **ON_TPU))
 
 
 def classification(folder):

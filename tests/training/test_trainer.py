@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from official_bert import BertPretrainer
 from official_bert.checkpoints import CheckpointManager
-from official_bert.commands import run_pretraining
 from official_bert.config import BertConfig
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.pretraining_input import training_dataset
 from official_bert.features import pretraining_features
 from official_bert.fine_tuning.finetuner import Finetuner
+from official_bert.fine_tuning.pretrain import pretrain
 from official_bert.io.errors import Diverged
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.options.training import PretrainingOptions
@@ -131,7 +131,7 @@ def test_a_run_of_the_original_goes_on_from_its_half(tmp_path):
     for path in GELU.glob(f"model.ckpt-{half}.*"):
         shutil.copy(path, out)
     (out / "checkpoint").write_text(f'model_checkpoint_path: "/gone/model.ckpt-{half}"\n')
-    run_pretraining.run(
+    pretrain(
         PretrainingOptions(
             bert_config_file=str(GELU / "bert_config.json"), input_file=[records], output_dir=str(out), do_train=True,
             train_batch_size=rows, max_seq_length=seq, max_predictions_per_seq=predictions, num_train_steps=total,

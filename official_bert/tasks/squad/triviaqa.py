@@ -14,12 +14,20 @@ from absl import logging
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field
+from official_bert.options.data_tools import TriviaqaOptions
 
 MAX_DOCUMENT_WORDS = 400
 
 _QUESTIONS_BETWEEN_LINES = 10_000
 _WORD = re.compile(r"\S+")
 _OTHER_BLANKS = re.compile("[^\\S \t\r\n\u202f]")  # white space inside the words of find_words
+
+
+def convert(options: TriviaqaOptions):
+    """Writes the SQuAD file of TriviaQA's JSON and the folder of its documents: the function of convert_triviaqa.py."""
+    documents = files.matching(os.path.join(options.data_dir, "*"))
+    writing.keep_apart([options.output_file], {"input_file": [options.input_file], "data_dir": documents})
+    triviaqa_to_squad(options.input_file, options.data_dir, options.output_file)
 
 
 def triviaqa_to_squad(

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from official_bert.checkpoints import load_checkpoint
-from official_bert.commands import export_saved_model
 from official_bert.config import BertConfig
 from official_bert.options.serving import ExportOptions
+from official_bert.serving import model as serving_model
 from official_bert.tasks.squad.answers import extract_candidates, raw_results
 from official_bert.tasks.squad.examples import SquadExample, find_words, read_squad_json
 from official_bert.tasks.squad.rules import SquadRules
@@ -96,7 +96,7 @@ def agreement(options: ExportOptions, pairs: list[tuple[str, str]]) -> Agreement
     """
     import tensorflow as tf
 
-    export_saved_model.run(options)
+    serving_model.export(options)
     serve = tf.saved_model.load(os.path.join(options.export_dir, "1")).signatures["serving_text"]
     batches = [pairs[start : start + _AT_ONCE] for start in range(0, len(pairs), _AT_ONCE)]
     found = collections.defaultdict(list)

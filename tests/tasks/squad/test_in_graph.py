@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.commands import run_squad
+from official_bert.fine_tuning.run import fine_tune
 from official_bert.graph_text.inputs import TextReader
 from official_bert.graph_text.tokenizer import TextTokenizer
 from official_bert.options.fine_tuning import SquadOptions
@@ -191,7 +191,7 @@ def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):
 def test_real_questions_get_the_answers_of_run_squad(tmp_path):
     """By a real encoder that 40 updates of run_squad.py have trained; docs/reports/exports.md says what differs."""
     encoder, data, trained = minilm(), shared("data", "squad"), tmp_path / "trained"
-    run_squad.run(
+    fine_tune(
         SquadOptions(
             vocab_file=str(encoder / "vocab.txt"), bert_config_file=str(encoder / "config.json"),
             init_checkpoint=str(encoder), output_dir=str(trained), train_file=str(data / "train-v1.1-subset.json"),
