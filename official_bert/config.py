@@ -136,7 +136,7 @@ class BertConfig:
             InputError: the file is missing or not a JSON object, or it describes a Hugging Face model that this project
                 does not support.
         """
-        json_object = _read_object(json_file)
+        json_object = reading.as_object(reading.read_json(json_file), json_file)
         if "model_type" in json_object:
             json_object = _from_huggingface_fields(json_object, json_file)
         try:
@@ -189,14 +189,7 @@ class BertConfig:
         return getattr(self, "num_bilstm_layers", 0)
 
     def validate(self, source: str = "model config"):
-        """Checks that a model can be built from the values.
-
-        Args:
-            source: the source of the values, such as a file, for the error message.
-
-        Raises:
-            InputError: a field is missing or has an invalid value; the message names the first such field.
-        """
+        """Raises InputError if a field is missing or has an invalid value; `source`, such as a file, is named in it."""
         for name in _POSITIVE_FIELDS:
             value = getattr(self, name)
             if value is None:
@@ -231,13 +224,6 @@ class BertConfig:
         named = None if callable(self.hidden_act) else self.hidden_act
         if named not in (None, "") and (not isinstance(named, str) or named.lower() not in ACTIVATIONS):
             raise InputError(f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_short(named)}")
-
-
-def _read_object(json_file: str) -> dict:
-    json_object = reading.read_json(json_file)
-    if not isinstance(json_object, dict):
-        raise InputError(f"{json_file}: must hold a JSON object with the model's fields")
-    return json_object
 
 
 def _from_huggingface_fields(json_object: dict, source: str) -> dict:
@@ -282,15 +268,7 @@ def _short(value) -> str:
 
 
 def read_config(config_file: str, max_seq_length: int) -> BertConfig:
-    """Reads a configuration, and checks it together with the maximum sequence length.
-
-    Args:
-        config_file: the path in --bert_config_file.
-        max_seq_length: the value of --max_seq_length, in tokens.
-
-    Raises:
-        InputError: the file cannot be used, or max_seq_length exceeds the position table of the model.
-    """
+    """Reads --bert_config_file, and validates it together with --max_seq_length."""
     config = BertConfig.from_json_file(config_file)
     config.validate(config_file)
     if max_seq_length > config.max_position_embeddings:

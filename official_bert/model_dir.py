@@ -36,10 +36,7 @@ def holds_checkpoints(folder: str) -> bool:
 class TaskRecord(NamedTuple):
     """What a model was trained on.
 
-    Attributes:
-        task_name: the name of the task, as for export_saved_model.py.
-        family: the family of the task, as in tasks/registry.py.
-        settings: by flag name, what decides how the model is used: lengths, rules, the tuned threshold.
+    `settings` are, by flag name, what decides how the model is used: lengths, rules, the tuned threshold.
     """
 
     task_name: str
@@ -50,19 +47,11 @@ class TaskRecord(NamedTuple):
 class ModelFolder:
     """The files beside a checkpoint; each is None if there is none.
 
-    The files of a best checkpoint may lie one folder higher.
-
-    Attributes:
-        checkpoint: the checkpoint, as it was given.
-        path: the folder.
-        vocab_file: the path of the vocabulary.
-        config_file: the path of the configuration.
-        labels_file: the path of the labels.
-        task_file: the path of the record of the training.
+    `path` is the folder; those of a best checkpoint may lie one folder higher.
     """
 
     def __init__(self, checkpoint: str):
-        """Args: checkpoint: the prefix or file of a checkpoint, or its folder."""
+        """Finds the files beside the prefix or file of a checkpoint, or in its folder."""
         self.checkpoint = checkpoint
         self.path = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint) or os.curdir
         above, name = os.path.split(self.path.rstrip("/"))
@@ -109,18 +98,11 @@ class ModelFolder:
         return labels
 
 
-def write(
-    folder: str,
-    config: BertConfig,
-    vocab_file: str | None,
-    tokenizer_config: TokenizerConfig | None,
-    record: TaskRecord | None = None,
-    labels: Iterable[str] | None = None,
-):
-    """Writes the files of a model into its folder, which is created; absent ones are left out."""
+def write(folder: str, config: BertConfig, *beside):
+    """Writes the files of a model into its folder, which is created; `beside` are the arguments of `write_beside`."""
     files.make_folder(folder)
     _write_text(folder, CONFIG_NAME, config.to_json_string())
-    write_beside(folder, vocab_file, tokenizer_config, record, labels)
+    write_beside(folder, *beside)
 
 
 def write_beside(
@@ -130,7 +112,7 @@ def write_beside(
     record: TaskRecord | None = None,
     labels: Iterable[str] | None = None,
 ):
-    """Writes the files of a model except its configuration; the arguments are those of `write`."""
+    """Writes the files of a model except its configuration; absent ones are left out."""
     target = os.path.join(folder, VOCAB_NAME)
     if vocab_file and not writing.is_same_file(vocab_file, target):
         with files.open_file(vocab_file, "rb") as source, writing.replacing(target, "wb") as copy:

@@ -37,12 +37,7 @@ _UNUSED_PIECE = "[unused"
 
 
 def resolve(options, family: str | None = None) -> ModelSource:
-    """Finds the model of a run, and completes the options by what its folder knows.
-
-    Args:
-        options: the options of a script with --model.
-        family: the family of the run's task, as in tasks/registry.py; None for a run without a task.
-    """
+    """Finds the model of a run, and completes the options by what its folder knows; `family` is that of its task."""
     source = ModelSource(options)
     source.complete(family)
     return source
@@ -110,10 +105,8 @@ class ModelSource:
         """Fills the open values of the options with what the folder says, or else with the fallbacks.
 
         The folder knows the vocabulary, the configuration, and how text is tokenized; and, if the run uses a model of
-        its own task without training it, the settings of that training. Completed options stay as they are.
-
-        Args:
-            **known: values of options that have been found elsewhere.
+        its own task without training it, the settings of that training. Completed options stay as they are. `known` are
+        values of options that have been found elsewhere.
         """
         options = dataclasses.replace(self.options, **known)
         names = {field.name for field in dataclasses.fields(options)}
@@ -206,8 +199,7 @@ class ModelSource:
     def check_task(self, task_name: str, is_same: Callable[[str, str], bool]):
         """Refuses to train a folder's model on with another task, and warns of its evaluation on another.
 
-        Args:
-            is_same: tells whether two names are of the same task.
+        `is_same` tells whether two names are of the same task.
         """
         is_training = self.options.do_train
         record = self.task if self.resumes or not is_training else None
@@ -244,10 +236,9 @@ class ModelSource:
         )
 
     def vocabulary(self) -> tuple[str | None, TokenizerConfig | None]:
-        """Checks the vocabulary of a pre-training, which works without one, for the folder of its model.
+        """Returns the path of a pre-training's vocabulary and how text is tokenized, for the folder of its model.
 
-        Returns:
-            The path of the vocabulary and how text is tokenized; None and None, and a warning, without a vocabulary.
+        Both are None, with a warning, if the pre-training has no vocabulary.
         """
         options, vocab_file = self.options, self.options.vocab_file
         if vocab_file is None:

@@ -18,10 +18,8 @@ _CASED_SHARE = 0.001  # an uncased vocabulary has no capitals but in control tok
 class TokenizerConfig:
     """The settings of a model's tokenizer.
 
-    Attributes:
-        do_lower_case: whether text is lower-cased.
-        strip_accents: whether accents are removed; None means the value of do_lower_case.
-        model_max_length: the number of positions of the model; None for no limit.
+    `strip_accents` of None means the value of do_lower_case; `model_max_length`, the number of positions of the model,
+    is None for no limit.
     """
 
     do_lower_case: bool = True
@@ -39,9 +37,7 @@ class TokenizerConfig:
         path = os.path.join(folder, TOKENIZER_CONFIG_NAME)
         if not files.exists(path):
             return None
-        content = reading.read_json(path)
-        if not isinstance(content, dict):
-            raise InputError(f"{path}: must hold a JSON object with the tokenizer's settings")
+        content = reading.as_object(reading.read_json(path), path)
         for name, allowed in (("do_lower_case", (True, False)), ("strip_accents", (True, False, None))):
             if not any(content.get(name, allowed[0]) is value for value in allowed):
                 raise InputError(f"{path}: {name} is {content[name]!r}; write true or false")

@@ -156,7 +156,7 @@ def test_other_hugging_face_models_are_refused(tmp_path, key, value):
     ("content", "sentence"),
     [
         ('{"vocab_size": 5,\n "hidden_size" 4}', "line 2, column 16: no JSON"),
-        ("[1, 2]", "must hold a JSON object"),
+        ("[1, 2]", "is no object"),
         ("", "line 1, column 1: no JSON"),
     ],
 )

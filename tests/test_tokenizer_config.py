@@ -47,7 +47,7 @@ def test_a_folder_without_the_file_says_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("[]", "tokenizer_config.json: must hold a JSON object"),
+        ("[]", "tokenizer_config.json: is no object"),
         ("{", "tokenizer_config.json: line 1, column 2: no JSON"),
         ({"do_lower_case": "no"}, "tokenizer_config.json: do_lower_case is 'no'; write true or false"),
         ({"do_lower_case": None}, "tokenizer_config.json: do_lower_case is None"),

@@ -42,9 +42,6 @@ def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
 
     Equal flags give the same object again, because two strategies in one process conflict. Call this function before
     any other use of TensorFlow: later, the CPU cannot be split, nor a TPU initialised.
-
-    Raises:
-        InputError: the TPU cannot be found or reached, or it has another number of cores.
     """
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(DistributionOptions)}
     return _cached_strategy(DistributionOptions(**given))
@@ -84,11 +81,7 @@ def check_divides(batch_size: int, num_replicas: int, flag: str, num_micro_batch
 def split_over_replicas(
     strategy: tf.distribute.Strategy, batch: Mapping[str, tf.Tensor | np.ndarray], axis: int = 1, is_own: bool = False
 ) -> dict:
-    """Gives replica r the r-th part of every value along `axis`, of this worker's with `is_own`.
-
-    Returns:
-        The same keys with distributed values for `strategy.run`; if there is one replica, the values themselves.
-    """
+    """Gives replica r the r-th part of every value along `axis`, of this worker's with `is_own`, for `strategy.run`."""
     num_replicas = strategy.num_replicas_in_sync // (workers.num_workers(strategy) if is_own else 1)
     if strategy.num_replicas_in_sync == 1:
         return dict(batch)

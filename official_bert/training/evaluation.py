@@ -27,15 +27,10 @@ class PeriodicEvaluation:
         best: CheckpointManager,
         first_step: int,
     ):
-        """Continues the history of the run.
+        """Continues the history of the run up to `first_step`, the updates that the model has had.
 
-        Args:
-            patience: number of evaluations without improvement after which training stops; None for no early stopping.
-            main_metric: key of the metric by which evaluations are compared, higher is better; nan is the worst.
-            first_step: updates that the model has had; later entries of the history belong to weights that are lost.
-
-        Raises:
-            InputError: the run has a history, but its best weights are gone, or their line is.
+        Training stops after `patience` evaluations, unless it is None, without a higher `main_metric`; nan is the
+        worst.
         """
         self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
         self._measure, self._best, self._output_dir = measure, best, output_dir

@@ -226,10 +226,8 @@ def write_eval_results(
 ):
     """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars under eval/.
 
-    Args:
-        results: the metrics by name; `global_step` is added.
-        suffix: of a second set: "_mm" gives eval_results_mm.txt and eval_mm/.
-        further: metrics that the original's file does not have; they are in the log and in TensorBoard only.
+    The suffix is that of a second set: "_mm" gives eval_results_mm.txt and eval_mm/. `further` metrics, which the
+    original's file does not have, are in the log and in TensorBoard only.
     """
     metrics = {**results, **further, "global_step": step}
     texts = {name: _format_number(name, value) for name, value in sorted(metrics.items())}

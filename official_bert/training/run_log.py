@@ -76,11 +76,7 @@ def package_versions() -> dict[str, str]:
 
 
 def write(output_dir: str, kind: str, values: Mapping[str, object]):
-    """Adds a line; numbers that are not finite, which JSON does not have, become null.
-
-    Raises:
-        InputError: the file cannot be written, or the disk is full.
-    """
+    """Adds a line; numbers that are not finite, which JSON does not have, become null."""
     path = os.path.join(output_dir, FILE)
     finite = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()

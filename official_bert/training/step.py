@@ -56,14 +56,11 @@ class TrainingStep:
         clips_per_replica: bool = False,
         loss_scale: LossScale | None = None,
     ):
-        """Prepares a step.
+        """Prepares a step; with `loss_scale` an update whose gradients overflow is skipped.
 
-        Args:
-            jit_compile: whether XLA compiles the step; on several devices only the forward and backward pass, since it
-                cannot compile the collective operations.
-            num_micro_batches: the number of parts of a replica's batch that are computed one after the other.
-            clips_per_replica: whether each replica's gradient is clipped, before their mean, instead of the mean.
-            loss_scale: with it an update whose gradients overflow is skipped.
+        XLA, with `jit_compile`, compiles the step; on several devices only the forward and backward pass, since it
+        cannot compile the collective operations. With `clips_per_replica` each replica's gradient is clipped, instead
+        of their mean.
         """
         self.sum_names = (*objective.sum_names, GRADIENT_NORM, *([UPDATES] if loss_scale else []))
         self.objective, self.variables, self.optimizer = objective, variables, optimizer

@@ -81,16 +81,10 @@ class Trainer:
     ):
         """Builds everything in the strategy's scope and loads the weights.
 
-        Args:
-            options: the options of the script; `output_dir` is the folder that this worker writes to.
-            run_dir: the folder of the run's checkpoints, which all workers read and the chief writes.
-            frozen: name prefixes of the frozen weights, beside those of the model: they have no gradient, no slots and
-                no decay. The model's unused weights are frozen, too, and may be missing.
-            has_own_input: whether each worker reads records of its own, and saves its own position in them.
-
-        Raises:
-            InputError: a checkpoint does not fit the model or its configuration, or without training it lacks weights;
-                it is corrupt, and training finds no older one that is valid.
+        All workers read checkpoints from `run_dir`, which the chief writes; `options.output_dir` is the folder that
+        this worker writes to. Weights with a prefix in `frozen`, beside those that the model freezes or does not use,
+        have no gradient, no slots and no decay. With `has_own_input` each worker reads records of its own, and saves
+        its own position in them.
         """
         self.options, self.strategy, self.config = options, strategy, config
         self.num_train_steps, self._report = num_train_steps, None
@@ -181,9 +175,8 @@ class Trainer:
     def fit(self, objective: Objective, batches: Batches, hooks: Sequence[Hook] = ()):
         """Trains to `num_train_steps`, from the newest checkpoint of output_dir on.
 
-        Raises:
-            Diverged: the loss is not finite. Nothing is saved after that.
-            Terminated: SIGTERM or SIGHUP arrived, here or in another process. The step that was reached is saved.
+        Raises Diverged, after which nothing is saved, if the loss is not finite, and Terminated, after the step that
+        was reached is saved, if SIGTERM or SIGHUP arrived here or in another process.
         """
         step = self._restore(batches)
         if step >= self.num_train_steps:

@@ -155,12 +155,7 @@ def _named(error: tf.errors.OpError, strategy: tf.distribute.Strategy) -> str:
 
 @contextlib.contextmanager
 def output_folder(run_dir: str, strategy: tf.distribute.Strategy) -> Iterator[str]:
-    """Yields the folder that this worker writes to: of the chief `run_dir`, which is locked, else a temporary one.
-
-    Raises:
-        InputError: another run works in the folder, or no file can be written there.
-        WorkerLost: another worker has ended.
-    """
+    """Yields the folder that this worker writes to: of the chief `run_dir`, which is locked, else a temporary one."""
     with explaining_lost_workers(strategy):
         if is_chief(strategy):
             with locked(run_dir):
