@@ -33,7 +33,6 @@ class HuggingFaceCheckpoint:
     def __init__(self, path: str):
         """Opens the weights of a folder, or a model.safetensors file."""
         self.path = path
-        self.folder = path if os.path.isdir(path) else os.path.dirname(path)
         self._tensors = {}  # Hugging Face name -> open file
         for file in _weight_files(path):
             try:

@@ -139,7 +139,7 @@ class Tf1Checkpoint:
 
     def __init__(self, prefix: str):
         """Opens the checkpoint with this prefix."""
-        self.path, self.folder = prefix, os.path.dirname(prefix)
+        self.path = prefix
         try:
             self._reader = tf.train.load_checkpoint(prefix)
         except _READING_FAILS as error:
