@@ -1,7 +1,4 @@
-"""The folder of a run's checkpoints: which of them is the newest, the best subfolder, and the `checkpoint` file.
-
-In: a folder, or a path that may be one. Out: prefixes of the checkpoints that are there.
-"""
+"""The folder of a run's checkpoints: which of them is the newest, the best subfolder, and the `checkpoint` file."""
 
 import functools
 import json

@@ -1,12 +1,10 @@
 """The building blocks of the model: activations, dense layers, dropout, layer norms, the end of a sub-layer, shapes.
 
-All layers build their children in their own `build`, be they made there or, as those of a Scope, handed over unbuilt.
-Only then do the children's variables carry the name of the parent, as the names of the original's checkpoints require.
+All layers build their children in their own `build`. Only then do the children's variables carry the name of the
+parent, as the names of the original's checkpoints require.
 
-Under a mixed policy of Keras (training/precision.py) the layers hand each other 16-bit floats and multiply them; what
-lies between the products is computed in float32: biases, activations, sums of residuals, layer norms and softmax. A
-sum over a batch, such as the gradient of a bias, would lose most of its terms in 16 bits. Under the policy of an export
-in 16 bits, kernels and tables of embeddings are stored in them, too.
+Under a mixed policy of Keras (training/precision.py) the layers multiply 16-bit floats, and compute what lies between
+the products in float32: a sum over a batch, such as the gradient of a bias, would lose most of its terms in 16 bits.
 """
 
 import math

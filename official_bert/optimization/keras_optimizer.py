@@ -1,8 +1,4 @@
-"""The optimizer of the original as a Keras optimizer, for `model.compile` and `fit`.
-
-In: the peak learning rate and the length of the training. Out: a keras.optimizers.Optimizer with the numbers of
-AdamWeightDecayOptimizer and of the gradient clipping before it, which is saved with the model.
-"""
+"""The optimizer of the original, with its gradient clipping, as a Keras optimizer for `model.compile` and `fit`."""
 
 from __future__ import annotations
 
