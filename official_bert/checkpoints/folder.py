@@ -1,7 +1,4 @@
-"""The folder of a run's checkpoints: which of them is the newest, the best subfolder, and the `checkpoint` file.
-
-In: a folder, or a path that may be one. Out: prefixes of the checkpoints that are there.
-"""
+"""The folder of a run's checkpoints: which of them is the newest, the best subfolder, and the `checkpoint` file."""
 
 import functools
 import json
@@ -25,14 +22,9 @@ _gfile = tf.io.gfile
 
 
 def find_prefix(path: str) -> str | None:
-    """Finds the prefix of the checkpoint that a path names.
+    """Returns the prefix that a path is, or that its folder holds; None if there is no TF1 checkpoint.
 
-    Args:
-        path: a prefix or a folder. Of a folder it is the newest prefix in its `checkpoint` file or, without that file,
-            the only prefix.
-
-    Returns:
-        The prefix, or None if there is no TF1 checkpoint.
+    Of a folder it is the newest prefix in its `checkpoint` file or, without that file, the only prefix.
     """
     if _gfile.exists(f"{path}.index"):
         return path
@@ -168,11 +160,7 @@ def remove_all(folder: str):
 
 
 def write_state(folder: str, names: list[str]):
-    """Writes the `checkpoint` file.
-
-    Args:
-        names: prefixes relative to the folder, so that it can be moved; the last one is the current checkpoint.
-    """
+    """Writes the `checkpoint` file: prefixes relative to the folder, so that it can be moved, the current one last."""
     with writing.replacing(os.path.join(folder, STATE_NAME)) as file:
         file.write(f"model_checkpoint_path: {json.dumps(names[-1])}\n")
         file.writelines(f"all_model_checkpoint_paths: {json.dumps(name)}\n" for name in names)

@@ -1,8 +1,4 @@
-"""Reads and writes Hugging Face folders: config.json, model.safetensors (whole or in shards) and vocab.txt.
-
-In: a folder or a model.safetensors file. Out: a HuggingFaceCheckpoint, which gives the weights by TF1 name. `write`
-takes tensors by TF1 name and a BertConfig, and writes a folder that transformers can load.
-"""
+"""Reads and writes Hugging Face folders: config.json and model.safetensors, whole or in shards."""
 
 import json
 import os
@@ -29,21 +25,14 @@ _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float
 
 
 class HuggingFaceCheckpoint:
-    """Weights of a Hugging Face model, under their TF1 names and in TF1's layout.
+    """Weights of a Hugging Face model, under their TF1 names and in TF1's layout; attributes as of Tf1Checkpoint.
 
-    Attributes:
-        path: the path of the folder or file.
-        folder: the folder that contains the weights.
-        shapes: TF1 name -> shape as a tuple of ints, sorted by name. A tensor whose name the table of names does not
-            contain keeps its own name.
-        dtypes: TF1 name -> name of the type; a type that is none of float16, bfloat16, float32 and float64 keeps the
-            name of the format.
+    A tensor whose name the table of names lacks keeps its own name, and a type that is no float keeps the format's.
     """
 
     def __init__(self, path: str):
         """Opens the weights of a folder, or a model.safetensors file."""
         self.path = path
-        self.folder = path if os.path.isdir(path) else os.path.dirname(path)
         self._tensors = {}  # Hugging Face name -> open file
         for file in _weight_files(path):
             try:
@@ -82,14 +71,13 @@ class HuggingFaceCheckpoint:
 
     def _check_tied(self):
         words = self._entries.get("bert/embeddings/word_embeddings")
-        for name in filter(names.is_tied_table, self._tensors):
-            # Types that numpy lacks are refused where the weights are read.
-            comparable = words and self.dtypes[words.tf1] in _FLOATS.values()
-            if comparable and not np.array_equal(self._tensor(name), self._tensor(words.huggingface)):
-                raise InputError(
-                    f"{self.path}: {name} differs from {words.huggingface}; only models that share the word "
-                    "embeddings with the output layer can be loaded"
-                )
+        if not words or names.TIED_TABLE not in self._tensors or self.dtypes[words.tf1] not in _FLOATS.values():
+            return  # types that numpy lacks are refused where the weights are read
+        if not np.array_equal(self._tensor(names.TIED_TABLE), self._tensor(words.huggingface)):
+            raise InputError(
+                f"{self.path}: {names.TIED_TABLE} differs from {words.huggingface}; only models that share the word "
+                "embeddings with the output layer can be loaded"
+            )
 
 
 def is_weights_file(path: str) -> bool:
@@ -110,13 +98,10 @@ def write(
     linear_class: str = SEQUENCE_CLASSIFICATION,
     labels: Sequence[str] | None = None,
 ):
-    """Writes config.json and model.safetensors.
+    """Writes config.json and model.safetensors of tensors by TF1 name, each of which the table of names must have.
 
-    Args:
-        tensors: arrays by TF1 name; the table of names must contain each name.
-        linear_class: the class of a model with the head `output_weights`, whose shape is the same for texts, tokens
-            and choices.
-        labels: the labels in the order of the head's outputs; None if they are not known.
+    `linear_class` is the class of a model with the head `output_weights`, whose shape is the same for texts, tokens and
+    choices; the labels are in the order of its outputs.
     """
     entries = [names.to_huggingface(name) for name in tensors]
     heads = [entry.tf1 for entry in entries if not entry.tf1.startswith("bert/")]

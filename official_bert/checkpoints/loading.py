@@ -1,8 +1,4 @@
-"""Opens checkpoints of TF1 and of Hugging Face, and loads them into models.
-
-In: a checkpoint, or a folder as the original's models were released. Out: loaded models, the configuration beside a
-checkpoint, or bert_model.ckpt with bert_config.json.
-"""
+"""Opens checkpoints of TF1 and of Hugging Face, loads them into models, and writes folders like the original's."""
 
 import dataclasses
 import math
@@ -30,26 +26,17 @@ Checkpoint = tf1.Tf1Checkpoint | huggingface.HuggingFaceCheckpoint
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """The result of loading a checkpoint into a model; all names are TF1 names.
+    """The result of loading a checkpoint into a model; all names are TF1 names."""
 
-    Attributes:
-        path: the prefix, folder or file of the checkpoint.
-        matched: the variables that took their values from the checkpoint.
-        missing: the variables of the model that the checkpoint lacks; they keep their random initial values.
-        unexpected: the weights of the checkpoint that the model lacks, without optimizer slots and the step.
-    """
-
-    path: str
-    matched: list[str]
-    missing: list[str]
-    unexpected: list[str]
+    path: str  # the prefix, folder or file of the checkpoint
+    matched: list[str]  # the variables that took their values from the checkpoint
+    missing: list[str]  # the variables of the model that the checkpoint lacks; they keep their random initial values
+    unexpected: list[str]  # the weights of the checkpoint that the model lacks, without optimizer slots and the step
 
     def check_complete(self, unused: Collection[str] = (), explanation: str = _MISSING):
         """Refuses weights that would stay random, and layers that would be left out.
 
-        Args:
-            unused: prefixes of the names of weights on which no result depends; they may be missing.
-            explanation: why missing weights matter, and a remedy.
+        Weights whose names have a prefix in `unused` may be missing, since no result depends on them.
         """
         lacking = [name for name in self.missing if not name.startswith(tuple(unused))]
         if lacking:
@@ -67,11 +54,9 @@ class LoadReport:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a checkpoint of any supported format, from which weights are read by TF1 name.
+    """Opens a TF1 prefix or folder, an output_dir of this project, a Hugging Face folder or a safetensors file.
 
-    Args:
-        path: a TF1 prefix or folder, an output_dir of this project, a Hugging Face folder or a safetensors file. Of an
-            output_dir the function opens the best checkpoint if the run kept one, else the newest.
+    Of an output_dir it is the best checkpoint if the run kept one, else the newest. Weights are read by TF1 name.
     """
     path = os.fspath(path)
     best_folder = os.path.join(path, folder.BEST_FOLDER)
@@ -118,11 +103,10 @@ def load_checkpoint(model, source: str | Checkpoint) -> LoadReport:
 
     Args:
         model: a built Keras model.
-        source: an opened checkpoint, or a path as for `open_checkpoint`.
+        source: an opened checkpoint, or the path of a TF1 or Hugging Face checkpoint or its folder.
 
     Raises:
-        InputError: there is no checkpoint, it has no variable of the model, a shape or type differs, or a value is not
-            finite or absurdly large.
+        InputError: there is no checkpoint, it does not fit the model, or it holds values of no valid model.
     """
     checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
     variables = named_variables(model)
@@ -163,12 +147,7 @@ def assign(checkpoint: Checkpoint, variables: dict):
 
 
 def log_trainable_variables(model, initialized: Collection[str] = ()):
-    """Logs where the trainable variables come from, and with --verbosity=1 the original's list of them.
-
-    Args:
-        model: a Keras model.
-        initialized: the TF1 names of the variables that were loaded from a checkpoint.
-    """
+    """Logs where the trainable variables come from, and with --verbosity=1 the original's list of them."""
     variables = {_name_in(model, variable): variable for variable in model.trainable_variables}
     loaded = variables.keys() & set(initialized)
     num_random = len(variables) - len(loaded)

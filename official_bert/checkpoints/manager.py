@@ -36,15 +36,13 @@ class CheckpointManager:
         worker: int = 0,
         wait_for_all: Callable[[], None] | None = None,
     ):
-        """Manages the checkpoints in a folder, including those of earlier runs.
+        """Manages the checkpoints in a folder, including those of earlier runs; the first `save` creates it.
 
         Args:
-            output_dir: the folder; the first `save` creates it.
             variables: tf.Variables, Keras or mirrored variables by TF1 name, including `global_step`.
             keep_max: the number of newest checkpoints to keep; 0 keeps all.
             worker: the number of this worker. Worker 0 writes the files, and all workers read them.
-            wait_for_all: given if each worker has an input of its own and writes its state; returns when all workers
-                have called it.
+            wait_for_all: given if each worker writes the state of its own input; returns when all have called it.
         """
         self.output_dir, self.variables = output_dir, dict(variables)
         self.keep_max, self.worker, self._wait_for_all = keep_max, worker, wait_for_all
@@ -61,14 +59,8 @@ class CheckpointManager:
     def from_newest_valid(self, read: Callable[[], T]) -> T:
         """Calls a function that reads the newest checkpoint and, while that is corrupt, again for the one before it.
 
-        For a run that goes on training. `latest` leaves out the corrupt ones from then on, and so does the list that
-        the next `save` writes. Their files stay, until a checkpoint of the same step replaces them.
-
-        Args:
-            read: a function of no arguments that reads `latest`.
-
-        Returns:
-            What the function returned for the newest checkpoint that is whole.
+        For a run that goes on training; the function reads `latest`, which leaves out the corrupt ones from then on,
+        and so does the list that the next `save` writes. Their files stay, until one of the same step replaces them.
         """
         faults = []
         while True:
@@ -95,12 +87,7 @@ class CheckpointManager:
         return self._step(tf1.Tf1Checkpoint(self.latest)) if self.latest else None
 
     def save(self, step: int, input_state: tf.train.Checkpoint | None = None):
-        """Writes the checkpoint of a step; a worker other than 0 writes the state of an input of its own at most.
-
-        Args:
-            step: the number of updates made so far.
-            input_state: objects to save beside the model, such as the iterator of the input.
-        """
+        """Writes the checkpoint of a step, with the state of the input; a worker other than 0 writes at most that."""
         if invalid := tf1.find_invalid(self.variables):
             raise Diverged(f"the weights of step {step} are not saved, since {invalid}")
         tf.io.gfile.makedirs(self.output_dir)
@@ -145,15 +132,7 @@ class CheckpointManager:
         folder.write_state(self.output_dir, [os.path.basename(path) for path in paths])
 
     def restore(self, input_state: tf.train.Checkpoint | None = None) -> bool:
-        """Restores the newest checkpoint.
-
-        Args:
-            input_state: the objects to restore from the file beside the checkpoint. Without that file the input starts
-                anew, with a warning.
-
-        Returns:
-            Whether there was a checkpoint.
-        """
+        """Restores the newest checkpoint, and the state of the input beside it; returns whether there was one."""
         if not self.latest:
             return False
         checkpoint = tf1.Tf1Checkpoint(self.latest)
@@ -163,10 +142,8 @@ class CheckpointManager:
                 f"{checkpoint.path}: cannot resume, since it lacks {', '.join(missing)}; give another "
                 "--output_dir, and this checkpoint as --init_checkpoint"
             )
-        unknown = [
-            name for name in checkpoint.shapes if name not in self.variables and not names.is_training_state(name)
-        ]
-        if unknown:
+        others = checkpoint.shapes.keys() - self.variables
+        if unknown := sorted(name for name in others if not names.is_training_state(name)):
             raise InputError(
                 f"{checkpoint.path}: cannot resume, since the model has no {', '.join(unknown)}; give the config of "
                 "the earlier run, or another --output_dir"
@@ -181,11 +158,7 @@ class CheckpointManager:
     def saved_input_value(self, name: str) -> int | None:
         """Reads a number of the newest checkpoint's input state, before there is an input to restore.
 
-        Args:
-            name: the name of an attribute of the tf.train.Checkpoint that `save` received.
-
-        Returns:
-            The value of the attribute; None if there is no checkpoint, no input state beside it or no such attribute.
+        `name` is that of an attribute of the tf.train.Checkpoint that `save` received; None stands for a missing one.
         """
         step = self.latest_step() if self.latest else None
         if step is None:
@@ -241,8 +214,5 @@ class CheckpointManager:
         """Returns the prefixes of the input states of all workers at a step."""
         start = f"{folder.INPUT_PREFIX}{step}-"
         found = [name for name in tf.io.gfile.listdir(self.output_dir) if name.startswith(start)]
-        return [
-            os.path.join(self.output_dir, name.removesuffix(".index"))
-            for name in sorted(found)
-            if name.endswith(".index")
-        ]
+        indices = sorted(name for name in found if name.endswith(".index"))
+        return [os.path.join(self.output_dir, name.removesuffix(".index")) for name in indices]

@@ -15,17 +15,11 @@ SLOTS = ("adam_m", "adam_v")
 
 
 class Entry(NamedTuple):
-    """The two names of a weight.
+    """The two names of a weight."""
 
-    Attributes:
-        tf1: the name in a TF1 checkpoint, where kernels are [in, out] and the weights of small heads are [out, in].
-        huggingface: the name in a Hugging Face checkpoint, where all matrices are [out, in].
-        transposed: whether the matrix of one is the transposed matrix of the other.
-    """
-
-    tf1: str
-    huggingface: str
-    transposed: bool = False
+    tf1: str  # of a TF1 checkpoint, where kernels are [in, out] and the weights of small heads are [out, in]
+    huggingface: str  # of a Hugging Face checkpoint, where all matrices are [out, in]
+    transposed: bool = False  # whether the matrix of one is the transposed matrix of the other
 
 
 def _dense(tf1: str, huggingface: str) -> tuple[Entry, Entry]:
@@ -86,8 +80,8 @@ HEADS = {
 _BY_TF1 = {entry.tf1: entry for entry in _TABLE}
 _BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
 
+TIED_TABLE = "cls.predictions.decoder.weight"  # the output matrix of the masked LM head, equal to the word embeddings
 # Tensors that copy other weights or are no weights.
-_TIED_TABLE = "cls.predictions.decoder.weight"
 _REDUNDANT = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)")
 _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
@@ -130,23 +124,13 @@ def is_redundant(huggingface: str) -> bool:
     return _REDUNDANT.fullmatch(huggingface) is not None
 
 
-def is_tied_table(huggingface: str) -> bool:
-    """Tells whether this is the output matrix of the masked LM head, which must equal the word embeddings."""
-    return huggingface == _TIED_TABLE
-
-
 def is_training_state(tf1: str) -> bool:
     """Tells whether a TF1 name is the name of an Adam slot or of the step, which only training needs."""
     return tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in SLOTS
 
 
 def families_of(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
-    """Returns the families of tasks that the heads in a checkpoint may be of; none for an encoder alone.
-
-    Args:
-        shapes: TF1 name -> shape.
-        path: of the checkpoint, for the error.
-    """
+    """Returns the families of tasks that the heads in a checkpoint may be of; none for an encoder alone."""
     families: set[str] = set()
     for name, shape in shapes.items():
         if is_training_state(name) or name.startswith(ENCODER) or not len(shape):

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from official_bert.io.errors import InputError
+from official_bert.io.errors import InputError, brief
 
 _MARK = b"checksum"
 _CHECKSUM = struct.Struct("<8sI")
@@ -23,12 +23,7 @@ _gfile = tf.io.gfile
 
 
 class Corrupt(InputError):
-    """A file of a checkpoint is missing, cut off, or holds other bytes than were written.
-
-    Attributes:
-        file: the path of the file.
-        reason: what is wrong with it.
-    """
+    """A file of a checkpoint is missing, cut off, or holds other bytes than were written."""
 
     def __init__(self, message: str, file: str, reason: str):
         super().__init__(message)
@@ -63,11 +58,7 @@ def append_checksum(prefix: str):
 
 
 def fault_of_checksum(prefix: str) -> str | None:
-    """Compares the data file of a checkpoint with its checksum.
-
-    Returns:
-        What is wrong with the file; None if nothing is, or if it has no checksum because an earlier version wrote it.
-    """
+    """Returns what is wrong with the data file of a checkpoint, by its checksum; None also of one without it."""
     with _gfile.GFile(data_file(prefix), "rb") as file:
         content = file.read()
     end = content[-_CHECKSUM.size :]
@@ -143,16 +134,12 @@ _READING_FAILS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 class Tf1Checkpoint:
     """A TF1 checkpoint, whose tensors are read by name.
 
-    Attributes:
-        path: the prefix of the checkpoint.
-        folder: the folder that contains it.
-        shapes: name -> shape as a tuple of ints, sorted by name.
-        dtypes: name -> name of the type.
+    `path` is the prefix; `shapes`, name -> tuple of ints, is sorted by name; `dtypes` holds the names of the types.
     """
 
     def __init__(self, prefix: str):
         """Opens the checkpoint with this prefix."""
-        self.path, self.folder = prefix, os.path.dirname(prefix)
+        self.path = prefix
         try:
             self._reader = tf.train.load_checkpoint(prefix)
         except _READING_FAILS as error:
@@ -187,17 +174,13 @@ def check_objects(prefix: str):
 
 
 def _failure(prefix: str, what: str, file: str, error: Exception) -> InputError:
-    reason = _brief(error)
+    reason = brief(error)
     message = f"{prefix}: {what} ({reason}); {_REMEDY}"
     return Corrupt(message, file, reason) if is_corrupt(file) else InputError(message)
 
 
 def write(prefix: str, tensors: dict):
-    """Writes a checkpoint that a TF1 program can read.
-
-    Args:
-        tensors: arrays, tensors or variables by name; of a mirrored variable one copy is written.
-    """
+    """Writes arrays, tensors or variables by name, so that TF1 can read them; of a mirrored variable one copy."""
     names = sorted(tensors)
     with tf.device("CPU:0"), replacing(prefix) as temporary:
         values = [tf.convert_to_tensor(tensors[name]) for name in names]
@@ -222,7 +205,7 @@ def replacing(prefix: str):
         for name in parts:
             _gfile.rename(f"{folder}/{name}", prefix + name.removeprefix("part"), overwrite=True)
     except tf.errors.OpError as error:
-        raise InputError(f"{prefix}: cannot be written ({_brief(error)}); make room or name another folder") from error
+        raise InputError(f"{prefix}: cannot be written ({brief(error)}); make room or name another folder") from error
     finally:
         with contextlib.suppress(tf.errors.OpError):
             _remove_folder(folder)
@@ -240,8 +223,3 @@ def remove(prefix: str):
 def _remove_folder(folder: str):
     if _gfile.exists(folder):
         _gfile.rmtree(folder)
-
-
-def _brief(error: Exception) -> str:
-    message = (getattr(error, "message", None) or str(error)).strip().splitlines()[0]
-    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", message)  # removes the names of TensorFlow's nodes

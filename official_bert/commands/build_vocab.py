@@ -20,12 +20,7 @@ _MAX_WORDS = 500_000  # the commonest ones, from which the pieces are learnt: ti
 
 
 def run(options: VocabularyOptions):
-    """Counts the words of all files, learns the pieces and writes the vocabulary.
-
-    Raises:
-        InputError: no file matches, the files contain no word, the size is too small for the characters, or the output
-            cannot be written.
-    """
+    """Counts the words of all files, learns the pieces and writes the vocabulary."""
     start_secs = time.monotonic()
     tokenizer = BasicTokenizer(options.do_lower_case, options.strip_accents)
     writing.keep_apart([options.output_file], {"input_file": options.input_file})

@@ -30,12 +30,7 @@ _OF_SHARDED_ALONE = (*OF_SHARDED_ALONE, "num_shards")
 
 
 def run(options: PretrainingDataOptions) -> random.Random | None:
-    """Writes the records; returns the random generator as the generator `exact` left it.
-
-    Raises:
-        InputError: no file matches, the files contain no text, the vocabulary lacks a special token, a flag does not
-            fit the generator, or an output cannot be written.
-    """
+    """Writes the records; returns the random generator as the generator `exact` left it."""
     options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     vocabulary = InstanceVocabulary.of(tokenizer.vocab)
@@ -91,11 +86,7 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
 
 
 def _only_output(options: PretrainingDataOptions) -> str:
-    """Returns the beginning of the names of all files.
-
-    Raises:
-        InputError: there is not one, or no files can be made beside it.
-    """
+    """Returns the beginning of the names of all files."""
     if len(options.output_file) != 1:
         raise InputError(
             f"--output_file={','.join(options.output_file)}: --generator=sharded names its files itself; give the "

@@ -20,11 +20,7 @@ from official_bert.tokenization import FullTokenizer
 
 
 def run(options: BeamDataOptions):
-    """Runs the pipeline.
-
-    Raises:
-        InputError: Beam is missing, no file matches, the files contain no text, or flags contradict each other.
-    """
+    """Runs the pipeline."""
     try:
         from official_bert.data.pretraining import beam
     except ModuleNotFoundError as error:

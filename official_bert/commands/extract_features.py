@@ -1,8 +1,6 @@
 """Writes the vectors of tokens as JSON lines: the runner of extract_features.py.
 
-In: text, a vocabulary, a configuration and a checkpoint. Out: for each line its tokens with the outputs of the chosen
-layers and, if asked for, their attention probabilities. Lines are read, encoded and written batch by batch, so memory
-does not grow with the text.
+Lines are read, encoded and written batch by batch, so memory does not grow with the text.
 """
 
 from __future__ import annotations
@@ -150,11 +148,10 @@ def _make_strategy(options: ExtractionOptions) -> tf.distribute.Strategy:
 def _encoder(
     source: ModelSource, strategy: tf.distribute.Strategy, layers: Sequence[int]
 ) -> Callable[[Features], dict[str, np.ndarray]]:
-    """Builds the model and loads the checkpoint's weights.
+    """Builds the model with the checkpoint's weights; returns a function of a batch of features, int32[B, S] each.
 
-    Returns:
-        A function from a batch of features, int32[B, S] each, to `vectors`, float32[B, S, layers, hidden], and with
-        --attentions to `attentions`, float32[B, layers, N, S, S]. With --pooling it is to `pooled`, float32[B, hidden].
+    Its result has `vectors`, float32[B, S, layers, hidden], and with --attentions `attentions`,
+    float32[B, layers, N, S, S]; with --pooling it has only `pooled`, float32[B, hidden].
     """
     options = source.options
     precision.check_dtype(options.dtype, strategy)

@@ -25,11 +25,7 @@ _RECORDS_AT_ONCE = 500
 
 
 def run(options: InspectionOptions):
-    """Prints records and statistics.
-
-    Raises:
-        InputError: a file has no records, or they do not fit the vocabulary, or the picture cannot be written.
-    """
+    """Prints records and statistics."""
     options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file)
     input_files = expand_records(options.input_file, "input_file")

@@ -30,13 +30,7 @@ _GRACE_SECS = processes.GRACE_SECS
 
 
 def run(options: LaunchOptions):
-    """Runs the command as several workers to its end.
-
-    The script ends with the status of the first worker that failed, if all restarts were in vain.
-
-    Raises:
-        InputError: there is no command, or no such file.
-    """
+    """Runs the command as several workers; ends with the status of the first that failed if no restart helps."""
     command = _command(options)
     for attempt in range(options.max_restarts + 1):
         if attempt:

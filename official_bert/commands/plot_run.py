@@ -21,11 +21,7 @@ Curves = dict[str, dict[int, float]]
 
 
 def training_figures(output_dir: str) -> Curves:
-    """Returns the figures of the training's progress lines.
-
-    Raises:
-        InputError: the folder has none.
-    """
+    """Returns the figures of the training's progress lines."""
     curves = _curves(run_log.read(output_dir, run_log.TRAIN)) or _of_event_files(output_dir)
     if not curves:
         raise InputError(
@@ -73,11 +69,7 @@ _SAME_AS_LOSS = ("eval_loss",)  # the original's second key of the same quantity
 
 
 def run(options: PlotOptions):
-    """Draws a run.
-
-    Raises:
-        InputError: the folder has no figures, matplotlib is missing, or the picture cannot be written.
-    """
+    """Draws a run."""
     training, evaluation = training_figures(options.output_dir), evaluation_figures(options.output_dir)
     path = options.plot_file or os.path.join(options.output_dir, "plot.png")
     _draw(path, os.path.basename(os.path.abspath(options.output_dir)), panels_of(training, evaluation))

@@ -54,8 +54,7 @@ def run(options: PredictOptions):
 def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
     """Yields the lines of a file without their ends, as many at a time as are available without waiting.
 
-    Args:
-        file: a binary file; a pipe or a terminal must not have been read before.
+    A pipe or a terminal must not have been read before.
     """
     lines, unfinished = [], []
     for data in _reads(file):
@@ -80,7 +79,7 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
 def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor, options: PredictOptions):
     is_conversation = STANDARD in (options.input_file, options.output_file)
     progress, done, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
-    to_texts = _json_reader(predictor) if options.input_format == JSON else _tsv_texts
+    to_texts = _json_reader(predictor) if options.input_format == JSON else lambda line: line.split("\t")
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         requests, errors = [], {}
         for row, line in enumerate(lines):
@@ -125,10 +124,6 @@ def _decoded(line: bytes, is_first: bool) -> str:
     except UnicodeDecodeError as error:
         raise InputError(f"byte {error.start + 1} is no UTF-8") from None
     return text.removeprefix("\ufeff") if is_first else text
-
-
-def _tsv_texts(line: str) -> list[str]:
-    return line.split("\t")
 
 
 def _json_reader(predictor: Predictor) -> Callable[[str], Sequence[str]]:

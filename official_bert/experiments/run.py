@@ -1,8 +1,7 @@
 """Runs the steps of a plan one after the other, each once in its life.
 
-In: the steps, the places. Out: for each step that was finished a result.json, which has what its script measured.
-Whatever is there already is not run again; what a kill interrupted is run again in the same folder, where training
-scripts find their checkpoints.
+A finished step has a result.json with what its script measured, and is not run again; what a kill interrupted is run
+again in the same folder, where training scripts find their checkpoints.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A step: one command line of the project's own scripts, and what of other steps it reads.
 
-In: a script and its flags, in which places stand for paths. Out: the identity of a step, which does not depend on where
-its output lies, its folder and its command.
+Places stand for paths in its flags, so that its identity does not depend on where its output lies.
 """
 
 from __future__ import annotations
@@ -94,7 +93,8 @@ def check_step(step: Step, commands: Mapping[str, Any], path: str):
                 raise InputError(f"{where}: {holder} has no {name}; {remedy}")
     for name, value in step.flags:
         if fault := _fault(flags[name], value):
-            raise InputError(f"{where}: {step.script}.py, --{name}: {fault}, got {_shown(value)}; correct it")
+            shown = ",".join(map(_text, value)) if isinstance(value, tuple) else _text(value)
+            raise InputError(f"{where}: {step.script}.py, --{name}: {fault}, got {shown}; correct it")
 
 
 def _fault(field: dataclasses.Field, value: Any) -> str | None:
@@ -118,10 +118,6 @@ def _fault(field: dataclasses.Field, value: Any) -> str | None:
 
 def _text(value: str | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _shown(value: Any) -> str:
-    return ",".join(map(_text, value)) if isinstance(value, tuple) else _text(value)
 
 
 class Layout:
@@ -191,12 +187,9 @@ class Layout:
         return shlex.join(["python", *self.command(step)])
 
     def _text(self, value: Any, step: Step) -> str:
-        match value:
-            case tuple():
-                return ",".join(self._text(each, step) for each in value)
-            case Place():
-                return self.path(value, step)
-        return _text(value)
+        if isinstance(value, tuple):
+            return ",".join(self._text(each, step) for each in value)
+        return self.path(value, step) if isinstance(value, Place) else _text(value)
 
 
 def _files_below(start: str) -> list[tuple[str, str]]:

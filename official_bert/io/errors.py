@@ -28,11 +28,7 @@ class WorkerLost(Exception):
 
 
 class Terminated(BaseException):
-    """A signal arrived that ends the process. No handler of exceptions takes it for a fault.
-
-    Attributes:
-        number: the number of the signal.
-    """
+    """A signal arrived that ends the process. No handler of exceptions takes it for a fault."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -46,12 +42,9 @@ def brief(error: Exception) -> str:
 
 
 def did_you_mean(word: str, words: Iterable[str], mark: str = "") -> str:
-    """Returns the question for the one of some words that begins like a wrong one or resembles it; "" if none does.
+    """Returns the question for a known word that begins like a wrong one or resembles it; "" if none does.
 
-    Args:
-        word: the wrong one.
-        words: those that are known.
-        mark: what stands before the word in the question, such as "--".
+    `mark` stands before the word in the question, such as "--".
     """
     words = list(words)
     found = [known for known in words if word and known.startswith(word)]

@@ -1,8 +1,7 @@
-"""Keeps a folder of results for one process at a time.
+"""Keeps a folder of results for one process at a time, by a lock file with the host and the number of the process.
 
-In: a folder. Out: a lock file in it while a run works there, with the host and the number of its process. The lock is
-the operating system's lock of that file, which ends with the process however it ends; the file of a killed process
-therefore stops nobody.
+The lock is the operating system's lock of that file, which ends with the process however it ends; the file of a killed
+process therefore stops nobody.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """How this process ends, how it starts and ends others, and how it waits for what they have to do first.
 
-SIGTERM and SIGHUP become the exception `Terminated`, which unwinds the stack like Ctrl-C, so that unfinished files are
-deleted. Each child process leads a tree of its own, and all trees end with the block that started them. Ctrl-C reaches
-this process alone, which ends the others in order.
+SIGTERM and SIGHUP become an exception, which unwinds the stack like Ctrl-C, so that unfinished files are deleted. Each
+child process leads a tree of its own, so that Ctrl-C reaches this process alone, which ends the others in order.
 """
 
 import concurrent.futures

@@ -1,7 +1,6 @@
 """Shows how far a long job is: a log line every ten seconds, or on a terminal one line that is updated in place.
 
-In: the number of finished items. Out: lines of the log. Any log line first wipes the updated line away, so that the two
-never mix; a log that goes to a file or a pipe gets whole lines only.
+Any log line first wipes the updated line away, so that the two never mix.
 """
 
 import logging as std_logging
@@ -14,7 +13,6 @@ from absl import logging
 
 T = TypeVar("T")
 
-
 _SECS_BETWEEN_LINES = 10.0
 _SECS_BETWEEN_UPDATES = 0.5
 
@@ -23,13 +21,7 @@ class Progress:
     """Shows the progress of a job. Call it with the number of finished items."""
 
     def __init__(self, things: str, total: int | None = None, is_updated: bool = True):
-        """Starts the clock.
-
-        Args:
-            total: the number of all items, for the time left; None if it is unknown.
-            is_updated: whether a terminal shows one updated line; without it a terminal gets log lines, too, as
-                where a person types the items.
-        """
+        """Starts the clock; without `is_updated` a terminal gets log lines, too, as where a person types the items."""
         self._things, self._total, self._is_updated = things, total, is_updated
         self._start_secs = self._last_secs = time.monotonic()
 

@@ -1,7 +1,6 @@
 """Reads text and JSON files of users, and checks the types of the values in JSON.
 
-In: paths, local or of TensorFlow's file systems. Out: lines, objects and their fields, or an error that names the file,
-the line or the field.
+An error names the file, and the line or the field.
 """
 
 import gzip
@@ -31,9 +30,7 @@ def read_lines(
 ) -> Iterator[str]:
     """Yields the lines of a text file without "\\n".
 
-    Args:
-        undecodable: the treatment of bytes that are not UTF-8: "ignore" leaves them out, as the original does, and
-            "replace" makes them U+FFFD. A warning counts the lines with such bytes.
+    Bytes that are not UTF-8 are left out, as in the original, or become U+FFFD; a warning counts the lines with them.
     """
     num_damaged = 0
     with open_file(path, "rb") as opened:
@@ -113,11 +110,9 @@ def read_json(path: str) -> Any:
 
 
 def parse_json(text: str | bytes, has_lines: bool = True) -> Any:
-    """Returns the value of a JSON text; every reader of JSON calls this function.
+    """Returns the value of a JSON text, as every reader of JSON does; a byte order mark at the start is ignored.
 
-    Args:
-        text: the text; a byte order mark at the start of bytes is ignored.
-        has_lines: whether the error message begins with the line and column; False for a text that is itself a line.
+    An error begins with the line and column, but for a text that is itself a line, without `has_lines`.
     """
     try:
         return json.loads(text)
@@ -147,11 +142,9 @@ def as_object(value: Any, where: str) -> dict[str, Any]:
 
 
 def field(holder: Any, name: str, kind: type, where: str) -> Any:
-    """Returns holder[name].
+    """Returns holder[name], which must be a str, list, dict, bool, int or float, as `kind` says.
 
-    Args:
-        kind: the type of its value: str, list, dict, int, float (which accepts whole numbers) or bool. A number must be
-            finite and in the range of int64 or float64.
+    A float may be a whole number; numbers must be finite and in the range of int64 or float64.
     """
     if not isinstance(holder, dict):
         raise InputError(f'{where}: is no object; it should be one with the field "{name}"')

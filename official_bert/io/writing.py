@@ -26,12 +26,8 @@ _TEMPORARY = re.compile(r"\..+\.tmp-(\d+)")
 def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]]):
     """Refuses outputs that would replace an input, another output, or become an input of the next run.
 
-    Scripts call it before they read anything. Links are followed. Devices and FIFOs are no regular files, and may be
-    named twice.
-
-    Args:
-        inputs: the names and globs of the files to be read, by the flag that names them; None for a flag that was not
-            given.
+    Scripts call it before they read anything, with the names and globs of `inputs` by the flag that names them. Links
+    are followed. Devices and FIFOs are no regular files, and may be named twice.
     """
     places = [files.real_path(output) for output in outputs]
     for output, place in zip(outputs, places, strict=True):
@@ -74,8 +70,7 @@ def _would_match(pattern: str, path: str) -> bool:
 def replacing(path: str, mode: str = "w"):
     """Opens a temporary file beside `path`; on success it is renamed to `path`, on any failure it is deleted.
 
-    A file that a killed run left is deleted, too. A symbolic link stays: the file that it names is replaced. What is no
-    regular file is written directly.
+    A file that a killed run left is deleted, too.
     """
     if not path:
         raise InputError("the name of a file to be written is empty; give one")
@@ -152,13 +147,7 @@ def append_line(path: str, line: str):
 
 
 def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[object]], rule: str = "---") -> str:
-    """Returns a table of Markdown, a line for each row.
-
-    Args:
-        heads: of the columns.
-        rows: their cells; a bar in one stays in it.
-        rule: how the columns behind the first are aligned, "--:" for numbers.
-    """
+    """Returns a table of Markdown, a line for each row; `rule` "--:" aligns the columns behind the first as numbers."""
     heads = list(heads)
     lines = [heads, ["---", *[rule] * (len(heads) - 1)], *rows]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
@@ -180,11 +169,7 @@ def temporary_name(folder: str, name: str) -> str:
 
 
 def remove_left(folder: str, pattern: str):
-    """Deletes the temporary files and folders that killed processes left.
-
-    Args:
-        folder: where they are; nothing is deleted in a remote one, whose processes may run on other machines.
-    """
+    """Deletes what killed processes left in a folder, but in no remote one, whose processes may run elsewhere."""
     if files.is_remote(folder):
         return
     for left in local_glob.glob(os.path.join(local_glob.escape(folder), f".{pattern}.tmp-*")):

@@ -15,16 +15,10 @@ _GROUP_SHIFT = 24  # the bits of a dropout index that no layer uses
 
 
 def attention_bias(input_mask, dtype="float32", direction: str = BIDIRECTIONAL):
-    """Converts an input mask to a bias that is added to the attention scores.
+    """Returns the bias of attention scores, float[B, 1, 1 or S, S], 0 where a token attends and -10000 elsewhere.
 
-    Args:
-        input_mask: int32[B, S], 1 for a token and 0 for padding.
-        dtype: the float type of the bias.
-        direction: "bidirectional", or "left_to_right" if a token attends to itself and to those before it only.
-
-    Returns:
-        float[B, 1, 1 or S, S], 0 where a token attends and -10000 elsewhere. Because the bias is added and does not
-        replace the scores, a sequence that is all padding attends to every position, as in the original.
+    `input_mask` is int32[B, S], 1 for a token. Because the bias is added and does not replace the scores, a sequence
+    that is all padding attends to every position, as in the original.
     """
     bias = ops.expand_dims((1.0 - ops.cast(input_mask, dtype)) * MASKED, (1, 2))
     if direction == LEFT_TO_RIGHT:
@@ -48,15 +42,13 @@ def pooled_vectors(x, input_mask, direction: str):
 
 
 def create_attention_mask_from_input_mask(from_tensor, to_mask):
-    """Makes an attention mask from an input mask.
+    """Makes an attention mask, float32[B, F, T], whose entry (b, f, t) is to_mask[b, t].
+
+    Positions that attend are not masked: the model computes padded positions like others, but none attends to them.
 
     Args:
         from_tensor: a tensor [B, F] or [B, F, ...].
         to_mask: int32[B, T], 1 for a token and 0 for padding.
-
-    Returns:
-        float32[B, F, T]: entry (b, f, t) is to_mask[b, t]. Positions that attend are not masked: the model computes
-        padded positions like others, but no position attends to them.
     """
     batch, length = get_shape_list(from_tensor, expected_rank=[2, 3])[:2]
     to_length = get_shape_list(to_mask, expected_rank=2)[1]
@@ -80,21 +72,13 @@ class Attention(keras.layers.Layer):
         self.merge.build(input_shape)
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        """Computes attention from the vectors `from_x` to the vectors `x`.
+        """Computes attention from the vectors `from_x`, float[B*F, N*H], to the vectors `x`, float[B*T, N*H].
 
-        With a Packing these are the same packed vectors, float[T, N*H], and so is the first result; there are no
-        probabilities then, None.
+        `bias` is float[B, 1, 1 or F, T], added to the scores; or a Packing, with which both are the same packed
+        vectors, float[T, N*H]. `dropout_seed` is int32[2]; without `from_length`, F is T.
 
-        Args:
-            from_x: float[B*F, N*H], the vectors that the queries are computed from.
-            x: float[B*T, N*H], the vectors that the keys and values are computed from.
-            bias: float[B, 1, 1 or F, T], added to the scores, or a Packing.
-            dropout_seed: int32[2], or None for no dropout.
-            from_length: F; None means T.
-
-        Returns:
-            float[B*F, hidden], the output of the sub-layer, and the attention probabilities before dropout,
-            float[B, N, F, T].
+        Returns float[B*F, hidden], the output of the sub-layer, and the attention probabilities before dropout,
+        float[B, N, F, T]; of packed vectors None.
         """
         with keras.name_scope("self_1"):  # see EncoderLayer.call
             query, key, value = self.heads.query(from_x), self.heads.key(x), self.heads.value(x)

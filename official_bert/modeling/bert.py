@@ -1,7 +1,4 @@
-"""The whole encoder.
-
-In: token ids, an input mask and segment ids. Out: the output of every layer and the pooled output.
-"""
+"""The whole encoder, from token ids to the output of every layer and the pooled output."""
 
 import copy
 from collections.abc import Mapping
@@ -40,13 +37,10 @@ class BertOutput(NamedTuple):
 
 
 class BertOutputWithAttentions(NamedTuple):
-    """The output of BertModel with `output_attentions`.
+    """The output of BertModel with `output_attentions`: that of BertOutput, and the attention probabilities.
 
-    Attributes:
-        embedding_output, all_encoder_layers, sequence_output, pooled_output: those of BertOutput.
-        all_attention_probabilities: for each layer float[B, N, S, S]: for each head and each token (third axis) the
-            probabilities with which it attends to all tokens, before dropout. With `first_token_only` the last one is
-            float[B, N, 1, S].
+    They are, for each layer, float[B, N, S, S]: for each head and each token (third axis) the probabilities with which
+    it attends to all tokens, before dropout. With `first_token_only` the last ones are float[B, N, 1, S].
     """
 
     embedding_output: Any
@@ -124,13 +118,9 @@ class BertModel(ConfiguredModel):
         Args:
             config: the sizes, activation and dropout rates; the model keeps a copy.
             use_one_hot_embeddings: whether word embeddings are looked up by a matrix product, which is faster on TPU.
-            name: of the model.
             recompute_layers: whether the backward pass computes each layer again instead of keeping its inner values,
                 which takes more time and less memory.
             packed_sequences: whether padding is left out of the encoder's computation; its outputs are 0 there.
-
-        Raises:
-            InputError: no model can be built from the configuration.
         """
         config.validate()
         super().__init__(name=name)
@@ -182,8 +172,7 @@ class BertModel(ConfiguredModel):
             BertOutput or, with `output_attentions`, BertOutputWithAttentions.
 
         Raises:
-            InputError: the shapes differ, the sequence is longer than the position table or, checked in eager calls
-                only, an id lies outside the vocabulary; or a dict has no `input_ids`, or comes with other inputs.
+            InputError: the inputs do not fit each other or the model; ids are checked in eager calls only.
         """
         if isinstance(input_ids, Mapping):
             features = given_features(input_ids, {"input_mask": input_mask, "segment_ids": segment_ids})

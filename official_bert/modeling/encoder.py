@@ -53,20 +53,10 @@ class Encoder(keras.layers.Layer):
             layer.build((None, self.config.hidden_size))
 
     def call(self, x, input_mask, dropout_seed=None, first_token_only=False, output_attentions=False):
-        """Computes the outputs of all layers.
+        """Returns the outputs of all layers, float[B, S, hidden] each, and a list of their attention probabilities.
 
-        Args:
-            x: float[B, S, hidden], the embeddings.
-            input_mask: int32[B, S], 1 for a token and 0 for padding.
-            dropout_seed: int32[2], or None for no dropout.
-            first_token_only: whether the last layer is computed only for the token that is pooled, the first or, if
-                attention goes from left to right, the last.
-            output_attentions: whether the attention probabilities are kept.
-
-        Returns:
-            A list of float[B, S, hidden], from the first layer to the last, and a list of the attention probabilities
-            of each layer, float[B, N, S, S], or an empty one. With `first_token_only` the last ones are
-            float[B, 1, hidden] and float[B, N, 1, S].
+        These are float[B, N, S, S] each, and none without `output_attentions`. With `first_token_only` the last layer
+        is computed for the pooled token alone: float[B, 1, hidden] and float[B, N, 1, S].
         """
         padded_shape = (-1, ops.shape(x)[1], self.config.hidden_size)
         x = ops.reshape(x, (-1, self.config.hidden_size))

@@ -81,17 +81,10 @@ class BertFeatureTagger(HeadedModel):
         name: str | None = None,
         recompute_layers: bool = False,
     ):
-        """Builds the model and draws its weights.
+        """Builds the model and draws its weights, with `num_outputs` = K.
 
-        Args:
-            config: the configuration; its `num_bilstm_layers` is the number of BiLSTM layers, 2 if it has none.
-            num_outputs: K.
-            feature_layers: the layers whose outputs the BiLSTM reads, by a name of --feature_layers.
-            bilstm_size: the width of the BiLSTM's output, an even number.
-            use_one_hot_embeddings, name, recompute_layers: as in BertModel.
-
-        Raises:
-            InputError: an argument cannot be used, or no model can be built from the configuration.
+        The layers that the BiLSTM reads have a name of --feature_layers, and its output is `bilstm_size` wide, an even
+        number. It has 2 layers if the configuration has no `num_bilstm_layers`. Other arguments are BertModel's.
         """
         if feature_layers not in _CHOICES:
             raise InputError(f"feature_layers: must be one of {', '.join(_CHOICES)}, got {feature_layers!r}")
@@ -128,15 +121,9 @@ class BertFeatureTagger(HeadedModel):
         return {LAYER_VECTORS: self.layer_vectors(features)}
 
     def call(self, features, training=None, dropout_seed=None):
-        """Computes the logits of a batch.
+        """Returns float32[B, S, K]; the arguments are BertClassifier's.
 
-        Args:
-            features: as in BertClassifier, and possibly `layer_vectors`, of which the encoder then computes nothing.
-            training: whether dropout is applied to the BiLSTM's output; None follows the calling context.
-            dropout_seed: int32[2], the seed of the dropout mask; None draws one if `training`.
-
-        Returns:
-            float32[B, S, K].
+        The features may have `layer_vectors`, of which the encoder then computes nothing.
         """
         vectors = features.get(LAYER_VECTORS)
         vectors = self.layer_vectors(features) if vectors is None else vectors  # [B, S, L, hidden]

@@ -12,12 +12,10 @@ _NEXT_SENTENCE_CLASSES = 2
 
 
 def forward_flops(config: BertConfig, num_sequences: int, length: int, num_predictions: int = 0) -> int:
-    """Returns the operations of a forward pass.
+    """Returns the operations of a forward pass; a multiple-choice example has several sequences.
 
-    Args:
-        num_sequences: the number of sequences of the batch; a multiple-choice example has several.
-        num_predictions: the number of masked LM positions of each sequence; 0 means no heads of pre-training. A model
-            that predicts from left to right predicts at all positions but the last.
+    `num_predictions` is the number of masked LM positions of each sequence; 0 means no heads of pre-training. A model
+    that predicts from left to right predicts at all positions but the last.
     """
     layers = config.num_hidden_layers * _layer_flops(config, length)
     if num_predictions and config.direction == LEFT_TO_RIGHT:

@@ -88,17 +88,11 @@ class BertWithBiLstm(BertModel):
 
 
 class HeadedModel(ConfiguredModel):
-    """A model whose encoder is `bert`; a subclass builds the head and computes `call`.
-
-    Attributes:
-        default_name: the name of the model if none is given.
-        feature_names: the features that may be keyword arguments of a call.
-        bilstm_class: the class of the encoder if the configuration has BiLSTM layers.
-    """
+    """A model whose encoder is `bert`; a subclass builds the head and computes `call`."""
 
     default_name: str
-    feature_names = ENCODER_INPUTS
-    bilstm_class = BertWithBiLstm
+    feature_names = ENCODER_INPUTS  # that may be keyword arguments of a call
+    bilstm_class = BertWithBiLstm  # of the encoder if the configuration has BiLSTM layers
 
     def __init__(
         self,
@@ -121,9 +115,6 @@ class HeadedModel(ConfiguredModel):
         """Checks the features and computes what `call` describes; `model(**features)` is `model(features)`.
 
         Lists, arrays and tensors of other integers do as well.
-
-        Raises:
-            InputError: as BertModel; or there are no features with `input_ids`, or a keyword argument is no feature.
         """
         for name in keywords:
             if name not in self.feature_names:

@@ -52,11 +52,7 @@ def checked_features(config, given: dict) -> dict:
 
 
 def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
-    """Checks the three inputs of the encoder, each [B, S]; of these numbers the mask and the segments may be None.
-
-    Returns:
-        The ids as int32[B, S], and the other two as tensors, arrays or None.
-    """
+    """Returns the three inputs of the encoder, checked, the ids as int32[B, S]; mask and segments may be None."""
     input_ids = _with_shape("input_ids", input_ids)
     if len(input_ids.shape) != 2 or input_ids.shape[1] == 0:
         raise InputError(f"input_ids must be [batch, length], got shape {tuple(input_ids.shape)}")

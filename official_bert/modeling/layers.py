@@ -1,12 +1,10 @@
 """The building blocks of the model: activations, dense layers, dropout, layer norms, the end of a sub-layer, shapes.
 
-All layers build their children in their own `build`, be they made there or, as those of a Scope, handed over unbuilt.
-Only then do the children's variables carry the name of the parent, as the names of the original's checkpoints require.
+All layers build their children in their own `build`. Only then do the children's variables carry the name of the
+parent, as the names of the original's checkpoints require.
 
-Under a mixed policy of Keras (training/precision.py) the layers hand each other 16-bit floats and multiply them; what
-lies between the products is computed in float32: biases, activations, sums of residuals, layer norms and softmax. A
-sum over a batch, such as the gradient of a bias, would lose most of its terms in 16 bits. Under the policy of an export
-in 16 bits, kernels and tables of embeddings are stored in them, too.
+Under a mixed policy of Keras (training/precision.py) the layers multiply 16-bit floats, and compute what lies between
+the products in float32: a sum over a batch, such as the gradient of a bias, would lose most of its terms in 16 bits.
 """
 
 import math
@@ -27,9 +25,6 @@ def gelu(x):
         0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 
     The erf form is `gelu_erf`; the two differ by up to 5e-4. Source: Hendrycks and Gimpel (2016).
-
-    Args:
-        x: float tensor of any shape.
     """
     # Products compute the polynomials, because a power costs more than all the rest. The derivative is written out
     # because it needs only x and the gate; automatic differentiation would compute and keep twice as much.
@@ -52,17 +47,11 @@ ACTIVATIONS = {"gelu": gelu, "gelu_erf": gelu_erf, "relu": ops.relu, "tanh": ops
 
 
 def get_activation(activation_string):
-    """Returns the activation function of a given name.
+    """Returns the activation function of a given name, or None for linear.
 
     Args:
         activation_string: "relu", "gelu", "gelu_erf", "tanh" or "linear", in upper or lower case. An empty string and
             None mean linear. A value that is not a string is returned unchanged.
-
-    Returns:
-        A function of a tensor, or None for linear.
-
-    Raises:
-        InputError: the name is not one of these.
     """
     if activation_string is not None and not isinstance(activation_string, str):
         return activation_string
@@ -120,12 +109,8 @@ def dropout(x, rate: float, seed, index: int):
 
     Each decision compares 16 bits of a philox stream with the rate, as integers. XLA and plain TensorFlow then draw
     the same mask, which is not the case for uniform floats. The effective rate differs from `rate` by at most 1/2^17.
-
-    Args:
-        x: float tensor of any shape.
-        rate: the probability that a value becomes 0, in [0, 1).
-        seed: int32[2], different for every step, replica and micro-batch; None means no dropout.
-        index: the number of the dropout in the model.
+    The seed, int32[2], is another one in every step, replica and micro-batch; None means no dropout. `index` is the
+    number of the dropout in the model.
     """
     if seed is None or not rate:
         return x
@@ -193,17 +178,11 @@ class ResidualOutput(keras.layers.Layer):
 
 
 def get_shape_list(tensor, expected_rank=None, name=None):
-    """Returns the shape of a tensor, static where it is known.
+    """Returns the shape of a tensor: an int for each dimension or, where tracing does not know it, an int tensor.
 
     Args:
         expected_rank: the allowed rank, or a list of allowed ranks; None allows any.
         name: the name of the tensor in the error message.
-
-    Returns:
-        A list with an int for each dimension or, where tracing does not know it, an int tensor.
-
-    Raises:
-        ValueError: the rank is not allowed.
     """
     shape = list(ops.shape(tensor))
     if expected_rank is not None:
@@ -217,15 +196,7 @@ def get_shape_list(tensor, expected_rank=None, name=None):
 
 
 def gather_indexes(sequence_tensor, positions):
-    """Returns the vectors at the given positions of each sequence.
-
-    Args:
-        sequence_tensor: float[B, S, hidden].
-        positions: int32[B, P], each in [0, S).
-
-    Returns:
-        float[B*P, hidden], flattened as in the original.
-    """
+    """Returns the vectors of float[B, S, hidden] at positions int32[B, P], each in [0, S): float[B*P, hidden]."""
     batch, length, width = get_shape_list(sequence_tensor, expected_rank=3)
     offsets = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
     return ops.take(ops.reshape(sequence_tensor, (-1, width)), ops.reshape(positions + offsets, (-1,)), axis=0)

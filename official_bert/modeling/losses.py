@@ -8,11 +8,8 @@ MASKED_LM_EPSILON = 1e-5  # the original's; it keeps a loss without predictions 
 def masked_lm_loss(example_loss, weights, total_weight):
     """Returns the weighted mean loss, float32[], over the predictions of a whole update, 0 if there is none.
 
-    Args:
-        example_loss: float32[N], the loss of each prediction.
-        weights: float32[N], 1.0 for a real prediction and 0.0 for padding.
-        total_weight: float32[], the sum of all weights of the update, over all replicas, whose losses then add up to
-            the loss of one device.
+    Losses and weights are float32[N]; a weight is 1.0 for a real prediction and 0.0 for padding. `total_weight` is the
+    sum over all replicas, whose losses then add up to the loss of one device.
     """
     return ops.sum(example_loss * weights) / (total_weight + MASKED_LM_EPSILON)
 

@@ -1,10 +1,7 @@
-"""Sequences without padding: the tokens of a batch in one matrix, and places for padding only where attention needs it.
+"""Sequences without padding: the tokens of a batch in one matrix, as in the unpadded BERTs of MLPerf.
 
-What a layer computes for each token by itself, which is nearly all of it, is computed for the rows of the packed matrix
-alone, as in the unpadded BERTs of MLPerf. Attention multiplies the tokens of a sequence with each other. There the
-sequences, sorted by their length, are padded in groups of similar length, each to the longest of the group.
-
-Each function has a gradient of its own, which moves rows, too, where TensorFlow would add them up.
+Attention alone needs padding: there the sequences, sorted by length, are padded to the longest of their group. Each
+function has a gradient of its own, which moves rows, too, where TensorFlow would add them up.
 
 B batch   S length   T tokens of the batch, without padding   G sequences of a group   L length of a group
 """

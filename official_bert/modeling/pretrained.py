@@ -26,19 +26,12 @@ _DRAWN = ("bert/pooler/", "bilstm", *names.HEADS)
 
 
 class ConfiguredModel(keras.Model):
-    """A model that is determined by a BertConfig and a few further arguments of its constructor.
-
-    Attributes:
-        config: the BertConfig.
-        use_one_hot_embeddings: whether word embeddings are looked up by a matrix product.
-        has_open_outputs: whether the constructor has the argument `num_outputs`.
-        huggingface_class: the class of transformers for a head of one linear layer.
-    """
+    """A model that is determined by a BertConfig and a few further arguments of its constructor."""
 
     config: BertConfig
     use_one_hot_embeddings: bool
-    has_open_outputs = False
-    huggingface_class = ""
+    has_open_outputs = False  # whether the constructor has the argument `num_outputs`
+    huggingface_class = ""  # of transformers, for a head of one linear layer
 
     @classmethod
     def from_pretrained(cls, folder: str, **arguments) -> Self:
@@ -51,10 +44,6 @@ class ConfiguredModel(keras.Model):
                 file, with bert_config.json or config.json beside it.
             **arguments: further arguments of the class, such as `use_one_hot_embeddings`. `num_outputs` of a classifier
                 or tagger is by default that of the checkpoint's head, or the number of lines of labels.txt beside it.
-
-        Raises:
-            InputError: there is no checkpoint or configuration, they do not fit each other or the arguments, or weights
-                of the encoder are missing.
         """
         checkpoint = open_checkpoint(folder)
         config = loading.read_config_beside(checkpoint)
@@ -77,10 +66,6 @@ class ConfiguredModel(keras.Model):
             format: "tf1" writes bert_model.ckpt and bert_config.json, as the original's releases have them;
                 "huggingface" writes model.safetensors and config.json.
             tokenizer: the tokenizer of the model, whose vocabulary is written to vocab.txt; None for none.
-
-        Raises:
-            InputError: the format is unknown or cannot hold the model, the model is quantized, or the folder cannot be
-                written.
         """
         if format not in FORMATS:
             raise InputError(f"format={format!r}: must be one of {', '.join(FORMATS)}")

@@ -30,17 +30,11 @@ from official_bert.options.serving import MODEL_CLASSES
 
 
 class PretrainingOutput(NamedTuple):
-    """The result of a call of BertPretrainer.
+    """The result of a call of BertPretrainer."""
 
-    Attributes:
-        masked_lm_logits: float32[B*P, V], or float32[B, S, V] for a call without `masked_lm_positions`.
-        next_sentence_logits: float32[B, 2], class 0 for a second segment that follows the first, 1 for a random one.
-        encoded: BertOutput.
-    """
-
-    masked_lm_logits: Any
-    next_sentence_logits: Any
-    encoded: Any
+    masked_lm_logits: Any  # float32[B*P, V], or float32[B, S, V] for a call without `masked_lm_positions`
+    next_sentence_logits: Any  # float32[B, 2], class 0 for a second segment that follows the first, 1 for a random one
+    encoded: Any  # BertOutput
 
     @property
     def masked_lm_log_probs(self):
@@ -86,16 +80,10 @@ class BertPretrainer(HeadedModel):
         return checked
 
     def call(self, features, training=None, dropout_seed=None):
-        """Encodes a batch and scores words and next sentences.
+        """Encodes a batch and scores words and next sentences: PretrainingOutput.
 
-        Args:
-            features: a dict with `input_ids` and possibly `input_mask` and `segment_ids`, int32[B, S], as in BertModel,
-                and `masked_lm_positions`, int32[B, P], without which every position is scored; labels are not read.
-            training: whether dropout is applied; None follows the calling context.
-            dropout_seed: int32[2], of which every mask is made; drawn when `training` without one.
-
-        Returns:
-            PretrainingOutput.
+        The arguments are BertClassifier's; the features may have `masked_lm_positions`, int32[B, P], too, without which
+        every position is scored.
         """
         encoded = self.bert(features, training=training, dropout_seed=dropout_seed)
         words = self.cls.predictions(

@@ -32,16 +32,7 @@ __all__ = [
 
 
 def make_optimizer(options, num_train_steps: int, num_warmup_steps: int) -> AdamWeightDecayOptimizer:
-    """Returns the optimizer that the flags name, without variables.
-
-    Args:
-        options: OptimizationOptions, with a `learning_rate`.
-        num_train_steps: updates in total, including earlier runs.
-        num_warmup_steps: updates of the warm-up.
-
-    Raises:
-        InputError: there is no such optimizer or schedule.
-    """
+    """Returns the optimizer that OptimizationOptions name; the updates count from the first run of a resumed one."""
     schedule = chosen(SCHEDULES, "lr_schedule", options.lr_schedule)
     return chosen(OPTIMIZERS, "optimizer_type", options.optimizer_type)(
         schedule(options.learning_rate, num_train_steps, num_warmup_steps),

@@ -26,13 +26,7 @@ def dense_gradients(gradients: list) -> list:
 
 
 def clip_by_global_norm(gradients: list, clip_norm: float = CLIP_NORM, norm=None) -> list:
-    """Scales all gradients so that their common norm is at most `clip_norm`.
-
-    Args:
-        gradients: dense tensors, or None for a variable without a gradient.
-        clip_norm: the largest norm that is not scaled.
-        norm: float32[], the common norm, if it is known.
-    """
+    """Scales dense gradients, or None, so that their common norm, `norm` if it is known, is at most `clip_norm`."""
     clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, norm)
     return clipped
 
@@ -46,11 +40,7 @@ def has_xla() -> bool:
 
 
 def compiled_by_xla(function: Callable) -> Callable:
-    """Returns the function compiled by XLA, or as it is where XLA is missing, with the same results up to rounding.
-
-    Args:
-        function: a function of tensors that AutoGraph need not convert.
-    """
+    """Returns a function of tensors compiled by XLA, or as it is where XLA is missing, without AutoGraph."""
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
     @functools.wraps(function)
@@ -91,12 +81,9 @@ class AdamWeightDecayOptimizer(tf.Module):
         Args:
             learning_rate: a number, or a function of the number of updates made so far.
             weight_decay_rate: the share of a variable that an update with learning rate 1 removes.
-            beta_1: the decay rate of the first moment.
-            beta_2: the decay rate of the second moment.
+            beta_1, beta_2: the decay rates of the two moments.
             epsilon: a constant that is added outside the square root.
             exclude_from_weight_decay: regular expressions; variables whose names contain a match are not decayed.
-            name: the name of the module.
-            bias_correction: whether the bias of the moments is corrected.
         """
         super().__init__(name=name)
         self.bias_correction = bias_correction
@@ -110,11 +97,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         self._weights: list[tf.Variable] = []
 
     def build(self, named_variables: Iterable[tuple[str, tf.Variable]]):
-        """Makes the slots, in the scope of the current strategy.
-
-        Args:
-            named_variables: TF1 name and variable, for each variable that receives a gradient.
-        """
+        """Makes the slots of pairs of TF1 name and variable, in the scope of the current strategy."""
         for name, variable in named_variables:
             self._names.append(name)
             self._weights.append(variable)
@@ -135,11 +118,8 @@ class AdamWeightDecayOptimizer(tf.Module):
 
         Args:
             grads_and_vars: dense float32 gradients with their variables, in the order of `build`.
-            is_made: bool[], whether the update is made at all; without it weights, slots and `global_step` stay as they
+            is_made: bool[], whether the update is made at all; if not, weights, slots and `global_step` stay as they
                 are, whatever the gradients. None means that it is made.
-
-        Raises:
-            ValueError: the variables are not those of `build`.
         """
         pairs = list(grads_and_vars)
         if [id(variable) for _, variable in pairs] != [id(variable) for variable in self._weights]:

@@ -1,8 +1,4 @@
-"""The optimizer of the original as a Keras optimizer, for `model.compile` and `fit`.
-
-In: the peak learning rate and the length of the training. Out: a keras.optimizers.Optimizer with the numbers of
-AdamWeightDecayOptimizer and of the gradient clipping before it, which is saved with the model.
-"""
+"""The optimizer of the original, with its gradient clipping, as a Keras optimizer for `model.compile` and `fit`."""
 
 from __future__ import annotations
 
@@ -35,11 +31,6 @@ def keras_optimizer(
         weight_decay_rate: the share of a variable that an update with learning rate 1 removes.
         lr_schedule: the learning rate after the warm-up, a key of SCHEDULES.
         **arguments: further arguments of KerasAdamWeightDecay, such as `beta_2`.
-
-    Raises:
-        InputError: there is no such schedule.
-        ValueError: the schedule needs a length that is not given, or `num_train_steps` is below 1 or
-            `num_warmup_steps` below 0.
     """
     rate = learning_rate
     chosen(SCHEDULES, "lr_schedule", lr_schedule)
@@ -92,16 +83,8 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
     ):
         """Makes an optimizer without variables; Keras builds it.
 
-        Args:
-            learning_rate: a number or a Keras schedule.
-            weight_decay_rate: the share of a variable that an update with learning rate 1 removes.
-            beta_1: the decay rate of the first moment.
-            beta_2: the decay rate of the second moment.
-            epsilon: a constant that is added outside the square root.
-            exclude_from_weight_decay: regular expressions; variables whose names contain a match are not decayed.
-            global_clipnorm: the largest norm of all gradients that is not scaled; None for no clipping.
-            name: the name of the optimizer.
-            **arguments: further arguments of keras.optimizers.Optimizer.
+        The arguments are those of AdamWeightDecayOptimizer and of keras.optimizers.Optimizer. The rate may be a Keras
+        schedule, and gradients whose common norm is at most `global_clipnorm` are not scaled; None scales none.
         """
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **arguments)
         self.weight_decay_rate = weight_decay_rate

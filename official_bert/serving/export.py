@@ -43,16 +43,13 @@ _SETTINGS = {"export_text": bool, "max_seq_length": int, "do_lower_case": bool, 
 
 
 class Record(NamedTuple):
-    """The content of an export's record file: its task, and by flag name what a client needs (`settings`).
-
-    `flags` and `versions`, of packages, serve to repeat the export.
-    """
+    """The content of an export's record file."""
 
     task_name: str
     family: str
-    settings: dict[str, Any]
-    flags: dict[str, Any]
-    versions: dict[str, str]
+    settings: dict[str, Any]  # by flag name, what a client needs
+    flags: dict[str, Any]  # to repeat the export
+    versions: dict[str, str]  # of packages
 
     @classmethod
     def read(cls, version: str) -> Self:
@@ -210,7 +207,7 @@ def record_of(options: ServedOptions, task_name: str, task: ServedTask, export_t
 
 
 class ExportedModel(tf.Module):
-    """The variables of an export: each weight that the signatures read, once, and their other resources.
+    """The variables of an export: each weight that the signatures read, once, and a tokenizer's tables, `resources`.
 
     A Keras model would become a SavedModel that Python can load and TensorFlow Serving cannot.
     """
@@ -218,7 +215,6 @@ class ExportedModel(tf.Module):
     def __init__(
         self, signatures: Mapping[str, Callable], weights: Mapping[str, tf.Variable], resources: tf.Module | None = None
     ):
-        """`resources` holds what the signatures need beside weights, such as the tables of a tokenizer."""
         super().__init__()
         self.resources = resources
         graphs = [signature.get_concrete_function().graph for signature in signatures.values()]
@@ -229,10 +225,9 @@ class ExportedModel(tf.Module):
 def export_version(
     export_dir: str, model: tf.Module, signatures: Mapping[str, Callable], extra_files: Mapping[str, bytes]
 ) -> str:
-    """Adds a version to a folder, with the number after the highest one there, and returns the folder of the version.
+    """Adds a version, with the number after the highest one in the folder, and returns the folder of the version.
 
-    The version is written under a temporary name that servers ignore. Exports that run at the same time get different
-    numbers. What a killed export left is deleted.
+    It is written under a temporary name that servers ignore. What a killed export left is deleted.
     """
     files.make_folder(export_dir)
     writing.remove_left(export_dir, "version-*")

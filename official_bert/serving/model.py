@@ -1,7 +1,6 @@
 """Models that answer requests: `SavedModel` of an export, `InMemoryModel` of a checkpoint, with the same signatures.
 
-`export` is export_saved_model.py: from a checkpoint with its configuration, vocabulary and labels to the next version
-in export_dir.
+`export` is the runner of export_saved_model.py.
 """
 
 from __future__ import annotations
@@ -118,15 +117,12 @@ def _make_task(source: ModelSource) -> ServedTask:
 
 
 class _Model:
-    """A model with signatures, in the form of tasks/clients.py's ServedModel.
-
-    `record` is the record of an export of it; `labels`, in the order of the outputs, are None if the task has none.
-    """
+    """A model with signatures, in the form of tasks/clients.py's ServedModel."""
 
     path: str
-    record: Record
+    record: Record  # of an export of it
     tokenizer: FullTokenizer
-    labels: list[str] | None
+    labels: list[str] | None  # in the order of the outputs; None if the task has none
     inputs: Mapping[str, Sequence[str]]
     outputs: Collection[str]
     _signatures: Mapping[str, Callable]
@@ -136,12 +132,10 @@ class _Model:
 
     @property
     def reads_text(self) -> bool:
-        """Whether the signatures take strings."""
         return self.record.settings["export_text"]
 
     @property
     def max_seq_length(self) -> int:
-        """The length to which text is cut, in tokens."""
         return self.record.settings["max_seq_length"]
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -237,20 +231,16 @@ class SavedModel(_Model):
         embeddings = getattr(model, "model_weights", {}).get(_WORD_EMBEDDINGS)
         if embeddings is not None:
             check_vocabulary(self.tokenizer, embeddings.shape[0], vocab_file)
-        self._check_signatures()
-        self._check_labels(labels_file, outputs)
+        self._check_graph(labels_file, outputs)
 
-    def _check_signatures(self):
-        """Checks the record against the graph."""
+    def _check_graph(self, path: str, outputs: Mapping[str, tf.TensorSpec]):
+        """Checks the record and the labels, of a path, against the graph."""
         signature = "serving_text" if self.reads_text else "serving_ids"
         if signature not in self.inputs:
             raise InputError(
                 f"{os.path.join(self.path, RECORD_FILE)}: export_text is {self.reads_text}, but the model has no "
                 f"signature {signature}; put the export's own file back"
             )
-
-    def _check_labels(self, path: str, outputs: Mapping[str, tf.TensorSpec]):
-        """Checks the labels against the graph."""
         if self.labels is None:
             if _OF_LABELS & self.outputs:
                 raise InputError(f"{path}: no such file, but the model answers labels; put it back")

@@ -40,9 +40,6 @@ class Predictor:
             batch_size: number of examples that the model processes at once.
             **settings: further flags of predict.py that change the answers of a model, such as
                 null_score_diff_threshold=-1.5.
-
-        Raises:
-            InputError: there is no model, or it cannot be used with these settings.
         """
         known = [field.name for field in dataclasses.fields(PredictorOptions) if field.name != "model"]
         for name in settings:
@@ -65,11 +62,7 @@ class Predictor:
             predictor("a text")    predictor("a text", "another")    predictor(("a text", "another"))     -> an answer
             predictor(["a text", "another"])    predictor([("a text", "another"), ("a third", "a fourth")])   -> a list
 
-        Args:
-            *texts: the texts of `columns`, or their tuple, or a list of requests.
-
-        Raises:
-            InputError: the model cannot answer a request, or it is no text.
+        Raises InputError if the model cannot answer a request.
         """
         requests, is_one = _as_requests(texts)
         answers = list(self.answers(requests))
@@ -82,14 +75,8 @@ class Predictor:
     def fill_mask(self, *texts: str | tuple[str, ...] | list, top_k: int = 5) -> Any:
         """Returns the most probable words for the [MASK] of a text, best first, or for each of several.
 
-        Each is a dict with `score`, `token` and `sequence`. For a list of texts the result is a list.
-
-        Args:
-            *texts: a text with [MASK], or a pair, or a list.
-            top_k: the number of words, at most those of the model's answer.
-
-        Raises:
-            InputError: top_k is another number, a text has no [MASK], or the model cannot answer a request.
+        Each is a dict with `score`, `token` and `sequence`; for a list of texts the result is a list. `top_k` is at
+        most the number of words in the model's answer.
         """
         return self._postprocessed("fill_mask", texts, top_k=top_k)
 

@@ -22,10 +22,7 @@ class SentenceEncoder:
         first, second = encoder.encode(["A train left.", "The train has left."])
         first @ second  # the cosine of their angle
 
-    Attributes:
-        model: the BertModel.
-        tokenizer: the FullTokenizer.
-        max_seq_length: the number of tokens to which texts are truncated, special ones included.
+    Its attributes are `model`, `tokenizer` and `max_seq_length`.
     """
 
     def __init__(
@@ -43,10 +40,7 @@ class SentenceEncoder:
             pooling: "mean" of the tokens' vectors, special ones included; the vector of [CLS] ("cls"); or the "max" of
                 each coordinate. It should be that with which the model was trained.
             normalize: whether the vectors are divided by their norms.
-            max_seq_length: None means the longest sequence of the model.
-
-        Raises:
-            InputError: the folder lacks a file, or an argument cannot be used.
+            max_seq_length: the tokens to which texts are truncated; None means the longest sequence of the model.
         """
         if pooling not in POOLINGS:
             raise InputError(f"pooling={pooling!r}: must be one of {', '.join(POOLINGS)}")
@@ -64,17 +58,9 @@ class SentenceEncoder:
         self._encode = tf.function(self._vectors, input_signature=[signature])
 
     def encode(self, texts: str | Iterable[str], batch_size: int = 32) -> np.ndarray:
-        """Encodes texts in batches of like length; the size of the batches does not change the vectors.
+        """Returns the vectors of texts in their order, float32[n, hidden]; a single text is a list of one.
 
-        Args:
-            texts: a text, which is a list of one, or several.
-            batch_size: the number of texts in a batch.
-
-        Returns:
-            float32[n, hidden], in the order of the texts: [1, hidden] for a single text, [0, hidden] for an empty list.
-
-        Raises:
-            InputError: an argument cannot be used.
+        The texts are encoded in batches of like length, whose size does not change the vectors.
         """
         if not isinstance(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
