@@ -83,7 +83,6 @@ class SquadClient(TextClient):
         return answer if odds is None else answer | {"null_odds": odds}
 
     def answer(self, row: Row) -> dict:
-        """Makes the answer from the outputs of an export of text."""
         is_cut = row["start"] >= 0
         answer = {
             "answer": row["answer"].decode(),

@@ -1,7 +1,4 @@
-"""Windows for word tagging: sentences are cut into windows of pieces. Devlin et al. (2019), section 5.3.
-
-The first piece of a word has its label; other pieces, and the words of the context, have none.
-"""
+"""Windows of pieces for word tagging; only first pieces of words have labels. Devlin et al. (2019), section 5.3."""
 
 import dataclasses
 import itertools
