@@ -84,11 +84,7 @@ class WorkerProcesses:
 def worker_processes(num_workers: int, function: Callable, *shared) -> Iterator[WorkerProcesses]:
     """Starts processes on demand, as a context manager; a block that fails ends them at once.
 
-    Args:
-        function: called with the arguments that every call shares, which each process gets once, and with its own.
-
-    Raises:
-        InputError: a worker was killed.
+    Each process gets the arguments that all calls of the function share once. A killed worker raises InputError.
     """
     workers = WorkerProcesses(num_workers, functools.partial(function, *shared))
     try:

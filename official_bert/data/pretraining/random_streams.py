@@ -14,8 +14,7 @@ _MOST_TRIALS = 1 << 12
 def stream(*parts: int | np.ndarray) -> np.ndarray:
     """Returns the keys of streams, uint64[n], which ordered parts tell apart, such as a seed and numbers of documents.
 
-    Args:
-        parts: each an int, of which the last 64 bits count, or int[n]; n is 1 if all parts are numbers.
+    Each part is an int, of which the last 64 bits count, or int[n]; n is 1 if all parts are numbers.
     """
     key = np.zeros(1, np.uint64)  # an array, because numpy warns of scalars that wrap around
     for part in parts:

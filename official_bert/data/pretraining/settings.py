@@ -38,20 +38,13 @@ class MaskConfig:
 
 @dataclasses.dataclass(frozen=True)
 class InstanceVocabulary:
-    """The part of a vocabulary that the making of instances needs.
-
-    Attributes:
-        cls_id, sep_id, mask_id: the ids of [CLS], [SEP] and [MASK].
-        word_ids: the ids that random words are drawn from: the whole vocabulary in the order of the file, special
-            tokens included.
-        continues: for every id, whether its WordPiece starts with "##".
-    """
+    """The part of a vocabulary that the making of instances needs."""
 
     cls_id: int
     sep_id: int
     mask_id: int
-    word_ids: list[int]
-    continues: list[bool]
+    word_ids: list[int]  # that random words are drawn from: all, special tokens included, in the order of the file
+    continues: list[bool]  # for every id, whether its WordPiece starts with "##"
 
     @classmethod
     def of(cls, vocab: Mapping[str, int]) -> "InstanceVocabulary":

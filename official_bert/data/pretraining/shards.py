@@ -94,10 +94,7 @@ class ShardJob:
 
 
 def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer) -> ShardJob:
-    """Returns the job of a script, whose records are compressed if `output_file` ends in .gz.
-
-    Raises InputError if flags contradict each other.
-    """
+    """Returns the job of a script, whose records are compressed if `output_file` ends in .gz."""
     is_compressed = output_file.endswith(COMPRESSED_SUFFIX)
     config = ShardConfig(
         pairs=pair_config(options),
@@ -136,11 +133,7 @@ def write_shards(
     num_workers: int,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> dict:
-    """Makes all files and returns the manifest; the files do not depend on the number of processes.
-
-    Raises:
-        InputError: an input cannot be read, there is no text, or an output cannot be written.
-    """
+    """Makes all files and returns the manifest; the files do not depend on the number of processes."""
     _clear(job, keep_finished=True)
     try:
         text_files = [job.text_file(number) for number in range(job.num_shards)]
