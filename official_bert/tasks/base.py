@@ -203,8 +203,7 @@ class Task(TrainableTask):
     def outputs(self, model, features: dict) -> dict:
         """Returns the outputs that an evaluation or a prediction keeps of each example: a dict of [B, ...].
 
-        If they include `loss`, float32[B], evaluations report the mean loss; `loss_weight`, float32[B], holds the
-        weights of this mean if they differ.
+        Evaluations report the mean of `loss`, float32[B], weighted by `loss_weight`, float32[B], if they are there.
         """
 
     @abc.abstractmethod

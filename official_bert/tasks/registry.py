@@ -1,7 +1,6 @@
 """Finds every task of every script by its name, and tasks outside this package by `module:Class`.
 
-Code knows the names of tasks nowhere else; help texts list them. The classes of the families import Keras, so a class
-is imported only when a task of its family is made.
+The classes of the families import Keras, so a class is imported only when a task of its family is made.
 """
 
 import importlib

@@ -1,8 +1,7 @@
 """The generator `sharded`: turns the text of one shard into its record file, and reports what is in it.
 
-The file depends on the text, the config, the seed and the number of the shard, and on nothing else: shards can be made
-in any order, in any process. All passes over all documents advance together, a pair at each step, so that numpy makes
-thousands of pairs in a call.
+The file depends on the text, the config, the seed and the number of the shard alone. All passes over all documents
+advance together, a pair at each step, so that numpy makes thousands of pairs in a call.
 """
 
 from __future__ import annotations

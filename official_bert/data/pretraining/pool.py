@@ -1,8 +1,7 @@
 """Worker processes that make data, load no TensorFlow and end with the block, or the process, that started them.
 
-Each worker has a thread of the parent and a pipe of its own. When a worker is killed its pipe ends, and with it the
-thread. (The queues of `concurrent.futures.ProcessPoolExecutor` are shared, so a worker that is killed while it writes
-into one leaves the parent waiting for the rest.)
+Each worker has a thread of the parent and a pipe of its own, which ends when the worker is killed. (With the shared
+queues of `concurrent.futures.ProcessPoolExecutor`, one that is killed while it writes leaves the parent waiting.)
 """
 
 import contextlib
@@ -25,8 +24,6 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 class WorkerProcesses:
-    """Processes that call a function. `worker_processes` creates it."""
-
     def __init__(self, num_workers: int, function: Callable):
         self._num_workers, self._function = num_workers, function
         self._threads = ThreadPoolExecutor(num_workers, initializer=_block_ctrl_c)

@@ -1,8 +1,7 @@
 """Random numbers of many independent streams at once, without a state.
 
 A stream is a 64-bit key, and its numbers are the outputs of SplitMix64 (Steele, Lea and Flood, 2014) from that key on:
-number k is a function of the key and k alone. So arrays of streams are drawn from together, in any order, and a result
-never depends on what else was drawn, or in which process.
+number k is a function of the key and k alone, whatever else was drawn, in any order and process.
 """
 
 import numpy as np
@@ -34,10 +33,7 @@ def uniform(drawn: np.ndarray) -> np.ndarray:
 
 
 def below(drawn: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
-    """Returns int64 in [0, limit) of random words, uint64, for limits up to 2^31.
-
-    The numbers are equally likely up to a relative error of limit / 2^32.
-    """
+    """Returns int64 in [0, limit) of random words, uint64, equally likely up to a relative error of limit / 2^32."""
     limits = np.asarray(limits).astype(np.uint64)
     return ((drawn >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
 

@@ -54,10 +54,7 @@ _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16  # a smaller corpus has shar
 
 @dataclasses.dataclass(frozen=True)
 class ShardJob:
-    """What is made of what; every worker process has it.
-
-    `output_file` begins the names of all files; `described` has all that determines the records, for the manifest.
-    """
+    """What is made of what, for all worker processes; `described` has all that determines the records."""
 
     output_file: str
     num_shards: int
@@ -174,7 +171,6 @@ def _clear(job: ShardJob, keep_finished: bool):
 
 
 def _make_all(job: ShardJob, num_workers: int) -> list[dict]:
-    """Makes all shards and returns their reports in order."""
     reports: dict[int, dict] = {}
     progress, start_secs = Progress("shards", job.num_shards), time.monotonic()
     num_made, num_kept = 0, 0

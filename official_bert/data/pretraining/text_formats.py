@@ -43,11 +43,7 @@ _INITIAL = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, or U.S
 
 
 def line_reader(input_format: str, splits_sentences: bool = False, open_file: Callable = files.open_file) -> LineReader:
-    """Returns a function that yields the lines of a file, without "\\n".
-
-    A document of the other forms than TEXT ends with a blank line, and has no other. The function raises an InputError
-    that names the file and the line for a file that does not have the form.
-    """
+    """Returns a function that yields a file's lines; except in TEXT, a document has one blank line, at its end."""
     return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences, open_file)
 
 
@@ -74,10 +70,6 @@ def _lines(
             num_long,
             _LONG_CHARACTERS,
         )
-
-
-def _of_text(path: str, lines: Iterable[str]) -> Iterator[str]:
-    yield from lines
 
 
 def _of_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
@@ -133,7 +125,7 @@ def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 # Name, which is a choice of --input_format, -> a function of a file's name and its lines to the lines of documents.
-TEXT_FORMATS = {TEXT: _of_text, WIKIEXTRACTOR: _of_wikiextractor, JSON_LINES: _of_json_lines}
+TEXT_FORMATS = {TEXT: lambda path, lines: iter(lines), WIKIEXTRACTOR: _of_wikiextractor, JSON_LINES: _of_json_lines}
 
 
 def split_sentences(paragraph: str) -> list[str]:

@@ -74,8 +74,7 @@ def lines_of(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
     is_random = bool(example["next_sentence_labels"][0])
     return [
         "A: " + " ".join(token for token, segment in zip(tokens, segments, strict=True) if not segment),
-        *(["B: " + " ".join(second)] if second else []),
-        *([f"B is {'random' if is_random else 'the next text'}"] if second else []),
+        *(["B: " + " ".join(second), f"B is {'random' if is_random else 'the next text'}"] if second else []),
     ]
 
 
