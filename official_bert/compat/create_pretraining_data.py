@@ -112,12 +112,7 @@ def create_masked_lm_predictions(
     rng: random.Random,
     do_whole_word_mask: bool = False,
 ) -> tuple[list[str], list[int], list[str]]:
-    """Masks a sequence.
-
-    Returns:
-        The tokens after masking, the predicted positions in increasing order, and the tokens at these positions before
-        masking.
-    """
+    """Masks a sequence; returns its tokens, the predicted positions in order, and the tokens that stood at them."""
     candidates = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     masks = _mask_config(masked_lm_prob, max_predictions_per_seq, do_whole_word_mask)
     drawn, replacements = draw_masks(
@@ -147,11 +142,7 @@ def write_instance_to_example_files(
     max_predictions_per_seq: int,
     output_files: Sequence[str],
 ):
-    """Writes instances as TFRecords, instance k into file k mod n.
-
-    Raises:
-        InputError: an instance has more tokens or predictions than the records hold, or a file cannot be written.
-    """
+    """Writes instances as TFRecords, instance k into file k mod n."""
     log_files("Writing to output files", output_files)
     with open_example_files(output_files) as example_files:
         batches = _feature_batches(instances, tokenizer, max_seq_length, max_predictions_per_seq)

@@ -30,17 +30,11 @@ def record_arrays(features: Sequence[InputFeatures], is_training: bool) -> dict[
 
 
 def input_fn_builder(input_file: str, seq_length: int, is_training: bool, drop_remainder: bool) -> InputFn:
-    """Builds an input function for a file of a FeatureWriter.
+    """Builds an input function for a file of a FeatureWriter, plain or gzip.
 
-    Args:
-        input_file: the record file; compressed with gzip if its name ends in .gz.
-        is_training: whether the positions of the answers are read, and the windows are shuffled and repeated without
-            end; otherwise they are read once, in order.
-
-    Returns:
-        A function of `params`, from which it reads "batch_size", to a Dataset of `input_ids`, `input_mask` and
-        `segment_ids`, int32[B, seq_length], `unique_ids` and, in training, `start_positions` and `end_positions`,
-        int32[B].
+    It reads "batch_size" from its `params` and gives a Dataset of `input_ids`, `input_mask` and `segment_ids`,
+    int32[B, seq_length], and `unique_ids`, int32[B]; in training also `start_positions` and `end_positions`, of windows
+    that are shuffled and repeated without end.
     """
     features = [one for one in squad_features(seq_length, is_training) if one.name != "is_impossible"]
     return record_input_fn(input_file, features, is_training, drop_remainder)
@@ -49,11 +43,7 @@ def input_fn_builder(input_file: str, seq_length: int, is_training: bool, drop_r
 class FeatureWriter:
     """Writes windows to a TFRecord file, which gets its name only when it is closed; also a context manager.
 
-    Args:
-        is_training: whether the positions of the answers are written.
-
-    Attributes:
-        num_features: number of windows received so far.
+    In training the positions of the answers are written, too; `num_features` counts the windows received so far.
     """
 
     def __init__(self, filename: str, is_training: bool):
@@ -65,7 +55,6 @@ class FeatureWriter:
         self._stack.push(self._write_rest)  # runs at exit, before the file gets its name
 
     def process_feature(self, feature: InputFeatures):
-        """Appends a window."""
         self.num_features += 1
         self._waiting.append(feature)
         if len(self._waiting) == _RECORDS_AT_A_TIME:
@@ -122,13 +111,8 @@ def write_predictions(
 ):
     """Answers every question and writes the answers, the n-best lists and, for version 2, the null odds.
 
-    Args:
-        n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
-            2 the list has a further entry for "no answer".
-        output_null_log_odds_file: JSON, question id -> null odds; written with version 2 only.
-
-    Raises:
-        InputError: a logit is not finite, or a file cannot be written.
+    `n_best_size` is the number of start and end positions considered in a window, and the size of an n-best list; with
+    version 2 the list has a further entry for "no answer".
     """
     logging.info("Writing predictions to: %s", output_prediction_file)
     logging.info("Writing nbest to: %s", output_nbest_file)

@@ -1,7 +1,7 @@
 """The original's functions of run_classifier.py: features of examples, and tf.data pipelines from them or from files.
 
 Each builder returns a function of `params` that reads "batch_size" from it and returns a Dataset, as an Estimator
-expects. Our own training accesses examples by index instead (training/batches.py).
+expects; in training it shuffles the examples and repeats them without end.
 """
 
 from __future__ import annotations
@@ -69,15 +69,10 @@ def file_based_input_fn_builder(
     num_targets: int = 1,
     target_dtype: str = "int32",
 ) -> InputFn:
-    """Builds an input function for a file of `file_based_convert_examples_to_features`.
+    """Builds an input function for a file, plain or gzip, of `file_based_convert_examples_to_features`.
 
-    Args:
-        input_file: the record file; compressed with gzip if its name ends in .gz.
-        is_training: whether the examples are shuffled and repeated without end; otherwise they are read once, in order.
-
-    Returns:
-        A function of `params` to a Dataset of `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length],
-        `label_ids` and `is_real_example`, int32[B] (`label_ids` is [B, num_targets] if there are several).
+    Its Dataset has `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length], `label_ids` and
+    `is_real_example`, int32[B] (`label_ids` is [B, num_targets] if there are several).
     """
     features = classifier_features(seq_length, num_targets, target_dtype)
     return record_input_fn(input_file, features, is_training, drop_remainder)
@@ -88,9 +83,8 @@ def input_fn_builder(
 ) -> InputFn:
     """Builds an input function for the results of `convert_examples_to_features`.
 
-    Returns:
-        A function of `params` to a Dataset of `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length],
-        and `label_ids`, int32[B] (float32 in regression).
+    Its Dataset has `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length], and `label_ids`, int32[B]
+    (float32 in regression).
     """
     columns = {
         name: np.array([getattr(feature, name) for feature in features], np.int32).reshape(-1, seq_length)

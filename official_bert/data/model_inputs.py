@@ -18,10 +18,7 @@ _SHOWN_TOKENS = 20
 class RaggedRows:
     """Rows of integers of different lengths, concatenated in one array.
 
-    Attributes:
-        values: int32[sum of lengths], the values of all rows.
-        starts: int64[rows + 1], the offset in `values` at which each row begins, then the end of the last row.
-        lengths: int64[rows], the number of values in each row.
+    `starts`, int64[rows + 1], are the offsets in `values` at which the rows begin, then the end of the last one.
     """
 
     def __init__(self, rows: Iterable[Iterable[int]]):

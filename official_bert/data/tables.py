@@ -58,11 +58,7 @@ def read_tsv(path: str) -> Iterator[Row]:
 
 
 def read_csv(path: str, delimiter: str = ",", quotechar: str = '"') -> Iterator[Row]:
-    """Yields the rows of a file whose quoted fields may hold delimiters and line ends.
-
-    Raises:
-        InputError: the file does not exist, or a quote is not closed.
-    """
+    """Yields the rows of a file whose quoted fields may hold delimiters and line ends."""
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     lines = (f"{text}\n" for _, text in numbered_lines(path))
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True)
@@ -107,11 +103,7 @@ class TextLine(NamedTuple):
 
 
 def read_sentences(path: str) -> Iterator[TextLine]:
-    """Yields the lines of a file, of which a blank one is a text without words, for feature extraction.
-
-    Raises:
-        InputError: the file does not exist or is empty.
-    """
+    """Yields the lines of a file, of which a blank one is a text without words, for feature extraction."""
     line_index = -1
     for line_index, line in enumerate(reading.read_lines(path)):
         text = line.strip()
@@ -127,7 +119,6 @@ class Sentence(NamedTuple):
     Attributes:
         line: the number of its first line, from 1.
         document: the number of its document, from 0; a -DOCSTART- line begins a new document.
-        columns: the columns of each line, as they stand in the file.
         tags: the IOB2 tag of each word; None if the tags were not read.
     """
 
@@ -153,14 +144,8 @@ class ConllFile(NamedTuple):
 def read_conll(path: str, labelled: bool = True) -> ConllFile:
     """Reads a file of one word with its columns on each line, and logs the scheme of the tags in the last column.
 
-    Args:
-        path: a file whose lines have equally many columns, separated by runs of spaces or tabs; bytes that are not
-            UTF-8 become U+FFFD.
-        labelled: whether the last column must be a tag (IOB1 or IOB2, also called BIO) and is read as one.
-
-    Raises:
-        InputError: the file does not exist or is empty, a line has another number of columns than the first, or a tag
-            is neither O nor B-type nor I-type.
+    The columns are separated by runs of spaces or tabs; bytes that are not UTF-8 become U+FFFD. If `labelled`, the last
+    column must be a tag (IOB1 or IOB2, also called BIO) and is read as one.
     """
     blocks, has_documents = _blocks(path)
     sentences = [Sentence(line, document, columns, None) for line, document, columns in blocks]
@@ -188,10 +173,9 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
 
 
 def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence[str]]):
-    """Writes a copy of a file that has predicted IOB2 tags as an additional last column, as conlleval expects.
+    """Writes a copy of a file with predicted IOB2 tags, in its scheme, as an additional last column for conlleval.
 
-    The tags are written in the scheme of the file. -DOCSTART- lines are left out, because conlleval would count them
-    as tokens.
+    -DOCSTART- lines are left out, because conlleval would count them as tokens.
     """
     with writing.replacing(path) as file:
         for sentence, tags in zip(source.sentences, predicted, strict=True):
@@ -241,10 +225,7 @@ def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
 
 
 def _logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
-    """Returns the scheme of a file's tags and logs it.
-
-    It is IOB1 if some chunk begins with I-, and with B- only those that directly follow one of their own type.
-    """
+    """Logs and returns the scheme: IOB1 if chunks begin with I-, and with B- only behind one of their own type."""
     begun = {"B": 0, "I": 0}
     for tags in sentences:
         for before, tag in zip(["O", *tags], tags, strict=False):

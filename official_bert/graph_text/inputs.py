@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
-from official_bert.io.errors import InputError
-
 if TYPE_CHECKING:
     from official_bert.graph_text.tokenizer import TextTokenizer
 
@@ -23,7 +21,7 @@ class Windows(NamedTuple):
     """The windows of texts that may be longer than the model's input.
 
     Attributes:
-        features: `input_ids`, `input_mask` and `segment_ids`, each int32[windows, length].
+        features: the encoder features, each int32[windows, length].
         texts: int32[windows], the index of each window's text in the batch.
         pieces: int32[windows, length], the index in its text of the WordPiece at each position; -1 at positions of
             other tokens.
@@ -81,17 +79,7 @@ def document_windows(
 
     A WordPiece belongs to the window that shows most of the text around it ("max context"). An empty document has no
     window.
-
-    Raises:
-        InputError: the lengths leave no room for a document beside the longest question, or doc_stride is below 1.
     """
-    if doc_stride < 1:
-        raise InputError(f"--doc_stride={doc_stride}: windows must move on; give a number of at least 1")
-    if max_seq_length - max_query_length < 4:
-        raise InputError(
-            f"--max_seq_length={max_seq_length}: a question of --max_query_length={max_query_length} tokens leaves "
-            "no room for its document; give a larger one, or a smaller --max_query_length"
-        )
     questions = questions[:, :max_query_length]
     num_pieces = tf.cast(documents.row_lengths(), tf.int32)  # [batch]
     room = max_seq_length - 3 - tf.cast(questions.row_lengths(), tf.int32)
@@ -115,10 +103,7 @@ def word_windows(
     """Makes the windows of tasks/tagging/windows.py, `[CLS] window [SEP]`, over texts of one sentence each.
 
     A window tags a run of words, and the first WordPieces of these words belong to it. An empty text has no window.
-
-    Args:
-        ids: int32[batch, (pieces)], the ids of at least one WordPiece of every word.
-        words: int32[batch, (pieces)], the index (from 0) of each WordPiece's word in its text.
+    `words`, int32[batch, (pieces)], is the index (from 0) of each WordPiece's word in its text.
     """
     room = max_seq_length - 2
     positions = _range_rows(ids)  # [batch, (pieces)]
@@ -182,10 +167,8 @@ def _has_most_context(
 ) -> tf.Tensor:
     """Tells which window shows most of the text around a WordPiece, the first one on a tie.
 
-    Args:
-        starts, ends: int32[windows], the bounds of each window in its document.
-        pieces: int32[windows, (pieces)], the indices of the WordPieces in the document.
-        flat: int[all pieces of all windows], their indices in all documents, one document after the other.
+    The windows reach from `starts` to `ends`, int32[windows]; `pieces`, int32[windows, (pieces)], are indices in the
+    document, and `flat`, int[all pieces of all windows], in all documents, one after the other.
     """
     window = tf.cast(pieces.value_rowids(), tf.int32)
     starts, ends = tf.gather(starts, window), tf.gather(ends, window)

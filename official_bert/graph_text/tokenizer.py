@@ -94,10 +94,8 @@ def learn_pieces(
     """Learns WordPieces top-down: substrings that occur often enough, longer ones before their parts.
 
     The learner searches between bounds for the threshold of occurrences that gives `vocab_size` WordPieces; there may
-    be up to 5 % fewer, or fewer or more than that if the bounds end the search.
-
-    Returns:
-        The reserved tokens, the characters in order with and without "##", then WordPieces by decreasing counts.
+    be up to 5 % fewer, or fewer or more than that if the bounds end the search. It returns the reserved tokens, the
+    characters in order with and without "##", then WordPieces by decreasing counts.
     """
     return wordpiece_tokenizer_learner_lib.learn(
         word_counts,
@@ -122,19 +120,11 @@ class Spans(NamedTuple):
 class Pieces(NamedTuple):
     """The WordPieces of texts with their offsets.
 
-    Offsets count the characters (code points) of `readable(text)`, as Python does, and as `tf.strings.substr` does
-    with unit="UTF8_CHAR". White space separates words, as in the documents of tasks/squad/examples.py. BasicTokenizer
-    splits a word into basic tokens.
-
-    Attributes:
-        ids: int32[texts, (pieces)], the ids of the WordPieces.
-        starts: int32[texts, (pieces)], the offset at which the WordPiece begins. If its basic token has another number
-            of characters than the text it comes from (because of a combining accent, for example), the offset at
-            which the basic token begins.
-        ends: int32[texts, (pieces)], the offset at which the WordPiece, or in the same case its basic token, ends.
-        words: int32[texts, (pieces)], the index of the WordPiece's word in the text.
-        word_starts: int32[texts, (words)], the offsets at which the words begin.
-        word_ends: int32[texts, (words)], the offsets at which the words end.
+    All are int32[texts, (pieces)], and [texts, (words)] for `word_starts` and `word_ends`. Offsets count the characters
+    (code points) of `readable(text)`, as Python does, and as `tf.strings.substr` does with unit="UTF8_CHAR". A piece
+    has the offsets of its basic token if that has another number of characters than the text it comes from, because of
+    a combining accent, for example. White space separates words, as in the documents of tasks/squad/examples.py;
+    `words` are the indices of the pieces' words in the text.
     """
 
     ids: tf.RaggedTensor
@@ -149,11 +139,8 @@ class TextTokenizer(tf.Module):
     """An in-graph tokenizer that gives the same ids as FullTokenizer.
 
     It needs three ops of tensorflow_text, which old versions of the package have, too: NormalizeUTF8,
-    RegexSplitWithOffsets and WordpieceTokenizeWithOffsets. The vocabulary becomes an asset of the SavedModel.
-
-    Args:
-        tokenizer: the tokenizer whose rules and vocabulary are used; the vocabulary must have [UNK].
-        folder: the folder below which vocab.txt is written; the file must exist until the model is saved.
+    RegexSplitWithOffsets and WordpieceTokenizeWithOffsets. The vocabulary, which must have [UNK], is written below
+    `folder`, where it must stay until the model is saved: it becomes an asset of the SavedModel.
     """
 
     def __init__(self, tokenizer: FullTokenizer, folder: str):
@@ -187,11 +174,7 @@ class TextTokenizer(tf.Module):
         return self._wordpiece.tokenize(self._without_long_words(tokens.strings)).merge_dims(1, 2)
 
     def encode_with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token.
-
-        Raises:
-            InputError: the vocabulary lacks [MASK].
-        """
+        """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token."""
         if self._mask_id is None:
             raise InputError("the vocabulary lacks [MASK], so no text can contain it; use the model's own vocabulary")
         parts = _split(self._prepared(texts), r"\[MASK\]").strings  # string[texts, (parts)]
@@ -202,15 +185,13 @@ class TextTokenizer(tf.Module):
         others = self.encode(tf.where(is_mask, "", parts.values))
         return parts.with_values(tf.concat([masks, others], axis=1)).merge_dims(1, 2)
 
-    def pieces(self, texts: tf.Tensor, split_punctuation: bool = False, unknown_words: bool = False) -> Pieces:
+    def pieces(self, texts: tf.Tensor, unknown_words: bool = False) -> Pieces:
         """Splits string[texts] into WordPieces with their offsets.
 
         With `unknown_words` a word without WordPieces, such as a lone accent, becomes [UNK].
         """
         words = _split(self._prepared(texts), _WHITE_SPACE)
         words = _select(words, ~tf.strings.regex_full_match(words.strings.values, _WHITE_SPACE))
-        if split_punctuation:
-            words = self._split_punctuation(words)
         flat_words = words.strings.values
         tokens = self._basic_tokens(flat_words)  # [words, (tokens)]
         ids, starts, ends = self._wordpieces(tokens)  # [words, (pieces)]
@@ -282,18 +263,6 @@ class TextTokenizer(tf.Module):
         starts, ends = (first + _num_chars(word, num_bytes.flat_values) for num_bytes in (starts, ends))
         starts, ends = tf.where(is_same_length, starts, first), tf.where(is_same_length, ends, last)
         return tuple(ids.with_flat_values(values).merge_dims(1, 2) for values in (ids.flat_values, starts, ends))
-
-    def _split_punctuation(self, words: Spans) -> Spans:
-        """Splits words at ideographs, and separates the punctuation at both ends of a word."""
-        _, punctuation, ideographs, *_ = self._classes
-        parts = _split(words.strings.values, f"{ideographs}|^{punctuation}+|{punctuation}+$")
-        before = tf.gather(words.starts.values, parts.strings.value_rowids())
-        return Spans(
-            *(
-                words.strings.with_values(parts.strings.with_values(values)).merge_dims(1, 2)
-                for values in (parts.strings.values, parts.starts.values + before, parts.ends.values + before)
-            )
-        )
 
 
 def readable(texts: tf.Tensor) -> tf.Tensor:

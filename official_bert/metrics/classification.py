@@ -1,7 +1,6 @@
 """Metrics of predicted classes and scores: fractions, or correlations from -1 to 1; GLUE's tasks have most of them.
 
-A metric whose denominator is zero is 0: the precision of a label that is never predicted, the recall of a label that
-never occurs, the F1 of a label with both properties, and the Matthews correlation with a constant. A correlation of
+A metric whose denominator is zero is 0, such as the precision of a label that is never predicted. A correlation of
 scores is nan if an array is constant or contains a nan; a search for the best value must rank it below all numbers.
 """
 
@@ -90,10 +89,7 @@ def pearson(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
 
 
 def spearman(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Returns the Spearman correlation, as `spearman`: the Pearson correlation of the ranks.
-
-    Equal values all have the mean of their ranks.
-    """
+    """Returns the correlation of the ranks, as `spearman`; equal values all have the mean of their ranks."""
     targets, predictions = _checked(targets, predictions, 1, np.float64)
     if np.isnan(targets).any() or np.isnan(predictions).any():
         return {"spearman": float("nan")}

@@ -7,7 +7,7 @@ import collections
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -87,12 +87,9 @@ def evaluate_v2(
 
 
 def best_null_odds_threshold(
-    questions: Iterable[Question],
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float],
-    metric: Literal["exact", "f1"] = "f1",
+    questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """Returns the lowest threshold for which `evaluate_v2` gives the highest value of a metric.
+    """Returns the lowest threshold for which `evaluate_v2` gives the highest F1.
 
     The threshold is one of the odds, or -inf if the best choice is to answer no question. The predictions are those
     that were chosen with the threshold inf: "" only if there is no other answer.
@@ -100,26 +97,21 @@ def best_null_odds_threshold(
     answers = _predicted(questions, predictions)
     gains = {}
     for qas_id, texts in answers.items():
-        kept, unanswered = _score_v2(predictions[qas_id], texts), _null_score(texts)
-        gains[qas_id] = getattr(kept, metric) - getattr(unanswered, metric)
+        gains[qas_id] = _score_v2(predictions[qas_id], texts).f1 - _null_score(texts).f1
     totals, thresholds = _totals_by_threshold(answers, gains, null_odds, null_threshold=-np.inf)
     is_last_of_equals = np.append(thresholds[1:] != thresholds[:-1], True)
     return float(thresholds[is_last_of_equals][np.argmax(totals[is_last_of_equals])])
 
 
-def normalize_answer(text: str) -> str:
-    """Returns the text in lower case, without ASCII punctuation and the words a, an and the, with single spaces."""
-    return " ".join(_words(text))
-
-
-def _words(text: str) -> list[str]:
+def normalized_words(text: str) -> list[str]:
+    """Returns the words of the text in lower case, without ASCII punctuation and without a, an and the."""
     return _articles.sub(" ", text.lower().translate(_without_punctuation)).split()
 
 
 def _best_score(prediction: str, answers: Iterable[str]) -> _Score:
     """Returns the highest exact match and the highest F1 over the true answers, which may come from different ones."""
-    predicted = _words(prediction)
-    scores = [_score(predicted, _words(answer)) for answer in answers]
+    predicted = normalized_words(prediction)
+    scores = [_score(predicted, normalized_words(answer)) for answer in answers]
     return _Score(*(max(column) for column in zip(*scores, strict=True)))
 
 
@@ -134,10 +126,10 @@ def _score(predicted: list[str], expected: list[str]) -> _Score:
 
 def _score_v2(prediction: str, answers: Iterable[str]) -> _Score:
     """Scores a prediction against the true answers that do not normalize to "", or against "" if none remains."""
-    worded = [answer for answer in answers if _words(answer)]
+    worded = [answer for answer in answers if normalized_words(answer)]
     if worded:
         return _best_score(prediction, worded)
-    is_correct = float(not _words(prediction))
+    is_correct = float(not normalized_words(prediction))
     return _Score(is_correct, is_correct)
 
 

@@ -1,11 +1,5 @@
 """The contract of a task over its whole life. Code outside a task's own folder or file uses only this contract.
 
-    files of a set --read--> examples --encode--> EncodedSet          the input of training, evaluation and prediction
-    build_model, objective, outputs, metrics                          the computations
-    write_predictions                                                 the files of predictions
-    serving_outputs, serving_text, settings                           the answers and the record of an export
-    client                                                            the requests of predict.py and Predictor
-
 `fine_tune` trains a `Task`, `pretrain` a `TrainableTask`. A `ServedTask`, such as a sentence encoder, can only be
 exported. What few tasks need is in `Hooks`. docs/adding_a_task.md shows how to write a task outside this package.
 """
@@ -51,11 +45,7 @@ class DataFiles(NamedTuple):
     named: Mapping[str, str | None] = MappingProxyType({})
 
     def path(self, set_name: str, names: Sequence[str]) -> str:
-        """Returns the path of a set's file: the given one, or the first existing one of `names` in the folder.
-
-        Raises:
-            InputError: neither a file nor a folder was given, or the folder has none of several possible files.
-        """
+        """Returns the path of a set's file: the given one, or the first existing one of `names` in the folder."""
         if given := self.named.get(set_name):
             return given
         if not self.data_dir:
@@ -125,15 +115,10 @@ class ServedTask(Hooks, abc.ABC):
 
     @classmethod
     def from_settings(cls, variant: Any, settings: Settings) -> Self:
-        """Makes the task of a run or of an export.
+        """Makes the task of a run or of an export; raises InputError if the settings contradict each other.
 
-        Args:
-            variant: the entry of the registry's table that distinguishes this task from others of its class; None for
-                `module:Class`.
-            settings: values by flag name; flags that the script does not have are absent.
-
-        Raises:
-            InputError: the settings contradict each other.
+        `variant` is the entry of the registry's table that distinguishes this task from others of its class, None for
+        `module:Class`. Flags that the script does not have are absent from the settings.
         """
         return cls()
 
@@ -141,11 +126,8 @@ class ServedTask(Hooks, abc.ABC):
     def build_model(self, config: BertConfig, **arguments):
         """Returns a Keras model with initial weights: model(features, training, dropout_seed) -> its outputs.
 
-        The model may have the attributes of modeling/task_models.py: `unused_weights` and `frozen_weights`.
-
-        Args:
-            **arguments: keyword arguments of the model: `use_one_hot_embeddings`, and with --recompute_layers also
-                `recompute_layers`.
+        The arguments are `use_one_hot_embeddings`, and with --recompute_layers also `recompute_layers`. The model may
+        have the attributes of modeling/task_models.py: `unused_weights` and `frozen_weights`.
         """
 
     @abc.abstractmethod
@@ -169,9 +151,6 @@ class ServedTask(Hooks, abc.ABC):
 
         The default client serves tasks whose `text_inputs` is an attribute of the class and names one text or two.
         `settings` are those that the export has recorded, updated with the flags of predict.py and with `labels`.
-
-        Raises:
-            InputError: the export cannot be used with these settings.
         """
         inputs = cls.text_inputs
         if not isinstance(inputs, Mapping) or [list(shape) for shape in inputs.values()] not in _TEXT_OR_PAIR:
@@ -190,13 +169,8 @@ class TrainableTask(ServedTask):
         """Reads the sets of a name and returns the examples of each by the suffix of its result files.
 
         Most tasks have one set, whose suffix is "". MNLI has two development sets, "" and "_mm", of which the second
-        writes eval_results_mm.txt.
-
-        Reading the training set may define the labels of the task. Test sets are read without labels. `set_name` is
-        train, dev or test.
-
-        Raises:
-            InputError: a file is missing or malformed.
+        writes eval_results_mm.txt. Reading the training set may define the labels of the task. Test sets are read
+        without labels. `set_name` is train, dev or test.
         """
 
     @abc.abstractmethod
@@ -209,9 +183,6 @@ class TrainableTask(ServedTask):
           the whole set for each epoch.
         - `record_stem`: the name without suffixes of the record file that a run writes of the set; None, the default,
           for none. The records are those of `record(rows, length)`, or else of `features`.
-
-        Raises:
-            InputError: an example cannot be encoded because its label is unknown, for example.
         """
 
     @abc.abstractmethod
@@ -232,8 +203,7 @@ class Task(TrainableTask):
     def outputs(self, model, features: dict) -> dict:
         """Returns the outputs that an evaluation or a prediction keeps of each example: a dict of [B, ...].
 
-        If they include `loss`, float32[B], evaluations report the mean loss; `loss_weight`, float32[B], holds the
-        weights of this mean if they differ.
+        Evaluations report the mean of `loss`, float32[B], weighted by `loss_weight`, float32[B], if they are there.
         """
 
     @abc.abstractmethod
@@ -246,13 +216,8 @@ class Task(TrainableTask):
     ) -> dict[str, float] | None:
         """Writes the prediction files of a test set from the outputs of all its examples, in its order.
 
-        The suffix of the set goes into the names of the files.
-
-        Returns:
-            The metrics of a test set whose file has the true answers; None for other sets.
-
-        Raises:
-            InputError: a file cannot be written.
+        The suffix of the set goes into the names of the files. Returns the metrics of a set whose file has the true
+        answers, None for other sets.
         """
 
 
@@ -268,13 +233,9 @@ class TaskObjective:
     reads_padding = False
 
     def __init__(self, model, losses: Callable, weights: Callable):
-        """Combines a model with the functions of a task.
+        """Combines a model with a task's losses, (model, features) -> float32[N], and weights, features -> float32[N].
 
-        Args:
-            model: the model.
-            losses: (model, features) -> the loss of each example or token, float32[N]; calls of its `model` apply
-                dropout in training.
-            weights: features -> the weight of each of these losses, float32[N].
+        Each loss is that of an example or a token; calls of the `model` that `losses` gets apply dropout in training.
         """
         self.model, self._losses, self._weights = model, losses, weights
 

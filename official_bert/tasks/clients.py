@@ -24,7 +24,6 @@ class ServedModel(Protocol):
         reads_text: whether the signatures take strings; otherwise the client tokenizes.
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
-        tokenizer: the tokenizer of the export.
         max_seq_length: the length to which text is cut, in tokens.
     """
 
@@ -38,11 +37,7 @@ class ServedModel(Protocol):
     def run(
         self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
     ) -> dict[str, np.ndarray]:
-        """Runs an export of tensors on every example of a set.
-
-        Returns:
-            The outputs, [n, ...], with zeros behind the end of shorter examples.
-        """
+        """Runs an export of tensors on a set: outputs, [n, ...], with zeros behind the end of shorter examples."""
 
     def run_texts(self, texts: Mapping[str, Sequence], signature: str = "serving_text") -> list[Row]:
         """Runs an export of text and returns the outputs for each request; `texts` are strings, or lists, by input."""
@@ -70,11 +65,7 @@ class Client(Protocol):
     def postprocess(self, texts: Texts, answer: dict, **settings: Any) -> Any:
         """Returns the answer to a request in the form that the pipelines of transformers give.
 
-        Args:
-            **settings: what the caller of `method` has chosen.
-
-        Raises:
-            InputError: the request has no such answer, or a setting cannot be used.
+        `settings` are those of the caller of `method`; one that cannot be used raises InputError.
         """
 
 
@@ -105,7 +96,6 @@ class TextClient:
             raise InputError(f"the model takes {wanted} {noun} ({', '.join(self.columns)}), {len(texts)} given")
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """Returns the answer to each request."""
         if self.model.reads_text:
             rows = self.model.run_texts(self.texts_by_input(requests))
         else:

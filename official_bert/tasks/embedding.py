@@ -1,7 +1,4 @@
-"""Sentence vectors as a task that is only exported: a served `SentenceEncoder`.
-
-In: an encoder. Out: the methods of ServedTask in tasks/base.py.
-"""
+"""Sentence vectors as a task that is only exported: a served `SentenceEncoder`."""
 
 from __future__ import annotations
 
@@ -25,22 +22,16 @@ class EmbeddingTask(ServedTask):
     text_inputs: ClassVar = {"text_a": [None]}
 
     def __init__(self, pooling: str = "mean", normalize: bool = True):
-        """Sets how the vectors are made; the arguments are those of SentenceEncoder.
-
-        Raises:
-            InputError: there is no such pooling.
-        """
+        """Sets how the vectors are made; the arguments are those of SentenceEncoder."""
         if pooling not in POOLINGS:
             raise InputError(f"--pooling={pooling}: must be one of {', '.join(POOLINGS)}")
         self.pooling, self.normalize = pooling, normalize
 
     @classmethod
     def from_settings(cls, variant: None, settings: Settings) -> Self:
-        """Makes the task of the flags."""
         return cls(settings.get("pooling", "mean"), settings.get("normalize", True))
 
     def build_model(self, config, **arguments) -> BertModel:
-        """Returns a BertModel."""
         model = BertModel(config, **arguments)
         model.unused_weights = ("bert/pooler",)
         return model
@@ -53,16 +44,13 @@ class EmbeddingTask(ServedTask):
         return {EMBEDDING: tf.identity(normalized(vectors) if self.normalize else vectors)}
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """Returns `serving_outputs` for texts."""
         return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
 
     def settings(self) -> dict[str, Any]:
-        """Returns how the vectors are made."""
         return {"pooling": self.pooling, "normalize": self.normalize}
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> EmbeddingClient:
-        """Returns a client that asks for vectors."""
         return EmbeddingClient(model)
 
 
@@ -75,9 +63,7 @@ class EmbeddingClient(TextClient):
         super().__init__(model, ("text_a",))
 
     def answer(self, row: Row) -> dict:
-        """Returns `embedding`."""
         return {EMBEDDING: numbers(row[EMBEDDING])}
 
     def postprocess(self, texts: Texts, answer: dict) -> list[float]:
-        """Returns the vector of a text."""
         return answer[EMBEDDING]

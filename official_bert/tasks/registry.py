@@ -1,7 +1,6 @@
 """Finds every task of every script by its name, and tasks outside this package by `module:Class`.
 
-Code knows the names of tasks nowhere else; help texts list them. The classes of the families import Keras, so a class
-is imported only when a task of its family is made.
+The classes of the families import Keras, so a class is imported only when a task of its family is made.
 """
 
 import importlib
@@ -28,34 +27,19 @@ _FAMILIES = {
 }
 
 
-class _Entry(NamedTuple):
-    """A task in the table.
-
-    Attributes:
-        family: key of `_FAMILIES`; of a task class outside this package `module:Class`.
-        variant: the value that distinguishes the task within its family; see ServedTask.from_settings.
-    """
-
-    family: str
-    variant: Any = None
-
-
 class Entry(NamedTuple):
-    """A task that was found by its name; `family` and `variant` are those of the table."""
+    """A task that was found by its name.
+
+    `family` is a key of `_FAMILIES`, or `module:Class` of a task class outside this package; `variant` distinguishes
+    the task within its family, see ServedTask.from_settings.
+    """
 
     name: str
     family: str
-    variant: Any
+    variant: Any = None
 
     def make(self, settings: Settings) -> ServedTask:
-        """Makes the task.
-
-        Args:
-            settings: the flags of the script, by name.
-
-        Raises:
-            InputError: the settings do not fit the task.
-        """
+        """Makes the task; raises InputError if the settings do not fit it."""
         family_class = task_class(self.family)
         try:
             return family_class.from_settings(self.variant, settings)
@@ -65,40 +49,35 @@ class Entry(NamedTuple):
             raise _failure(self.name, "making the task fails", error) from error
 
 
-_TASKS = {
-    **{name: _Entry(CLASSIFICATION, processor) for name, processor in glue.PROCESSORS.items()},
-    "XNLI": _Entry(CLASSIFICATION, XnliProcessor),
-    "tsv": _Entry(CLASSIFICATION, TsvProcessor),
-    "swag": _Entry("choice", choice.SWAG),
-    "codah": _Entry("choice", choice.CODAH),
-    "ner": _Entry("tagging"),
-    "squad": _Entry("squad"),
-    "pretraining": _Entry("pretraining"),
-    "embedding": _Entry("embedding"),
-}
+_TASKS = (
+    *(Entry(name, CLASSIFICATION, processor) for name, processor in glue.PROCESSORS.items()),
+    Entry("XNLI", CLASSIFICATION, XnliProcessor),
+    Entry("tsv", CLASSIFICATION, TsvProcessor),
+    Entry("swag", "choice", choice.SWAG),
+    Entry("codah", "choice", choice.CODAH),
+    Entry("ner", "tagging"),
+    Entry("squad", "squad"),
+    Entry("pretraining", "pretraining"),
+    Entry("embedding", "embedding"),
+)
 
 
 def find(task_name: str, family: str | None = None) -> Entry:
-    """Finds a task by its name.
+    """Finds a task by its name in the table, without regard to case, hyphens and underscores, or by `module:Class`.
 
-    Args:
-        task_name: the value of --task_name: a name of the table, in which case, hyphens and underscores are ignored, or
-            `module:Class`, the module as in an import statement.
-        family: the only family whose names are accepted; `module:Class` may belong to any family.
-
-    Raises:
-        InputError: there is no such task.
+    Only names of `family` are accepted, if it is given; `module:Class` may belong to any family.
     """
     if is_outside(task_name):
         outside_class = load(task_name)
         is_processor = issubclass(outside_class, DataProcessor)  # a variant of classification
         return Entry(task_name, *((CLASSIFICATION, outside_class) if is_processor else (task_name, None)))
     wanted = _plain(task_name)
-    entry = next((entry for name, entry in _TASKS.items() if _plain(name) == wanted), None)
-    if entry is None or family not in (None, entry.family):
-        names = [name for name, one in _TASKS.items() if family in (None, one.family)]
+    ours = [entry for entry in _TASKS if family in (None, entry.family)]
+    entry = next((entry for entry in ours if _plain(entry.name) == wanted), None)
+    if entry is None:
+        names = [entry.name for entry in ours]
         raise InputError(f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class")
-    return Entry(task_name, *entry)
+    return entry._replace(name=task_name)
 
 
 def make_task(task_name: str, settings: Settings) -> ServedTask:
@@ -134,11 +113,7 @@ def is_outside(task_name: str) -> bool:
 
 
 def load(task_name: str) -> type:
-    """Imports the class that `module:Class` names.
-
-    Raises:
-        InputError: there is no such module or class, or the class is no task.
-    """
+    """Imports the class that `module:Class` names; raises InputError if there is none, or it is no task."""
     module_name, _, class_name = task_name.partition(":")
     if module_name.startswith("."):
         raise InputError(

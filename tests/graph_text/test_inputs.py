@@ -11,7 +11,6 @@ from official_bert.compat.feature_writer import convert_examples_to_features
 from official_bert.data.model_inputs import model_input, padded_features
 from official_bert.data.tables import read_conll
 from official_bert.graph_text.inputs import document_windows, model_inputs, word_windows
-from official_bert.io.errors import InputError
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.windows import dense
 from official_bert.tasks.tagging.windows import encoded_words
@@ -135,15 +134,6 @@ def test_no_document_no_window(tokenizer, documents):
     assert windows.pieces.shape[0] == windows.is_own.shape[0] == windows.features["input_ids"].shape[0] == 0
     windows = word_windows(ragged(documents), ragged(documents), 12, tokenizer.vocab)
     assert windows.pieces.shape[0] == windows.is_own.shape[0] == windows.features["input_ids"].shape[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("max_seq_length", "doc_stride", "message"),
-    [(12, 0, "--doc_stride=0"), (11, 3, "--max_seq_length=11: a question of --max_query_length=8")],
-)
-def test_lengths_without_room_are_refused(tokenizer, max_seq_length, doc_stride, message):
-    with pytest.raises(InputError, match=message):
-        document_windows(ragged([[1]]), ragged([[1]]), max_seq_length, doc_stride, 8, tokenizer.vocab)
 
 
 # --- words to be tagged

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_bert.metrics.squad import Question, best_null_odds_threshold, evaluate_v1, evaluate_v2, normalize_answer
+from official_bert.metrics.squad import Question, best_null_odds_threshold, evaluate_v1, evaluate_v2, normalized_words
 from official_bert.tasks.squad.examples import read_gold_answers
 from tests.shared import recording
 
@@ -25,7 +25,7 @@ from tests.shared import recording
     ],
 )
 def test_normalization(text, expected):
-    assert normalize_answer(text) == expected
+    assert normalized_words(text) == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_oddities_of_the_scripts_best_threshold():
     article = [Question("a", ["cat"]), Question("b", [])], {"a": "cat", "b": "the"}, {"a": 2.0, "b": 1.0}
     assert evaluate_v2(*article, 2.0)["exact"] == 100.0
     assert (evaluate_v2(*article)["best_exact"], evaluate_v2(*article)["best_exact_thresh"]) == (50.0, 0.0)
-    assert best_null_odds_threshold(*article, "exact") == 2.0
+    assert best_null_odds_threshold(*article) == 2.0
     # No threshold passes between equal odds.
     equal = [Question("a", ["cat"]), Question("b", [])], {"a": "cat", "b": "dog"}, {"a": 1.0, "b": 1.0}
     assert evaluate_v2(*equal)["best_f1"] == 100.0
@@ -151,16 +151,16 @@ ROWS = st.lists(st.tuples(st.lists(TEXT.filter(bool), max_size=2), TEXT, st.inte
 
 
 @settings(deadline=None)
-@given(ROWS, st.sampled_from(["exact", "f1"]))
-def test_no_threshold_is_better_than_the_best(rows, metric):
+@given(ROWS)
+def test_no_threshold_is_better_than_the_best(rows):
     questions = [Question(str(number), answers) for number, (answers, _, _) in enumerate(rows)]
     predictions = {str(number): text for number, (_, text, _) in enumerate(rows)}
     null_odds = {str(number): float(odds) for number, (_, _, odds) in enumerate(rows)}
     values = {
-        threshold: evaluate_v2(questions, predictions, null_odds, threshold)[metric]
+        threshold: evaluate_v2(questions, predictions, null_odds, threshold)["f1"]
         for threshold in (-math.inf, *sorted(null_odds.values()))
     }
-    best = best_null_odds_threshold(questions, predictions, null_odds, metric)
+    best = best_null_odds_threshold(questions, predictions, null_odds)
     assert values[best] == pytest.approx(max(values.values()))
 
 
@@ -189,12 +189,11 @@ def test_equals_evaluate_v2(run, threshold):
     assert found == pytest.approx(expected, rel=0, abs=1e-9)
 
 
-@pytest.mark.parametrize("metric", ["exact", "f1"])
-def test_the_best_threshold_of_real_questions(metric):
+def test_the_best_threshold_of_real_questions():
     """On these data the script finds the same threshold, although it may report another score for it."""
     questions, predictions, odds = gold(2), recorded("predictions_v2.json"), recorded("null_odds_v2.json")
-    best = best_null_odds_threshold(questions, predictions, odds, metric)
-    assert best == recorded("official_v2.json")["threshold 0.0"][f"best_{metric}_thresh"]
+    best = best_null_odds_threshold(questions, predictions, odds)
+    assert best == recorded("official_v2.json")["threshold 0.0"]["best_f1_thresh"]
     nearby = (best - 0.5, best - 0.1, best + 0.1, best + 0.5)
-    at_best, *others = (evaluate_v2(questions, predictions, odds, threshold)[metric] for threshold in (best, *nearby))
+    at_best, *others = (evaluate_v2(questions, predictions, odds, threshold)["f1"] for threshold in (best, *nearby))
     assert at_best > max(others)

@@ -326,15 +326,3 @@ def test_the_folder_knows_its_layers_and_an_export_of_it_answers_the_same(tmp_pa
     text = "the cat sat on the mat"
     answers = [Predictor(str(tmp_path / folder))(text) for folder in ("out", "export")]
     assert answers[0] == answers[1]
-
-    # Earlier versions recorded the width of the BiLSTM, which had a flag.
-    path = tmp_path / "out/task.json"
-    record = json.loads(path.read_text())
-    record["settings"]["bilstm_size"] = 12
-    path.write_text(json.dumps(record))
-    for use in (
-        lambda: fine_tuning_runs.run("tagging", options, tmp_path / "out", do_predict=True, **again),
-        lambda: Predictor(str(tmp_path / "out")),
-    ):
-        with pytest.raises(InputError, match=r"\[3, 12\] in the model"):
-            use()

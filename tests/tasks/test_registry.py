@@ -35,12 +35,6 @@ class Unfinished(Task):
     def build_model(self, config, use_one_hot_embeddings):
         pass
 
-class Former(ChoiceTask):
-    unused_weights = ("bert/pooler",)
-
-    def text_signatures(self, model, reader):
-        return {}
-
 class Theirs(DataProcessor):
     def get_train_examples(self, data_dir):
         return self._create_examples(self._read_tsv(os.path.join(data_dir, "train.tsv")), "train")
@@ -136,10 +130,6 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
         ("swag", "Task not found: swag; it is one of CoLA, .*, XNLI, tsv, or module:Class"),
         ("collections:OrderedDict", "is neither a DataProcessor nor a Task of official_bert/tasks/base.py"),
         ("made_up_package.tasks:Unfinished", "lacks encode, metrics, objective, outputs, read, serving_outputs"),
-        (
-            "made_up_package.tasks:Former",
-            r"text_signatures \(now in further_signatures\), unused_weights \(now an attribute of the model\); move",
-        ),
     ],
 )
 def test_what_names_no_task_is_said(modules, task_name, sentence):

@@ -49,7 +49,6 @@ class Documents:
 
 
 def id_type(vocab: dict[str, int]) -> np.dtype:
-    """Returns the smallest unsigned type that holds every id of the vocabulary."""
     return np.min_scalar_type(max(vocab.values(), default=0))
 
 
@@ -60,11 +59,7 @@ def read_documents(
     on_progress: Callable[[int], None] = lambda tokens: None,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> Documents:
-    """Reads and tokenizes a corpus; the result is the same for any number of processes.
-
-    Raises:
-        InputError: a file does not exist, or no file holds a document.
-    """
+    """Reads and tokenizes a corpus; the result is the same for any number of processes."""
     lines = (line for name in input_files for line in read_lines(name))
     documents = encode_documents(lines, tokenizer, num_workers, on_progress)
     if not len(documents):
@@ -143,11 +138,7 @@ def distribute(
     on_progress: Callable[[int], None] = lambda documents: None,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> int:
-    """Writes document k of the corpus into text file k mod n, and returns the number of documents.
-
-    Raises:
-        InputError: a file cannot be read, or the disk is full.
-    """
+    """Writes document k of the corpus into text file k mod n, and returns the number of documents."""
     held = collections.defaultdict(list)  # lines by path: hundreds of files would be too many to keep open
     num_held, num_documents, in_document = 0, 0, False
     lines = held[paths[0]]
@@ -184,7 +175,6 @@ class FileDocuments(NamedTuple):
 
 
 def look_through(lines: Iterable[str]) -> FileDocuments:
-    """Counts the documents of a file."""
     num_documents, begins_inside, inside = 0, False, None
     for line in lines:
         has_text = bool(line.strip())
@@ -207,14 +197,12 @@ def first_numbers(found: Sequence[FileDocuments]) -> list[int]:
 
 
 def documents_of(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yields the lines of each document of a file."""
     for has_text, group in itertools.groupby(map(str.strip, lines), key=bool):
         if has_text:
             yield list(group)
 
 
 def _append(held: dict[str, list[str]]):
-    """Appends the lines to their files, and empties the lists."""
     for path, lines in held.items():
         if lines:
             with writing.saying_why(path), files.open_file(path, "ab") as file:

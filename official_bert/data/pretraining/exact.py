@@ -68,14 +68,8 @@ def sentence_pairs(
 ) -> Iterator[SentencePair]:
     """Yields the pairs of one pass over `document`, in order; random second segments come from all documents.
 
-    The caller must mask each pair, which draws from `rng`, before it asks for the next pair: the original draws in
-    this order.
-
-    Args:
-        bounds_of: index of a document -> int[segments + 1], the token offsets at which its segments begin and end.
-
-    Raises:
-        InputError: max_seq_length leaves no token for one of the two segments.
+    `bounds_of` maps a document to int[segments + 1], the token offsets at which its segments begin and end. The caller
+    must mask each pair, which draws from `rng`, before it asks for the next pair: the original draws in this order.
     """
     max_num_tokens = max_seq_length - NUM_SPECIAL_TOKENS
     if max_num_tokens < 2:
@@ -148,12 +142,8 @@ def draw_masks(
 ) -> tuple[list[int], list[Token]]:
     """Draws the masked positions and the tokens that replace those at them, both in the order of the draws.
 
-    Args:
-        tokens: the sequence before masking, special tokens included.
-        candidates: the positions of the tokens that may be masked, in increasing order; they are shuffled.
-        continues: tells whether a token starts with "##".
-        mask: the [MASK] token.
-        words: the tokens that random words are drawn from: the whole vocabulary, special tokens included.
+    The `tokens` include special ones; the `candidates`, positions in increasing order, are shuffled. `continues` tells
+    whether a token starts with "##"; `words` are the whole vocabulary, special tokens included.
     """
     count = num_predictions(len(tokens), masks.masked_lm_prob, masks.max_predictions_per_seq)
     if masks.do_whole_word_mask:
@@ -309,11 +299,7 @@ def create_instances(
 ) -> tuple[Instances, np.ndarray]:
     """Makes `config.dupe_factor` passes over the documents; `on_progress` receives the number visited in all passes.
 
-    Returns:
-        The instances in the order of their creation, and int64[instances]: their indices in the order of the records.
-
-    Raises:
-        InputError: max_seq_length is below 5.
+    Returns the instances as they were created, and int64[instances]: their indices in the order of the records.
     """
     shuffled = list(range(len(documents)))
     shuffle(shuffled, rng.getrandbits)

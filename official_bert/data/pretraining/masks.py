@@ -28,8 +28,7 @@ def draw_positions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws int[B] of the candidates, bool[B, S], all with equal probability; where there are fewer, all of them.
 
-    Returns:
-        int64[B, P] in increasing order, 0 for padding, and bool[B, P], false for padding.
+    The result is int64[B, P] in increasing order, 0 for padding, and bool[B, P], false for padding.
     """
     length = candidates.shape[1]
     position = np.arange(length)
@@ -87,17 +86,12 @@ def draw_units(
         total += size_here[:, column] * takes
         taken[:, column] = takes
         if column % 8 == 7 and (total == num_wanted).all():
-            taken[:, column + 1 :] = _rest_of_unit(begins, takes, column)
+            taken[:, column + 1 :] = takes[:, None] & (np.cumsum(begins[:, column + 1 :], axis=1) == 0)
             break
     taken &= within
     order = np.where(taken, positions, length)
     order.sort(axis=1)
     return _sorted_positions(order[:, :max_predictions_per_seq], total, max_predictions_per_seq)
-
-
-def _rest_of_unit(begins: np.ndarray, takes: np.ndarray, column: int) -> np.ndarray:
-    """Returns bool[B, S - column - 1]: the positions after a column that belong to the unit at it, if that is taken."""
-    return takes[:, None] & (np.cumsum(begins[:, column + 1 :], axis=1) == 0)
 
 
 def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.ndarray:
@@ -148,8 +142,6 @@ def _sorted_positions(order: np.ndarray, counts: np.ndarray, width: int) -> tupl
 
 
 class Masker:
-    """Masks batches of sequences."""
-
     def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig):
         self._config, self._mask_id = config, vocabulary.mask_id
         self._word_ids = np.array(vocabulary.word_ids, np.int32)
@@ -160,8 +152,7 @@ class Masker:
     ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Replaces tokens in `input_ids`, int[B, S], at some of the candidates, bool[B, S].
 
-        Returns:
-            The features masked_lm_positions, masked_lm_ids and masked_lm_weights, [B, P] each, and counts by name.
+        Returns masked_lm_positions, masked_lm_ids and masked_lm_weights, [B, P] each, and counts by name.
         """
         config = self._config
         positions, is_masked = self._positions(input_ids, candidates, lengths, keys)
@@ -208,8 +199,7 @@ class DynamicMasks:
     ) -> tuple[np.ndarray, ...]:
         """Masks int32[B, S], by the number of the pass over the data and the hash of each record, int64[B] both.
 
-        Returns:
-            NAMES: int32[B, S], int32[B, P], int32[B, P] and float32[B, P].
+        Returns NAMES: int32[B, S], int32[B, P], int32[B, P] and float32[B, P].
         """
         ids = np.array(input_ids)
         candidates = (input_mask > 0) & ~np.isin(ids, self._special)

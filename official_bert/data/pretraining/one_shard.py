@@ -1,8 +1,7 @@
 """The generator `sharded`: turns the text of one shard into its record file, and reports what is in it.
 
-The file depends on the text, the config, the seed and the number of the shard, and on nothing else: shards can be made
-in any order, in any process. All passes over all documents advance together, a pair at each step, so that numpy makes
-thousands of pairs in a call.
+The file depends on the text, the config, the seed and the number of the shard alone. All passes over all documents
+advance together, a pair at each step, so that numpy makes thousands of pairs in a call.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from official_bert.data.pretraining import random_streams
 from official_bert.data.pretraining.documents import Documents, encode_documents
 from official_bert.data.pretraining.masks import Masker
 from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
-from official_bert.data.records.framing import frame_examples
+from official_bert.data.records.framing import encode_examples, frame
 from official_bert.features import pretraining_features, unmasked_features
 from official_bert.io import files, writing
 from official_bert.tokenization import FullTokenizer
@@ -38,10 +37,7 @@ _MIDDLE, _IS_RANDOM, _DOCUMENT, _SEGMENT, _KEY, _CUT_A, _CUT_B = 0, 1, 2, 3, 4, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardConfig:
-    """All that determines the records of a shard, except its text, its number and the tokenizer.
-
-    Without `masks` the records have none; `is_compressed` says whether the file of the records is gzip.
-    """
+    """All that determines the records of a shard, except its text, its number and the tokenizer."""
 
     pairs: PairConfig
     masks: MaskConfig | None
@@ -77,7 +73,7 @@ def write_shard(
     with zipped or contextlib.nullcontext(written) as compressed:
         vocabulary = InstanceVocabulary.of(tokenizer.vocab)
         for features, counted in shard_batches(number, documents, vocabulary, config):
-            compressed.write(frame_examples(features))
+            compressed.write(b"".join(map(frame, encode_examples(features))))
             counts.update(counted)
     return {**counts, "bytes": written.num_bytes, "sha256": written.sha256.hexdigest()}
 
@@ -189,7 +185,6 @@ class Pairs:
 
     @classmethod
     def joined(cls, parts: list[Pairs]) -> Pairs:
-        """Returns the pairs of several parts, in their order."""
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -213,10 +208,8 @@ class Chunks:
 
 def make_pairs(documents: Documents, config: PairConfig, key: np.ndarray) -> Pairs:
     """Makes the pairs of all passes over all documents, in an order that is not that of the text."""
-    max_num_tokens = num_text_tokens(config)
-    return Pairs.joined(
-        [truncated(chunks, documents, max_num_tokens) for chunks in make_chunks(documents, config, key)]
-    )
+    most = num_text_tokens(config)
+    return Pairs.joined([truncated(chunks, documents, most) for chunks in make_chunks(documents, config, key)])
 
 
 def num_text_tokens(config: PairConfig) -> int:
@@ -225,7 +218,6 @@ def num_text_tokens(config: PairConfig) -> int:
 
 
 def make_chunks(documents: Documents, config: PairConfig, key: np.ndarray) -> Iterator[Chunks]:
-    """Yields the pairs before truncation."""
     max_num_tokens = num_text_tokens(config)
     num_scans = config.dupe_factor * len(documents)
     for start in range(0, num_scans, _SCANS_AT_ONCE):

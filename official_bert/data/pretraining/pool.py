@@ -1,8 +1,7 @@
 """Worker processes that make data, load no TensorFlow and end with the block, or the process, that started them.
 
-Each worker has a thread of the parent and a pipe of its own. When a worker is killed its pipe ends, and with it the
-thread. (The queues of `concurrent.futures.ProcessPoolExecutor` are shared, so a worker that is killed while it writes
-into one leaves the parent waiting for the rest.)
+Each worker has a thread of the parent and a pipe of its own, which ends when the worker is killed. (With the shared
+queues of `concurrent.futures.ProcessPoolExecutor`, one that is killed while it writes leaves the parent waiting.)
 """
 
 import contextlib
@@ -25,8 +24,6 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 class WorkerProcesses:
-    """Processes that call a function. `worker_processes` creates it."""
-
     def __init__(self, num_workers: int, function: Callable):
         self._num_workers, self._function = num_workers, function
         self._threads = ThreadPoolExecutor(num_workers, initializer=_block_ctrl_c)
@@ -84,11 +81,7 @@ class WorkerProcesses:
 def worker_processes(num_workers: int, function: Callable, *shared) -> Iterator[WorkerProcesses]:
     """Starts processes on demand, as a context manager; a block that fails ends them at once.
 
-    Args:
-        function: called with the arguments that every call shares, which each process gets once, and with its own.
-
-    Raises:
-        InputError: a worker was killed.
+    Each process gets the arguments that all calls of the function share once. A killed worker raises InputError.
     """
     workers = WorkerProcesses(num_workers, functools.partial(function, *shared))
     try:

@@ -1,8 +1,7 @@
 """Random numbers of many independent streams at once, without a state.
 
 A stream is a 64-bit key, and its numbers are the outputs of SplitMix64 (Steele, Lea and Flood, 2014) from that key on:
-number k is a function of the key and k alone. So arrays of streams are drawn from together, in any order, and a result
-never depends on what else was drawn, or in which process.
+number k is a function of the key and k alone, whatever else was drawn, in any order and process.
 """
 
 import numpy as np
@@ -14,8 +13,7 @@ _MOST_TRIALS = 1 << 12
 def stream(*parts: int | np.ndarray) -> np.ndarray:
     """Returns the keys of streams, uint64[n], which ordered parts tell apart, such as a seed and numbers of documents.
 
-    Args:
-        parts: each an int, of which the last 64 bits count, or int[n]; n is 1 if all parts are numbers.
+    Each part is an int, of which the last 64 bits count, or int[n]; n is 1 if all parts are numbers.
     """
     key = np.zeros(1, np.uint64)  # an array, because numpy warns of scalars that wrap around
     for part in parts:
@@ -35,10 +33,7 @@ def uniform(drawn: np.ndarray) -> np.ndarray:
 
 
 def below(drawn: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
-    """Returns int64 in [0, limit) of random words, uint64, for limits up to 2^31.
-
-    The numbers are equally likely up to a relative error of limit / 2^32.
-    """
+    """Returns int64 in [0, limit) of random words, uint64, equally likely up to a relative error of limit / 2^32."""
     limits = np.asarray(limits).astype(np.uint64)
     return ((drawn >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
 

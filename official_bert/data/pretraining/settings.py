@@ -10,10 +10,7 @@ from official_bert.options.shared import MaskingOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairConfig:
-    """How text becomes pairs of segments; the fields are flags of create_pretraining_data.py, whose help explains them.
-
-    The generator `exact` makes pairs only, whatever `use_next_sentence` says.
-    """
+    """How text becomes pairs of segments, by flags whose help explains them; `exact` has no `use_next_sentence`."""
 
     max_seq_length: int
     short_seq_prob: float
@@ -23,10 +20,7 @@ class PairConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskConfig:
-    """What is masked, and by what, as of the flags of create_pretraining_data.py, whose help explains them.
-
-    The generator `exact` has the last three at their defaults.
-    """
+    """What is masked, by flags whose help explains them; `exact` has the last three at their defaults."""
 
     masked_lm_prob: float
     max_predictions_per_seq: int
@@ -38,20 +32,13 @@ class MaskConfig:
 
 @dataclasses.dataclass(frozen=True)
 class InstanceVocabulary:
-    """The part of a vocabulary that the making of instances needs.
-
-    Attributes:
-        cls_id, sep_id, mask_id: the ids of [CLS], [SEP] and [MASK].
-        word_ids: the ids that random words are drawn from: the whole vocabulary in the order of the file, special
-            tokens included.
-        continues: for every id, whether its WordPiece starts with "##".
-    """
+    """The part of a vocabulary that the making of instances needs."""
 
     cls_id: int
     sep_id: int
     mask_id: int
-    word_ids: list[int]
-    continues: list[bool]
+    word_ids: list[int]  # that random words are drawn from: all, special tokens included, in the order of the file
+    continues: list[bool]  # for every id, whether its WordPiece starts with "##"
 
     @classmethod
     def of(cls, vocab: Mapping[str, int]) -> "InstanceVocabulary":

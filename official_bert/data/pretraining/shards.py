@@ -54,10 +54,7 @@ _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16  # a smaller corpus has shar
 
 @dataclasses.dataclass(frozen=True)
 class ShardJob:
-    """What is made of what; every worker process has it.
-
-    `output_file` begins the names of all files; `described` has all that determines the records, for the manifest.
-    """
+    """What is made of what, for all worker processes; `described` has all that determines the records."""
 
     output_file: str
     num_shards: int
@@ -94,10 +91,7 @@ class ShardJob:
 
 
 def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer) -> ShardJob:
-    """Returns the job of a script, whose records are compressed if `output_file` ends in .gz.
-
-    Raises InputError if flags contradict each other.
-    """
+    """Returns the job of a script, whose records are compressed if `output_file` ends in .gz."""
     is_compressed = output_file.endswith(COMPRESSED_SUFFIX)
     config = ShardConfig(
         pairs=pair_config(options),
@@ -136,11 +130,7 @@ def write_shards(
     num_workers: int,
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> dict:
-    """Makes all files and returns the manifest; the files do not depend on the number of processes.
-
-    Raises:
-        InputError: an input cannot be read, there is no text, or an output cannot be written.
-    """
+    """Makes all files and returns the manifest; the files do not depend on the number of processes."""
     _clear(job, keep_finished=True)
     try:
         text_files = [job.text_file(number) for number in range(job.num_shards)]
@@ -181,7 +171,6 @@ def _clear(job: ShardJob, keep_finished: bool):
 
 
 def _make_all(job: ShardJob, num_workers: int) -> list[dict]:
-    """Makes all shards and returns their reports in order."""
     reports: dict[int, dict] = {}
     progress, start_secs = Progress("shards", job.num_shards), time.monotonic()
     num_made, num_kept = 0, 0

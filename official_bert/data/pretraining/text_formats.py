@@ -43,11 +43,7 @@ _INITIAL = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, or U.S
 
 
 def line_reader(input_format: str, splits_sentences: bool = False, open_file: Callable = files.open_file) -> LineReader:
-    """Returns a function that yields the lines of a file, without "\\n".
-
-    A document of the other forms than TEXT ends with a blank line, and has no other. The function raises an InputError
-    that names the file and the line for a file that does not have the form.
-    """
+    """Returns a function that yields a file's lines; except in TEXT, a document has one blank line, at its end."""
     return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences, open_file)
 
 

@@ -60,11 +60,7 @@ def select_words(counts: Mapping[str, int], character_coverage: float, max_words
 
 
 def learn_vocabulary(words: Words, vocab_size: int, min_frequency: int, tokenizer: BasicTokenizer) -> Vocabulary:
-    """Learns the special tokens, the single characters, and longer WordPieces that occur `min_frequency` times.
-
-    Raises:
-        InputError: vocab_size has no room for the special tokens and the single characters.
-    """
+    """Learns the special tokens, the single characters, and longer WordPieces that occur `min_frequency` times."""
     # Punctuation and ideographs are words of their own and never continue one.
     alone = {char for char in words.characters if tokenizer.tokenize(f"a{char}a") == ["a", char, "a"]}
     single = words.characters | {f"##{char}" for char in words.characters - alone}

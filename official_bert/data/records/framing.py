@@ -1,8 +1,7 @@
 """Writes and reads TFRecord files of tf.Example messages without TensorFlow.
 
-A record consists of its length, a checksum of the length, its bytes and a checksum of the bytes. An Example is a
-protobuf map from feature name to a list of integers, floats or byte strings; ours has sorted keys and packed lists, so
-its bytes equal those of TensorFlow's `SerializeToString(deterministic=True)`.
+With sorted keys and packed lists, the bytes of an Example, a protobuf map from feature name to a list, equal those of
+TensorFlow's `SerializeToString(deterministic=True)`.
 """
 
 import contextlib
@@ -48,11 +47,6 @@ def _header(num_bytes: int) -> bytes:
     return length + _checksum(length)
 
 
-def frame_examples(features: Mapping[str, np.ndarray]) -> bytes:
-    """Returns the framed records of a batch of examples, name -> integer or float[batch, length]."""
-    return b"".join(map(frame, encode_examples(features)))
-
-
 class ExampleFiles:
     """TFRecord files that receive examples in turn: example k goes into file k mod n. See `open_example_files`."""
 
@@ -74,9 +68,6 @@ def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
     """Opens TFRecord files for writing, gzip if their name ends in .gz, as a context manager.
 
     The files get their names when the block ends; if it raises an exception, they are deleted.
-
-    Raises:
-        InputError: `paths` is empty or names a file twice, or a file cannot be written.
     """
     if not paths:
         raise InputError("--output_file: names no file")
@@ -118,11 +109,7 @@ def read_records(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Yields the number (from 0) and features of every example: name -> int64, float32 or object[length].
-
-    Raises:
-        InputError: the file does not exist, or a record is corrupt or not a tf.Example; the message names the record.
-    """
+    """Yields the number (from 0) and features of every example: name -> int64, float32 or object[length]."""
     for number, data in read_records(path):
         try:
             yield number, decode_example(data)
@@ -225,7 +212,6 @@ def _rows_of(parts: list[np.ndarray]) -> list[list[bytes]]:
 
 @functools.lru_cache(_HEADS)
 def _example_head(num_bytes: int) -> bytes:
-    """Returns the bytes of an Example before its map entries."""
     return bytes((_FIRST,)) + varint(num_bytes)
 
 

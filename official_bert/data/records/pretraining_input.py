@@ -1,8 +1,7 @@
 """Reads pre-training records into batches, {name: int32 or float32 [batch, length]}, by tf.data.
 
-The same seed gives the same batches, and tf.train.Checkpoint can save and restore the iterators. The records are read
-as in the original (files repeated and shuffled, four of them interleaved, 100 records shuffled), but in a deterministic
-order, and batched before they are parsed, which is several times faster.
+They are read as in the original (files repeated and shuffled, four interleaved, 100 records shuffled), but in an order
+that the seed determines, by iterators that can be saved, and parsed in batches, which is several times faster.
 """
 
 import contextlib
@@ -58,21 +57,13 @@ def training_dataset(
     masks: DynamicMasks | None = None,
     shuffles_each_pass: bool = False,
 ) -> tf.data.Dataset:
-    """Returns an endless dataset of shuffled batches.
+    """Returns an endless dataset of shuffled batches, masked by `masks` if the records have no masks.
 
     The order depends on `seed` and, as always in tf.data, on the global seed of tf.random.set_seed. An iterator that
     tf.train.Checkpoint restores goes on with the batch after the last one delivered. Its state contains the shuffle
     buffer and the prefetched batches, some hundred kilobytes at usual sizes. It can be restored only into a pipeline
-    with the same `reading_key`.
-
-    Args:
-        masks: masks the batches of records without masks, whose features are then the `features`; None for records
-            with masks.
-        shuffles_each_pass: whether the files are shuffled anew for each pass over them. Otherwise they are repeated
-            first and shuffled then, as in the original, so that of a few files one may be read twice at the same time.
-
-    Raises:
-        InputError: no file holds a record, or the first record does not have these features.
+    with the same `reading_key`. Unless `shuffles_each_pass`, the files are repeated first and shuffled then, as in the
+    original, so that of a few files one may be read twice at the same time.
     """
     check_first_record(files, features, limits)
     together = min(FILES_READ_TOGETHER, len(files))
@@ -183,11 +174,7 @@ def _stored_dtype(feature: Feature) -> tf.DType:
 
 
 def check_first_record(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
-    """Validates the first record, without which an endless pipeline would hang, and warns of empty files.
-
-    Raises:
-        InputError: no file holds a record, or the first record does not have these features.
-    """
+    """Validates the first record, without which an endless pipeline would hang, and warns of empty files."""
     found = False
     for file in files:
         if tf.io.gfile.stat(file).length == 0:

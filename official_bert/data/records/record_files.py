@@ -72,11 +72,7 @@ def _log_example(example: Mapping[str, list], inv_vocab: Mapping[int, str], is_f
 
 
 def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
-    """Returns the record files that the names and globs of a flag match, without the manifests that globs match.
-
-    Raises:
-        InputError: a pattern matches no file, or there is no pattern.
-    """
+    """Returns the record files that the names and globs of a flag match, without the manifests that globs match."""
     named = set(patterns)
     matches = files.expand(patterns, flag)
     records = [path for path in matches if path in named or not path.endswith(MANIFEST_SUFFIX)]
@@ -114,9 +110,6 @@ def records_of(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.dat
     valid checksum. To skip a record it only reads the length, and notices where the file ends. All records of a file
     are therefore skipped when it is opened. Compressed files are read in pieces, and need no such check; remote ones
     get none, because it would read them twice.
-
-    Raises (where the file is opened or read):
-        tf.errors.DataLossError: a record exceeds the file, or a checksum is wrong.
     """
     import tensorflow as tf
 

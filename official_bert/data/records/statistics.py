@@ -22,11 +22,7 @@ def with_masks(example: Example) -> Example:
 
 
 def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
-    """Returns examples as one array for each feature.
-
-    Raises:
-        InputError: an example is no pre-training record over the vocabulary, or has other lengths than the first.
-    """
+    """Returns examples, all of which must be pre-training records of one length, as one array for each feature."""
     names = [feature.name for feature in pretraining_features(1, 1)]
     try:
         block = {name: np.stack([example[name] for example in examples]) for name in names}
@@ -50,7 +46,6 @@ def _is_within(block: Block, vocab_size: int) -> bool:
 
 
 def _check_example(example: Example, place: str, vocab_size: int):
-    """Raises InputError if an example is no pre-training record over a vocabulary."""
     missing = [feature.name for feature in pretraining_features(1, 1) if feature.name not in example]
     if missing:
         raise InputError(f"{place} has no {missing[0]}; give records of create_pretraining_data.py")
@@ -79,26 +74,18 @@ def lines_of(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
     is_random = bool(example["next_sentence_labels"][0])
     return [
         "A: " + " ".join(token for token, segment in zip(tokens, segments, strict=True) if not segment),
-        *(["B: " + " ".join(second)] if second else []),
-        *([f"B is {'random' if is_random else 'the next text'}"] if second else []),
+        *(["B: " + " ".join(second), f"B is {'random' if is_random else 'the next text'}"] if second else []),
     ]
 
 
 def _predictions(example: Example) -> list[tuple[int, int]]:
-    """Returns the position and the original id of each prediction."""
     is_real = example["masked_lm_weights"] > 0
     positions, ids = example["masked_lm_positions"][is_real], example["masked_lm_ids"][is_real]
     return list(zip(positions.tolist(), ids.tolist(), strict=True))
 
 
 class Statistics:
-    """Counts over records.
-
-    Attributes:
-        lengths: Counter of the numbers of tokens of the sequences.
-        predictions: Counter of their numbers of predictions.
-        max_seq_length: the padded length.
-    """
+    """Counts over records, with Counters of the sequences' numbers of tokens, `lengths`, and of `predictions`."""
 
     def __init__(self, tokenizer: FullTokenizer):
         missing = [token for token in ("[MASK]", "[UNK]") if token not in tokenizer.vocab]

@@ -35,29 +35,23 @@ class ChoiceTask(Task):
     text_inputs: ClassVar = {"context": [None], "endings": [None, NUM_CHOICES]}
 
     def __init__(self, layout: ChoiceFiles = SWAG):
-        """Args: layout: the file layout."""
         self._layout = layout
 
     @classmethod
     def from_settings(cls, variant: ChoiceFiles | None, settings: Settings) -> Self:
-        """Makes the task with a file layout."""
         return cls(variant or SWAG)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[ChoiceExample]]:
-        """Reads the examples of the set's file."""
         path = data_files.path(set_name, [self._layout.names[set_name]])
         return {"": self._layout.read(path, set_name, set_name != "test")}
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedChoices:
-        """Encodes every pair of context and choice."""
         return encoded_choices(examples, max_seq_length, tokenizer)
 
     def build_model(self, config, **arguments) -> BertChoice:
-        """Returns a BertChoice."""
         return BertChoice(config, **arguments)
 
     def objective(self, model) -> TaskObjective:
-        """Returns the mean cross-entropy of the correct choice."""
         return TaskObjective(model, self.losses, self.weights)
 
     def losses(self, model, features: dict):
@@ -65,7 +59,6 @@ class ChoiceTask(Task):
         return cross_entropy(model(features), features["label_ids"])
 
     def weights(self, features: dict):
-        """Float32[B]: 1 for every example."""
         return ops.ones_like(features["label_ids"], dtype="float32")
 
     def outputs(self, model, features: dict) -> dict:
@@ -78,7 +71,6 @@ class ChoiceTask(Task):
         return {"logits": logits, "probabilities": ops.softmax(logits)}
 
     def metrics(self, encoded: EncodedChoices, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """Returns the accuracy, as `eval_accuracy`."""
         scores = classification.accuracy(encoded.label_ids, outputs["probabilities"].argmax(-1))
         return {"eval_accuracy": scores["accuracy"]}
 
@@ -104,7 +96,6 @@ class ChoiceTask(Task):
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ChoiceClient:
-        """Returns a client that asks for the most probable continuation."""
         return ChoiceClient(model)
 
 
@@ -120,7 +111,6 @@ class ChoiceClient(TextClient):
         return encoded_choices(examples, self.model.max_seq_length, self.model.tokenizer)
 
     def texts_by_input(self, requests: Sequence[Texts]) -> dict[str, Sequence]:
-        """Returns `context`, and a list of `endings` for each context."""
         return {"context": [texts[0] for texts in requests], "endings": [texts[1:] for texts in requests]}
 
     def answer(self, row: Row) -> dict:

@@ -22,8 +22,7 @@ class InputExample:
 
     Attributes:
         guid: name of the example, for the log.
-        label: the label; in regression the score, as text; in multi-label classification the tuple of the example's
-            labels. None if it is unknown.
+        label: in regression the score, as text; in multi-label classification a tuple of labels; None if unknown.
     """
 
     guid: str
@@ -128,12 +127,7 @@ def target_maker(label_list: Sequence[str] | None) -> Callable[[InputExample], i
     return target_of
 
 
-def _log_first(
-    examples: Sequence[InputExample | PaddingInputExample],
-    encoded: EncodedExamples,
-    max_seq_length: int,
-    tokenizer: FullTokenizer,
-):
+def _log_first(examples: Sequence, encoded: EncodedExamples, max_seq_length: int, tokenizer: FullTokenizer):
     """Logs the first five examples from their ids, without tokenizing them again."""
     rows = np.arange(min(LOGGED_EXAMPLES, len(encoded)))
     batch = encoded.features(rows, max_seq_length)

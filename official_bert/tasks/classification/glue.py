@@ -21,10 +21,9 @@ _AX_FILES = ("AX.tsv", "diagnostic.tsv", "AX/AX.tsv", "diagnostic/diagnostic.tsv
 
 
 class GlueProcessor(DataProcessor):
-    """A GLUE task.
+    """A GLUE task, with GLUE's name.
 
     Attributes:
-        name: GLUE's name of the task.
         labels: in the order of the model's outputs; None in regression.
         labelled: layout of the files for training and evaluation.
         unlabelled: layout of the files for prediction; their first column is GLUE's index.
@@ -44,7 +43,6 @@ class GlueProcessor(DataProcessor):
 
     @property
     def has_pairs(self) -> bool:
-        """Every task of GLUE has either single texts or pairs."""
         return self.unlabelled.text_b is not None
 
     needs_pairs = has_pairs
@@ -272,7 +270,6 @@ class XnliProcessor(DataProcessor):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the processor of the language behind the name of the task; that of a subclass names none."""
         language = xnli_language(settings.get("task_name") or "")
         return cls(language) if language else cls()
 
@@ -286,7 +283,6 @@ class XnliProcessor(DataProcessor):
         return [_example("dev", row, label) for row, label in zip(rows, labels, strict=True)]
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        """Reads the rows of `xnli.test.tsv`; the original had no test set."""
         return [_example("test", row, self.labels[0]) for row in self._rows(data_dir, "xnli.test.tsv")]
 
     def get_labels(self) -> list[str]:

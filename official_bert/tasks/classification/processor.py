@@ -96,7 +96,6 @@ class Layout(NamedTuple):
 
     @property
     def num_columns(self) -> int:
-        """The number of columns that a row must have."""
         columns = [column for column in (self.text_a, self.text_b, self.id_column) if column is not None]
         num_columns = max(columns) + 1
         if self.label is None:

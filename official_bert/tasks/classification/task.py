@@ -75,8 +75,6 @@ LIKELY = 0.5  # the model predicts those of several labels whose probability exc
 
 
 class ClassificationObjective(TaskObjective):
-    """The objective of examples of equal weight."""
-
     def constant_losses(self, encoded: EncodedExamples) -> np.ndarray:
         """Returns the losses of the mean score, or of the labels' shares as probabilities."""
         targets = encoded.label_ids
@@ -92,11 +90,7 @@ class ClassificationTask(Task):
     """A task of run_classifier.py. Devlin et al. (2019), section 4.1."""
 
     def __init__(self, processor: DataProcessor, class_weights: Sequence[float] | None = None):
-        """Makes the task of a processor.
-
-        Args:
-            class_weights: weight of each label's examples in the training loss; None for equal weights.
-        """
+        """Makes the task of a processor; `class_weights` weigh each label's examples in the training loss."""
         self.processor = processor
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
@@ -112,7 +106,6 @@ class ClassificationTask(Task):
 
     @classmethod
     def from_settings(cls, variant: type[DataProcessor], settings: Settings) -> Self:
-        """Makes the task of a processor class."""
         if not issubclass(variant, TsvProcessor):
             for field in dataclasses.fields(TsvOptions):
                 if settings.get(field.name) not in (None, without_flag(field)):
@@ -155,14 +148,12 @@ class ClassificationTask(Task):
             )
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
-        """Encodes the examples and logs the first five."""
         encoded = encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)
         # Not inherited: a user's subclass of an original processor is no task of the original.
         buffer_size = vars(type(self.processor)).get("shuffle_buffer_size", 0)
         return dataclasses.replace(encoded, shuffle_buffer_size=buffer_size, record_stem=_RECORD_STEMS[set_name])
 
     def build_model(self, config, **arguments) -> BertClassifier:
-        """Returns a BertClassifier with an output for each label, or with one output in regression."""
         num_outputs = 1 if self.labels is None else len(self.labels)
         return BertClassifier(config, num_outputs, **arguments)
 
@@ -253,8 +244,7 @@ class ClassificationTask(Task):
         """Returns `score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with the labels as strings.
 
         With one label per example, `label`, string[B], is the most probable label. In multi-label classification,
-        `labels`, string[B, labels], holds the labels with a probability above 0.5, and "" in the positions of the
-        others.
+        `labels`, string[B, labels], holds the labels with a probability above 0.5, and "" in place of the others.
         """
         outputs = self._with_probabilities(tf.cast(model(features), tf.float32))
         if self.processor.is_regression:
@@ -273,7 +263,6 @@ class ClassificationTask(Task):
         return {name: [None] for name in names}
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """Returns `serving_outputs` for texts."""
         return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
 
     def settings(self) -> dict[str, Any]:
@@ -284,7 +273,6 @@ class ClassificationTask(Task):
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:
-        """Returns a client that asks for the label, the labels or the score of a text or a pair."""
         num_texts = settings.get("num_texts")
         if num_texts not in (None, 1, 2):
             raise InputError(f"{model.path}: its record has {num_texts!r} as num_texts; export it anew")
@@ -331,7 +319,6 @@ def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, 
 
 
 def _class_weights(texts: Sequence[str] | None) -> list[float] | None:
-    """Reads the weights that --class_weights gives."""
     if texts is None:
         return None
     try:

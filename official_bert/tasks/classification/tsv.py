@@ -56,11 +56,7 @@ class TsvProcessor(DataProcessor):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the processor that the flags of TsvOptions describe.
-
-        An export has no flags for columns: the record of the training says whether the examples are pairs, and without
-        one the model accepts both.
-        """
+        """Makes the processor of the flags; an export has no columns and takes pairs as its record says, or both."""
         label_type, learnt = settings.get("label_type") or SINGLE, settings.get("checkpoint_labels")
         if label_type == SCORE and learnt:
             raise InputError(
@@ -85,7 +81,6 @@ class TsvProcessor(DataProcessor):
         return processor
 
     def settings(self) -> dict[str, Any]:
-        """Returns what distinguishes the tasks of TSV files."""
         return {"label_type": SCORE if self.is_regression else MULTI if self.is_multi_label else SINGLE}
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
@@ -99,11 +94,9 @@ class TsvProcessor(DataProcessor):
         return self._examples(self._table(data_dir, "dev.tsv"), "dev")
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        """Reads the test examples, without labels."""
         return self._examples(self._table(data_dir, "test.tsv"), "test", labelled=False)
 
     def get_labels(self) -> list[str] | None:
-        """Returns all labels; None in regression."""
         if self.is_regression:
             return None
         if self._labels is None:
@@ -153,10 +146,8 @@ class TsvProcessor(DataProcessor):
     def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
         """Returns a function from a row to the values of its label column, without surrounding blanks."""
         field = table.column(self._label, "label")
-        texts = [("text_a", self._text_a)]
-        texts += [("text_b", self._text_b)] if self._text_b else []
-        for flag, text in texts:
-            if table.number(text, flag) == table.number(self._label, "label"):
+        for flag, text in (("text_a", self._text_a), ("text_b", self._text_b)):
+            if text and table.number(text, flag) == table.number(self._label, "label"):
                 raise InputError(
                     f"--columns: label={self._label} is the column of {flag}={text}, too; correct one of the two"
                 )

@@ -26,7 +26,6 @@ class PretrainingClient(TextClient):
     method = "fill_mask"
 
     def __init__(self, model: ServedModel, pooling: str):
-        """Connects the client to an export."""
         super().__init__(model, ("text_a", "text_b"), num_required=1)
         self._answer_name = POOLED if pooling == POOLER else SEQUENCE
         signature = TEXT_MASK_SIGNATURE if model.reads_text else MASK_SIGNATURE
@@ -58,9 +57,6 @@ class PretrainingClient(TextClient):
 
         Each word is a dict with `score`, its probability, `token`, and `sequence`, the text with the token in the place
         of [MASK].
-
-        Raises:
-            InputError: the text has no [MASK], or top_k is no number from 1 to TOP_K.
         """
         if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= TOP_K:
             raise InputError(f"top_k: must be a whole number from 1 to {TOP_K}, got {top_k!r}")
@@ -94,7 +90,6 @@ class PretrainingClient(TextClient):
         return [found[row] for row in range(len(requests))]
 
     def _filled(self, requests: Sequence[Texts]) -> list[dict]:
-        """Answers texts with [MASK], with an export of tensors."""
         inputs = [self._encode(texts) for texts in requests]
         positions = [[k for k, piece in enumerate(ids) if piece == self._tokenizer.mask_id] for ids, _ in inputs]
         encoded = _MaskedInputs(ModelInputs(inputs), RaggedRows(positions))
@@ -105,14 +100,12 @@ class PretrainingClient(TextClient):
         ]
 
     def _filled_in_graph(self, requests: Sequence[Texts]) -> list[dict]:
-        """Answers texts with [MASK], with an export of text."""
         return [
             {"masks": [_mask(row["positions"][k], row, k) for k in range(row["num_masks"])]}
             for row in self.model.run_texts(self.texts_by_input(requests), TEXT_MASK_SIGNATURE)
         ]
 
     def _encoded(self, requests: Sequence[Texts]) -> list[dict]:
-        """Answers texts without [MASK], with an export of tensors."""
         inputs = [self._encode(texts) for texts in requests]
         rows = rows_of(self.model.run(ModelInputs(inputs)))
         return [
@@ -121,7 +114,6 @@ class PretrainingClient(TextClient):
         ]
 
     def _encoded_in_graph(self, requests: Sequence[Texts]) -> list[dict]:
-        """Answers texts without [MASK], with an export of text."""
         rows = self.model.run_texts(self.texts_by_input(requests))
         return [self._text(row, [token.decode() for token in row["tokens"] if token]) for row in rows]
 
@@ -139,7 +131,6 @@ def _filled_text(texts: Texts, number: int, token: str) -> str:
 
 
 def _mask(position: int, row: Row, number: int) -> dict:
-    """Makes the answer for one [MASK] of a request."""
     return {
         "position": int(position),
         "tokens": [token.decode() for token in row["top_k_tokens"][number]],

@@ -1,7 +1,6 @@
 """The objectives of pre-training: masked LM with next sentences, and the left-to-right language model.
 
-In: records, whose masked words the left-to-right model puts back. Out: losses and metrics. Devlin et al. (2019),
-sections 3.1 and 5.1.
+Devlin et al. (2019), sections 3.1 and 5.1.
 """
 
 from __future__ import annotations
@@ -19,19 +18,14 @@ from official_bert.modeling.losses import cross_entropy, masked_lm_loss, next_se
 
 
 class _Metrics(abc.ABC):
-    """The metrics of an objective, from the sums that `loss` returns, over several batches and all replicas.
+    """The metrics of an objective, from the sums that `loss` returns, over several batches and all replicas."""
 
-    Attributes:
-        batch_size: examples of one update, over all replicas.
-    """
-
-    batch_size: int
+    batch_size: int  # examples of one update, over all replicas
 
     def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
         """Returns the original's metrics.
 
-        `loss` is the mean of the batches' losses; the other metrics are means over predictions or examples. So `loss`
-        need not be exactly the sum of the other losses.
+        `loss` is the mean over batches, the others are means over predictions or examples, so it need not be their sum.
         """
         return {"loss": sums["loss"] / num_batches, **self._means(sums, num_batches * self.batch_size)}
 
@@ -70,10 +64,8 @@ class PretrainingObjective(_Metrics):
     def __init__(self, pretrainer: BertPretrainer, batch_size: int, use_next_sentence_loss: bool = True):
         """Wraps a model.
 
-        Args:
-            use_next_sentence_loss: whether next sentences are learnt; without it the loss is that of the masked LM
-                alone (section 5.1, "No NSP"), the weights of the pooler and of the head stay as they are, and the
-                metrics of next sentences only say how these guess.
+        Without `use_next_sentence_loss` (section 5.1, "No NSP") the weights of the pooler and of the head stay as they
+        are, and the metrics of next sentences only say how these guess.
         """
         self.pretrainer, self.batch_size = pretrainer, batch_size
         self.use_next_sentence_loss = use_next_sentence_loss
@@ -83,13 +75,9 @@ class PretrainingObjective(_Metrics):
         return {"masked_lm_weight": ops.sum(_weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """Returns this replica's share of the loss, and the sums for the metrics.
+        """Returns this replica's share of the loss, float32[], and the sums over its examples for the metrics.
 
-        Args:
-            dropout_seed: int32[2], or None for no dropout.
-
-        Returns:
-            float32[] and a dict of float32[]: sums over this replica's examples.
+        `dropout_seed` is int32[2], or None for no dropout.
         """
         out = self.pretrainer(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
         words, next_sentences = self._labels(features)
@@ -109,11 +97,7 @@ class PretrainingObjective(_Metrics):
         }
 
     def _labels(self, features: dict) -> tuple:
-        """Returns the masked words, int32[B*P], and the next sentence labels, int32[B], 1 for a random second segment.
-
-        Raises:
-            InputError: in eager calls, a label lies outside the vocabulary or is neither 0 nor 1.
-        """
+        """Returns the masked words, int32[B*P], and the labels, int32[B], 1 for a random second segment."""
         vocab_size = self.pretrainer.config.vocab_size
         words = checked_ids("masked_lm_ids", features["masked_lm_ids"], vocab_size, "vocab_size")
         labels = checked_ids("next_sentence_labels", features["next_sentence_labels"], 2, "classes")
@@ -152,11 +136,7 @@ class LeftToRightObjective(_Metrics):
     tensorboard_only = ("next_token_loss", "next_token_perplexity")
 
     def __init__(self, pretrainer: BertPretrainer, batch_size: int):
-        """Wraps a model.
-
-        Args:
-            pretrainer: a model whose attention goes from left to right; its masked LM head predicts.
-        """
+        """Wraps a model whose attention goes from left to right; its masked LM head predicts."""
         self.pretrainer, self.batch_size = pretrainer, batch_size
 
     def totals(self, features: dict) -> dict:
@@ -164,17 +144,7 @@ class LeftToRightObjective(_Metrics):
         return {"next_token_weight": ops.sum(_token_weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """Returns this replica's share of the loss, and the sums for the metrics.
-
-        Args:
-            dropout_seed: int32[2], or None for no dropout.
-
-        Returns:
-            float32[] and a dict of float32[]: sums over this replica's examples.
-
-        Raises:
-            InputError: in eager calls, a masked word lies outside the vocabulary.
-        """
+        """Returns this replica's share of the loss and the sums for the metrics, as in `PretrainingObjective`."""
         ids = unmasked_ids(features, self.pretrainer.config.vocab_size)  # [B, S]
         batch, length = ops.shape(ids)
         inputs = {name: features[name] for name in ENCODER_INPUTS} | {"input_ids": ids}

@@ -1,8 +1,4 @@
-"""Pre-training as a task on record files, whose exports give vectors, and words for masked tokens.
-
-In: record files, or the vocabulary and the names of a checkpoint's variables. Out: the methods of TrainableTask in
-tasks/base.py.
-"""
+"""Pre-training as a task on record files, whose exports give vectors, and words for masked tokens."""
 
 from __future__ import annotations
 
@@ -44,13 +40,7 @@ _POOLER, _MASKED_LM, _NEXT_SENTENCE = "bert/pooler", "cls/predictions", "cls/seq
 
 @dataclasses.dataclass(frozen=True)
 class RecordSet:
-    """Record files.
-
-    Attributes:
-        files: their names.
-        features: the features of every record.
-        masks: makes from a seed what masks the batches; None for records with masks.
-    """
+    """Record files with these features; `masks` makes from a seed what masks the batches of records without masks."""
 
     files: Sequence[str]
     features: Sequence[Feature]
@@ -74,11 +64,9 @@ class RecordSet:
         )
 
     def count(self) -> int:
-        """Returns the number of records."""
         return pretraining_input.count_records(self.files)
 
     def explaining_errors(self, config: BertConfig) -> contextlib.AbstractContextManager:
-        """Returns a context in which errors of the input name the record."""
         return pretraining_input.explaining_input_errors(self.files, self.features, self._limits(config))
 
     def _limits(self, config: BertConfig) -> dict[str, pretraining_input.Limit]:
@@ -105,11 +93,7 @@ class PretrainingTask(TrainableTask):
 
     @classmethod
     def from_settings(cls, variant: None, settings: Settings) -> Self:
-        """Makes the task of an export or of run_pretraining.py.
-
-        Raises:
-            InputError: flags of masks have no effect, or dynamic masks lack a vocabulary.
-        """
+        """Makes the task of an export or of run_pretraining.py."""
         if "input_file" not in settings:
             return cls()
         _check_masking(settings)
@@ -122,25 +106,18 @@ class PretrainingTask(TrainableTask):
         return {"": expand_records(patterns or data_files.named["train"], flag)}
 
     def encode(self, examples: list[str], tokenizer, max_seq_length, set_name) -> RecordSet:
-        """Returns the record files with their features; the records are encoded already."""
         if self._flags["dynamic_masking"]:
             return RecordSet(examples, unmasked_features(max_seq_length), self._masks)
         return RecordSet(examples, pretraining_features(**self.settings()))
 
     def _masks(self, seed: int) -> DynamicMasks:
-        """Returns what masks batches, of records without masks."""
         vocabulary = InstanceVocabulary.of(load_vocab(self._flags["vocab_file"]))
         return DynamicMasks(vocabulary, mask_config(types.SimpleNamespace(**self._flags)), seed)
 
     def objective(
         self, model: BertPretrainer, batch_size: int | None = None
     ) -> PretrainingObjective | LeftToRightObjective:
-        """Returns the objective that the direction of the model's attention allows.
-
-        Args:
-            model: the model.
-            batch_size: examples of a batch over all replicas; None for those of an update.
-        """
+        """Returns the objective of the attention's direction; `batch_size` counts the examples over all replicas."""
         batch_size = batch_size or self._flags["train_batch_size"]
         if model.config.direction == LEFT_TO_RIGHT:
             return LeftToRightObjective(model, batch_size)
@@ -163,11 +140,7 @@ class PretrainingTask(TrainableTask):
         return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has[_MASKED_LM])
 
     def build_model(self, config, **arguments) -> BertPretrainer:
-        """Returns a BertPretrainer.
-
-        Raises:
-            InputError: the flags or the configuration do not go with pre-training.
-        """
+        """Returns a BertPretrainer."""
         if self._flags:
             return self._build_trained_model(config, **arguments)
         model = BertPretrainer(config, **arguments)
@@ -212,11 +185,7 @@ class PretrainingTask(TrainableTask):
         return {MASK_SIGNATURE: lambda features: self.masked_words(model, features)}
 
     def masked_words(self, model, features: dict) -> dict:
-        """Returns the most probable words at `masked_lm_positions`, int32[B, P], the most probable first.
-
-        Returns:
-            `top_k_probabilities`, float32[B, P, k], `top_k_ids`, int32[B, P, k], `top_k_tokens`, string[B, P, k].
-        """
+        """Returns the most probable words at `masked_lm_positions`, int32[B, P], in order, each [B, P, k]."""
         positions = features[MASKED_LM_POSITIONS]
         encoded = _encoded(model, features)
         logits = model.cls.predictions(encoded.sequence_output, positions, model.bert.embedding_table)
@@ -235,7 +204,8 @@ class PretrainingTask(TrainableTask):
         The tokenizer keeps [MASK] as one token.
         """
         features = _text_features(texts, reader)
-        return self.serving_outputs(model, features) | {"tokens": self._tokens_of(features)}
+        numbers = tf.where(features["input_mask"] > 0, features["input_ids"] + 1, 0)
+        return self.serving_outputs(model, features) | {"tokens": tf.gather(tf.constant(["", *self.tokens]), numbers)}
 
     def fill_masks(self, model, texts: dict, reader) -> dict:
         """Returns `masked_words` for every [MASK] in a text or a pair, [B, masks], in order.
@@ -255,13 +225,8 @@ class PretrainingTask(TrainableTask):
             "positions": positions.to_tensor(-1),
         }
 
-    def _tokens_of(self, features: dict) -> tf.Tensor:
-        numbers = tf.where(features["input_mask"] > 0, features["input_ids"] + 1, 0)
-        return tf.gather(tf.constant(["", *self.tokens]), numbers)
-
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> PretrainingClient:
-        """Returns a client that asks for the words of [MASK], or for vectors."""
         return PretrainingClient(model, settings["pooling"])
 
 

@@ -89,10 +89,7 @@ class RawResult(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of a question's n-best list; its text is "" for "no answer".
-
-    `words` are the indices of its first and last word in the document, None if it is no part of the document.
-    """
+    """An n-best entry, "" for "no answer"; `words` are its first and last word, None if it is not in the document."""
 
     text: str
     start_logit: float
@@ -119,10 +116,7 @@ class Ranking(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """N-best lists and null odds by question id.
-
-    The null odds, empty without version 2, are the score of "no answer" minus that of the best answer.
-    """
+    """N-best lists and, with version 2, null odds by question id: the score of "no answer" minus that of the best."""
 
     nbest: dict[str, list[dict[str, Any]]]
     null_odds: dict[str, float]
@@ -277,10 +271,7 @@ def _null_span(windows: Sequence[_Window]) -> _Span:
 
 
 def _ranked_spans(windows: Sequence[_Window], rules: SquadRules, null: _Span | None) -> Iterator[_Span]:
-    """Yields the candidates of a question by decreasing sum of logits; equal sums keep the original's order.
-
-    This is by window, rank of the start, rank of the end, and `null` last.
-    """
+    """Yields candidates by decreasing sum of logits; equal ones by window, rank of start and of end, `null` last."""
     parts = [_spans(number, window, rules) for number, window in enumerate(windows)]
     if null:
         parts.append(tuple(np.array([value]) for value in null))

@@ -40,10 +40,8 @@ class SquadClient(TextClient):
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns `answer`, `start`, `end`, `score`, `probability` and, with version 2, `null_odds`.
 
-        `start` and `end` are its offsets in the context, `score` is the sum of its two logits, `probability` its
-        probability among the n-best answers. `start` and `end` are None for an answer that is no part of the context:
-        "" for no answer, and "empty" where a model of version 1 has no candidate, as in the script. An export of text
-        gives no `probability`, which would need all candidates.
+        `score` is the sum of its two logits, `probability` that among the n-best answers, which an export of text does
+        not give. The offsets are None for an answer that is no part of the context: "", or "empty" in version 1.
         """
         if self.model.reads_text:
             return super().answers(requests)
@@ -56,7 +54,10 @@ class SquadClient(TextClient):
         is_padded = not self._rules.length_aware_batches
         outputs = self.model.run(encoded, pads_to_longest=not is_padded) if encoded.windows else {}
         if not is_padded:
-            outputs = {name: _without_padding(logits, encoded.lengths) for name, logits in outputs.items()}
+            outputs = {
+                name: np.where(np.arange(logits.shape[1]) < encoded.lengths[:, None], logits, NO_POSITION)
+                for name, logits in outputs.items()
+            }
         results = raw_results(encoded.windows, outputs)
         rankings = rank_answers(examples, encoded.windows, results, self._rules)
         return [
@@ -83,7 +84,6 @@ class SquadClient(TextClient):
         return answer if odds is None else answer | {"null_odds": odds}
 
     def answer(self, row: Row) -> dict:
-        """Makes the answer from the outputs of an export of text."""
         is_cut = row["start"] >= 0
         answer = {
             "answer": row["answer"].decode(),
@@ -92,11 +92,6 @@ class SquadClient(TextClient):
             "score": float(row["score"]),
         }
         return answer | {"null_odds": float(row["null_odds"])} if "null_odds" in row else answer
-
-
-def _without_padding(logits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Replaces the logits of padding by NO_POSITION: float32[n, length], of which the first int[n] are no padding."""
-    return np.where(np.arange(logits.shape[1]) < lengths[:, None], logits, NO_POSITION)
 
 
 def _offsets(

@@ -24,9 +24,7 @@ class SquadExample:
     Attributes:
         doc_tokens: the words of the document; the questions of a paragraph share one list.
         orig_answer_text: the answer as in the file, "" if there is none; None in prediction.
-        start_position, end_position: indices of the answer's first and last word, -1 if there is none; None in
-            prediction.
-        is_impossible: whether the document lacks an answer to the question; False in prediction.
+        start_position, end_position: indices of the answer's first and last word, -1 if there is none.
     """
 
     qas_id: str

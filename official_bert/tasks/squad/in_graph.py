@@ -19,10 +19,7 @@ _NO_SCORE = tf.float64.min  # equals the maximum of an empty set of scores
 
 
 class _Spans(NamedTuple):
-    """The best span of each window, or question, [n] each: the sum of its logits, float64, and its pieces, int32.
-
-    If there is no span, its score is _NO_SCORE and its pieces are -1.
-    """
+    """The best span of each window or question, [n]: float64 sum of logits and int32 pieces, -1 if there is none."""
 
     scores: tf.Tensor
     first: tf.Tensor
@@ -38,14 +35,10 @@ def answer_questions(
 ) -> dict[str, tf.Tensor]:
     """Finds the best answers to questions, string[batch], in contexts, string[batch].
 
-    Args:
-        logits: a function from encoder features to the logits of starts and ends, float32[windows, length, 2].
-
-    Returns:
-        `answer`, string[batch]; `start` and `end`, int32[batch], its offsets in the context in code points;
-        `start_piece` and `end_piece`, int32[batch], indices of its first and last piece; `score`, float32[batch], the
-        sum of its logits; with version 2 `null_odds`, float32[batch]. An answer that is no part of the context is "",
-        or "empty" in version 1, and has the offsets -1.
+    `logits` maps encoder features to the logits of starts and ends, float32[windows, length, 2]. The result is
+    `answer`, string[batch]; its offsets in the context in code points, `start` and `end`, and its first and last piece,
+    `start_piece` and `end_piece`, int32[batch]; `score`, the sum of its logits, and with version 2 `null_odds`,
+    float32[batch]. An answer that is no part of the context is "", or "empty" in version 1, and has the offsets -1.
     """
     pieces = reader.tokenizer.pieces(contexts)
     windows = document_windows(
@@ -79,7 +72,6 @@ def answer_questions(
 
 
 def _padded(windows: Windows, length: int) -> Windows:
-    """Pads windows to a length."""
     missing = [[0, 0], [0, length - tf.shape(windows.pieces)[1]]]
 
     def padded(values, filler):

@@ -18,15 +18,12 @@ class SquadRules(SquadServing):
 
     Attributes:
         max_seq_length: length of a window with its question and the special tokens, in tokens.
-        do_lower_case: as for the tokenizer.
-        strip_accents: as for the tokenizer.
         n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
             2 the list has a further entry for "no answer".
         null_score_diff_threshold: null odds above which the answer is ""; None while it has to be tuned. Only version 2
             uses it.
         length_aware_batches: whether batches of a prediction are padded to their longest window. Padding is then
             excluded from the best start and end positions; in the original it can be among them.
-        verbose_logging: whether to log answers that could not be aligned with the text of the document.
     """
 
     max_seq_length: int = 384
@@ -37,11 +34,7 @@ class SquadRules(SquadServing):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the rules of flags, or of the settings of an export.
-
-        Absent values and None stand for the defaults, except that a threshold of None, "auto" or "auto:FILE" has to
-        be tuned.
-        """
+        """Makes the rules of flags or of an export; a threshold of None, "auto" or "auto:FILE" has to be tuned."""
         names = [field.name for field in dataclasses.fields(cls)]
         given = {name: settings[name] for name in names if settings.get(name) is not None}
         threshold = settings.get("null_score_diff_threshold", 0.0)
@@ -51,7 +44,6 @@ class SquadRules(SquadServing):
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the threshold has to be tuned."""
         return self.version_2_with_negative and self.null_score_diff_threshold is None
 
     def check_room(self):

@@ -1,7 +1,4 @@
-"""SQuAD as a task: the loss of a span, the answers chosen by logits, the official metrics.
-
-Devlin et al. (2019), sections 4.2 and 4.3.
-"""
+"""SQuAD as a task: loss of a span, choice of answers, official metrics. Devlin et al. (2019), sections 4.2 and 4.3."""
 
 from __future__ import annotations
 
@@ -73,14 +70,11 @@ class SquadTask(Task):
         ensemble_dirs: Sequence[str] = (),
         answers_serve: str = "",
     ):
-        """Sets how answers are chosen.
+        """Sets how answers are chosen; by default by the original's rules.
 
-        Args:
-            rules: None for the original's defaults.
-            vocab_file: the vocabulary, for the file of logits.
-            threshold_file: the questions on which a threshold is tuned; None for those that are predicted.
-            ensemble_dirs: the folders of the runs whose logits are averaged; none for those of the model.
-            answers_serve: what the true answers of the questions are needed for; "" if they are not needed.
+        A threshold is tuned on the questions of `threshold_file`, None for those that are predicted. The logits are
+        averaged over the runs in `ensemble_dirs`, or are those of the model. `answers_serve` says what the true answers
+        are needed for, "" if they are not needed.
         """
         self.rules = rules or SquadRules()
         self.main_metric = "best_f1" if self.rules.is_tuned else "f1"
@@ -91,7 +85,6 @@ class SquadTask(Task):
 
     @classmethod
     def from_settings(cls, variant: None, settings: Settings) -> Self:
-        """Makes the task with the rules that the flags give."""
         rules = SquadRules.from_settings(settings)
         if "predict_file" not in settings:  # an export
             return cls(rules)
@@ -121,7 +114,6 @@ class SquadTask(Task):
         return QuestionSet(path, examples)
 
     def encode(self, examples: QuestionSet, tokenizer, max_seq_length, set_name) -> EncodedWindows:
-        """Cuts the questions and their documents into windows."""
         path, questions, gold, tunes_threshold = examples
         if set_name != "train":
             more = {"path": path, "tunes_threshold": tunes_threshold}
@@ -132,11 +124,9 @@ class SquadTask(Task):
         return encoded
 
     def build_model(self, config, **arguments) -> BertSpans:
-        """Returns a BertSpans."""
         return BertSpans(config, **arguments)
 
     def objective(self, model) -> SpanObjective:
-        """Returns the mean cross-entropy of the answers' starts and ends."""
         return SpanObjective(model, self.losses, self.weights)
 
     def losses(self, model, features: dict):
@@ -147,7 +137,6 @@ class SquadTask(Task):
         return (start + end) / 2.0
 
     def weights(self, features: dict):
-        """Float32[B]: 1 for every window."""
         return ops.ones_like(features["start_positions"], dtype="float32")
 
     def outputs(self, model, features: dict) -> dict:
@@ -158,7 +147,6 @@ class SquadTask(Task):
         return {name: ops.pad(logits, padding, constant_values=NO_POSITION) for name, logits in outputs.items()}
 
     def metrics(self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """Returns the official scores of a set that has true answers."""
         results = raw_results(encoded.windows, outputs)
         candidates = extract_candidates(encoded.examples, encoded.windows, results, self.rules)
         threshold = math.inf if self.rules.is_tuned else self.rules.null_score_diff_threshold
@@ -168,11 +156,7 @@ class SquadTask(Task):
     def scores(
         self, gold: Sequence[Question], answers: Mapping[str, str], null_odds: Mapping[str, float]
     ) -> dict[str, float]:
-        """Computes the scores that the official script prints for a file of answers.
-
-        The script of version 2 receives the null odds for its search of the best threshold, and an infinite threshold,
-        which leaves the answers unchanged.
-        """
+        """Computes the official script's scores of answers, which version 2's infinite threshold leaves unchanged."""
         if self.rules.version_2_with_negative:
             return evaluate_v2(gold, answers, null_odds, null_odds_threshold=np.inf)
         return evaluate_v1(gold, answers)
@@ -180,11 +164,7 @@ class SquadTask(Task):
     def write_predictions(
         self, output_dir: str, encoded: EncodedQuestions, outputs: dict[str, np.ndarray], suffix: str = ""
     ) -> dict[str, float] | None:
-        """Writes the logits of the model and the original's files of answers, and returns the scores as far as known.
-
-        A threshold that has to be tuned is tuned on a set of its own, whose answers are not written, or else on the set
-        itself.
-        """
+        """Writes logits and answers; tunes a threshold on a set of its own, which gets no answers, or on the set."""
         results = self._results(output_dir, encoded, outputs)
         candidates = extract_candidates(encoded.examples, encoded.windows, results, self.rules)
         is_tuned_here = self.rules.is_tuned
@@ -267,7 +247,6 @@ class SquadTask(Task):
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> SquadClient:
-        """Returns a client that asks for the answer to a question about a context."""
         return SquadClient(model, SquadRules.from_settings(settings))
 
 
@@ -290,7 +269,6 @@ def _read_questions(path: str, answers_serve: str) -> QuestionSet:
 
 
 def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> list[RawResult]:
-    """Reads the logits of a member of an ensemble."""
     path = os.path.join(folder, name)
     if not files.exists(path):
         tuned = " and --null_score_diff_threshold=auto:FILE" if name.startswith("threshold") else ""

@@ -1,7 +1,4 @@
-"""Converts TriviaQA-Wiki to SQuAD training data: the first 400 words of each document that contain an answer.
-
-The paper trains on such data.
-"""
+"""Converts TriviaQA-Wiki to SQuAD training data, as in the paper: the first 400 words of documents with an answer."""
 
 import json
 import os
@@ -33,10 +30,10 @@ def convert(options: TriviaqaOptions):
 def triviaqa_to_squad(
     input_file: str, evidence_dir: str, output_file: str, max_document_words: int = MAX_DOCUMENT_WORDS
 ) -> tuple[int, int, int]:
-    """Writes the SQuAD file of a TriviaQA-Wiki file; returns the numbers of written pairs and of the others.
+    """Writes a SQuAD file with a question `<question id>--<document>` for each pair.
 
-    Each pair of question and document becomes a question `<question id>--<document>`. The other pairs have no answer in
-    the beginning of the document, or no document in the folder.
+    Returns the numbers of pairs written, of those without an answer in the beginning of the document, and of those
+    whose document is not in the folder.
     """
     paragraphs: dict[str, dict[str, Any] | None] = {}  # by document: its questions share one
     written = without_answer = missing = 0

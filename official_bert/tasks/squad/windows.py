@@ -30,8 +30,6 @@ class InputFeatures:
     """A question and a window of its document: `[CLS] question [SEP] window [SEP]`, padded with 0.
 
     Attributes:
-        unique_id: id of the window, counted from 1000000000 over a file.
-        doc_span_index: index of the window among those of its question.
         token_to_orig_map: position in the sequence -> index of the document's word, for the positions of the window.
         token_is_max_context: position -> whether no other window shows the token with more context.
         segment_ids: 1 for the window and the last [SEP].
@@ -185,10 +183,7 @@ def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:
 
 
 class _Document(NamedTuple):
-    """The pieces of a document and the words that contain them.
-
-    `first_token_of_word`, int64[num_words], is the index of the next piece for a word without pieces.
-    """
+    """The pieces of a document; `first_token_of_word`, int64[num_words], of a word without pieces is the next piece."""
 
     tokens: list[str]
     ids: np.ndarray
@@ -301,10 +296,7 @@ class EncodedWindows:
 
 @dataclass(frozen=True, eq=False)
 class EncodedQuestions(EncodedWindows):
-    """An encoded set of questions for prediction, with the true answers, `gold`, if its file has them.
-
-    If `tunes_threshold`, it only serves to tune the threshold.
-    """
+    """An encoded set of questions for prediction; with `tunes_threshold` it only serves to tune the threshold."""
 
     examples: Sequence[SquadExample] = ()
     windows: Sequence[InputFeatures] = ()
@@ -314,7 +306,6 @@ class EncodedQuestions(EncodedWindows):
 
     @property
     def record_stem(self) -> str | None:
-        """Returns the name of the original's record file."""
         return None if self.tunes_threshold else "eval"
 
 
@@ -332,7 +323,6 @@ def encode_questions(
     num_logged: int = LOGGED_EXAMPLES,
     **more: Any,
 ) -> EncodedQuestions:
-    """Encodes questions for prediction."""
     windows = list(windows_of(examples, tokenizer, rules, is_training=False, num_logged=num_logged))
     fields = {"num_questions": len(examples), "examples": examples, "windows": windows, "gold": gold}
     return EncodedQuestions(**_arrays(windows), **fields, **more)

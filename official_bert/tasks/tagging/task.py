@@ -69,7 +69,6 @@ class TaggingTask(Task):
 
     @classmethod
     def from_settings(cls, variant: None, settings: Settings) -> Self:
-        """Makes the task with the labels that the flags give, or else with those of the checkpoint."""
         labels = settings.get("labels") or settings.get("checkpoint_labels")
         others = [label for label in labels or () if not is_tag(label)]
         if others:
@@ -81,8 +80,7 @@ class TaggingTask(Task):
         if settings.get("feature_layers"):
             if settings.get("num_bilstm_layers") == 0:
                 raise InputError("--num_bilstm_layers=0: --feature_layers trains a BiLSTM; give 1 or more")
-            # A record has a size if an earlier version wrote it.
-            return FeatureTaggingTask(settings["feature_layers"], settings.get("bilstm_size"), *given)
+            return FeatureTaggingTask(settings["feature_layers"], *given)
         return cls(*given)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:
@@ -97,11 +95,9 @@ class TaggingTask(Task):
         return {"": source}
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedWords:
-        """Cuts the sentences into windows."""
         return encoded_words(examples, self._known_labels(), max_seq_length, tokenizer, self._document_context)
 
     def build_model(self, config, **arguments) -> BertTagger:
-        """Returns a BertTagger with an output for each label."""
         return BertTagger(config, len(self._known_labels()), **arguments)
 
     def _known_labels(self) -> Sequence[str]:
@@ -113,7 +109,6 @@ class TaggingTask(Task):
         return self.labels
 
     def objective(self, model) -> TaskObjective:
-        """Returns the mean cross-entropy of the labels of all words."""
         return TaskObjective(model, self.losses, self.weights)
 
     def losses(self, model, features: dict):
@@ -177,45 +172,30 @@ class TaggingTask(Task):
         }
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """Returns the words of each text with their tags and offsets; see tasks/tagging/task.py."""
         return tag_words(model, texts["text"], reader, self.labels)
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> TaggingClient:
-        """Returns a client that asks for a tag for each word of a text."""
         return TaggingClient(model)
 
 
 class FeatureTaggingTask(TaggingTask):
     """The task of run_ner.py --feature_layers: a BiLSTM on the outputs of a frozen encoder."""
 
-    def __init__(
-        self,
-        feature_layers: str,
-        bilstm_size: int | None,
-        labels: Sequence[str] | None = None,
-        document_context: bool = False,
-    ):
-        """Sets the layers and the width of the BiLSTM, None for that of the encoder; the rest as in TaggingTask."""
+    def __init__(self, feature_layers: str, labels: Sequence[str] | None = None, document_context: bool = False):
         super().__init__(labels, document_context)
-        self._feature_layers, self._bilstm_size = feature_layers, bilstm_size
+        self._feature_layers = feature_layers
 
     def build_model(self, config, **arguments) -> BertFeatureTagger:
-        """Returns a BertFeatureTagger with an output for each label."""
-        size = self._bilstm_size or config.hidden_size
-        return BertFeatureTagger(config, len(self._known_labels()), self._feature_layers, size, **arguments)
+        num_outputs = len(self._known_labels())
+        return BertFeatureTagger(config, num_outputs, self._feature_layers, config.hidden_size, **arguments)
 
     def settings(self) -> dict[str, Any]:
-        """Returns the layers and, if it is not that of the encoder, the width of the BiLSTM."""
-        size = {"bilstm_size": self._bilstm_size} if self._bilstm_size else {}
-        return super().settings() | {"feature_layers": self._feature_layers} | size
+        return {"feature_layers": self._feature_layers}
 
 
 class TaggingClient(TextClient):
-    """A client that asks for a tag for each word of a text.
-
-    Texts that are too long for the model are cut into windows as by run_ner.py without --document_context.
-    """
+    """A client that asks for a tag for each word of a text, cut into windows as without --document_context."""
 
     method = "tag"
 
@@ -247,7 +227,6 @@ class TaggingClient(TextClient):
         return [{"tags": [_tagged(*word, next(tags)) for word in of_text]} for of_text in words]
 
     def answer(self, row: Row) -> dict:
-        """Makes the answer from the outputs of an export of text."""
         words = zip(row["words"], row["starts"], row["ends"], row["tags"], strict=True)
         return {
             "tags": [

@@ -1,7 +1,4 @@
-"""Windows for word tagging: sentences are cut into windows of pieces. Devlin et al. (2019), section 5.3.
-
-The first piece of a word has its label; other pieces, and the words of the context, have none.
-"""
+"""Windows of pieces for word tagging; only first pieces of words have labels. Devlin et al. (2019), section 5.3."""
 
 import dataclasses
 import itertools
@@ -18,10 +15,7 @@ from official_bert.tokenization import FullTokenizer
 
 @dataclasses.dataclass(frozen=True)
 class EncodedWords:
-    """The windows of a file; every word has its label in exactly one window, in order.
-
-    `targets` are 1 + label id of each piece, 0 for pieces without a label.
-    """
+    """The windows of a file; `targets` are 1 + the label id of each word's first piece, in one window, else 0."""
 
     source: ConllFile
     inputs: ModelInputs
@@ -71,9 +65,8 @@ def encoded_words(
 ) -> EncodedWords:
     """Cuts the sentences of a file into windows of at most `max_seq_length` pieces, special tokens included.
 
-    Each sentence has a window of its own. A sentence that is too long becomes several windows, each of which includes
-    as much of the rest of the sentence as fits. A word without pieces counts as [UNK], and a word that is longer than a
-    window loses its last pieces.
+    A sentence that is too long becomes several windows, each of which includes as much of the rest of it as fits. A
+    word without pieces counts as [UNK], and a word that is longer than a window loses its last pieces.
     """
     by_document = [sentence.document if document_context else sentence.line for sentence in source.sentences]
     numbers = {label: number for number, label in enumerate(labels)}

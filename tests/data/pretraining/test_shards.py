@@ -297,7 +297,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(corpus, tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(28, os.strerror(28), str(tmp_path / "x"))
 
-    monkeypatch.setattr(one_shard, "frame_examples", full)
+    monkeypatch.setattr(one_shard, "encode_examples", full)
     ended = end_of(SCRIPT, *flag_list(**flags_of(corpus, tmp_path)))
     assert ended.status == 1
     assert "cannot be written (No space left on device); make room or name another path" in ended.sentence
