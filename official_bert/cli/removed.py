@@ -73,6 +73,6 @@ REMOVED = {
     "dry_run": "write --only=commands",
     "report": "write --only=table",
     "threshold_file": "write --null_score_diff_threshold=auto:FILE",
-    "bilstm_size": "the BiLSTM is as wide as the encoder",
+    "bilstm_size": "the BiLSTM has 768 units, as in the paper; BertFeatureTagger in Python takes another number",
     "min_frequency": "a piece of several characters occurs at least twice",
 }

@@ -246,8 +246,8 @@ class TaggingOptions(DataFilesOptions):
     feature_layers: str | None = option(
         fallback=None,
         choices=FEATURE_LAYERS,
-        help="Train no variable of the encoder: a BiLSTM of two layers (--num_bilstm_layers), as wide as the encoder, "
-        "reads the output of these layers, which is computed once for each sentence. Without this flag the whole model "
+        help="Train no variable of the encoder: a BiLSTM of two layers (--num_bilstm_layers) with 768 units reads "
+        "the output of these layers, which is computed once for each sentence. Without this flag the whole model "
         "is fine-tuned.",
     )
 

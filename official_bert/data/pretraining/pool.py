@@ -58,7 +58,7 @@ class WorkerProcesses:
                 self._of_thread.connection = self._started_worker()
             self._of_thread.connection.send(arguments)
             result, error = self._of_thread.connection.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # OSError, too, where it was killed in the middle of an answer
             raise InputError(
                 f"--num_workers={self._num_workers}: a worker process was killed, maybe for want of memory; give fewer"
             ) from None
@@ -99,7 +99,7 @@ def _block_ctrl_c():
 def _work(connection: Connection, function: Callable):
     """Answers calls until this process is killed or the parent has ended."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with contextlib.suppress(EOFError, ConnectionError):
+    with contextlib.suppress(EOFError, OSError):
         while True:
             connection.send(_answer(function, connection.recv()))
 

@@ -38,7 +38,7 @@ from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 from official_bert.tasks.squad.windows import EncodedQuestions, EncodedWindows, encode_questions, encode_training
 
 UNTUNED_THRESHOLD = 0.0
-_TUNING = "tune the threshold on; give a file with answers, or a number, as --null_score_diff_threshold=auto:FILE"
+_TUNING = "tune the threshold on; give a number as --null_score_diff_threshold, or auto:FILE with a file that has them"
 SHUFFLE_SEED = 12345  # shuffles the training questions before they are cut into windows
 
 
@@ -290,7 +290,7 @@ def _check_flags(settings: Settings, rules: SquadRules):
         if is_needed and not given("predict_file"):
             raise InputError(f"--predict_file: must be given {purpose}")
     rules.check_room()
-    if rules.is_tuned and not rules.version_2_with_negative:
+    if rules.null_score_diff_threshold is None and not rules.version_2_with_negative:
         raise InputError("--null_score_diff_threshold=auto: only goes with --version_2_with_negative")
     if given("ensemble_dirs") is not None:
         if not all(given("ensemble_dirs") or [""]):
@@ -305,7 +305,7 @@ def _check_flags(settings: Settings, rules: SquadRules):
 
 def _threshold_file(settings: Settings) -> str:
     """Returns FILE of --null_score_diff_threshold=auto:FILE; "" without one."""
-    return settings["null_score_diff_threshold"].partition(":")[2]
+    return str(settings["null_score_diff_threshold"]).partition(":")[2]
 
 
 def _answers_serve(settings: Settings, rules: SquadRules) -> str:

@@ -57,6 +57,9 @@ _words_of = re.compile("[^ \t\r\n]+").finditer
 _FILE_ENDINGS = (".conll", ".txt")
 
 
+BILSTM_SIZE = 768  # of the paper's BiLSTM on frozen features
+
+
 class TaggingTask(Task):
     """The task of run_ner.py."""
 
@@ -80,7 +83,8 @@ class TaggingTask(Task):
         if settings.get("feature_layers"):
             if settings.get("num_bilstm_layers") == 0:
                 raise InputError("--num_bilstm_layers=0: --feature_layers trains a BiLSTM; give 1 or more")
-            return FeatureTaggingTask(settings["feature_layers"], *given)
+            size = settings.get("bilstm_size") or BILSTM_SIZE  # a flag of earlier versions
+            return FeatureTaggingTask(settings["feature_layers"], *given, size)
         return cls(*given)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:
@@ -182,16 +186,18 @@ class TaggingTask(Task):
 class FeatureTaggingTask(TaggingTask):
     """The task of run_ner.py --feature_layers: a BiLSTM on the outputs of a frozen encoder."""
 
-    def __init__(self, feature_layers: str, labels: Sequence[str] | None = None, document_context: bool = False):
+    def __init__(
+        self, feature_layers: str, labels: Sequence[str] | None, document_context: bool, bilstm_size: int = BILSTM_SIZE
+    ):
         super().__init__(labels, document_context)
-        self._feature_layers = feature_layers
+        self._feature_layers, self._bilstm_size = feature_layers, bilstm_size
 
     def build_model(self, config, **arguments) -> BertFeatureTagger:
         num_outputs = len(self._known_labels())
-        return BertFeatureTagger(config, num_outputs, self._feature_layers, config.hidden_size, **arguments)
+        return BertFeatureTagger(config, num_outputs, self._feature_layers, self._bilstm_size, **arguments)
 
     def settings(self) -> dict[str, Any]:
-        return {"feature_layers": self._feature_layers}
+        return {"feature_layers": self._feature_layers, "bilstm_size": self._bilstm_size}
 
 
 class TaggingClient(TextClient):
