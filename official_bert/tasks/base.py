@@ -1,7 +1,7 @@
 """The contract of a task over its whole life. Code outside a task's own folder or file uses only this contract.
 
 `fine_tune` trains a `Task`, `pretrain` a `TrainableTask`. A `ServedTask`, such as a sentence encoder, can only be
-exported. What few tasks need is in `Hooks`. docs/adding_a_task.md shows how to write a task outside this package.
+exported. What few tasks need is in `OptionalMembers`. docs/adding_a_task.md shows how to write a task outside this package.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DataFiles(NamedTuple):
         return next(iter(existing), paths[0])
 
 
-class Hooks:
+class OptionalMembers:
     """What few tasks define; the defaults suit the others.
 
     Attributes:
@@ -100,7 +100,7 @@ class Hooks:
         return {}
 
 
-class ServedTask(Hooks, abc.ABC):
+class ServedTask(OptionalMembers, abc.ABC):
     """A task whose model can be exported: the methods that export_saved_model.py, Predictor and predict.py use.
 
     Attributes:
