@@ -1,5 +1,4 @@
 import pytest
-from absl import logging
 
 from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import InputExample
@@ -27,28 +26,11 @@ def test_rows_are_numbered_as_in_the_file(folder):
     ]
 
 
-def test_ids_from_a_column_and_test_sets(folder):
-    path = folder("7\tone\n8\ttwo\n")
-    layout = Layout(text_a=1, id_column=0, has_header=False)
-    assert read_layout(path, "test", layout, LABELS) == [
-        InputExample("test-7", "one", None, "no"),
-        InputExample("test-8", "two", None, "no"),
-    ]
-    assert [example.label for example in read_layout(path, "test", layout, None)] == ["0.0", "0.0"]
-
-
-def test_other_names_of_labels(folder):
-    path = folder("h\n1\ta\tb\tja\n")
-    assert read_layout(path, "train", PAIRS, LABELS, other_names={"ja": "yes"})[0].label == "yes"
-
-
 @pytest.mark.parametrize(
     ("row", "labels", "message"),
     [
         ("1\ta\tno", LABELS, "has 3 columns, but 4 are needed; complete the row, or check that"),
-        ("1", LABELS, "has 1 columns, but 4 are needed; complete the row, or check that"),
         ("1\ta\tb\tNo", LABELS, "has the label 'No', which is none of no, yes; correct it or the layout$"),
-        ("1\ta\tb\tmuch", None, "has the score 'much', which is no number; correct it$"),
         ("1\ta\tb\tnan", None, "has the score 'nan', which is no number; correct it$"),
     ],
 )
@@ -56,15 +38,6 @@ def test_rows_that_cannot_be_used(folder, row, labels, message):
     path = folder(f"h\n\n{row}\n")
     with pytest.raises(InputError, match=rf"train.tsv: line 3: {message}"):
         read_layout(path, "train", PAIRS, labels)
-
-
-def test_short_rows_are_skipped_where_they_are_known(folder, monkeypatch):
-    lines = []
-    monkeypatch.setattr(logging, "warning", lambda form, *values: lines.append(form % values))
-    path = folder("h\n1\ta\n2\ta\tb\tyes\n3\n")
-    examples = read_layout(path, "train", PAIRS, LABELS, skip_short_rows=True)
-    assert [example.guid for example in examples] == ["train-2"]
-    assert lines == [f"{path}: skipped 2 rows with too few columns"]
 
 
 @pytest.mark.parametrize("text", ["", "a\tb\tc\td\n"])
