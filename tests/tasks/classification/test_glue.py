@@ -151,3 +151,55 @@ def test_submissions(tmp_path, name, suffix, predictions, file, answers):
     with open(path) as written:
         rows = [f"{number}\t{answer}\n" for number, answer in zip([3, 4, 9], answers, strict=True)]
         assert written.readlines() == ["index\tprediction\n", *rows]
+
+
+XNLI_HEADER = "language\tgold_label\ts1\ts2\ts3\ts4\tsentence1\tsentence2\tpromptID"
+
+
+@pytest.fixture
+def xnli(tmp_path):
+    (tmp_path / "multinli").mkdir()
+    write(
+        tmp_path / "multinli",
+        **{
+            "multinli.train.zh": "premise\thypo\tlabel\n我 们\tb\tcontradictory\n我 们\td\tneutral\n",
+            "multinli.train.de": "premise\thypo\tlabel\nwir sind\tb\tcontradictory\n",
+        },
+    )
+    rows = [
+        "de\tneutral\t\t\t\t\tA.\tB.\t1",
+        "zh\tentailment\t\t\t\t\tC.\tD.\t2",
+        "zh\tcontradiction\t\t\t\t\tE.\tF.\t3",
+    ]
+    dev, test = "\n".join([XNLI_HEADER, *rows]), "\n".join([XNLI_HEADER, rows[0], rows[2]])
+    return write(tmp_path, **{"xnli.dev": dev, "xnli.test": test})
+
+
+def test_xnli_is_chinese_by_default(xnli):
+    processor = glue.XnliProcessor()
+    assert processor.get_labels() == ["contradiction", "entailment", "neutral"]
+    assert processor.get_train_examples(xnli) == [
+        InputExample("train-1", "我 们", "b", "contradiction"),  # "contradictory" in the file
+        InputExample("train-2", "我 们", "d", "neutral"),
+    ]
+    assert processor.get_dev_examples(xnli) == [
+        InputExample("dev-2", "C.", "D.", "entailment"),
+        InputExample("dev-3", "E.", "F.", "contradiction"),
+    ]
+    assert processor.get_test_examples(xnli) == [InputExample("test-2", "E.", "F.", "contradiction")]
+
+
+def test_xnli_in_another_language(xnli):
+    processor = glue.XnliProcessor("de")
+    assert processor.get_train_examples(xnli)[0].text_a == "wir sind"
+    assert processor.get_dev_examples(xnli) == [InputExample("dev-1", "A.", "B.", "neutral")]
+    with pytest.raises(
+        InputError, match=r"xnli.dev.tsv: has no row in the language 'fr', but in de, zh; write --task_name=XNLI-"
+    ):
+        glue.XnliProcessor("fr").get_dev_examples(xnli)
+
+
+def test_a_short_row_of_xnli_is_named(tmp_path):
+    folder = write(tmp_path, **{"xnli.dev": f"{XNLI_HEADER}\nzh\tneutral\t\t\t\t\tC.\n"})
+    with pytest.raises(InputError, match=r"line 2: has 7 columns, but the hypothesis is expected in column 8"):
+        glue.XnliProcessor().get_dev_examples(folder)
