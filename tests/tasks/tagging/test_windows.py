@@ -9,7 +9,6 @@ from official_bert.io.errors import InputError
 from official_bert.tasks.tagging.windows import check_words, encoded_words, labels_of, predicted_tags
 from official_bert.tokenization import FullTokenizer
 from tests import toy
-from tests.shared import shared
 
 TEXT = """-DOCSTART- O
 
@@ -154,15 +153,3 @@ def test_what_cannot_be_used(read):
         check_words(source, ["O", "B-x"])
     with pytest.raises(InputError, match=r"train.conll: has no -DOCSTART- line, which --document_context needs"):
         check_words(source, ["O", "B-z"], document_context=True)
-
-
-@pytest.mark.needs_shared("data/wnut17", "data/vocab")
-def test_wnut17_comes_back_whole():
-    tokenizer = FullTokenizer(str(shared("data", "vocab", "cased_vocab.txt")), do_lower_case=False)
-    source = read_conll(str(shared("data", "wnut17", "dev.conll")))
-    labels = labels_of(source.sentences)
-    assert len(labels) == 13
-    encoded = encoded_words(source, labels, 24, tokenizer)
-    assert len(encoded) > len(source.sentences) == 1009
-    numbers = encoded.of_words(encoded.features(np.arange(len(encoded)), 24)["label_ids"])
-    assert predicted_tags(source.sentences, numbers, labels) == [one.tags for one in source.sentences]
