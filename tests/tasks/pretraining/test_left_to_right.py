@@ -1,5 +1,3 @@
-"""The next-token objective: losses by numpy, replicas and runs of run_pretraining.py on records of the masked LM."""
-
 import json
 
 import numpy as np
@@ -29,7 +27,7 @@ def numpy_ids(batch: dict) -> np.ndarray:
 
 
 def some_batch(tmp_path) -> dict:
-    """A batch in which a record masks each position at most once, as real ones do."""
+    """A batch whose records mask each position at most once, as real ones do."""
     (batch,) = first_batches(write_records(tmp_path / "records", is_padded=True), 1, 8)
     batch = {name: np.array(values) for name, values in batch.items()}
     batch["input_mask"][:, :8] = 1
@@ -68,21 +66,15 @@ def test_the_loss_is_the_mean_over_the_next_tokens(tmp_path):
     np.testing.assert_allclose([metrics["loss"], metrics["next_token_loss"]], -at_next[is_token].mean(), rtol=1e-5)
     assert {name for name, gradient in gradients.items() if gradient is None} == OF_NEXT_SENTENCES
 
-
-def test_parts_of_a_batch_add_up_to_it(tmp_path):
-    """As replicas and accumulation cut a batch: each part's share, with the totals of the whole."""
-    seed_initial_weights(1)
-    model, batch = BertPretrainer(CONFIG), some_batch(tmp_path)
-    objective = LeftToRightObjective(model, 8)
+    # Replicas and accumulation cut a batch: each part's share, with the totals of the whole.
     parts = [{name: values[rows] for name, values in batch.items()} for rows in (slice(0, 3), slice(3, 8))]
     totals = [objective.totals(part) for part in parts]
     whole = {name: sum(total[name] for total in totals) for name in totals[0]}
     shares = [float(objective.loss(part, whole, None)[0]) for part in parts]
-    np.testing.assert_allclose(sum(shares), objective.loss(batch, objective.totals(batch), None)[0], rtol=1e-6)
+    np.testing.assert_allclose(sum(shares), loss, rtol=1e-6)
 
 
 def test_the_script_trains_evaluates_and_goes_on(tmp_path):
-    """On the records and with the flags of any pre-training; the config alone says the direction."""
     base = toy.make_bert_base_dir(tmp_path / "base")
     write_records(base / "records.tfrecord")
     config = json.loads((base / "bert_config.json").read_text()) | {"attention_direction": "left_to_right"}

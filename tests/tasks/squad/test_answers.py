@@ -1,4 +1,3 @@
-import json
 import math
 
 import numpy as np
@@ -56,17 +55,6 @@ def test_recorded_files_of_the_original_byte_for_byte(tmp_path, name):
     )
     expected = {file: recording(name, file).read_bytes() for file in names[:num_recorded]}
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == expected
-
-
-def test_files_keep_the_order_of_the_questions_and_are_ascii(tmp_path):
-    examples = [SquadExample("b", "?", ["Ü"]), SquadExample("a", "?", [])]
-    feature = InputFeatures(7, 0, 0, ["[CLS]", "u", "[SEP]"], {1: 0}, {1: True}, None, None, None)
-    paths = [str(tmp_path / name) for name in ("predictions", "nbest", "null_odds")]
-    write_predictions(examples, [feature], [RawResult(7, [0, 1, 0], [0, 2, 0])], 1, 30, True, *paths)
-    assert (tmp_path / "predictions").read_text() == '{\n    "b": "\\u00dc",\n    "a": "empty"\n}\n'
-    nbest = json.loads((tmp_path / "nbest").read_text())
-    assert nbest["b"] == [{"text": "Ü", "probability": 1.0, "start_logit": 1.0, "end_logit": 2.0}]
-    assert not (tmp_path / "null_odds").exists()
 
 
 def test_the_threshold_is_strict():
