@@ -68,14 +68,27 @@ def test_metrics_and_the_order_of_labels():
 
 def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, caplog):
     good = ROWS["QQP"][0]
-    data_dir = write(tmp_path, train=f"h\n9\t1\t2\tA?\n{good}\n9\t1\n{good}\n", test="h\n5\tA?\n")
+    data_dir = write(tmp_path, train=f"h\n9\t1\t2\tA?\n\n{good}\textra\n9\t1\n{good}\n", test="h\n5\tA?\n")
     guids = [example.guid for example in glue.QqpProcessor().get_train_examples(data_dir)]
-    assert guids == ["train-2", "train-4"]
-    assert caplog.messages == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
+    assert guids == ["train-3", "train-5"]  # rows of the file, with the header and blank lines
+    assert caplog.messages[-1:] == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
     with pytest.raises(InputError, match=r"test.tsv: line 2: has 2 columns, but 3 are needed"):
         glue.QqpProcessor().get_test_examples(data_dir)
     with pytest.raises(InputError, match=r"train.tsv: line 3: has 6 columns, but 10 are needed"):
         glue.StsbProcessor().get_train_examples(write(tmp_path, train=f"h\n{ROWS['STS-B'][0]}\n{good}\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no example; check the file$"),
+        ("header\n", "holds no example; check the file$"),
+        ("h\n\n0\tg\tf\ty\to\ts1\ts2\tA.\tB.\tnan\n", "line 3: has the score 'nan', which is no number; correct it$"),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path, text, message):
+    with pytest.raises(InputError, match=f"train.tsv: {message}"):
+        glue.StsbProcessor().get_train_examples(write(tmp_path, train=text))
 
 
 def test_mismatched_sets_are_read_when_they_are_there(tmp_path, caplog):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from official_bert.compat.feature_writer import convert_examples_to_features, record_arrays
+from official_bert.compat.feature_writer import record_arrays
 from official_bert.io.errors import InputError
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
@@ -89,13 +89,7 @@ def test_a_long_question_is_cut_and_an_empty_document_gives_no_window(tokenizer,
 )
 def test_lengths_without_room_are_refused(tokenizer, changed, message):
     with pytest.raises(InputError, match=message):
-        convert_examples_to_features(
-            [SquadExample("q", "the cat sat on", ["mat"])],
-            tokenizer,
-            **LENGTHS | changed,
-            is_training=False,
-            output_fn=print,
-        )
+        features_of([SquadExample("q", "the cat sat on", ["mat"])], tokenizer, False, LENGTHS | changed)
 
 
 def test_a_stride_beyond_the_window_becomes_its_length():
@@ -114,16 +108,11 @@ def test_owners_are_those_of_the_plain_rule(num_tokens, max_tokens, doc_stride):
     assert max_context_span(spans).tolist() == expected
 
 
-def test_a_position_map_is_a_dictionary():
-    position_map = PositionMap(3, np.array([5, 6]))
-    assert position_map == {3: 5, 4: 6}
-    assert type(position_map[3]) is int
-    assert 2 not in position_map
-    assert 5 not in position_map
-
-
 @pytest.mark.parametrize("position_map", [PositionMap(2, np.array([7, 8])), {2: 7, 3: 8}])
-def test_a_position_map_as_an_array(position_map):
+def test_a_position_map_is_a_dictionary_and_an_array(position_map):
+    assert position_map == {2: 7, 3: 8}
+    assert type(position_map[3]) is int
+    assert [position in position_map for position in (1, 2, 3, 4)] == [False, True, True, False]
     assert dense(position_map, 5, -1).tolist() == [-1, -1, 7, 8, -1]
     assert dense(position_map, 3, -1).tolist() == [-1, -1, 7]
 
