@@ -18,11 +18,8 @@ CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"attention_direction": "left_to
 
 def numpy_ids(batch: dict) -> np.ndarray:
     ids = np.array(batch["input_ids"])
-    columns = (np.array(batch[f"masked_lm_{name}"]) for name in ("positions", "ids", "weights"))
-    for row, (positions, words, weights) in enumerate(zip(*columns, strict=True)):
-        for position, word, weight in zip(positions, words, weights, strict=True):
-            if weight:
-                ids[row, position] = word
+    for row, column in np.argwhere(batch["masked_lm_weights"]):
+        ids[row, batch["masked_lm_positions"][row, column]] = batch["masked_lm_ids"][row, column]
     return ids
 
 
@@ -31,10 +28,8 @@ def some_batch(tmp_path) -> dict:
     (batch,) = first_batches(write_records(tmp_path / "records", is_padded=True), 1, 8)
     batch = {name: np.array(values) for name, values in batch.items()}
     batch["input_mask"][:, :8] = 1
-    batch["masked_lm_positions"] = np.array(
-        [np.random.default_rng(row).permutation(8)[:PREDICTIONS] for row in range(8)]
-    )
-    return batch
+    orders = [np.random.default_rng(row).permutation(8) for row in range(8)]
+    return batch | {"masked_lm_positions": np.array(orders)[:, :PREDICTIONS]}
 
 
 def test_masked_words_are_put_back_and_padding_puts_back_nothing(tmp_path):

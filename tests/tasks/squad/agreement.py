@@ -58,10 +58,21 @@ def examples_of(pairs: list[tuple[str, str]]) -> list[SquadExample]:
     ]
 
 
-def agreement(options: ExportOptions, pairs: list[tuple[str, str]]) -> tuple[dict, list[Difference]]:
-    """Exports a model, and compares what it answers to texts with what the script makes of them."""
+def agreement(folder: str, export_dir: str, pairs: list[tuple[str, str]]) -> tuple[dict, list[Difference]]:
+    """Exports a folder's checkpoint, and compares what it answers to texts with what the script makes of them."""
     import tensorflow as tf
 
+    options = ExportOptions(
+        task_name="squad",
+        export_dir=export_dir,
+        export_text=True,
+        init_checkpoint=folder,
+        bert_config_file=os.path.join(folder, "bert_config.json"),
+        vocab_file=os.path.join(folder, "vocab.txt"),
+        max_seq_length=LENGTH,
+        doc_stride=STRIDE,
+        max_query_length=QUERY,
+    )
     export_saved_model.run(options)
     serve = tf.saved_model.load(os.path.join(options.export_dir, "1")).signatures["serving_text"]
     found = collections.defaultdict(list)
@@ -125,26 +136,10 @@ def _script(options: ExportOptions, task: SquadTask, examples: list[SquadExample
     return encoded.windows, raw_results(encoded.windows, outputs)
 
 
-def export_options(folder: str, export_dir: str) -> ExportOptions:
-    """Options for an export of a folder's checkpoint."""
-    return ExportOptions(
-        task_name="squad",
-        export_dir=export_dir,
-        export_text=True,
-        init_checkpoint=folder,
-        bert_config_file=os.path.join(folder, "bert_config.json"),
-        vocab_file=os.path.join(folder, "vocab.txt"),
-        max_seq_length=LENGTH,
-        doc_stride=STRIDE,
-        max_query_length=QUERY,
-    )
-
-
 def main(folder: str, squad_file: str, num_questions: str = "1000"):
     """Prints the counts and every difference."""
     with tempfile.TemporaryDirectory() as export_dir:
-        pairs = read_questions(squad_file, int(num_questions))
-        counts, differing = agreement(export_options(folder, export_dir), pairs)
+        counts, differing = agreement(folder, export_dir, read_questions(squad_file, int(num_questions)))
     print(json.dumps(counts, indent=2))
     for one in differing:
         print(f"{one.kind}, {one.gap:.2g} ahead: {one.script!r} by the script, {one.text!r} by the export")

@@ -174,8 +174,7 @@ def test_real_questions_get_the_answers_of_run_squad(tmp_path):
     assert (trained / "model.ckpt-40.index").exists()
     shutil.copy(encoder / "vocab.txt", trained)
     pairs = agreement.read_questions(str(data / "dev-v1.1.json"), 1000)
-    options = agreement.export_options(str(trained), str(tmp_path / "exports"))
-    counts, differing = agreement.agreement(options, pairs)
+    counts, differing = agreement.agreement(str(trained), str(tmp_path / "exports"), pairs)
     print(json.dumps(counts, indent=2), *differing, sep="\n")
     expected = json.loads(pathlib.Path(__file__).with_name("agreement_expected.json").read_text())
     assert [counts[name] for name in ("questions", "windows")] == [expected[name] for name in ("questions", "windows")]
