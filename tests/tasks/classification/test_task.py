@@ -1,5 +1,3 @@
-"""Losses, weights and predictions of the three kinds of classification, against numpy."""
-
 import types
 
 import numpy as np

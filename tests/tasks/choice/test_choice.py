@@ -1,13 +1,17 @@
 import numpy as np
 import pytest
 
+from official_bert.data.model_inputs import ModelInputs
 from official_bert.io.errors import InputError
-from official_bert.tasks.choice.examples import ChoiceExample, encoded_choices, read_codah, read_swag
+from official_bert.tasks.choice.examples import ChoiceExample, EncodedChoices, encoded_choices, read_codah, read_swag
+from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tokenization import FullTokenizer
 from tests import toy
+from tests.tasks.classification.test_task import Answering
 
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
 SWAG_ROW = "0,v,1,s,a,b,g,w,x,y,z"
+LOGITS = np.float32([[2.0, -1.0, 0.5, 0.0], [0.0, 0.0, 3.0, 1.0]])
 OF_CODAH = "instead of 7: category, stem, ending 0, ending 1, ending 2, ending 3, answer; correct the row"
 
 
@@ -105,3 +109,22 @@ def test_every_choice_stands_behind_its_context(tmp_path):
     ]
     assert batch["input_mask"][0].sum(axis=1).tolist() == [5, 5, 5, 6]
     assert batch["label_ids"].tolist() == [0, 1]
+
+
+def test_a_softmax_over_the_choices():
+    batch = {"label_ids": np.int32([0, 3])}
+    softmax = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
+    expected = -np.log(softmax[[0, 1], [0, 3]])
+    np.testing.assert_allclose(ChoiceTask().losses(Answering(LOGITS), batch), expected, rtol=1e-6)
+    np.testing.assert_array_equal(ChoiceTask().weights(batch), [1.0, 1.0])
+    outputs = {name: np.asarray(value) for name, value in ChoiceTask().outputs(Answering(LOGITS), batch).items()}
+    np.testing.assert_allclose(outputs["probabilities"], softmax, rtol=1e-6)
+    np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-6)
+    encoded = EncodedChoices(ModelInputs([([1], 1)] * 8), batch["label_ids"])
+    assert ChoiceTask().metrics(encoded, outputs) == {"eval_accuracy": 0.5}
+
+
+def test_probabilities_are_written_a_line_an_example(tmp_path):
+    probabilities = np.float32([[0.5, 0.25, 0.125, 0.125]])
+    assert ChoiceTask().write_predictions(str(tmp_path), None, {"probabilities": probabilities}) is None
+    assert (tmp_path / "test_results.tsv").read_text() == "0.5\t0.25\t0.125\t0.125\n"
