@@ -64,7 +64,6 @@ def test_codah(write):
             "has the column ending4, but there are 4 choices; keep ending0 to ending3",
         ),
         (read_codah, True, "i\ts\ta\tb\tc\td\n", f"line 1: has 6 columns {OF_CODAH}"),
-        (read_codah, True, "i\ts\ta\tb\tc\td\t2\t1\n", f"line 1: has 8 columns {OF_CODAH}"),
         (read_codah, True, "i\ts\ta\tb\tc\td\tx\n", "line 1: has the label 'x', which is none of 0 to 3"),
         (read_codah, False, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
         (read_codah, False, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 instead of an ending; give it 4"),

@@ -81,7 +81,6 @@ def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "holds no example; check the file$"),
         ("header\n", "holds no example; check the file$"),
         ("h\n\n0\tg\tf\ty\to\ts1\ts2\tA.\tB.\tnan\n", "line 3: has the score 'nan', which is no number; correct it$"),
     ],
