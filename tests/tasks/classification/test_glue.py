@@ -74,8 +74,9 @@ def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, caplog):
     assert caplog.messages[-1:] == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
     with pytest.raises(InputError, match=r"test.tsv: line 2: has 2 columns, but 3 are needed"):
         glue.QqpProcessor().get_test_examples(data_dir)
-    with pytest.raises(InputError, match=r"train.tsv: line 3: has 6 columns, but 10 are needed"):
-        glue.StsbProcessor().get_train_examples(write(tmp_path, train=f"h\n{ROWS['STS-B'][0]}\n{good}\n"))
+    labelled, unlabelled = ROWS["MNLI"][:2]
+    with pytest.raises(InputError, match=r"train.tsv: line 3: has 10 columns, but 11 are needed"):
+        glue.MnliProcessor().get_train_examples(write(tmp_path, train=f"h\n{labelled}\n{unlabelled}\n"))
 
 
 @pytest.mark.parametrize(
