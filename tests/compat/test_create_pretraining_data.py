@@ -1,5 +1,4 @@
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -67,13 +66,12 @@ def test_the_originals_whole_word_instances(toy_instances):
     assert "".join(map(as_line, instances[:2])) == TOY_WHOLE_WORD_INSTANCES
 
 
-words = st.sampled_from(
-    ["a", "b", "##c", "d", "##e", "[CLS]", "[UNK]"]
-)  # [CLS] never comes from text, but may be given
+# [CLS] never comes from text, but may be given.
+words = st.sampled_from(["a", "b", "##c", "d", "##e", "[CLS]", "[UNK]"])
 corpora = st.lists(st.lists(st.lists(words, min_size=1, max_size=9), min_size=1, max_size=8), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(corpora, st.integers(5, 40), st.sampled_from([0.0, 0.5, 1.0]), st.booleans(), st.integers(0, 10**6))
 def test_follows_the_rules_on_any_corpus(documents, max_seq_length, short_seq_prob, whole_word, seed):
     expected_rng, rng = random.Random(seed), random.Random(seed)
@@ -94,20 +92,6 @@ def test_follows_the_rules_on_any_corpus(documents, max_seq_length, short_seq_pr
     found = [(i.tokens, i.segment_ids, i.masked_lm_positions, i.masked_lm_labels, i.is_random_next) for i in instances]
     assert found == expected
     assert rng.getstate() == expected_rng.getstate()
-
-
-def test_masks_a_given_sequence_without_touching_it():
-    tokens = ["[CLS]", "a", "##b", "c", "[SEP]", "##d", "e", "[SEP]"]
-    output, positions, labels = create_pretraining_data.create_masked_lm_predictions(
-        tokens, 1.0, 3, ["w"], random.Random(0), do_whole_word_mask=True
-    )
-    assert tokens == ["[CLS]", "a", "##b", "c", "[SEP]", "##d", "e", "[SEP]"]
-    assert positions in ([1, 2, 6], [3, 5, 6], [1, 2])  # words: a ##b, c ##d, e
-    assert labels == [tokens[p] for p in positions]
-    assert {output[p] for p in positions} <= {"[MASK]", "w", *labels}
-    assert [t for p, t in enumerate(output) if p not in positions] == [
-        t for p, t in enumerate(tokens) if p not in positions
-    ]
 
 
 def test_truncates_in_place():
@@ -140,9 +124,3 @@ def test_an_instance_that_does_not_fit_is_named(tmp_path, tokenizer, toy_instanc
     with pytest.raises(InputError, match="instance 0: input_ids has 17 values, more than the 16"):
         create_pretraining_data.write_instance_to_example_files(toy_instances(), tokenizer, 16, 4, [str(path)])
     assert not path.exists()
-
-
-def test_the_script_has_no_other_names():
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        create_pretraining_data.nonsense  # noqa: B018
-    assert "create_pretraining_data" in sys.modules

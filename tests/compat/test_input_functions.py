@@ -2,7 +2,6 @@ import itertools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import run_classifier
 from official_bert.compat.input_functions import file_based_input_fn_builder, input_fn_builder
@@ -58,7 +57,6 @@ def test_evaluation_reads_everything_once_and_in_order(builder):
 def test_training_has_no_end_and_shuffles_a_hundred(builder):
     batches = itertools.islice(builder(True, True)({"batch_size": 50}).as_numpy_iterator(), 20)
     order = [number for batch in batches for number in numbers_of(batch)]
-    assert len(order) == 1000
     assert all(number < place + 100 for place, number in enumerate(order[:150]))
     assert order[:100] != sorted(order[:100])
     passes = [sorted(order[start : start + 250]) for start in range(0, 1000, 250)]
@@ -75,32 +73,24 @@ def test_padding_examples_are_marked_in_the_file(tokenizer, tmp_path):
     assert batch["input_ids"][1].tolist() == [0] * LENGTH
 
 
-def test_scores_and_several_labels(tokenizer, tmp_path):
-    path = str(tmp_path / "scores")
-    scored = [InputExample("a", "cat", None, "2.5"), InputExample("b", "cat", None, "-1")]
-    run_classifier.file_based_convert_examples_to_features(scored, None, LENGTH, tokenizer, path)
-    read = file_based_input_fn_builder(path, LENGTH, False, False, target_dtype="float32")
-    (batch,) = read({"batch_size": 8}).as_numpy_iterator()
-    assert batch["label_ids"].tolist() == [2.5, -1.0]
-    features = run_classifier.convert_examples_to_features(scored, None, LENGTH, tokenizer)
-    (batch,) = input_fn_builder(features, LENGTH, False, False)({"batch_size": 8}).as_numpy_iterator()
-    assert batch["label_ids"].tolist() == [2.5, -1.0]
-    assert batch["label_ids"].dtype == np.float32
-
-    path = str(tmp_path / "sets")
-    tagged = [InputExample("a", "cat", None, ("yes",)), InputExample("b", "cat", None, ())]
-    run_classifier.file_based_convert_examples_to_features(tagged, LABELS, LENGTH, tokenizer, path)
-    read = file_based_input_fn_builder(path, LENGTH, False, False, num_targets=2)
-    (batch,) = read({"batch_size": 8}).as_numpy_iterator()
-    assert batch["label_ids"].tolist() == [[0, 1], [0, 0]]
-
-
-def test_another_length_than_the_files_is_refused(tokenizer, tmp_path):
-    path = str(tmp_path / "file")
-    run_classifier.file_based_convert_examples_to_features(EXAMPLES, LABELS, LENGTH, tokenizer, path)
-    dataset = file_based_input_fn_builder(path, LENGTH + 1, False, False)({"batch_size": 2})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Number of int64 values"):
-        next(iter(dataset))
+@pytest.mark.parametrize(
+    ("texts", "labels", "keywords", "targets"),
+    [
+        (("2.5", "-1"), None, {"target_dtype": "float32"}, [2.5, -1.0]),
+        ((("yes",), ()), LABELS, {"num_targets": 2}, [[0, 1], [0, 0]]),
+    ],
+)
+def test_scores_and_several_labels(tokenizer, tmp_path, texts, labels, keywords, targets):
+    examples, path = [InputExample(str(text), "cat", None, text) for text in texts], str(tmp_path / "file")
+    run_classifier.file_based_convert_examples_to_features(examples, labels, LENGTH, tokenizer, path)
+    features = run_classifier.convert_examples_to_features(examples, labels, LENGTH, tokenizer)
+    for read in (
+        file_based_input_fn_builder(path, LENGTH, False, False, **keywords),
+        input_fn_builder(features, LENGTH, False, False),
+    ):
+        (batch,) = read({"batch_size": 8}).as_numpy_iterator()
+        assert batch["label_ids"].tolist() == targets
+        assert batch["label_ids"].dtype == keywords.get("target_dtype", "int32")
 
 
 def test_the_scripts_hand_the_builders_on():

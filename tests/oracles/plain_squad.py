@@ -22,9 +22,7 @@ def best_positions(logits, n_best_size: int) -> list[int]:
 def nbest(windows, doc_tokens, n_best_size, max_answer_length, final_text, version_2):
     """(text, probability, start logit, end logit) of the list of one question.
 
-    Args:
-        windows: (InputFeatures, start logits, end logits).
-        final_text: (text of the pieces, words of the document) -> answer.
+    `windows` are (InputFeatures, start logits, end logits), `final_text` is (pieces, words of the document) -> answer.
     """
     found = []
     lowest_null, null = 1000000, None
@@ -83,11 +81,7 @@ def final_text(pred_text: str, orig_text: str, tokenizer) -> str:
 
 
 def spans(windows, n_best_size, max_answer_length):
-    """(number of the window, start, end, score) of every answer to one question, in the original's order.
-
-    Args:
-        windows: (InputFeatures, start logits, end logits) of the question.
-    """
+    """(number of the window, start, end, score) of every answer to one question, in the original's order."""
     found = []
     for number, (feature, start_logits, end_logits) in enumerate(windows):
         for start in best_positions(start_logits, n_best_size):

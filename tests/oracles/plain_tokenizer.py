@@ -1,8 +1,4 @@
-"""The original's rules of tokenization as plain Python, with nothing cached.
-
-Generators turn a text, character by character, into words. A tree of letters finds the pieces of a word. The tests
-compare official_bert.tokenization with this module, and benchmarks/tokenizer.py times it.
-"""
+"""The original's rules of tokenization as plain Python, with nothing cached; benchmarks/tokenizer.py times it, too."""
 
 import itertools
 import string
@@ -23,13 +19,7 @@ LONGEST_WORD = 200  # characters
 
 
 class PlainTokenizer:
-    """Splits a text into words, and words into WordPieces.
-
-    Args:
-        vocab: the pieces, or a dictionary whose keys they are.
-        do_lower_case: whether to lower-case each word.
-        strip_accents: whether to remove the accents of each word; None does as do_lower_case says.
-    """
+    """Splits a text into words, and words into WordPieces; `strip_accents` None does as do_lower_case says."""
 
     def __init__(self, vocab: Collection[str], do_lower_case: bool = True, strip_accents: bool | None = None):
         self._lower = do_lower_case

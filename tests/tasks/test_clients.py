@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from official_bert.io.errors import InputError
-from official_bert.tasks.clients import TextClient, plain, rows_of
+from official_bert.tasks.clients import TextClient, plain
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 
@@ -46,11 +46,6 @@ def test_outputs_become_plain_values():
     }
 
 
-def test_rows_are_the_outputs_of_each_example():
-    rows = rows_of({"a": np.array([1, 2]), "b": np.array([[3, 4], [5, 6]])})
-    assert [(row["a"], row["b"].tolist()) for row in rows] == [(1, [3, 4]), (2, [5, 6])]
-
-
 def test_a_pair_is_joined_and_cut(tmp_path):
     client = TextClient(Echo(tmp_path), ["a", "b"], num_required=1)
     pieces = [toy.VOCABULARY.index(piece) for piece in ("[CLS]", "the", "cat", "[SEP]", "sat", "[SEP]")]
@@ -66,13 +61,14 @@ def test_a_text_that_is_not_given_is_empty():
     assert client.answers([("x", "y"), ("z",)]) == [{"text": "x|y"}, {"text": "z|"}]
 
 
-def test_the_number_of_texts_is_checked():
-    client = TextClient(Echo(), ["a", "b"], num_required=1)
-    client.check(["x"])
-    for texts in ((), ("x", "y", "z")):
-        with pytest.raises(InputError, match=rf"the model takes 1 or 2 texts \(a, b\), {len(texts)} given"):
-            client.check(texts)
-    with pytest.raises(InputError, match=r"the model takes 2 texts \(a, b\), 1 given"):
-        TextClient(Echo(), ["a", "b"]).check(["x"])
-    with pytest.raises(InputError, match=r"the model takes 1 text \(a\), 2 given"):
-        TextClient(Echo(), ["a"]).check(["x", "y"])
+@pytest.mark.parametrize(
+    ("columns", "num_required", "texts", "wanted"),
+    [
+        (["a", "b"], 1, [], r"1 or 2 texts \(a, b\), 0"),
+        (["a", "b"], None, ["x"], r"2 texts \(a, b\), 1"),
+        (["a"], None, ["x", "y"], r"1 text \(a\), 2"),
+    ],
+)
+def test_the_number_of_texts_is_checked(columns, num_required, texts, wanted):
+    with pytest.raises(InputError, match=f"the model takes {wanted} given"):
+        TextClient(Echo(), columns, num_required).check(texts)

@@ -10,11 +10,7 @@ from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
-from official_bert.tasks.embedding import EmbeddingTask
-from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.registry import family_of, find, load, make_task
-from official_bert.tasks.squad.task import SquadTask
-from official_bert.tasks.tagging.task import TaggingTask
 
 # One in the package's own way, and one as people have written them for the original.
 MODULE = """
@@ -42,10 +38,8 @@ class Theirs(DataProcessor):
     def _create_examples(self, lines, set_type):
         examples = []
         for (i, line) in enumerate(lines):
-            guid = "%s-%s" % (set_type, i)
             text_a = tokenization.convert_to_unicode(line[0])
-            label = tokenization.convert_to_unicode(line[1])
-            examples.append(InputExample(guid=guid, text_a=text_a, text_b=None, label=label))
+            examples.append(InputExample(guid="%s-%s" % (set_type, i), text_a=text_a, text_b=None, label=line[1]))
         return examples
 """
 
@@ -71,12 +65,9 @@ def processor_of(task_name):
     ("task_name", "kind", "language"),
     [
         ("CoLA", glue.ColaProcessor, None),
-        ("sst2", glue.Sst2Processor, None),
         ("STS_B", glue.StsbProcessor, None),
-        ("xnli", XnliProcessor, "zh"),
         ("X-NLI", XnliProcessor, "zh"),
-        ("XNLI_de", XnliProcessor, "de"),
-        ("xnli-de", XnliProcessor, "de"),
+        ("xnli_de", XnliProcessor, "de"),
         ("TSV", TsvProcessor, None),
     ],
 )
@@ -87,18 +78,18 @@ def test_case_hyphens_and_underscores_do_not_count(task_name, kind, language):
 
 
 @pytest.mark.parametrize(
-    ("task_name", "kind", "family"),
+    ("task_name", "family"),
     [
-        ("swag", ChoiceTask, "choice"),
-        ("CODAH", ChoiceTask, "choice"),
-        ("ner", TaggingTask, "tagging"),
-        ("squad", SquadTask, "squad"),
-        ("pretraining", PretrainingTask, "pretraining"),
-        ("embedding", EmbeddingTask, "embedding"),
+        ("swag", "choice"),
+        ("CODAH", "choice"),
+        ("ner", "tagging"),
+        ("squad", "squad"),
+        ("pretraining", "pretraining"),
+        ("embedding", "embedding"),
     ],
 )
-def test_every_family_is_there(task_name, kind, family):
-    assert type(make_task(task_name, {})) is kind
+def test_every_family_is_there(task_name, family):
+    assert type(make_task(task_name, {})).__name__ == f"{family.title()}Task"
     assert family_of(task_name) == family
 
 
@@ -110,24 +101,25 @@ def test_a_class_outside_the_package_goes_by_its_module(modules):
 
 
 def test_a_processor_written_for_the_original_works(modules, tmp_path):
-    (tmp_path / "train.tsv").write_text('un "chat"\tyes\n')
-    examples = processor_of("made_up_package.tasks:Theirs").get_train_examples(str(tmp_path))
-    assert examples == [InputExample("train-0", 'un "chat"', None, "yes")]
+    (tmp_path / "train.tsv").write_text('"un chat"\tyes\n')
+    theirs = processor_of("made_up_package.tasks:Theirs")
+    assert theirs.get_train_examples(str(tmp_path)) == [InputExample("train-0", '"un chat"', None, "yes")]
+    with pytest.raises(NotImplementedError):
+        theirs.get_dev_examples(str(tmp_path))
+    assert theirs._read_tsv(str(tmp_path / "train.tsv"), quotechar='"') == [["un chat", "yes"]]
 
 
 @pytest.mark.parametrize(
     ("task_name", "sentence"),
     [
         ("quora", "Task not found: quora; it is one of CoLA, .*, XNLI, tsv, or module:Class"),
-        ("made_up_absent:Mine", "there is no module 'made_up_absent'; put its folder on PYTHONPATH"),
-        ("made_up_package.absent:Mine", "there is no module 'made_up_package.absent'"),
+        ("made_up_package.absent:Mine", "no module 'made_up_package.absent'; put its folder on PYTHONPATH"),
         ("made_up_absent.tasks:Mine", "there is no module 'made_up_absent.tasks'"),
         (":Mine", "there is no module ''"),
         ("made_up_package.tasks:Yours", "tasks.py defines no class 'Yours'"),
-        ("made_up_package.tasks:", "tasks.py defines no class ''"),
         ("made_up_package.tasks:__name__", "tasks.py defines no class '__name__'"),
         ("sys:Mine", "built-in defines no class 'Mine'"),
-        ("swag", "Task not found: swag; it is one of CoLA, .*, XNLI, tsv, or module:Class"),
+        ("swag", "Task not found: swag"),
         ("collections:OrderedDict", "is neither a DataProcessor nor a Task of official_bert/tasks/base.py"),
         ("made_up_package.tasks:Unfinished", "lacks encode, metrics, objective, outputs, read, serving_outputs"),
     ],

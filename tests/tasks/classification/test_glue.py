@@ -1,55 +1,28 @@
 import numpy as np
 import pytest
-from absl import logging
 
 from official_bert.io.errors import InputError
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
-from tests.shared import GOLDEN, shared
 
-# A row of each labelled file, with its own column numbers in the place of what nobody reads.
-LABELLED = {
-    "CoLA": ("src\t1\t*\tA b.", "A b.", None, "1"),
-    "SST-2": ("nice film \t1", "nice film ", None, "1"),
-    "MRPC": ("0\t11\t12\tA.\tB.", "A.", "B.", "0"),
-    "STS-B": ("0\tg\tf\ty\to\ts1\ts2\tA.\tB.\t3.250", "A.", "B.", "3.250"),
-    "QQP": ("5\t1\t2\tA?\tB?\t1", "A?", "B?", "1"),
-    "MNLI": ("5\tp\tq\tg\tb1\tb2\tp1\tp2\tA.\tB.\tl1\tneutral", "A.", "B.", "neutral"),
-    "QNLI": ("5\tA?\tB.\tnot_entailment", "A?", "B.", "not_entailment"),
-    "RTE": ("5\tA.\tB.\tentailment", "A.", "B.", "entailment"),
-    "WNLI": ("5\tA.\tB.\t1", "A.", "B.", "1"),
+# A row of the labelled files and one of the test file, with what is read from them.
+ROWS = {
+    "CoLA": ("src\t1\t*\tA b.", "5\tA b.", "A b.", None, "1"),
+    "SST-2": ("nice film \t1", "5\tnice film ", "nice film ", None, "1"),
+    "MRPC": ("1\t11\t12\tA.\tB.", "5\t11\t12\tA.\tB.", "A.", "B.", "1"),
+    "STS-B": ("0\tg\tf\ty\to\ts1\ts2\tA.\tB.\t3.250", "5\tg\tf\ty\to\ts1\ts2\tA.\tB.", "A.", "B.", "3.250"),
+    "QQP": ("5\t1\t2\tA?\tB?\t1", "5\tA?\tB?", "A?", "B?", "1"),
+    "MNLI": (
+        "5\tp\tq\tg\tb1\tb2\tp1\tp2\tA.\tB.\tl1\tneutral",
+        "5\tp\tq\tg\tb1\tb2\tp1\tp2\tA.\tB.",
+        "A.",
+        "B.",
+        "neutral",
+    ),
+    "QNLI": ("5\tA?\tB.\tnot_entailment", "5\tA?\tB.", "A?", "B.", "not_entailment"),
+    "RTE": ("5\tA.\tB.\tnot_entailment", "5\tA.\tB.", "A.", "B.", "not_entailment"),
+    "WNLI": ("5\tA.\tB.\t1", "5\tA.\tB.", "A.", "B.", "1"),
 }
-TEST = {
-    "CoLA": ("5\tA b.", "A b.", None, "0"),
-    "SST-2": ("5\tnice film", "nice film", None, "0"),
-    "MRPC": ("5\t11\t12\tA.\tB.", "A.", "B.", "0"),
-    "STS-B": ("5\tg\tf\ty\to\ts1\ts2\tA.\tB.", "A.", "B.", "0.0"),
-    "QQP": ("5\tA?\tB?", "A?", "B?", "0"),
-    "MNLI": ("5\tp\tq\tg\tb1\tb2\tp1\tp2\tA.\tB.", "A.", "B.", "contradiction"),
-    "QNLI": ("5\tA?\tB.", "A?", "B.", "entailment"),
-    "RTE": ("5\tA.\tB.", "A.", "B.", "entailment"),
-    "WNLI": ("5\tA.\tB.", "A.", "B.", "0"),
-}
-METRICS = {
-    "CoLA": (["accuracy", "matthews"], "matthews"),
-    "SST-2": (["accuracy"], "accuracy"),
-    "MRPC": (["accuracy", "f1"], "f1"),
-    "STS-B": (["pearson", "spearman"], "spearman"),
-    "QQP": (["accuracy", "f1"], "f1"),
-    "MNLI": (["accuracy"], "accuracy"),
-    "QNLI": (["accuracy"], "accuracy"),
-    "RTE": (["accuracy"], "accuracy"),
-    "WNLI": (["accuracy"], "accuracy"),
-    "AX": (["accuracy", "matthews"], "matthews"),
-}
-
-
-@pytest.fixture
-def logged(monkeypatch):
-    lines = []
-    for level in ("info", "warning"):
-        monkeypatch.setattr(logging, level, lambda form, *values: lines.append(form % values))
-    return lines
 
 
 def write(folder, **texts: str) -> str:
@@ -58,60 +31,73 @@ def write(folder, **texts: str) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("name", LABELLED)
+@pytest.mark.parametrize("name", ROWS)
 def test_columns(name, tmp_path):
-    row, *labelled = LABELLED[name]
-    test_row, *unlabelled = TEST[name]
+    row, test_row, text_a, text_b, label = ROWS[name]
     header = "" if name == "CoLA" else "header\n"
     file = "_matched" if name == "MNLI" else ""
     text, test_text = f"{header}{row}\n", f"index\n{test_row}\n"
     data_dir = write(tmp_path, train=text, **{f"dev{file}": text, f"test{file}": test_text})
     processor = glue.PROCESSORS[name]()
-    number = "0" if name == "CoLA" else "5" if name == "MNLI" else "1"
-    assert processor.get_train_examples(data_dir) == [InputExample(f"train-{number}", *labelled)]
-    assert processor.get_dev_examples(data_dir) == [InputExample(f"dev{file}-{number}", *labelled)]
-    guid = "test-5" if name == "MNLI" else "test-1"
-    assert processor.get_test_examples(data_dir) == [InputExample(guid, *unlabelled)]
+    number, test_number = {"CoLA": (0, 1), "MNLI": (5, 5)}.get(name, (1, 1))
+    assert processor.get_train_examples(data_dir) == [InputExample(f"train-{number}", text_a, text_b, label)]
+    assert processor.get_dev_examples(data_dir) == [InputExample(f"dev{file}-{number}", text_a, text_b, label)]
+    first_label = (processor.get_labels() or ["0.0"])[0]
+    assert processor.get_test_examples(data_dir) == [InputExample(f"test-{test_number}", text_a, text_b, first_label)]
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_metrics(name):
-    processor = glue.PROCESSORS[name]()
-    assert (list(processor.metrics), processor.main_metric) == METRICS[name]
-    assert processor.is_regression == (name == "STS-B")
-    assert (processor.get_labels() is None) == (name == "STS-B")
+def test_metrics_and_the_order_of_labels():
+    binary, entailment = ["0", "1"], ["entailment", "not_entailment"]
+    three = ["contradiction", "entailment", "neutral"]
+    assert {
+        name: ([*processor.metrics], processor.main_metric, processor().get_labels())
+        for name, processor in glue.PROCESSORS.items()
+    } == {
+        "CoLA": (["accuracy", "matthews"], "matthews", binary),
+        "SST-2": (["accuracy"], "accuracy", binary),
+        "MRPC": (["accuracy", "f1"], "f1", binary),
+        "STS-B": (["pearson", "spearman"], "spearman", None),
+        "QQP": (["accuracy", "f1"], "f1", binary),
+        "MNLI": (["accuracy"], "accuracy", three),
+        "QNLI": (["accuracy"], "accuracy", entailment),
+        "RTE": (["accuracy"], "accuracy", entailment),
+        "WNLI": (["accuracy"], "accuracy", binary),
+        "AX": (["accuracy", "matthews"], "matthews", three),
+    }
 
 
-def test_orders_of_labels():
-    assert glue.MnliProcessor().get_labels() == ["contradiction", "entailment", "neutral"]
-    assert glue.AxProcessor().get_labels() == ["contradiction", "entailment", "neutral"]
-    assert glue.QnliProcessor().get_labels() == ["entailment", "not_entailment"]
-    assert glue.ColaProcessor().get_labels() == ["0", "1"]
-
-
-def test_every_task_is_there_by_its_name():
-    assert all(name == processor.name for name, processor in glue.PROCESSORS.items())
-    assert [processor.name for processor in glue.PROCESSORS.values()] == [*LABELLED, "AX"]
-
-
-def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, logged):
-    good = LABELLED["QQP"][0]
-    data_dir = write(tmp_path, train=f"h\n9\t1\t2\tA?\n{good}\n9\t1\n{good}\n", test="h\n5\tA?\n")
+def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, caplog):
+    good = ROWS["QQP"][0]
+    data_dir = write(tmp_path, train=f"h\n9\t1\t2\tA?\n\n{good}\textra\n9\t1\n{good}\n", test="h\n5\tA?\n")
     guids = [example.guid for example in glue.QqpProcessor().get_train_examples(data_dir)]
-    assert guids == ["train-2", "train-4"]
-    assert logged == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
+    assert guids == ["train-3", "train-5"]  # rows of the file, with the header and blank lines
+    assert caplog.messages[-1:] == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
     with pytest.raises(InputError, match=r"test.tsv: line 2: has 2 columns, but 3 are needed"):
         glue.QqpProcessor().get_test_examples(data_dir)
-    with pytest.raises(InputError, match=r"train.tsv: line 3: has 6 columns, but 10 are needed"):
-        glue.StsbProcessor().get_train_examples(write(tmp_path, train=f"h\n{LABELLED['STS-B'][0]}\n{good}\n"))
+    labelled, unlabelled = ROWS["MNLI"][:2]
+    with pytest.raises(InputError, match=r"train.tsv: line 3: has 10 columns, but 11 are needed"):
+        glue.MnliProcessor().get_train_examples(write(tmp_path, train=f"h\n{labelled}\n{unlabelled}\n"))
 
 
-def test_mismatched_sets_are_read_when_they_are_there(tmp_path, logged):
-    row, test_row = LABELLED["MNLI"][0], TEST["MNLI"][0]
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("header\n", "holds no example; check the file$"),
+        ("h\n\n0\tg\tf\ty\to\ts1\ts2\tA.\tB.\tnan\n", "line 3: has the score 'nan', which is no number; correct it$"),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path, text, message):
+    with pytest.raises(InputError, match=f"train.tsv: {message}"):
+        glue.StsbProcessor().get_train_examples(write(tmp_path, train=text))
+
+
+def test_mismatched_sets_are_read_when_they_are_there(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    row, test_row = ROWS["MNLI"][:2]
     data_dir = write(tmp_path, dev_matched=f"h\n{row}\n", test_matched=f"h\n{test_row}\n")
     processor = glue.MnliProcessor()
     assert list(processor.dev_sets(data_dir)) == list(processor.test_sets(data_dir)) == [""]
-    assert logged == [
+    assert caplog.messages == [
         f"{data_dir}: has no dev_mismatched.tsv, which is left out",
         f"{data_dir}: has no test_mismatched.tsv, which is left out",
     ]
@@ -124,12 +110,7 @@ def test_mismatched_sets_are_read_when_they_are_there(tmp_path, logged):
     assert [one.guid for one in test["_mm"]] == ["test_mismatched-5"]
 
 
-def test_a_missing_first_set_is_an_error(tmp_path):
-    with pytest.raises(InputError, match=r"dev_matched.tsv: no such file"):
-        glue.MnliProcessor().dev_sets(str(tmp_path))
-
-
-@pytest.mark.parametrize("place", ["AX.tsv", "diagnostic.tsv", "AX/AX.tsv", "diagnostic/diagnostic.tsv"])
+@pytest.mark.parametrize("place", ["AX.tsv", "diagnostic/diagnostic.tsv"])
 def test_ax_without_labels_is_only_predicted(tmp_path, place):
     path = tmp_path / place
     path.parent.mkdir(exist_ok=True)
@@ -144,15 +125,10 @@ def test_ax_without_labels_is_only_predicted(tmp_path, place):
 
 
 def test_ax_with_labels_is_evaluated(tmp_path):
-    data_dir = write(tmp_path, AX="index\tsentence1\tsentence2\tx\tlabel\n0\tA.\tB.\t\tneutral\n")
-    example = InputExample("test-0", "A.", "B.", "neutral")
-    assert glue.AxProcessor().dev_sets(data_dir) == {"": [example]}
-    assert glue.AxProcessor().get_dev_examples(data_dir) == [example]
-
-
-def test_ax_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match=r"has none of AX.tsv, diagnostic.tsv"):
         glue.AxProcessor().test_sets(str(tmp_path))
+    data_dir = write(tmp_path, AX="index\tsentence1\tsentence2\tx\tlabel\n0\tA.\tB.\t\tneutral\n")
+    assert glue.AxProcessor().dev_sets(data_dir) == {"": [InputExample("test-0", "A.", "B.", "neutral")]}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +136,6 @@ def test_ax_that_is_not_there(tmp_path):
     [
         ("CoLA", "", [1, 0, 1], "CoLA.tsv", ["1", "0", "1"]),
         ("STS-B", "", [5.25, -0.5, 2.5], "STS-B.tsv", ["5", "0", "2.5"]),
-        ("RTE", "", [1, 0, 0], "RTE.tsv", ["not_entailment", "entailment", "entailment"]),
         ("MNLI", "", [2, 0, 1], "MNLI-m.tsv", ["neutral", "contradiction", "entailment"]),
         ("MNLI", "_mm", [1, 1, 1], "MNLI-mm.tsv", ["entailment"] * 3),
         ("AX", "", [1, 1, 0], "AX.tsv", ["entailment", "entailment", "contradiction"]),
@@ -177,40 +152,53 @@ def test_submissions(tmp_path, name, suffix, predictions, file, answers):
         assert written.readlines() == ["index\tprediction\n", *rows]
 
 
-@pytest.mark.parametrize(
-    ("name", "counts", "first", "last"),
-    [
-        ("CoLA", (8551, 1043, 1063), "1", "1"),
-        ("SST-2", (67349, 872, 1821), "0", "0"),
-        ("STS-B", (5749, 1500, 1379), "5.000", "0"),
-    ],
-)
-@pytest.mark.needs_shared("data/glue")
-def test_real_files(name, counts, first, last):
-    data_dir = str(shared("data", "glue", name))
-    processor = glue.PROCESSORS[name]()
-    train = processor.get_train_examples(data_dir)
-    sets = (train, processor.get_dev_examples(data_dir), processor.get_test_examples(data_dir))
-    assert tuple(map(len, sets)) == counts
-    assert (train[0].label, train[-1].label) == (first, last)
+XNLI_HEADER = "language\tgold_label\ts1\ts2\ts3\ts4\tsentence1\tsentence2\tpromptID"
 
 
-def test_the_originals_layouts():
-    folder = GOLDEN / "scripts" / "glue"
-    mnli = glue.MnliProcessor().get_dev_examples(str(folder / "MNLI"))
-    assert [(one.guid, one.label) for one in (mnli[0], mnli[1], mnli[-1])] == [
-        ("dev_matched-0", "neutral"),
-        ("dev_matched-1", "entailment"),
-        ("dev_matched-44", mnli[-1].label),
+@pytest.fixture
+def xnli(tmp_path):
+    (tmp_path / "multinli").mkdir()
+    write(
+        tmp_path / "multinli",
+        **{
+            "multinli.train.zh": "premise\thypo\tlabel\n我 们\tb\tcontradictory\n我 们\td\tneutral\n",
+            "multinli.train.de": "premise\thypo\tlabel\nwir sind\tb\tcontradictory\n",
+        },
+    )
+    rows = [
+        "de\tneutral\t\t\t\t\tA.\tB.\t1",
+        "zh\tentailment\t\t\t\t\tC.\tD.\t2",
+        "zh\tcontradiction\t\t\t\t\tE.\tF.\t3",
     ]
-    assert mnli[1].text_a == "This rule is subtle."
-    mrpc = glue.MrpcProcessor().get_dev_examples(str(folder / "MRPC"))
-    assert [(one.guid, one.label) for one in (mrpc[0], mrpc[-1])] == [("dev-1", "0"), ("dev-45", "1")]
-    cola = glue.ColaProcessor()
-    dev, test = cola.get_dev_examples(str(folder / "CoLA")), cola.get_test_examples(str(folder / "CoLA"))
-    assert [(one.guid, one.label) for one in (dev[0], dev[-1])] == [("dev-0", "0"), ("dev-44", "1")]
-    assert [(one.guid, one.label) for one in (test[0], test[-1])] == [("test-1", "0"), ("test-21", "0")]
-    for processor, name in ((cola, "CoLA"), (glue.MrpcProcessor(), "MRPC"), (glue.MnliProcessor(), "MNLI")):
-        assert len(processor.get_train_examples(str(folder / name))) == 8
-        assert len(processor.get_dev_examples(str(folder / name))) == 45
-        assert len(processor.get_test_examples(str(folder / name))) == 21
+    dev, test = "\n".join([XNLI_HEADER, *rows]), "\n".join([XNLI_HEADER, rows[0], rows[2]])
+    return write(tmp_path, **{"xnli.dev": dev, "xnli.test": test})
+
+
+def test_xnli_is_chinese_by_default(xnli):
+    processor = glue.XnliProcessor()
+    assert processor.get_labels() == ["contradiction", "entailment", "neutral"]
+    assert processor.get_train_examples(xnli) == [
+        InputExample("train-1", "我 们", "b", "contradiction"),  # "contradictory" in the file
+        InputExample("train-2", "我 们", "d", "neutral"),
+    ]
+    assert processor.get_dev_examples(xnli) == [
+        InputExample("dev-2", "C.", "D.", "entailment"),
+        InputExample("dev-3", "E.", "F.", "contradiction"),
+    ]
+    assert processor.get_test_examples(xnli) == [InputExample("test-2", "E.", "F.", "contradiction")]
+
+
+def test_xnli_in_another_language(xnli):
+    processor = glue.XnliProcessor("de")
+    assert processor.get_train_examples(xnli)[0].text_a == "wir sind"
+    assert processor.get_dev_examples(xnli) == [InputExample("dev-1", "A.", "B.", "neutral")]
+    with pytest.raises(
+        InputError, match=r"xnli.dev.tsv: has no row in the language 'fr', but in de, zh; write --task_name=XNLI-"
+    ):
+        glue.XnliProcessor("fr").get_dev_examples(xnli)
+
+
+def test_a_short_row_of_xnli_is_named(tmp_path):
+    folder = write(tmp_path, **{"xnli.dev": f"{XNLI_HEADER}\nzh\tneutral\t\t\t\t\tC.\n"})
+    with pytest.raises(InputError, match=r"line 2: has 7 columns, but the hypothesis is expected in column 8"):
+        glue.XnliProcessor().get_dev_examples(folder)

@@ -1,15 +1,12 @@
-"""Losses, weights and predictions of the three kinds of classification, against numpy."""
-
 import types
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from official_bert import InputError
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.classification.glue import ColaProcessor, MnliProcessor, StsbProcessor
-from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tasks.classification.task import ClassificationTask, report_labels
 from official_bert.tasks.classification.tsv import TsvProcessor
 
 LOGITS = np.float32([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0]])
@@ -68,15 +65,12 @@ def test_a_score(tmp_path):
 
 
 def test_losses_of_the_best_constant_output():
-    """Their mean is the entropy of the labels, or the variance of the scores."""
-
     def constant_losses(processor, targets, **more):
         objective = ClassificationTask(processor, **more).objective(None)
         return objective.constant_losses(types.SimpleNamespace(label_ids=targets))
 
     losses = constant_losses(ColaProcessor(), np.int32([1, 0, 1, 1]))
     np.testing.assert_allclose(losses, -np.log([0.75, 0.25, 0.75, 0.75]))
-    np.testing.assert_allclose(losses.mean(), scipy.stats.entropy([0.25, 0.75]))
     losses = constant_losses(StsbProcessor(), np.float32([1.0, 2.0, 6.0]))
     np.testing.assert_allclose(losses, [4.0, 1.0, 9.0])
     several = TsvProcessor("0", labels=["x", "y"], is_multi_label=True)
@@ -96,18 +90,40 @@ def test_weights_of_the_labels(tmp_path):
         ClassificationTask(StsbProcessor(), class_weights=[1.0])
 
 
-def test_probabilities_are_written_as_the_original_does(tmp_path):
-    task = ClassificationTask(ColaProcessor())
-    probabilities = np.float32([[0.99953365, 4.663804e-05], [0.25, 0.75]])
-    task.write_predictions(str(tmp_path), None, {"probabilities": probabilities})
-    assert (tmp_path / "test_results.tsv").read_text() == "0.99953365\t4.663804e-05\n0.25\t0.75\n"
-
-
 def test_a_run_goes_on_without_glues_file(tmp_path, caplog):
     task = ClassificationTask(ColaProcessor())
     (tmp_path / "test.tsv").write_text("index\tsentence\n0\tthe cat\n")
     task.read(DataFiles(str(tmp_path)), "test")
     (tmp_path / "glue_submission").write_text("a file in the folder's place")
-    task.write_predictions(str(tmp_path), None, {"probabilities": np.float32([[0.25, 0.75]])})
-    assert (tmp_path / "test_results.tsv").read_text() == "0.25\t0.75\n"
+    task.write_predictions(str(tmp_path), None, {"probabilities": np.float32([[0.99953365, 4.663804e-05]])})
+    assert (tmp_path / "test_results.tsv").read_text() == "0.99953365\t4.663804e-05\n"  # digits as the original's
     assert f"no file for GLUE's site is written: {tmp_path}/glue_submission" in caplog.text
+
+
+# true: a a a a b b c; predicted: a a b c b a c
+TARGETS, PREDICTIONS = np.array([0, 0, 0, 0, 1, 1, 2]), np.array([0, 0, 1, 2, 1, 0, 2])
+
+
+def test_the_scores_and_the_matrix(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    path = tmp_path / "confusion_matrix.tsv"
+    report_labels(str(path), TARGETS, PREDICTIONS, ["a", "long label", "c"])
+    assert caplog.messages == [
+        "***** Results of each label *****",
+        "  label       precision  recall      f1  examples",
+        "  a              0.6667  0.5000  0.5714         4",  # 2/3, 2/4
+        "  long label     0.5000  0.5000  0.5000         2",  # 1/2, 1/2
+        "  c              0.5000  1.0000  0.6667         1",  # 1/2, 1/1
+        "***** Confusion matrix: a row for each true label, a column for each predicted one *****",
+        "              a  long label  c",
+        "  a           2           1  1",
+        "  long label  1           1  0",
+        "  c           0           0  1",
+        f"Wrote {path}",
+    ]
+    assert path.read_text() == "\ta\tlong label\tc\na\t2\t1\t1\nlong label\t1\t1\t0\nc\t0\t0\t1\n"
+    # A wide matrix is in the file alone.
+    caplog.clear()
+    report_labels(str(path), TARGETS, PREDICTIONS, list(range(13)))
+    assert "Confusion matrix" not in caplog.text
+    assert len(path.read_text().splitlines()) == 14

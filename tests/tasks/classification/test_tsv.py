@@ -66,54 +66,37 @@ def test_scores(write):
         processor.get_dev_examples(data_dir)
 
 
-def test_given_labels_keep_their_order(write):
-    data_dir = write(train="text\tlabel\na\tno\n", dev="text\tlabel\nb\tmaybe\n")
-    processor = TsvProcessor("text", labels=["yes", "no"])
-    processor.get_train_examples(data_dir)
-    assert processor.get_labels() == ["yes", "no"]
-    with pytest.raises(InputError, match=r"dev.tsv: line 2: has the label 'maybe', which is none of yes, no"):
-        processor.get_dev_examples(data_dir)
-
-
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("rows", "settings", "message"),
     [
+        ("", {"text_a_column": "body"}, r"--columns: text_a=body: .*no such column; its columns are text, label$"),
+        ("", {"text_a_column": "text", "has_header": False}, r"--columns: text_a=text: .*; give its number from 0"),
         (
-            {"text_a_column": "body"},
-            r"--columns: text_a=body: .*train.tsv names no such column; its columns are text, la",
+            "",
+            {"text_a_column": "7", "labels": ["x", "y"]},
+            r"line 2: has 2 columns, but --columns=text_a=7 is expected in column 8",
         ),
-        ({"text_a_column": "text", "label_column": "gold"}, "--columns: label=gold: "),
-        ({"text_a_column": "text", "has_header": False}, r"--columns: text_a=text: .* column; give its number from 0"),
-        ({"text_a_column": "7"}, r"train.tsv: line 2: has 2 columns, but --columns=text_a=7 is expected in column 8"),
+        ("", {"labels": ["a"], "is_regression": True}, "--labels: a regression has scores"),
+        ("", {"labels": ["a", "b", "a"]}, "--labels=a,b,a: names a label twice"),
+        ("", {"is_multi_label": True, "label_separator": ""}, "--columns: separator= is empty"),
+        # Counted from its own end, the label of this row would be its text.
+        ("sunny\n", {}, r"line 3: has 1 columns, but --columns=label=-1 is expected in column 2"),
+        ("a\tb\tx\n", {}, r"line 3: has 3 columns, the header 2; take the tabs out"),
+        ("a\t \n", {}, r"line 3: has no label; complete the row"),
+        ("", {"label_column": "text"}, r"--columns: label=text is the column of text_a=0, too"),
+        ("", {"text_b_column": "1"}, r"--columns: label=-1 is the column of text_b=1, too"),
     ],
 )
-def test_columns_that_are_not_there(write, settings, message):
-    data_dir = write(train="text\tlabel\na\tno\n")
+def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
+    data_dir = write(train=f"text\tlabel\nfine\tx\n{rows}")
     with pytest.raises(InputError, match=message):
-        TsvProcessor(labels=["label", "no"], **({"label_column": "1"} | settings)).get_train_examples(data_dir)
+        TsvProcessor(**({"text_a_column": "0", "label_column": "-1"} | settings)).get_train_examples(data_dir)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"labels": ["a"], "is_regression": True}, "--labels: a regression has scores"),
-        ({"labels": ["a", "b", "a"]}, "--labels=a,b,a: names a label twice"),
-        ({"is_multi_label": True, "label_separator": ""}, "--columns: separator= is empty"),
-    ],
-)
-def test_settings_that_contradict_each_other(settings, message):
-    with pytest.raises(InputError, match=message):
-        TsvProcessor("text", **settings)
-
-
-def test_labels_that_are_not_known(write):
-    processor = TsvProcessor("text")
+def test_labels_that_are_given_keep_their_order_and_others_must_be_known(write):
+    assert TsvProcessor("text", labels=["yes", "no"]).get_labels() == ["yes", "no"]
     with pytest.raises(InputError, match="--labels: are not known; name them"):
-        processor.get_labels()
-    with pytest.raises(InputError, match="--labels: are not known; name them"):
-        processor.get_dev_examples(write(dev="text\tlabel\na\tx\n"))
-    with pytest.raises(InputError, match=r"train.tsv: holds no example; check the file"):
-        processor.get_train_examples(write(train="text\tlabel\n"))
+        TsvProcessor("text").get_dev_examples(write(dev="text\tlabel\na\tx\n"))
     with pytest.raises(InputError, match=r"train.tsv: holds no label; check the label of --columns"):
         TsvProcessor("text", is_multi_label=True).get_train_examples(write(train="text\tlabel\na\t\n"))
 
@@ -123,20 +106,3 @@ def test_labels_that_are_the_same_number_have_an_order_and_blanks_do_not_count(w
     processor = TsvProcessor("text")
     assert [example.label for example in processor.get_train_examples(data_dir)] == ["1", "01", "10", "2", "1"]
     assert processor.get_labels() == ["01", "1", "2", "10"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "settings", "message"),
-    [
-        # Counted from its own end, the label of this row would be its text.
-        ("sunny\n", {}, r"line 3: has 1 columns, but --columns=label=-1 is expected in column 2"),
-        ("a\tb\tx\n", {}, r"line 3: has 3 columns, the header 2; take the tabs out"),
-        ("a\t \n", {}, r"line 3: has no label; complete the row"),
-        ("", {"label_column": "text"}, r"--columns: label=text is the column of text_a=0, too"),
-        ("", {"text_b_column": "1"}, r"--columns: label=-1 is the column of text_b=1, too"),
-    ],
-)
-def test_a_text_is_never_taken_for_a_label(write, rows, settings, message):
-    data_dir = write(train=f"text\tlabel\nfine\tx\n{rows}")
-    with pytest.raises(InputError, match=message):
-        TsvProcessor(**({"text_a_column": "0", "label_column": "-1"} | settings)).get_train_examples(data_dir)

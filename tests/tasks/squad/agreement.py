@@ -1,9 +1,6 @@
-"""Measures how far answers to raw text agree with those of run_squad.py, for docs/reports/exports.md.
+"""Measures how far answers to raw text agree with those of run_squad.py: docs/reports/exports.md.
 
-    python -m tests.tasks.squad.agreement CHECKPOINT_FOLDER SQUAD_JSON [QUESTIONS]
-
-The folder contains the files of a run_squad.py run's output_dir, and vocab.txt. agreement_expected.json holds the
-counts for 1,000 questions and the model that the long test of test_in_graph.py trains.
+python -m tests.tasks.squad.agreement OUTPUT_DIR_WITH_VOCAB_TXT SQUAD_JSON [QUESTIONS]
 """
 
 import collections
@@ -35,14 +32,7 @@ _AT_ONCE = 16
 
 
 class Difference(NamedTuple):
-    """A question that is answered otherwise.
-
-    Attributes:
-        kind: one of KINDS: "span", or why the strings of one span differ.
-        gap: how much the script's two best scores differ.
-        script: its answer.
-        text: the answer of the export.
-    """
+    """A question that is answered otherwise: one of KINDS, how far the script's best score leads, and both answers."""
 
     kind: str
     gap: float
@@ -61,109 +51,18 @@ def read_questions(path: str, count: int) -> list[tuple[str, str]]:
     return pairs[:: max(1, len(pairs) // count)][:count]
 
 
-class Agreement(NamedTuple):
-    """The result of a comparison.
-
-    Attributes:
-        answers: the script's, in order.
-        num_windows: of all questions.
-        num_close: how many questions have two best scores that differ by less than CLOSE.
-        differing: the questions that are answered otherwise.
-    """
-
-    answers: list[str]
-    num_windows: int
-    num_close: int
-    differing: list[Difference]
-
-    def counts(self) -> dict:
-        """Counts the questions, their windows and answers, and the questions of each kind of difference."""
-        return {
-            "questions": len(self.answers),
-            "windows": self.num_windows,
-            "different_answers": len(set(self.answers)),
-            "two_best_scores_are_close": self.num_close,
-            "differences": {kind: sum(one.kind == kind for one in self.differing) for kind in KINDS},
-        }
-
-
-def agreement(options: ExportOptions, pairs: list[tuple[str, str]]) -> Agreement:
-    """Exports a model, and compares what it answers to texts with what the script makes of them.
-
-    Args:
-        options: of the export.
-        pairs: questions with their contexts.
-    """
-    import tensorflow as tf
-
-    serving_model.export(options)
-    serve = tf.saved_model.load(os.path.join(options.export_dir, "1")).signatures["serving_text"]
-    batches = [pairs[start : start + _AT_ONCE] for start in range(0, len(pairs), _AT_ONCE)]
-    found = collections.defaultdict(list)
-    for batch in batches:
-        questions, contexts = (tf.constant(column) for column in zip(*batch, strict=True))
-        for name, values in serve(question=questions, context=contexts).items():
-            found[name].extend(values.numpy())
-
-    task = SquadTask(SquadRules.from_settings(vars(options)))
-    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case)
-    examples, windows, results = _script(options, task, tokenizer, pairs)
-    nbest = extract_candidates(examples, windows, results, task.rules).nbest
-    own = collections.defaultdict(list)
-    for window, result in zip(windows, results, strict=True):
-        own[window.example_index].append((window, result.start_logits, result.end_logits))
-    answers, num_close, differing = [], 0, []
-    for number, (_, context) in enumerate(pairs):
-        ranked = plain_squad.spans(own[number], task.rules.n_best_size, task.rules.max_answer_length)
-        gap = ranked[0][3] - ranked[1][3] if len(ranked) > 1 else math.inf
-        num_close += gap < CLOSE
-        script, text = nbest[str(number)][0]["text"], found["answer"][number].decode()
-        answers.append(script)
-        expected = plain_squad.pieces_of(ranked[0], own[number], LENGTH, STRIDE) if ranked else (-1, -1)
-        if (found["start_piece"][number], found["end_piece"][number]) != expected:
-            differing.append(Difference("span", gap, script, text))
-            continue
-        if ranked:
-            assert context[found["start"][number] : found["end"][number]] == text
-        if text != script:
-            window, start, end = own[number][ranked[0][0]][0], *ranked[0][1:3]
-            kind = _kind(script, text, window.tokens[start : end + 1])
-            differing.append(Difference(kind, gap, script, text))
-    return Agreement(answers, len(windows), num_close, differing)
-
-
-def _kind(script: str, text: str, tokens: list[str]) -> str:
-    if script == " ".join(text.split()):
-        return "blanks"
-    if "[UNK]" in tokens:
-        return "[UNK]"
-    return "not aligned" if text in script else "other"
-
-
-def _script(options, task, tokenizer, pairs):
-    """Examples, windows and logits as in run_squad.py."""
-    import tensorflow as tf
-
-    examples = [
+def examples_of(pairs: list[tuple[str, str]]) -> list[SquadExample]:
+    return [
         SquadExample(str(number), question, [word.group() for word in find_words(context)])
         for number, (question, context) in enumerate(pairs)
     ]
-    encoded = encode_questions(examples, tokenizer, task.rules)
-    windows = encoded.windows
-    model = task.build_model(BertConfig.from_json_file(options.bert_config_file), use_one_hot_embeddings=False)
-    load_checkpoint(model, options.init_checkpoint)
-    run = tf.function(lambda features: task.outputs(model, features), autograph=False, reduce_retracing=True)
-    outputs = collections.defaultdict(list)
-    for start in range(0, len(windows), _AT_ONCE):
-        rows = np.arange(start, min(start + _AT_ONCE, len(windows)))
-        for name, logits in run(encoded.features(rows, LENGTH)).items():
-            outputs[name].extend(logits.numpy())
-    return examples, windows, raw_results(windows, outputs)
 
 
-def export_options(folder: str, export_dir: str) -> ExportOptions:
-    """Options for an export of a folder's checkpoint."""
-    return ExportOptions(
+def agreement(folder: str, export_dir: str, pairs: list[tuple[str, str]]) -> tuple[dict, list[Difference]]:
+    """Exports a folder's checkpoint, and compares what it answers to texts with what the script makes of them."""
+    import tensorflow as tf
+
+    options = ExportOptions(
         task_name="squad",
         export_dir=export_dir,
         export_text=True,
@@ -174,16 +73,75 @@ def export_options(folder: str, export_dir: str) -> ExportOptions:
         doc_stride=STRIDE,
         max_query_length=QUERY,
     )
+    serving_model.export(options)
+    serve = tf.saved_model.load(os.path.join(options.export_dir, "1")).signatures["serving_text"]
+    found = collections.defaultdict(list)
+    for start in range(0, len(pairs), _AT_ONCE):
+        questions, contexts = map(tf.constant, zip(*pairs[start : start + _AT_ONCE], strict=True))
+        for name, values in serve(question=questions, context=contexts).items():
+            found[name].extend(values.numpy())
+
+    rules, examples = SquadRules.from_settings(vars(options)), examples_of(pairs)
+    windows, results = _script(options, SquadTask(rules), examples)
+    nbest = extract_candidates(examples, windows, results, rules).nbest
+    own = collections.defaultdict(list)
+    for window, result in zip(windows, results, strict=True):
+        own[window.example_index].append((window, result.start_logits, result.end_logits))
+    num_close, differing = 0, []
+    for number, (_, context) in enumerate(pairs):
+        ranked = plain_squad.spans(own[number], rules.n_best_size, rules.max_answer_length)
+        gap = ranked[0][3] - ranked[1][3] if len(ranked) > 1 else math.inf
+        num_close += gap < CLOSE
+        script, text = nbest[str(number)][0]["text"], found["answer"][number].decode()
+        expected = plain_squad.pieces_of(ranked[0], own[number], LENGTH, STRIDE) if ranked else (-1, -1)
+        if (found["start_piece"][number], found["end_piece"][number]) != expected:
+            differing.append(Difference("span", gap, script, text))
+            continue
+        if ranked:
+            assert context[found["start"][number] : found["end"][number]] == text
+        if text != script:
+            window, start, end = own[number][ranked[0][0]][0], *ranked[0][1:3]
+            differing.append(Difference(_kind(script, text, window.tokens[start : end + 1]), gap, script, text))
+    counts = {
+        "questions": len(pairs),
+        "windows": len(windows),
+        "different_answers": len({entries[0]["text"] for entries in nbest.values()}),
+        "two_best_scores_are_close": num_close,
+        "differences": {kind: sum(one.kind == kind for one in differing) for kind in KINDS},
+    }
+    return counts, differing
+
+
+def _kind(script: str, text: str, tokens: list[str]) -> str:
+    if script == " ".join(text.split()):
+        return "blanks"
+    if "[UNK]" in tokens:
+        return "[UNK]"
+    return "not aligned" if text in script else "other"
+
+
+def _script(options: ExportOptions, task: SquadTask, examples: list[SquadExample]):
+    """Windows and logits as in run_squad.py."""
+    import tensorflow as tf
+
+    encoded = encode_questions(examples, FullTokenizer(options.vocab_file, options.do_lower_case), task.rules)
+    model = task.build_model(BertConfig.from_json_file(options.bert_config_file), use_one_hot_embeddings=False)
+    load_checkpoint(model, options.init_checkpoint)
+    run = tf.function(lambda features: task.outputs(model, features), autograph=False, reduce_retracing=True)
+    outputs = collections.defaultdict(list)
+    for start in range(0, len(encoded.windows), _AT_ONCE):
+        rows = np.arange(start, min(start + _AT_ONCE, len(encoded.windows)))
+        for name, logits in run(encoded.features(rows, LENGTH)).items():
+            outputs[name].extend(logits.numpy())
+    return encoded.windows, raw_results(encoded.windows, outputs)
 
 
 def main(folder: str, squad_file: str, num_questions: str = "1000"):
     """Prints the counts and every difference."""
-    pairs = read_questions(squad_file, int(num_questions))
     with tempfile.TemporaryDirectory() as export_dir:
-        found = agreement(export_options(folder, export_dir), pairs)
-    print(json.dumps(found.counts(), indent=2))
-    print(f"{sum(len(answer.split()) for answer in found.answers) / len(pairs):.1f} words in an answer")
-    for one in found.differing:
+        counts, differing = agreement(folder, export_dir, read_questions(squad_file, int(num_questions)))
+    print(json.dumps(counts, indent=2))
+    for one in differing:
         print(f"{one.kind}, {one.gap:.2g} ahead: {one.script!r} by the script, {one.text!r} by the export")
 
 

@@ -13,23 +13,17 @@ from tests import toy
 from tests.shared import recording
 
 CONTEXT = "The Driver waved his hand. Rain started falling, soon after noon."
-QUESTIONS = (
-    {"id": "q1", "question": "Who waved?", "answers": [{"text": "Driver", "answer_start": 4}], "is_impossible": False},
-    {
-        "id": "q2",
-        "question": "What started?",
-        "answers": [{"text": "Rain", "answer_start": 27}],
-        "is_impossible": False,
-    },
+QUESTIONS = tuple(
+    {"id": name, "question": text, "answers": [{"text": answer, "answer_start": start}], "is_impossible": False}
+    for name, text, answer, start in (("q1", "Who waved?", "Driver", 4), ("q2", "What started?", "Rain", 27))
 )
 LENGTHS = {"max_seq_length": 14, "doc_stride": 4, "max_query_length": 4}
 
 
 def write_squad(folder: pathlib.Path, questions=QUESTIONS, context: str = CONTEXT) -> str:
     """Path of a SQuAD file of one paragraph."""
-    return write_json(
-        folder, {"version": "1.1", "data": [{"paragraphs": [{"context": context, "qas": list(questions)}]}]}
-    )
+    paragraph = {"context": context, "qas": list(questions)}
+    return write_json(folder, {"version": "1.1", "data": [{"paragraphs": [paragraph]}]})
 
 
 def write_json(folder: pathlib.Path, content) -> str:

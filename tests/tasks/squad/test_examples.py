@@ -1,27 +1,16 @@
-import json
 import pathlib
 
 import pytest
 
 from official_bert.io.errors import InputError
 from official_bert.tasks.squad.examples import read_gold_answers, read_squad_examples
-from tests.tasks.squad.sample import CONTEXT, QUESTIONS, write_json, write_squad
+from tests.tasks.squad.sample import QUESTIONS, write_json, write_squad
 
 IMPOSSIBLE = {"id": "q3", "question": "Why?", "answers": [], "is_impossible": True}
 
 
 def question(text: str, start: int, **others) -> dict:
     return {"id": "q", "question": "?", "answers": [{"text": text, "answer_start": start}]} | others
-
-
-def test_training_questions_have_the_words_of_their_answers(tmp_path):
-    first, second = read_squad_examples(write_squad(tmp_path), is_training=True)
-    assert first.doc_tokens == CONTEXT.split(" ")
-    assert len(first.doc_tokens) == 11
-    assert first.doc_tokens is second.doc_tokens
-    assert (first.qas_id, first.question_text, first.orig_answer_text) == ("q1", "Who waved?", "Driver")
-    assert (first.start_position, first.end_position, first.is_impossible) == (1, 1, False)
-    assert (second.start_position, second.end_position) == (5, 5)
 
 
 def test_prediction_ignores_the_answers(tmp_path):
@@ -45,10 +34,7 @@ def test_an_answer_within_a_word_and_one_over_several(tmp_path):
     assert (over.start_position, over.end_position) == (1, 2)
 
 
-@pytest.mark.parametrize(
-    ("text", "start"),
-    [("driver", 4), ("Driver", 20), ("Driver", 64), ("Driver", 1000), ("Driver", -61), ("", 4), (" ", 3)],
-)
+@pytest.mark.parametrize(("text", "start"), [("driver", 4), ("Driver", 1000), ("Driver", -61), ("", 4), (" ", 3)])
 def test_an_answer_that_is_not_there_is_skipped_and_counted(tmp_path, caplog, text, start):
     path = write_squad(tmp_path, [question(text, start), QUESTIONS[1]])
     examples = read_squad_examples(path, is_training=True)
@@ -61,44 +47,32 @@ def test_version_2_reads_what_is_impossible(tmp_path):
     path = write_squad(tmp_path, [QUESTIONS[0], IMPOSSIBLE])
     possible, impossible = read_squad_examples(path, True, version_2_with_negative=True)
     assert (possible.is_impossible, possible.start_position) == (False, 1)
+    assert possible.doc_tokens is impossible.doc_tokens  # windows_of cuts a document once
     assert impossible.is_impossible
     assert (impossible.orig_answer_text, impossible.start_position, impossible.end_position) == ("", -1, -1)
 
 
 def test_repeated_ids_stay_and_are_counted(tmp_path, caplog):
-    path = write_squad(tmp_path, [QUESTIONS[0]] * 3)
-    assert len(read_squad_examples(path, is_training=False)) == 3
+    assert len(read_squad_examples(write_squad(tmp_path, [QUESTIONS[0]] * 3), is_training=False)) == 3
     assert "2 questions repeat an id, the first q1" in caplog.text
 
 
-def test_a_number_as_id_becomes_its_text_and_a_byte_order_mark_is_ignored(tmp_path):
-    path = tmp_path / "bom.json"
-    content = {"data": [{"paragraphs": [{"context": "a", "qas": [{"id": 7, "question": "?"}]}]}]}
-    path.write_text("\ufeff" + json.dumps(content), encoding="utf-8")
-    (example,) = read_squad_examples(str(path), is_training=False)
-    assert example.qas_id == "7"
-
-
-def test_long_fields_and_line_ends(tmp_path):
+def test_long_fields_line_ends_a_byte_order_mark_and_a_number_as_id(tmp_path):
     context = f'{"x" * 100_000} "Driver"\r\nwaved'
-    path = write_squad(tmp_path, [question("Driver", 100_002, question="y" * 100_000)], context)
-    (tmp_path / "crlf.json").write_bytes(pathlib.Path(path).read_bytes().replace(b", ", b",\r\n\r\n"))
-    (example,) = read_squad_examples(str(tmp_path / "crlf.json"), is_training=True)
+    path = pathlib.Path(write_squad(tmp_path, [question("Driver", 100_002, id=7)], context))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b", ", b",\r\n\r\n"))
+    (example,) = read_squad_examples(str(path), is_training=True)
     assert example.doc_tokens == ["x" * 100_000, '"Driver"', "waved"]
-    assert (example.start_position, example.end_position) == (1, 1)
-    assert example.question_text == "y" * 100_000
+    assert (example.qas_id, example.start_position, example.end_position) == ("7", 1, 1)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ([], '"data"'),
-        ({"articles": []}, '"data" is missing'),
         ({"data": {}}, '"data" is not a list'),
-        ({"data": [{"title": "t"}]}, 'article 1: "paragraphs" is missing'),
         ({"data": ["t"]}, "article 1: is no object"),
         ({"data": [{"paragraphs": [{"qas": []}]}]}, 'article 1, paragraph 1: "context" is missing'),
-        ({"data": [{"paragraphs": [{"context": "a"}]}]}, 'paragraph 1: "qas" is missing'),
         (
             {"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "?"}]}]}]},
             'article 1, paragraph 1, question 1: "id" is missing',
@@ -111,16 +85,14 @@ def test_long_fields_and_line_ends(tmp_path):
 )
 def test_what_is_no_squad_file_is_refused(tmp_path, content, message):
     path = write_json(tmp_path, content)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=f"^{path}.*{message}"):
         read_squad_examples(path, is_training=False)
-    assert path in str(refused.value)
-    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("changed", "version_2", "message"),
     [
-        ({"is_impossible": None}, True, 'question q: "is_impossible" is not true or false'),
+        ({"is_impossible": 1}, True, 'question q: "is_impossible" is not true or false'),
         ({}, True, 'question q: "is_impossible" is missing'),
         ({"answers": []}, False, "has 0 answers, but a question to train on has one; pass --version_2_with_negative"),
         (
@@ -129,27 +101,22 @@ def test_what_is_no_squad_file_is_refused(tmp_path, content, message):
             'has 0 answers, but a question to train on has one; give it one, or "is_impossible": true',
         ),
         ({"answers": [{}, {}]}, False, "has 2 answers, but a question to train on has one; keep one"),
-        ({"answers": [{"text": "The"}]}, False, 'question q: "answer_start" is missing'),
         ({"answers": [{"text": 3, "answer_start": 0}]}, False, 'question q: "text" is not a text'),
         ({"answers": None}, False, 'question q: "answers" is not a list'),
     ],
 )
 def test_training_questions_that_lack_something_are_refused(tmp_path, changed, version_2, message):
     path = write_squad(tmp_path, [question("The", 0) | changed])
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=f"^{path}.*{message}"):
         read_squad_examples(path, True, version_2)
-    assert path in str(refused.value)
-    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b'{"data": [\n  {]}', "line 2, column 4: no JSON"),
-        (b"", "line 1, column 1: no JSON"),
         (b'{"data": "\xff"}', "byte 10 is no utf-8"),
         (b"[" * 100_000, "no JSON"),
-        (b'{"data": %s}' % (b"9" * 5000), "no JSON"),
     ],
 )
 def test_what_is_no_json_is_refused_with_its_place(tmp_path, data, message):
@@ -157,11 +124,6 @@ def test_what_is_no_json_is_refused_with_its_place(tmp_path, data, message):
     path.write_bytes(data)
     with pytest.raises(InputError, match=message):
         read_squad_examples(str(path), is_training=False)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        read_squad_examples(str(tmp_path / "absent.json"), is_training=False)
 
 
 def test_gold_answers(tmp_path):
@@ -177,9 +139,5 @@ def test_a_file_of_questions_only_has_no_gold_answers(tmp_path, caplog):
     path = write_squad(tmp_path, [unknown[0], QUESTIONS[0], unknown[1]])
     assert read_gold_answers(path) is None
     assert f'{path}: 2 of 3 questions have no field "answers", so nothing is scored' in caplog.text
-
-
-def test_gold_answers_without_text_are_refused(tmp_path):
-    path = write_squad(tmp_path, [{"id": "a", "question": "?", "answers": ["Driver"]}])
     with pytest.raises(InputError, match=r"squad\.json: question a: is no object"):
-        read_gold_answers(path)
+        read_gold_answers(write_squad(tmp_path, [unknown[0] | {"answers": ["Driver"]}]))

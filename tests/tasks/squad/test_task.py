@@ -1,9 +1,13 @@
-"""The loss of a span, and the metrics of a set."""
+import dataclasses
 
 import numpy as np
 import pytest
 
+from official_bert.io.errors import InputError
 from official_bert.metrics.squad import Question
+from official_bert.model_source import resolve
+from official_bert.options.fine_tuning import SquadOptions
+from official_bert.options.serving import ExportOptions
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.squad.windows import encode_questions
@@ -17,13 +21,10 @@ def test_the_loss_of_a_span():
     end = np.array([[0.0, 0.0, 1.0], [2.0, 1.0, 0.0], [1.0, 1.0, 1.0]], np.float32)
     features = {"start_positions": np.array([1, 2, 3]), "end_positions": np.array([2, 0, -1])}
 
-    def model(features):
-        return start, end
-
     def cross_entropy(logits, position):
         return np.log(np.exp(logits).sum()) - logits[position]
 
-    losses = np.asarray(SquadTask().losses(model, features))
+    losses = np.asarray(SquadTask().losses(lambda features: (start, end), features))
     expected = [
         (cross_entropy(start[0], 1) + cross_entropy(end[0], 2)) / 2,
         (cross_entropy(start[1], 2) + cross_entropy(end[1], 0)) / 2,
@@ -46,4 +47,43 @@ def test_metrics_of_a_set(threshold, exact, tmp_path):
     start[0, place] = end[0, place] = 5.0
     results = SquadTask(rules).metrics(encoded, {"start_logits": start, "end_logits": end})
     assert results["exact"] == exact
-    assert results["total"] == 2
+
+
+FILES = {"vocab_file": "v", "bert_config_file": "c"}
+
+
+def test_flags_not_given_are_the_original_defaults():
+    assert SquadRules.from_settings({}) == SquadRules()
+    assert SquadRules.from_settings(vars(SquadOptions(**FILES, output_dir=""))) == SquadRules()
+    exported = ExportOptions(**FILES, task_name="squad", export_dir="", init_checkpoint="")
+    rules = SquadRules.from_settings(vars(resolve(exported).options))
+    assert rules == dataclasses.replace(SquadRules(), max_seq_length=128)
+
+
+def test_every_rule_is_a_flag_of_the_script():
+    given = {
+        "max_seq_length": 100, "doc_stride": 10, "max_query_length": 9, "do_lower_case": False,
+        "strip_accents": True, "n_best_size": 3, "max_answer_length": 4, "version_2_with_negative": True,
+        "null_score_diff_threshold": "-1.5", "length_aware_batches": True, "verbose_logging": True,
+    }  # fmt: skip
+    assert given.keys() == {field.name for field in dataclasses.fields(SquadRules)}
+    rules = SquadRules.from_settings(vars(SquadOptions(**FILES, output_dir="", **given)))
+    assert dataclasses.asdict(rules) == given | {"null_score_diff_threshold": -1.5}
+    recorded = SquadRules.from_settings(SquadTask(rules).settings())
+    assert recorded == dataclasses.replace(rules, verbose_logging=recorded.verbose_logging)
+
+
+@pytest.mark.parametrize("recorded", ["auto", None])
+def test_a_threshold_that_was_to_be_tuned_is_not_known(recorded):
+    settings = {"null_score_diff_threshold": recorded, "version_2_with_negative": True}
+    rules = SquadRules.from_settings(settings)
+    assert rules.is_tuned
+    assert SquadTask(rules).main_metric == "best_f1"
+    assert not dataclasses.replace(rules, version_2_with_negative=False).is_tuned
+    assert not SquadRules.from_settings(settings | {"null_score_diff_threshold": 0.0}).is_tuned
+
+
+def test_lengths_without_room_for_a_document_are_refused():
+    SquadRules(max_seq_length=12, max_query_length=8).check_room()
+    with pytest.raises(InputError, match="--max_seq_length=11: leaves no room for a document beside "):
+        SquadRules(max_seq_length=11, max_query_length=8).check_room()

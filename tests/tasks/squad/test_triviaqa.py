@@ -56,13 +56,6 @@ def test_documents_that_begin_with_an_answer_become_training_data(folder):
         "tq_2--Seas.txt": [{"text": "krill", "answer_start": 4}],
         "tq_3--Whales.txt": [{"text": "mammals", "answer_start": WHALES.index("mammals")}],
     }
-    examples = read_squad_examples(str(folder / "squad.json"), is_training=True)
-    assert [" ".join(e.doc_tokens[e.start_position : e.end_position + 1]) for e in examples] == [
-        "blue whale",
-        "krill.",
-        "mammals.",
-        "krill",
-    ]
 
 
 def test_every_blank_of_a_document_separates_words_in_training(folder):
@@ -78,18 +71,14 @@ def test_every_blank_of_a_document_separates_words_in_training(folder):
     assert (sea.start_position, sea.end_position) == (4, 6)
 
 
-def test_a_document_counts_once_and_human_answers_may_be_null(folder):
-    content = {"Data": [entry(1, "krill", ["Seas.txt", "Seas.txt", "Absent.txt", "Absent.txt"], HumanAnswers=None)]}
-    counts, ((article),) = convert(folder, content)
-    assert counts == (1, 0, 1)
-    assert [question["id"] for question in article["paragraphs"][0]["qas"]] == ["tq_1--Seas.txt"]
-
-
-def test_documents_are_cut_where_asked(folder):
-    content = {"Data": [entry(1, "krill", ["Whales.txt", "Seas.txt"])]}
-    counts, ((article),) = convert(folder, content, max_document_words=3)
-    assert counts == (1, 1, 0)
+def test_a_document_counts_once_is_cut_where_asked_and_human_answers_may_be_null(folder):
+    documents = ["Whales.txt", "Seas.txt", "Seas.txt", "Absent.txt", "Absent.txt"]
+    counts, ((article),) = convert(
+        folder, {"Data": [entry(1, "krill", documents, HumanAnswers=None)]}, max_document_words=3
+    )
+    assert counts == (1, 1, 1)
     assert article["paragraphs"][0]["context"] == "The krill of"
+    assert [question["id"] for question in article["paragraphs"][0]["qas"]] == ["tq_1--Seas.txt"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +87,6 @@ def test_documents_are_cut_where_asked(folder):
         ("the whole hen", ["he", "hen"], "hen"),  # whole words only
         ("New York City", ["York", "New York"], "New York"),
         ("of C++ and C", ["C++"], "C++"),
-        ("a.b", ["a.b", ""], "a.b"),
         ("axb", ["a.b", " "], None),
     ],
 )
@@ -112,10 +100,8 @@ def test_the_first_and_longest_alias_is_found(text, aliases, found):
     [
         ({"data": []}, '"Data" is missing'),
         ({"Data": [{}]}, 'question 1: "QuestionId" is missing'),
-        ({"Data": [{"QuestionId": "tq_1"}]}, 'question tq_1: "Answer" is missing'),
         ({"Data": [entry(1, "a", ["x"], Aliases=[3])]}, "question tq_1: has an answer that is no text"),
         ({"Data": [entry(1, "a", ["x"], HumanAnswers="a b")]}, 'question tq_1: "HumanAnswers" is not a list'),
-        ({"Data": [entry(1, "a", ["x"], HumanAnswers=3)]}, 'question tq_1: "HumanAnswers" is not a list'),
         ({"Data": [entry(1, "a", ["x", "y"])]}, "has none of the 2 documents"),
         ({"Data": [entry(1, "sharks", ["Whales.txt"])]}, "none of its questions has a document that begins"),
     ],

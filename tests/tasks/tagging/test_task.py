@@ -1,5 +1,3 @@
-"""Losses, predicted tags and metrics of tagging, against numpy and by hand."""
-
 import numpy as np
 import pytest
 

@@ -1,13 +1,17 @@
 import numpy as np
 import pytest
 
+from official_bert.data.model_inputs import ModelInputs
 from official_bert.io.errors import InputError
-from official_bert.tasks.choice.examples import CODAH, SWAG, ChoiceExample, encoded_choices, read_codah, read_swag
+from official_bert.tasks.choice.examples import ChoiceExample, EncodedChoices, encoded_choices, read_codah, read_swag
+from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tokenization import FullTokenizer
 from tests import toy
-from tests.shared import shared
+from tests.tasks.classification.test_task import Answering
 
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+SWAG_ROW = "0,v,1,s,a,b,g,w,x,y,z"
+LOGITS = np.float32([[2.0, -1.0, 0.5, 0.0], [0.0, 0.0, 3.0, 1.0]])
 OF_CODAH = "instead of 7: category, stem, ending 0, ending 1, ending 2, ending 3, answer; correct the row"
 
 
@@ -40,62 +44,41 @@ def test_codah(write):
 
 
 @pytest.mark.parametrize(
-    ("read", "text", "message"),
+    ("read", "labelled", "text", "message"),
     [
-        (read_swag, f"{HEADER}\n", "has no column label; its first row must name SWAG's columns"),
-        (read_swag, "", "has no column sent1, sent2, ending0, ending1, ending2, ending3, label; "),
-        (read_swag, f"{HEADER},label\n", "holds no example"),
-        (read_swag, f"{HEADER},label\n0,v,1,s,a,b,g,w,x,y,z,4\n", "line 2: has the label '4', which is none of 0 to 3"),
+        (read_swag, True, f"{HEADER}\n", "has no column label; its first row must name SWAG's columns"),
+        (read_swag, True, f"{HEADER},label\n", "holds no example"),
+        (read_swag, True, f"{HEADER},label\n{SWAG_ROW},4\n", "line 2: has the label '4', which is none of 0 to 3"),
         (
             read_swag,
-            f"{HEADER},label\n0,v,1,s,a,b,g,w,x,y,z\n",
+            True,
+            f"{HEADER},label\n{SWAG_ROW}\n",
             "line 2: has 11 columns and the header 12; complete the row, and put texts with commas into quotes",
         ),
+        (read_swag, False, f"{HEADER}\n{SWAG_ROW},3\n", "line 2: has 12 columns and the header 11"),
+        (read_swag, True, f"{HEADER},label,ending1\n", "names the column ending1 twice; name each column once"),
         (
             read_swag,
-            f"{HEADER},label\n0,v,1,s,a,b,g,w,x, y,y,z,3\n",  # a comma in an ending shifts what follows
-            "line 2: has 13 columns and the header 12",
-        ),
-        (
-            read_swag,
-            f"{HEADER},label,ending1\n0,v,1,s,a,b,g,w,x,y,z,3,x\n",
-            "names the column ending1 twice; name each column once",
-        ),
-        (
-            read_swag,
-            f"{HEADER},ending4,label\n0,v,1,s,a,b,g,w,x,y,z,v,3\n",
+            True,
+            f"{HEADER},ending4,label\n",
             "has the column ending4, but there are 4 choices; keep ending0 to ending3",
         ),
-        (read_codah, "i\ts\ta\tb\tc\td\n", f"line 1: has 6 columns {OF_CODAH}"),
-        (read_codah, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
-        (read_codah, "i\ts\ta\tb\tc\td\t2\t1\n", f"line 1: has 8 columns {OF_CODAH}"),
-        (read_codah, "i\ts\ta\tb\tc\td\tx\n", "line 1: has the label 'x', which is none of 0 to 3"),
-    ],
-)
-def test_files_that_cannot_be_used(write, read, text, message):
-    path = write(text)
-    with pytest.raises(InputError, match=f"^{path}: {message}"):
-        read(path, "train")
-
-
-@pytest.mark.parametrize(
-    ("read", "text", "message"),
-    [
-        (read_swag, f"{HEADER}\n0,v,1,s,a,b,g,w,x,y,z,3\n", "line 2: has 12 columns and the header 11"),
-        (read_codah, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
-        (read_codah, "i\ts\ta\tb\tc\td\te\t1\n", f"line 1: has 8 columns {OF_CODAH}"),
-        (read_codah, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 instead of an ending; give it 4"),
+        (read_codah, True, "i\ts\ta\tb\tc\td\n", f"line 1: has 6 columns {OF_CODAH}"),
+        (read_codah, True, "i\ts\ta\tb\tc\td\tx\n", "line 1: has the label 'x', which is none of 0 to 3"),
+        (read_codah, False, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
+        (read_codah, False, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 instead of an ending; give it 4"),
         (
             read_codah,
+            False,
             "i\ts\ta\tb\tc\td\ni\ts\ta\tb\tc\tc\td\n",
             "line 2: has 7 columns instead of 6: category, stem, ending 0, ending 1, ending 2, ending 3; correct",
         ),
     ],
 )
-def test_test_files_that_cannot_be_used(write, read, text, message):
+def test_files_that_cannot_be_used(write, read, labelled, text, message):
     path = write(text)
     with pytest.raises(InputError, match=f"^{path}: {message}"):
-        read(path, "test", labelled=False)
+        read(path, "train", labelled=labelled)
 
 
 def test_every_choice_stands_behind_its_context(tmp_path):
@@ -127,15 +110,20 @@ def test_every_choice_stands_behind_its_context(tmp_path):
     assert batch["label_ids"].tolist() == [0, 1]
 
 
-def test_where_files_lie():
-    assert SWAG.names["dev"] == "val.csv"
-    assert CODAH.names["test"] == "test.tsv"
+def test_a_softmax_over_the_choices():
+    batch = {"label_ids": np.int32([0, 3])}
+    softmax = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
+    expected = -np.log(softmax[[0, 1], [0, 3]])
+    np.testing.assert_allclose(ChoiceTask().losses(Answering(LOGITS), batch), expected, rtol=1e-6)
+    np.testing.assert_array_equal(ChoiceTask().weights(batch), [1.0, 1.0])
+    outputs = {name: np.asarray(value) for name, value in ChoiceTask().outputs(Answering(LOGITS), batch).items()}
+    np.testing.assert_allclose(outputs["probabilities"], softmax, rtol=1e-6)
+    np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-6)
+    encoded = EncodedChoices(ModelInputs([([1], 1)] * 8), batch["label_ids"])
+    assert ChoiceTask().metrics(encoded, outputs) == {"eval_accuracy": 0.5}
 
 
-@pytest.mark.needs_shared("data/codah")
-def test_the_real_codah():
-    examples = read_codah(str(shared("data", "codah", "full_data.tsv")), "train")
-    assert len(examples) == 2776
-    assert (examples[0].label, examples[-1].label) == (3, 0)
-    assert np.bincount([example.label for example in examples]).tolist() == [689, 684, 697, 706]
-    assert examples[0].choices[3] == "tempted to snack when I feel this way."
+def test_probabilities_are_written_a_line_an_example(tmp_path):
+    probabilities = np.float32([[0.5, 0.25, 0.125, 0.125]])
+    assert ChoiceTask().write_predictions(str(tmp_path), None, {"probabilities": probabilities}) is None
+    assert (tmp_path / "test_results.tsv").read_text() == "0.5\t0.25\t0.125\t0.125\n"
