@@ -55,20 +55,15 @@ def test_the_recordings_within_the_precision_of_16_bits(golden, dtype, outputs, 
         }.items()
     }
     loss = abs(float(losses_of(model, batch).total - recorded["total_loss"]))
-    print(golden.name, dtype, {name: float(value) for name, value in differences.items()}, "loss", loss)
     assert loss < losses
     assert outputs / 10 < max(differences.values()) < outputs
 
 
-@pytest.mark.parametrize(
-    "num_micro_batches",
-    [{"model_gelu": 1, "model_relu16types": 1}, {"model_gelu": 2, "model_relu16types": 3}],
-    ids=["whole", "in parts"],
-)
-def test_a_run_in_bfloat16_stays_near_the_originals(golden, num_micro_batches):  # noqa: F811
+def test_a_run_in_bfloat16_stays_near_the_originals(golden):  # noqa: F811
     """Twelve updates, of whole batches and of parts of them; weights are compared by the distance they have moved."""
+    num_micro_batches = {"model_gelu": 1, "model_relu16types": 3}[golden.name]
     with computing_in("bfloat16"):
-        run = prepare(golden, "bert_model.ckpt", num_micro_batches=num_micro_batches[golden.name])
+        run = prepare(golden, "bert_model.ckpt", num_micro_batches=num_micro_batches)
     recorded = np.load(golden / "training.npz")
     weights = [name for name in run.variables if "adam" not in name and name != "global_step"]
     first = {name: run.variables[name].numpy() for name in weights}
@@ -79,9 +74,7 @@ def test_a_run_in_bfloat16_stays_near_the_originals(golden, num_micro_batches): 
         np.concatenate([(values[name] - recorded[name]).ravel() for name in weights])
         for values in ({name: run.variables[name].numpy() for name in weights}, first)
     )
-    share = size(apart) / size(moved)
-    print(f"{golden.name}: losses {losses}; the weights are {share:.3f} of their way from the original's")
-    assert 1e-3 < share < 0.15
+    assert 1e-3 < size(apart) / size(moved) < 0.15
 
 
 def types_of(model, kinds) -> set[tuple[str, str]]:
@@ -123,24 +116,21 @@ def test_gradients_of_biases_are_summed_in_float32():
     np.testing.assert_allclose(tape.gradient(loss, layer.bias.value), np.full(16, 600 / 256), rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", ["classification", *in_test_long("squad", "choice", "tagging", "regression")])
-def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path, family, dtype):
-    options = fine_tuning_runs.prepared(tmp_path, family)
+def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path, family):
     given = {"do_train": True, "do_predict": True} | ({} if family == "squad" else {"do_eval": True})
-    options = dataclasses.replace(options, **given, learning_rate=1e-4)
-    for name in ("float32", dtype):
-        fine_tuning_runs.run(family, options, tmp_path / name, dtype=name)
-    names = [name for name in fine_tuning_runs.figures(tmp_path / dtype) if "loss" in name]
-    losses = [[fine_tuning_runs.figures(tmp_path / kind)[name] for name in names] for kind in ("float32", dtype)]
-    print(family, dtype, *losses)
-    if names:
-        assert losses[0] == pytest.approx(losses[1], rel=0.1)
-        assert losses[0] != losses[1]
-    paths = [tmp_path / kind / fine_tuning_runs.FAMILIES[family].predictions for kind in ("float32", dtype)]
-    if paths[0].suffix == ".tsv":
-        expected, found = (np.loadtxt(path, ndmin=2) for path in paths)
-        np.testing.assert_allclose(found, expected, atol=0.15)
+    options = dataclasses.replace(fine_tuning_runs.prepared(tmp_path, family), **given, learning_rate=1e-4)
+    losses, predictions = [], []
+    for dtype in ("float32", "bfloat16", "float16"):
+        fine_tuning_runs.run(family, options, tmp_path / dtype, dtype=dtype)
+        found = fine_tuning_runs.figures(tmp_path / dtype)
+        losses.append([value for name, value in found.items() if "loss" in name])
+        path = tmp_path / dtype / fine_tuning_runs.FAMILIES[family].predictions
+        predictions.append(np.loadtxt(path, ndmin=2) if path.suffix == ".tsv" else np.zeros(0))
+    for number in (1, 2):
+        assert losses[number] == pytest.approx(losses[0], rel=0.1)
+        assert losses[number] != losses[0] or family == "squad"
+        np.testing.assert_allclose(predictions[number], predictions[0], atol=0.15)
 
 
 def test_a_tpu_is_told_to_take_bfloat16(monkeypatch):
@@ -167,6 +157,9 @@ def test_the_scale_is_halved_at_an_overflow_and_doubled_after_good_updates():
     adjust(tf.constant(True))
     adjust(tf.constant(False))
     assert state_of(loss_scale) == (2.0**15, 0)
+    loss_scale.restore({"loss_scale": 4096, "updates_at_loss_scale": 17}.get)
+    loss_scale.restore(lambda name: None)
+    assert state_of(loss_scale) == (4096.0, 17)
 
 
 class PoisonedObjective(PretrainingObjective):
@@ -249,7 +242,6 @@ def skips_an_overflow(strategy, poisoned_row: int, **step_options) -> dict[str, 
     assert int(training.optimizer.global_step.numpy()) == 2
     after = training.values()
     moved = [name for name in before if "adam" not in name and not np.array_equal(before[name], after[name])]
-    print(f"{len(before)} values stayed, then {len(moved)} moved; scale {state_of(training.loss_scale)}")
     assert len(moved) > len(before) / 4
     return sums
 
@@ -257,7 +249,6 @@ def skips_an_overflow(strategy, poisoned_row: int, **step_options) -> dict[str, 
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"num_micro_batches": 4},
         *in_test_long({"jit_compile": True}, {"clips_per_replica": True, "num_micro_batches": 2}),
     ],
@@ -268,24 +259,20 @@ def test_an_overflow_changes_nothing(options):
 
 def overflows_on_the_second_replica():
     """What the subprocess runs: the poisoned example is the seventh of eight, on replica 1 of 2, in its second part."""
-    two = DistributionOptions(distribution_strategy="mirrored", num_devices=2)
-    strategy = make_strategy(two)
-    plain, accumulated, own_norms = (
-        skips_an_overflow(strategy, 6, **options)
-        for options in ({}, {"num_micro_batches": 2}, {"clips_per_replica": True})
-    )
-    print(json.dumps([plain, accumulated, own_norms]))
+    strategy = make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
+    changes = {"num_micro_batches": 2}, {"clips_per_replica": True}
+    print(json.dumps([skips_an_overflow(strategy, 6, **options) for options in changes]))
 
 
 def test_an_overflow_on_one_replica_skips_the_update_on_all():
     """With accumulation the overflow is in a later part; the sums are those of one device within float16."""
     program = "from tests.training.test_precision import overflows_on_the_second_replica as run; run()"
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    print(ran.stdout)
-    plain, accumulated, own_norms = json.loads(ran.stdout.splitlines()[-1])
+    accumulated, own_norms = json.loads(ran.stdout.splitlines()[-1])
     alone = skips_an_overflow(tf.distribute.get_strategy(), 6)
-    assert plain == pytest.approx(alone, rel=2e-3)
     assert accumulated == pytest.approx(alone, rel=2e-3)
     assert own_norms["gradient_norm"] > 1.01 * alone["gradient_norm"], "the norm of a half is that of more noise"
 
@@ -301,11 +288,3 @@ def test_a_scale_that_is_too_large_sinks_until_the_updates_are_made():
     assert (scale, good) == (2.0 ** (60 - num_steps), 1)
     assert 2.0**10 < scale < 2.0**40
     assert np.isfinite(np.concatenate([value.ravel() for value in training.values().values()])).all()
-
-
-def test_the_state_is_restored_from_whole_numbers():
-    loss_scale = LossScale()
-    loss_scale.restore({"loss_scale": 4096, "updates_at_loss_scale": 17}.get)
-    assert state_of(loss_scale) == (4096.0, 17)
-    loss_scale.restore(lambda name: None)
-    assert state_of(loss_scale) == (4096.0, 17)
