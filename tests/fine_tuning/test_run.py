@@ -105,13 +105,10 @@ def test_the_encoded_sets_are_left_as_record_files(options, base, tmp_path):
         np.testing.assert_array_equal(np.stack([record[name] for record in records]).reshape(values.shape), values)
 
 
-def test_a_run_with_nothing_to_do_is_refused(options):
+def test_what_does_nothing_or_only_exports_is_refused(options):
     idle = dataclasses.replace(options, do_train=False, do_eval=False, do_predict=False, eval_every=None)
     with pytest.raises(InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"):
         run_classifier.run(idle)
-
-
-def test_a_task_that_is_only_exported_cannot_be_trained(options):
     with pytest.raises(InputError, match="--task_name=pretraining: is exported only and cannot be fine-tuned"):
         fine_tune(options, "pretraining", "run_classifier")
 

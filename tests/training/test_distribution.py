@@ -47,7 +47,12 @@ print(json.dumps({
 
 def in_a_process(**options) -> dict:
     finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(options)], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", PROGRAM, json.dumps(options)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout.splitlines()[-1]) | {"log": finished.stderr}
@@ -60,12 +65,8 @@ def test_mirrored_over_logical_cpus():
     assert found["x"] == [part.tolist() for part in np.split(second_step, 4)]
     assert found["y"] == [part.tolist() for part in np.split(np.arange(8, 16), 4)]
     assert "--num_devices=4: TensorFlow sees no GPU; the CPU is split into 4 devices" in found["log"]
-
-
-def test_mirrored_on_one_device_has_one_replica():
-    found = in_a_process(distribution_strategy="mirrored")
-    assert found["strategy"] == "MirroredStrategy"
-    assert found["y"] == [list(range(8, 16))]
+    devices = ", ".join(f"/device:CPU:{number}" for number in range(4))
+    assert f"Devices: {devices}; strategy mirrored, number of replicas 4" in found["log"]
 
 
 def test_one_device_is_the_default_strategy():
@@ -157,10 +158,17 @@ def test_a_tpu_without_a_name_or_an_answer_is_refused(monkeypatch):
         make_strategy(DistributionOptions(use_tpu=True, tpu_name="a"))
 
 
-def test_batches_that_cannot_be_shared_are_refused():
-    check_divides(32, 4, "train_batch_size")
-    with pytest.raises(InputError, match="--train_batch_size=30 cannot be shared evenly by 4 replicas"):
-        check_divides(30, 4, "train_batch_size")
+@pytest.mark.parametrize(
+    ("batch_size", "num_replicas", "more", "sentence"),
+    [
+        (30, 4, {}, "--train_batch_size=30 cannot be shared evenly by 4 replicas"),
+        (20, 2, {"num_micro_batches": 4}, "--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq"),
+    ],
+)
+def test_batches_that_cannot_be_shared_are_refused(batch_size, num_replicas, more, sentence):
+    check_divides(8 * num_replicas, num_replicas, "train_batch_size", **more)
+    with pytest.raises(InputError, match=sentence):
+        check_divides(batch_size, num_replicas, "train_batch_size", **more)
 
 
 def test_more_gpus_than_there_are_are_refused(monkeypatch):
@@ -175,15 +183,49 @@ def test_a_number_of_gpus_without_effect_is_refused(count):
         make_strategy(DistributionOptions(num_devices=count))
 
 
-def test_the_first_gpus_share_the_batch(monkeypatch):
-    made = []
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] * 4)
-    monkeypatch.setattr(tf.distribute, "MirroredStrategy", made.append)
-    distribution._mirrored(DistributionOptions(distribution_strategy="mirrored", num_devices=3))
-    assert made == [["GPU:0", "GPU:1", "GPU:2"]]
+@pytest.fixture
+def machine(monkeypatch):
+    """Sets up a machine: the program and the device files by which a GPU is known."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def has(program=None, files=()):
+        monkeypatch.setattr(distribution.shutil, "which", {"nvidia-smi": program}.get)
+        monkeypatch.setattr(distribution.glob, "glob", {"/dev/nvidia[0-9]*": list(files)}.get)
+
+    has()
+    return has
 
 
-def test_parts_of_a_share_have_one_size():
-    check_divides(24, 2, "train_batch_size", num_micro_batches=4)
-    with pytest.raises(InputError, match=r"--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq"):
-        check_divides(20, 2, "train_batch_size", num_micro_batches=4)
+def test_a_gpu_is_known_by_its_program_or_its_files(machine, monkeypatch):
+    assert distribution.gpu_sign() is None
+    machine(files=["/dev/nvidia1", "/dev/nvidia0"])
+    assert distribution.gpu_sign() == "/dev/nvidia0"
+    machine(program="/usr/bin/nvidia-smi")
+    assert distribution.gpu_sign() == "/usr/bin/nvidia-smi"
+    for value, sign in (("0,1", "/usr/bin/nvidia-smi"), ("-1", None), ("", None)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        assert distribution.gpu_sign() == sign
+
+
+def test_a_gpu_that_tensorflow_does_not_see_is_warned_of_once(machine, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    distribution.log_devices()
+    line = "Devices: /device:CPU:0; strategy one_device, number of replicas 1"
+    assert caplog.messages == [line]
+    machine(files=["/dev/nvidia0"])
+    distribution.log_devices()
+    first, second, warning = caplog.messages
+    assert first == second == line
+    assert warning.startswith("TensorFlow sees no GPU, although /dev/nvidia0 is there, and runs on the CPU")
+    assert 'pip install "tensorflow[and-cuda]>=2.20,<2.22"' in warning
+
+
+def test_the_first_gpu_is_used_and_nothing_warned_of(machine, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    machine(program="/usr/bin/nvidia-smi")
+    gpus = [tf.config.LogicalDevice(f"/device:GPU:{number}", "GPU") for number in range(2)]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus if kind == "GPU" else [])
+    distribution.log_devices()
+    assert caplog.messages == ["Devices: /device:GPU:0; strategy one_device, number of replicas 1"]

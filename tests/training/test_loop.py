@@ -1,4 +1,4 @@
-"""Batches of any length go through one trace and give the sums of the same batches padded to one length."""
+"""Batches of any length go through one trace and give the sums of padded ones; predictions keep the set's order."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ import tensorflow as tf
 from official_bert.options.shared import DistributionOptions
 from official_bert.training import loop
 from official_bert.training.distribution import make_strategy, split_over_replicas
-from official_bert.training.loop import Stops, compiled_steps, traced_once
+from official_bert.training.loop import Stops, compiled_outputs, compiled_steps, predict
 from tests.shared import ROOT
 
 LENGTHS = (8, 24, 16, 8, 40)
@@ -58,7 +58,9 @@ def test_batches_of_any_length_are_traced_once():
 
 def test_so_they_are_on_several_replicas():
     program = "from tests.training.test_loop import print_on_two_replicas as run; run()"
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     (one_by_one, together, padded, shapes), as_on_tpu = map(json.loads, ran.stdout.splitlines()[-2:])
     np.testing.assert_allclose(one_by_one, SQUARES, rtol=1e-5)
@@ -91,16 +93,6 @@ def test_a_tpu_is_handed_one_batch_of_the_stack(monkeypatch):
     assert handed == [[[4, 40]]]
 
 
-@pytest.mark.parametrize(("num_fixed_axes", "shape"), [(0, [None, None]), (1, [4, None]), (2, [4, 8])])
-def test_fixed_axes_keep_their_sizes(num_fixed_axes, shape):
-    seen = []
-    run = traced_once(
-        tf.distribute.get_strategy(), lambda batch: seen.append(batch["x"].shape.as_list()), num_fixed_axes
-    )
-    run({"x": tf.zeros([4, 8])})
-    assert seen == [shape]
-
-
 def stops_of(first_step: int, num_train_steps: int, **flags) -> tuple[list[int], list[int], list[int]]:
     """The steps at which a training logs and saves, and the number of updates in each call into TensorFlow."""
     given = {"steps_per_loop": 10, "log_every_steps": 100, "save_every_steps": (1000,)} | flags
@@ -124,3 +116,59 @@ def test_no_call_crosses_a_checkpoint_or_an_evaluation():
     logs, saves, calls = stops_of(0, 50, steps_per_loop=50, save_every_steps=(20, 15))
     assert (logs, saves) == ([10, 50], [15, 20, 30, 40, 45, 50])
     assert calls == [1, 9, 5, 5, 10, 10, 5, 5]
+
+
+SET_LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
+
+
+@pytest.mark.parametrize(("pad_to_longest", "batch_size"), [(True, 4), (False, 4), (True, 50)])
+def test_every_example_gets_its_own_answer(pad_to_longest, batch_size):
+    seen = []
+
+    class Encoded:
+        lengths = SET_LENGTHS
+
+        def features(self, rows, length):
+            seen.append(length)
+            return {"row": rows, "mask": (np.arange(length) < SET_LENGTHS[rows][:, None]).astype(np.float32)}
+
+    def outputs(batch):
+        return {
+            "sum": tf.reduce_sum(batch["mask"], axis=1),
+            "pair": tf.stack([batch["row"], batch["row"] * 2], axis=1),
+            "mask": batch["mask"],
+        }
+
+    strategy = tf.distribute.get_strategy()
+    run = compiled_outputs(strategy, outputs)
+    found = predict(run, strategy, Encoded(), batch_size, 32, pad_to_longest)
+    np.testing.assert_array_equal(found["sum"], SET_LENGTHS)
+    np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])
+    np.testing.assert_array_equal(found["mask"], np.arange(32) < SET_LENGTHS[:, None])
+    if pad_to_longest:
+        assert seen == sorted(seen, reverse=True)
+        assert all(length % 8 == 0 for length in seen)
+    else:
+        assert set(seen) == {32}
+
+
+@pytest.mark.parametrize(("on_tpu", "sizes"), [(False, [10, 10, 3]), (True, [10, 10, 10])])
+def test_batches_on_a_tpu_have_one_size(monkeypatch, on_tpu, sizes):
+    """So a TPU compiles once; a batch that is filled with copies of its last example gives no more answers."""
+
+    class Encoded:
+        lengths = SET_LENGTHS
+
+        def features(self, rows, length):
+            return {"row": rows}
+
+    ran = []
+
+    def run(batch):
+        ran.append(len(batch["row"]))
+        return {"double": 2 * batch["row"]}
+
+    monkeypatch.setattr(loop, "is_tpu", lambda strategy: on_tpu)
+    found = predict(run, tf.distribute.get_strategy(), Encoded(), 10, 32, pad_to_longest=False)
+    np.testing.assert_array_equal(found["double"], 2 * np.arange(23))
+    assert ran == sizes

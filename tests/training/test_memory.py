@@ -1,11 +1,10 @@
-"""The peak of the memory; models that are no longer used leave it, whatever private names TensorFlow has."""
+"""The peak of the memory; models that are no longer used leave it."""
 
 import gc
 import pathlib
 import types
 import weakref
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -37,15 +36,6 @@ def test_the_weights_of_a_model_are_freed():
     memory.forget_models()
     gc.collect()
     assert weights() is None
-
-
-def test_a_tensorflow_without_the_private_table_is_a_warning(monkeypatch, caplog):
-    from tensorflow.python.framework import ops
-
-    monkeypatch.delattr(ops, "gradient_registry")
-    memory.forget_models()
-    assert "keeps every model of a search in memory" in caplog.text
-    assert keras.backend.backend() == "tensorflow"
 
 
 def test_the_peak_is_that_of_the_process():

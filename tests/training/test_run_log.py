@@ -20,11 +20,6 @@ OLD_FILES = {
 }
 
 
-def make_old_folder(folder):
-    for name, lines in OLD_FILES.items():
-        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines) + "damaged\n[]\n")
-
-
 def test_the_line_of_a_start(tmp_path):
     options = PretrainingOptions(bert_config_file="c.json", input_file=["a", "b"], output_dir=str(tmp_path))
     for seed in (7, 8):
@@ -63,7 +58,8 @@ def test_lines_of_lost_steps_are_not_read(tmp_path):
 
 
 def test_the_four_files_of_older_versions_are_read(tmp_path):
-    make_old_folder(tmp_path)
+    for name, lines in OLD_FILES.items():
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines) + "damaged\n[]\n")
     folder = str(tmp_path)
     assert [line["seed"] for line in run_log.trainings(folder)] == [1, 2]
     assert [line["f1"] for line in run_log.read(folder, run_log.EVALUATION)] == [0.5]
@@ -88,11 +84,6 @@ def test_a_full_disk_costs_the_line_and_not_the_run(tmp_path, caplog):
     assert "A line of the type train is lost:" in caplog.text
     assert "make room or name another path" in caplog.text
     assert (tmp_path / "run.jsonl").read_text() == '{"type": "train", "step": 1, "loss": 6.5}\n'
-
-
-def test_a_file_that_cannot_be_read_is_none(tmp_path):
-    (tmp_path / "run.jsonl").mkdir()
-    assert run_log.read(str(tmp_path), run_log.START) == []
 
 
 def test_the_changed_flags_in_words():
