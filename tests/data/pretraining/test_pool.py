@@ -7,6 +7,7 @@ import pytest
 
 from official_bert.data.pretraining.pool import worker_processes
 from official_bert.io.errors import InputError
+from tests.shared import has_ended
 
 
 def _call(shared, function, *arguments):
@@ -35,20 +36,12 @@ def _die(_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_calls_run_in_calld_processes_that_end():
+def test_calls_run_in_processes_that_end():
     with worker_processes(2, _call, 40) as workers:
-        results = [future.result() for future in [workers.submit(_sum, value) for value in (1, 2)]]
+        results = [future.result(timeout=60) for future in [workers.submit(_sum, value) for value in (1, 2)]]
     assert [value for _, value in results] == [41, 42]
     assert os.getpid() not in [process for process, _ in results]
-    assert not any(_is_running(process) for process, _ in results)
+    assert all(has_ended(process, within_secs=10) for process, _ in results)
 
 
 @pytest.mark.parametrize("call", [_endless, _sleep])
@@ -64,12 +57,12 @@ def test_workers_that_write_or_have_much_to_read_end_at_once(call):
 def test_an_error_of_a_call_is_raised_here_and_says_where_it_was():
     with worker_processes(1, _call, 1) as workers:
         with pytest.raises(InputError, match="no such thing") as raised:
-            workers.submit(_fail).result()
+            workers.submit(_fail).result(timeout=60)
         assert "in _fail" in raised.value.__notes__[0]
-        assert workers.submit(_sum, 1).result()[1] == 2, "the worker goes on"
+        assert workers.submit(_sum, 1).result(timeout=60)[1] == 2, "the worker goes on"
 
 
 def test_a_killed_worker_is_said():
     refused = pytest.raises(InputError, match="--num_workers=2: a worker process was killed")
     with refused, worker_processes(2, _call, 1) as workers:
-        workers.submit(_die).result()
+        workers.submit(_die).result(timeout=60)
