@@ -1,4 +1,4 @@
-"""The expected numbers are the original's output on the toy corpus, or made by hand, and the draws are Python's."""
+"""The original's records of the toy corpus, Python's draws; tests/compat compares all rules with an oracle."""
 
 import hashlib
 import random
@@ -11,13 +11,10 @@ from official_bert.data.pretraining.exact import (
     Instances,
     SentencePair,
     create_instances,
-    draw_whole_words,
     num_predictions,
     randbelow,
-    replacements,
     sentence_pairs,
     shuffle,
-    truncated,
 )
 from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
 from official_bert.data.records.framing import encode_examples
@@ -67,83 +64,9 @@ def test_draws_integers_as_randint_does():
     assert ours.getstate() == theirs.getstate()
 
 
-class Scripted(random.Random):
-    """A generator that returns the listed numbers: floats from random(), integers from getrandbits()."""
-
-    def __init__(self, *numbers):
-        super().__init__(0)
-        self._numbers = list(numbers)
-
-    def random(self):
-        return self._numbers.pop(0)
-
-    def getrandbits(self, bits):
-        number = self._numbers.pop(0)
-        assert isinstance(number, int)
-        assert number < 1 << bits
-        return number
-
-    def all_used(self):
-        return not self._numbers
-
-
-def scan(rng, bounds, document=0, max_seq_length=13, short_seq_prob=0.1):
-    return [
-        tuple(pair)
-        for pair in sentence_pairs(document, len(bounds), bounds.__getitem__, max_seq_length, short_seq_prob, rng)
-    ]
-
-
-def test_the_next_segments_follow():
-    # 10 tokens fit; the first three segments reach them. Draws: length, split after 1 + 1 segments, 0.5 is "next".
-    rng = Scripted(0.5, 1, 0.5)
-    assert scan(rng, [[0, 4, 6, 10]]) == [(0, 6, 0, 6, 10, False)]
-    assert rng.all_used()
-
-
-def test_a_random_second_side_gives_the_rest_of_the_chunk_back():
-    # Document 0 in two segments: split after the first (no choice: one draw of one bit), random; then documents 0
-    # (drawn again, as it is the scanned one) and 1, second segment. The second segment of document 0 comes round alone:
-    # random without asking.
-    rng = Scripted(0.5, 0, 0.49, 0, 1, 1, 1, 0)
-    pairs = scan(rng, [[0, 3, 8], [8, 12, 13]])
-    assert pairs == [(0, 3, 1, 12, 13, True), (3, 8, 1, 8, 13, True)]
-    assert rng.all_used()
-
-
-def test_a_short_pass_aims_at_fewer_tokens():
-    # 0.05 < 0.1: a target of 2 + 1 = 3 tokens, which one segment of 3 reaches; B needs 3 - 3 = 0 and takes one segment.
-    rng = Scripted(0.05, 1, 1, 0, 1, 0)
-    assert scan(rng, [[0, 3, 6], [6, 7, 8]]) == [(0, 3, 1, 6, 7, True), (3, 6, 1, 6, 7, True)]
-    assert rng.all_used()
-
-
-def test_a_single_document_is_its_own_random_one_after_ten_draws():
-    rng = Scripted(0.5, *[0] * 10, 0)
-    assert scan(rng, [[0, 3]]) == [(0, 3, 0, 0, 3, True)]
-    assert rng.all_used()
-
-
-@pytest.mark.parametrize(
-    ("lengths", "room", "draws", "expected"),
-    [
-        ((3, 3), 6, (), (0, 3, 10, 13)),
-        ((3, 3), 5, (0.4,), (0, 3, 11, 13)),  # a tie cuts B; below one half the first token goes
-        ((3, 3), 5, (0.5,), (0, 3, 10, 12)),
-        ((4, 2), 4, (0.1, 0.9), (1, 3, 10, 12)),  # 4 > 2, then 3 > 2: both off A
-        ((1, 4), 2, (0.1, 0.1, 0.9), (0, 1, 12, 13)),
-    ],
-)
-def test_truncates_the_longer_side(lengths, room, draws, expected):
-    numbers = list(draws)
-    spans = truncated(0, lengths[0], 10, 10 + lengths[1], room, lambda: numbers.pop(0))
-    assert spans == expected
-    assert not numbers
-
-
 def test_a_length_without_room_for_both_sides_is_refused():
     with pytest.raises(InputError, match="max_seq_length is 4; it must be at least 5"):
-        scan(random.Random(1), [[0, 3]], max_seq_length=4)
+        list(sentence_pairs(0, 1, [[0, 3]].__getitem__, 4, 0.1, random.Random(1)))
 
 
 @pytest.mark.parametrize(
@@ -152,38 +75,6 @@ def test_a_length_without_room_for_both_sides_is_refused():
 )
 def test_number_of_predictions(length, expected):
     assert num_predictions(length, 0.15, 20) == expected
-
-
-def test_words_stay_together_and_too_long_ones_are_passed_over():
-    tokens = ["[CLS]", "##x", "a", "##b", "##c", "##d", "[SEP]", "##e", "f", "##g", "h", "[SEP]"]
-    candidates = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
-    continues = [token.startswith("##") for token in tokens]
-    words = [[1], [2, 3, 4, 5, 7], [8, 9], [10]]  # a leading piece stands alone, ##e joins across the [SEP]
-    seen = set()
-    for seed in range(30):
-        shuffled = list(words)
-        random.Random(seed).shuffle(shuffled)
-        expected = []
-        for word in shuffled:
-            if len(expected) + len(word) <= 3:
-                expected += word
-        drawn = draw_whole_words(list(candidates), continues, 3, random.Random(seed))
-        assert drawn == expected
-        seen.add(tuple(sorted(drawn)))
-    assert seen == {(1, 8, 9), (8, 9, 10), (1, 10)}
-
-
-def test_replacements_draw_no_more_than_they_need():
-    rng, expected = random.Random(2), random.Random(2)
-    replaced = replacements(["a"] * 50, list(range(50)), "[MASK]", list("bcdef"), rng)
-    for token in replaced:
-        if expected.random() < 0.8:
-            assert token == "[MASK]"
-        elif expected.random() < 0.5:
-            assert token == "a"
-        else:
-            assert token == "bcdef"[expected.randint(0, 4)]
-    assert rng.getstate() == expected.getstate()
 
 
 VOCABULARY = InstanceVocabulary(cls_id=101, sep_id=102, mask_id=103, word_ids=[], continues=[])

@@ -17,7 +17,7 @@ def test_the_numbers_of_predictions_are_those_of_the_slow_function():
         assert masks.num_predictions(lengths, share, most).tolist() == expected
 
 
-@pytest.mark.parametrize("length", [9, 512, 600])
+@pytest.mark.parametrize("length", [9, 600])
 def test_positions_are_equally_likely_candidates_in_increasing_order(length):
     rows = 40_000 if length == 9 else 3_000
     candidates = np.ones((rows, length), bool)
@@ -37,9 +37,8 @@ def test_positions_are_equally_likely_candidates_in_increasing_order(length):
 
 def test_fewer_candidates_than_wanted_are_all_drawn():
     candidates = np.array([[False, True, False, True, False]])
-    positions, is_drawn = masks.draw_positions(candidates, np.array([4]), random_streams.stream(1), 7)
-    assert positions.tolist() == [[1, 3, 0, 0, 0, 0, 0]]
-    assert is_drawn.tolist() == [[True, True, False, False, False, False, False]]
+    positions, is_drawn = masks.draw_positions(candidates, np.array([4]), random_streams.stream(1), 3)
+    assert (positions.tolist(), is_drawn.tolist()) == ([[1, 3, 0]], [[True, True, False]])
 
 
 def test_units_are_drawn_whole_and_one_that_does_not_fit_is_skipped():
@@ -99,7 +98,7 @@ def test_spans_have_lengths_in_proportion_to_one_over_n():
     assert sizes[1:] / sizes.sum() == pytest.approx(expected, abs=0.01)
 
 
-@pytest.mark.parametrize(("mask_rate", "random_rate"), [(0.8, 0.1), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+@pytest.mark.parametrize(("mask_rate", "random_rate"), [(0.8, 0.1), (0.0, 1.0)])
 def test_tokens_are_replaced_at_their_rates(mask_rate, random_rate):
     tokens = np.full((5_000, 20), 7)
     word_ids = np.array([3, 5, 9, 11])

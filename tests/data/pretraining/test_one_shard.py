@@ -139,23 +139,18 @@ def test_a_record_is_two_spans_of_the_text_with_a_few_tokens_replaced(corpus):
         assert follows or length == 64 or records["next_sentence_labels"][row, 0] == 1
 
 
-def test_passes_and_shards_have_their_own_draws(corpus):
+def test_passes_and_shards_have_their_own_draws_and_passes_are_mixed(corpus):
     documents, vocabulary = corpus
-    once = joined(f for f, _ in shard_batches(0, documents, vocabulary, config_of(dupe_factor=2)))
-    rows = collections.Counter(row.tobytes() for row in once["input_ids"])
+    records, other = (
+        joined(features for features, _ in shard_batches(shard, documents, vocabulary, config_of())) for shard in (0, 1)
+    )
+    rows = collections.Counter(row.tobytes() for row in records["input_ids"])
     assert max(rows.values()) <= 2  # a very short record may come twice
-    assert len(rows) > 0.99 * len(once["input_ids"])
-    other = joined(f for f, _ in shard_batches(1, documents, vocabulary, config_of(dupe_factor=2)))
+    assert len(rows) > 0.99 * len(records["input_ids"])
     assert len(rows.keys() & {row.tobytes() for row in other["input_ids"]}) < 0.01 * len(rows)
-
-
-def test_the_passes_are_mixed(corpus):
-    documents, vocabulary = corpus
-    records = joined(f for f, _ in shard_batches(0, documents, vocabulary, config_of(dupe_factor=8)))
     # Neighbours in the file seldom are neighbours in the text: a shared token beside [CLS] is as rare as by chance.
     first = records["input_ids"][:, 1]
-    shares = np.bincount(first) / len(first)
-    chance = float((shares**2).sum())
+    chance = float(((np.bincount(first) / len(first)) ** 2).sum())
     assert abs((first[1:] == first[:-1]).mean() - chance) < 4 * np.sqrt(chance / len(first))
 
 
@@ -227,11 +222,7 @@ def shard_of(tmp_path, tokenizer, text: str, **changes):
 
 def test_documents_without_tokens_are_left_out(tmp_path, tokenizer):
     plain, records = shard_of(tmp_path, tokenizer, toy.TEXT)
-    assert {name: plain[name] for name in ("documents", "sentences", "tokens")} == {
-        "documents": 3,
-        "sentences": 8,
-        "tokens": 60,
-    }
+    assert (plain["documents"], plain["sentences"], plain["tokens"]) == (3, 8, 60)
     odd = "\n\n\x01\n\n" + toy.TEXT.replace("\n\n", "\n\n\n\x01\n\n") + "\n\n"
     report, others = shard_of(tmp_path, tokenizer, odd)
     assert report == plain
@@ -239,13 +230,10 @@ def test_documents_without_tokens_are_left_out(tmp_path, tokenizer):
 
 
 def test_no_text_gives_an_empty_file(tmp_path, tokenizer):
-    for text in ("", "\n\n"):
-        report, records = shard_of(tmp_path, tokenizer, text)
+    for text, is_compressed in (("", False), ("\n\n", False), ("", True)):
+        report, records = shard_of(tmp_path, tokenizer, text, is_compressed=is_compressed)
         assert (report["documents"], report["records"], records) == (0, 0, [])
-    report = make_shard(0, str(tmp_path / "absent"), str(tmp_path / "out"), tokenizer, config_of())
-    assert report["bytes"] == 0
-    report, records = shard_of(tmp_path, tokenizer, "", is_compressed=True)
-    assert records == []
+    assert make_shard(0, str(tmp_path / "absent"), str(tmp_path / "out"), tokenizer, config_of())["bytes"] == 0
 
 
 def test_one_document_is_its_own_random_one(tmp_path, tokenizer):
@@ -258,22 +246,6 @@ def test_one_document_is_its_own_random_one(tmp_path, tokenizer):
         ids[record["masked_lm_positions"][:count]] = record["masked_lm_ids"][:count]
         sentence = tokenizer.encode("the cat sat on the mat.")
         assert ids[:17].tolist() == [2, *sentence, 3, *sentence, 3]
-
-
-def test_a_length_with_room_for_a_token_on_each_side(tmp_path, tokenizer):
-    report, records = shard_of(tmp_path, tokenizer, toy.TEXT, max_seq_length=5, max_predictions_per_seq=1)
-    assert report["records"] == len(records) > 0
-    for record in records:
-        assert record["input_mask"].tolist() == [1] * 5
-        assert record["segment_ids"].tolist() == [0, 0, 0, 1, 1]
-
-
-def test_a_very_long_document_and_a_very_long_sentence(tmp_path, tokenizer):
-    text = "the cat sat on the mat .\n" * 3000 + "\n" + "a sun was in the park " * 3000 + "\n"
-    report, records = shard_of(tmp_path, tokenizer, text, dupe_factor=1)
-    assert report["documents"] == 2
-    assert report["records"] == len(records) > 300
-    assert all(record["input_mask"].sum() <= 64 for record in records)
 
 
 def test_gzip_holds_the_same_records(tmp_path, tokenizer):

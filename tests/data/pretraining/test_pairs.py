@@ -92,36 +92,36 @@ def test_a_short_pass_aims_at_every_shorter_length():
     assert (sizes[2:] > 400 / 11 - 4 * np.sqrt(400 / 11)).all()
 
 
+def truncated_pairs(documents: Documents, room: int, key: int):
+    """Each document's two segments as a pair, truncated to so much room."""
+    first = documents.document_starts[:-1]
+    number = np.arange(len(documents))
+    chunks = one_shard.Chunks(
+        number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(key, number)
+    )
+    return one_shard.truncated(chunks, documents, room)
+
+
 def test_truncation_is_that_of_the_slow_function_but_for_the_draws():
     rng = random.Random(3)
     for room in (2, 5, 10, 11):
         lengths = [(rng.randint(1, 30), rng.randint(1, 30)) for _ in range(300)]
         documents = documents_of(*[[a, b] for a, b in lengths])
-        first = documents.document_starts[:-1]
-        number = np.arange(len(lengths))
-        chunks = one_shard.Chunks(
-            number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(room, number)
-        )
-        pairs = one_shard.truncated(chunks, documents, room)
+        pairs = truncated_pairs(documents, room, room)
         for row, (a, b) in enumerate(lengths):
             expected = truncated(0, a, 0, b, room, rng.random)
             found_a, found_b = pairs.a_length[row], pairs.b_length[row]
             assert (found_a, found_b) == (expected[1] - expected[0], expected[3] - expected[2])
             assert pairs.is_truncated[row] == (a + b > room)
-            begin = documents.segment_starts[first[row]]
+            begin = documents.segment_starts[2 * row]
             assert begin <= pairs.a_begin[row] <= begin + a - found_a
             assert begin + a <= pairs.b_begin[row] <= begin + a + b - found_b
 
 
 def test_tokens_are_cut_off_either_end_with_equal_probability():
     documents = documents_of(*[[14, 4]] * 4000)
-    first = documents.document_starts[:-1]
-    number = np.arange(4000)
-    chunks = one_shard.Chunks(
-        number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(2, number)
-    )
-    pairs = one_shard.truncated(chunks, documents, 14)  # four of A's tokens go
-    cut_off_front = np.bincount(pairs.a_begin - documents.segment_starts[first], minlength=5)
+    pairs = truncated_pairs(documents, 14, 2)  # four of A's tokens go
+    cut_off_front = np.bincount(pairs.a_begin - documents.segment_starts[:-1:2], minlength=5)
     expected = 4000 * np.array([1, 4, 6, 4, 1]) / 16
     assert (abs(cut_off_front - expected) < 4 * np.sqrt(expected)).all()
 

@@ -75,8 +75,3 @@ def test_random_bytes_are_refused_or_parsed_but_never_crash():
         except MalformedExample:
             refused += 1
     assert refused > 2000
-
-
-def test_one_row_needs_one_row_of_every_feature():
-    with pytest.raises(ValueError, match="match exactly"):
-        encode_examples({"a": np.zeros((2, 1), int), "b": np.zeros((3, 1), int)})

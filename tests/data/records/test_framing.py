@@ -1,3 +1,4 @@
+import contextlib
 import gzip
 
 import numpy as np
@@ -63,20 +64,14 @@ def test_examples_go_round_the_files_across_batches(tmp_path):
     assert read == [[(0, 0), (1, 3), (2, 6), (3, 9)], [(0, 1), (1, 4), (2, 7)], [(0, 2), (1, 5), (2, 8)]]
 
 
-def test_reads_gzip(tmp_path):
-    path = tmp_path / "a.tfrecord.gz"
+def test_reads_gzip_which_is_known_by_its_bytes_alone(tmp_path):
+    path = tmp_path / "a.tfrecord"
     path.write_bytes(gzip.compress(frame(b"one") + frame(b"two")))
+    assert is_compressed(str(path))
     assert list(read_records(str(path))) == [(0, b"one"), (1, b"two")]
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(InputError, match=r"a\.tfrecord\.gz: record \d"):
+    with pytest.raises(InputError, match=r"a\.tfrecord: record \d"):
         list(read_records(str(path)))
-
-
-def test_gzip_is_known_by_its_bytes_alone(tmp_path):
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(gzip.compress(frame(b"one")))
-    assert is_compressed(str(path))
-    assert list(read_records(str(path))) == [(0, b"one")]
     like_gzip = b"x" * 0x088B1F  # the length of this record begins with the bytes of gzip
     path.write_bytes(frame(like_gzip))
     assert path.read_bytes().startswith(b"\x1f\x8b\x08")
@@ -115,17 +110,12 @@ def test_a_record_that_is_no_example_is_named(tmp_path):
         next(examples)
 
 
-def write_and_fail(paths):
-    with open_example_files(paths) as files:
-        files.write(features(0, 5))
-        raise KeyError
-
-
 def test_a_failure_leaves_nothing(tmp_path):
     old = tmp_path / "b"
     old.write_bytes(b"old")
-    with pytest.raises(KeyError):
-        write_and_fail([str(tmp_path / "a"), str(old)])
+    with contextlib.suppress(KeyError), open_example_files([str(tmp_path / "a"), str(old)]) as files:
+        files.write(features(0, 5))
+        raise KeyError
     assert list(tmp_path.iterdir()) == [old]
     assert old.read_bytes() == b"old"
 
@@ -136,7 +126,6 @@ def test_a_failure_leaves_nothing(tmp_path):
         (["absent/a"], r"absent/a: cannot be written \(No such file or directory\); check that its folder exists"),
         (["ok", "."], "cannot be written, it is a folder"),
         (["a", "b", "a"], "names a file twice"),
-        (["a", "./a"], "names a file twice"),
         ([], "names no file"),
     ],
 )
