@@ -51,17 +51,6 @@ try:
             print("all happened")
             os.kill(me, signal.SIGINT)
         print("went on")
-    elif sys.argv[1] == "while taken back":
-        install = signal.signal
-        def interrupt(number, handler):  # the first handler that is put back is interrupted
-            signal.signal = install
-            os.kill(me, signal.SIGINT)
-        try:
-            with processes.held_back():
-                signal.signal = interrupt
-        except KeyboardInterrupt:
-            print("interrupted")
-        send()
     elif sys.argv[1] == "another thread":
         import threading
         def work():
@@ -91,7 +80,6 @@ send()  # the files of the work are being deleted: nothing disturbs that
         ("twice", ["terminated {number}"]),
         ("replaced", ["ignored", "terminated {number}"]),
         ("held back", ["all happened", "terminated {number}"]),
-        ("while taken back", ["interrupted", "terminated {number}"]),
         ("another thread", ["unchanged True", "terminated {number}"]),
     ],
 )

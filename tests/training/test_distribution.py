@@ -130,12 +130,8 @@ def test_tpu_from_the_original_flags(monkeypatch):
         ("initialize", "resolver"),
         ("strategy", "resolver"),
     ]
-
-
-def test_master_serves_where_no_name_is_given(monkeypatch):
-    tpu = FakeTpu(monkeypatch, num_cores=4)
-    make_strategy(DistributionOptions(use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=4))
-    assert tpu.calls[0] == {"tpu": "grpc://10.0.0.2:8470", "zone": None, "project": None}
+    make_strategy(DistributionOptions(use_tpu=True, master="grpc://10.0.0.2:8470"))
+    assert tpu.calls[4] == {"tpu": "grpc://10.0.0.2:8470", "zone": None, "project": None}
 
 
 def test_another_number_of_cores_is_refused(monkeypatch):

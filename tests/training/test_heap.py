@@ -58,7 +58,7 @@ def measured(what: str, **environment) -> dict:
 
 
 def test_steps_touch_no_fresh_memory():
-    on_eigen = {"CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    on_eigen = {"CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_ONEDNN_OPTS": "0"}  # oneDNN keeps large tensors itself
     found = measured("strategy", **on_eigen)
     usual = measured("none", MALLOC_ARENA_MAX="8", **on_eigen)
     assert found["kept"]
@@ -69,14 +69,6 @@ def test_steps_touch_no_fresh_memory():
         half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2048
         assert found["advised_kb"] > 0.99 * half  # also after malloc_trim
         assert usual["advised_kb"] == 0
-
-
-def test_steps_with_onednn_touch_no_fresh_memory():
-    """With oneDNN, its default on processors with AVX-512 VNNI, TensorFlow keeps large tensors itself."""
-    found = measured("strategy", CUDA_VISIBLE_DEVICES="-1", TF_ENABLE_ONEDNN_OPTS="1")
-    assert found["kept"]
-    assert found["sum"] == 2 * (4 + 16 + 64 + 256) * (1 << 15)
-    assert found["faults"] < 10 * (4 << 20) // 4096 / 50
 
 
 @pytest.mark.parametrize("environment", [{"MALLOC_ARENA_MAX": "2"}, {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}])

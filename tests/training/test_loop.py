@@ -121,54 +121,39 @@ def test_no_call_crosses_a_checkpoint_or_an_evaluation():
 SET_LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
 
 
-@pytest.mark.parametrize(("pad_to_longest", "batch_size"), [(True, 4), (False, 4), (True, 50)])
-def test_every_example_gets_its_own_answer(pad_to_longest, batch_size):
-    seen = []
+@pytest.mark.parametrize(
+    ("batch_size", "pad_to_longest", "on_tpu", "sizes"),
+    [
+        (4, True, False, {4, 3}),
+        (50, True, False, {23}),
+        (10, False, False, {10, 3}),
+        (10, False, True, {10}),  # which compiles once: the last batch is filled with copies of an example
+    ],
+)
+def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longest, on_tpu, sizes):
+    seen, seen_sizes = [], set()
 
     class Encoded:
         lengths = SET_LENGTHS
 
         def features(self, rows, length):
             seen.append(length)
+            seen_sizes.add(len(rows))
             return {"row": rows, "mask": (np.arange(length) < SET_LENGTHS[rows][:, None]).astype(np.float32)}
 
     def outputs(batch):
-        return {
-            "sum": tf.reduce_sum(batch["mask"], axis=1),
-            "pair": tf.stack([batch["row"], batch["row"] * 2], axis=1),
-            "mask": batch["mask"],
-        }
+        pair = tf.stack([batch["row"], batch["row"] * 2], axis=1)
+        return {"sum": tf.reduce_sum(batch["mask"], axis=1), "pair": pair, "mask": batch["mask"]}
 
+    monkeypatch.setattr(loop, "is_tpu", lambda strategy: on_tpu)
     strategy = tf.distribute.get_strategy()
-    run = compiled_outputs(strategy, outputs)
-    found = predict(run, strategy, Encoded(), batch_size, 32, pad_to_longest)
+    found = predict(compiled_outputs(strategy, outputs), strategy, Encoded(), batch_size, 32, pad_to_longest)
     np.testing.assert_array_equal(found["sum"], SET_LENGTHS)
     np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])
     np.testing.assert_array_equal(found["mask"], np.arange(32) < SET_LENGTHS[:, None])
+    assert seen_sizes == sizes
     if pad_to_longest:
         assert seen == sorted(seen, reverse=True)
         assert all(length % 8 == 0 for length in seen)
     else:
         assert set(seen) == {32}
-
-
-@pytest.mark.parametrize(("on_tpu", "sizes"), [(False, [10, 10, 3]), (True, [10, 10, 10])])
-def test_batches_on_a_tpu_have_one_size(monkeypatch, on_tpu, sizes):
-    """So a TPU compiles once; a batch that is filled with copies of its last example gives no more answers."""
-
-    class Encoded:
-        lengths = SET_LENGTHS
-
-        def features(self, rows, length):
-            return {"row": rows}
-
-    ran = []
-
-    def run(batch):
-        ran.append(len(batch["row"]))
-        return {"double": 2 * batch["row"]}
-
-    monkeypatch.setattr(loop, "is_tpu", lambda strategy: on_tpu)
-    found = predict(run, tf.distribute.get_strategy(), Encoded(), 10, 32, pad_to_longest=False)
-    np.testing.assert_array_equal(found["double"], 2 * np.arange(23))
-    assert ran == sizes

@@ -1,12 +1,10 @@
 import contextlib
 import itertools
 import os
-import pathlib
 import select
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -25,7 +23,7 @@ from official_bert.data.pretraining.documents import (
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
-from tests.shared import ROOT
+from tests.shared import ROOT, has_ended
 
 
 @pytest.fixture
@@ -146,13 +144,9 @@ def test_files_that_are_read_apart_have_the_documents_of_the_corpus(parts):
     assert sorted(found) == list(range(len(expected)))
 
 
-# Reads a corpus without an end with two workers, whose ids it prints.
+# Reads a corpus without an end with two workers, and prints the id of the first; others start when they are needed.
 ENDLESS = """
-import multiprocessing
-import signal
-import sys
-import threading
-import time
+import multiprocessing, sys, threading, time
 
 from official_bert.data.pretraining import documents
 from official_bert.tokenization import FullTokenizer
@@ -171,72 +165,25 @@ def show():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    tokenizer = FullTokenizer(sys.argv[1])
     threading.Thread(target=show, daemon=True).start()
-    try:
-        documents.read_documents(["corpus"], tokenizer, num_workers=2, read_lines=lines)
-    except (KeyboardInterrupt, documents.InputError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    documents.read_documents(["corpus"], FullTokenizer(sys.argv[1]), num_workers=2, read_lines=lines)
 """
 
 
-@pytest.fixture
-def endless(tmp_path):
-    """A process group that reads without an end, and the id of a worker; others start when they are needed."""
+def test_workers_end_when_their_parent_is_killed(tmp_path):
     (tmp_path / "endless.py").write_text(ENDLESS)
     process = subprocess.Popen(
         [sys.executable, tmp_path / "endless.py", toy.write_vocabulary(tmp_path)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
     try:
         readable, _, _ = select.select([process.stdout], [], [], 60)
         assert readable, "no worker has started within a minute"
-        yield process, int(process.stdout.readline())
+        worker = int(process.stdout.readline())
+        assert not has_ended(worker, within_secs=0.1)
+        process.kill()
+        process.communicate(timeout=60)  # which ends when the last of the workers has closed the pipe
+        assert has_ended(worker, within_secs=60)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
-
-
-def is_running(status: pathlib.Path, group: int) -> bool:
-    try:
-        state, _, of_group = status.read_text().rsplit(")", 1)[1].split()[:3]
-    except OSError:
-        return False
-    return int(of_group) == group and state != "Z"
-
-
-def wait_for_the_end_of(group: int):
-    deadline_secs = time.monotonic() + 60
-    while any(is_running(status, group) for status in pathlib.Path("/proc").glob("[0-9]*/stat")):
-        assert time.monotonic() < deadline_secs, "processes are left"
-        time.sleep(0.05)
-
-
-def test_workers_end_when_their_parent_is_killed(endless):
-    process, worker = endless
-    assert is_running(pathlib.Path(f"/proc/{worker}/stat"), process.pid)
-    process.kill()
-    wait_for_the_end_of(process.pid)
-
-
-def test_an_interrupt_of_all_processes_is_reported_once(endless):
-    process, _ = endless
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert errors == "KeyboardInterrupt: \n"
-    wait_for_the_end_of(process.pid)
-
-
-def test_a_killed_worker_is_a_sentence(endless):
-    process, worker = endless
-    os.kill(worker, signal.SIGKILL)
-    _, errors = process.communicate(timeout=60)
-    assert errors.startswith("InputError: --num_workers=2: a worker process was killed")
-    wait_for_the_end_of(process.pid)

@@ -49,7 +49,7 @@ def test_workers_that_write_or_have_much_to_read_end_at_once(call):
     """The kill comes in the middle of results, and of arguments that nobody reads."""
     start_secs = time.monotonic()
     with pytest.raises(TimeoutError), worker_processes(2, _call, 1) as workers:
-        [workers.submit(call, bytes(1_000_000)) for _ in range(8)][-1].result(timeout=3)
+        [workers.submit(call, bytes(1_000_000)) for _ in range(8)][-1].result(timeout=1.5)
     assert time.monotonic() - start_secs < 60
     assert not multiprocessing.active_children()
 
