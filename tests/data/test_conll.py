@@ -1,11 +1,8 @@
-import collections
-
 import pytest
 from absl import logging
 
 from official_bert.data.tables import IOB1, IOB2, read_conll, write_predictions
 from official_bert.io.errors import InputError
-from tests.shared import shared
 
 # Four columns in IOB1: the B- sets the second of two neighbours apart. \u00a0 and \u2028 are parts of tokens.
 TEXT = (
@@ -116,16 +113,3 @@ def test_files_that_cannot_be_used(write, text, message):
     path = write(text)
     with pytest.raises(InputError, match=f"^{path}: {message}"):
         read_conll(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "num_sentences", "num_tokens", "num_chunks"),
-    # counted by awk: lines with two columns, and those whose second begins with B-
-    [("train", 3394, 62730, 1975), ("dev", 1009, 15733, 836), ("test", 1287, 23394, 1079)],
-)
-@pytest.mark.needs_shared("data/wnut17")
-def test_wnut17(name, num_sentences, num_tokens, num_chunks):
-    read = read_conll(str(shared("data", "wnut17", f"{name}.conll")))
-    assert (len(read.sentences), read.scheme, read.has_documents) == (num_sentences, IOB2, False)
-    tags = collections.Counter(tag[0] for sentence in read.sentences for tag in sentence.tags)
-    assert (tags.total(), tags["B"]) == (num_tokens, num_chunks)

@@ -8,7 +8,6 @@ from absl import logging
 
 from official_bert.data.model_inputs import (
     ModelInputs,
-    RaggedRows,
     check_vocabulary,
     log_example,
     model_input,
@@ -17,30 +16,12 @@ from official_bert.data.model_inputs import (
 )
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
-from official_bert.tokenizer_config import truncate_seq_pair
 from tests import toy
 
 
 @pytest.fixture
 def tokenizer(tmp_path):
     return FullTokenizer(toy.write_vocabulary(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "max_length", "left"),
-    [
-        ("abc", "de", 5, ("abc", "de")),
-        ("abc", "de", 4, ("ab", "de")),
-        ("ab", "de", 3, ("ab", "d")),  # a tie takes from b
-        ("abcdef", "g", 3, ("ab", "g")),
-        ("a", "defg", 2, ("a", "d")),
-        ("ab", "de", 0, ("", "")),
-    ],
-)
-def test_the_longer_text_loses_its_last_token(a, b, max_length, left):
-    tokens_a, tokens_b = list(a), list(b)
-    truncate_seq_pair(tokens_a, tokens_b, max_length)
-    assert ("".join(tokens_a), "".join(tokens_b)) == left
 
 
 @pytest.mark.parametrize(
@@ -82,16 +63,6 @@ def test_a_vocabulary_that_does_not_fit_is_refused(tmp_path, tokenizer):
     poor = FullTokenizer(toy.write_vocabulary(tmp_path, ["[PAD]", "[SEP]", "the"]))
     with pytest.raises(InputError, match=r"^vocab.txt: lacks \[CLS\], \[UNK\]; add a line for each of them$"):
         check_vocabulary(poor, size, "vocab.txt")
-
-
-def test_rows_of_any_length():
-    rows = RaggedRows([[5, 6, 7], [], [8]])
-    assert (len(rows), rows.lengths.tolist(), rows.starts.tolist()) == (3, [3, 0, 1], [0, 3, 3, 4])
-    assert [rows[k].tolist() for k in range(3)] == [[5, 6, 7], [], [8]]
-    assert rows.padded(np.array([2, 0, 1, 2]), 4).tolist() == [[8, 0, 0, 0], [5, 6, 7, 0], [0] * 4, [8, 0, 0, 0]]
-    assert rows.padded(np.array([], int), 2).shape == (0, 2)
-    assert rows.values.dtype == np.int32
-    assert len(RaggedRows([])) == 0
 
 
 def test_features_are_padded_to_the_length_asked_for():

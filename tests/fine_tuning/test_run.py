@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from official_bert import tokenization
-from official_bert.commands import run_classifier, run_squad
+from official_bert.commands import run_classifier
 from official_bert.data.records.framing import read_examples
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
-from official_bert.options.fine_tuning import ClassificationOptions, SquadOptions
+from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.classification.glue import ColaProcessor
 from official_bert.tasks.classification.task import ClassificationTask
@@ -23,7 +23,6 @@ from official_bert.training import run_log
 from tests import fine_tuning_runs, toy
 from tests.fine_tuning_runs import MAX_LENGTH
 from tests.shared import in_test_long
-from tests.tasks.squad.sample import QUESTIONS, write_squad
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def options(base, tmp_path):
 
 @pytest.fixture
 def tokenized(monkeypatch):
-    """How often each text was tokenized, whole texts and the questions of SQuAD alike."""
+    """How often each text was tokenized."""
     counts = collections.Counter()
     for name in ("encode", "tokenize"):
         method = getattr(tokenization.FullTokenizer, name)
@@ -75,23 +74,6 @@ def test_each_example_is_tokenized_once_a_run(options, tmp_path, tokenized):
     assert len(run_log.read(str(tmp_path / "out"), run_log.EVALUATION)) == 4
     for name in ("train", "eval", "predict"):
         assert len(list(read_examples(str(tmp_path / "out" / f"{name}.tf_record")))) == 8
-
-
-def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
-    (tmp_path / "train").mkdir()
-    train_file = write_squad(tmp_path / "train", [QUESTIONS[0]])
-    predict_file = write_squad(tmp_path, [QUESTIONS[1] | {"question": "What began ?"}])
-    run_squad.run(
-        SquadOptions(
-            vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
-            output_dir=str(tmp_path / "out"), train_file=train_file, predict_file=predict_file, do_train=True,
-            do_predict=True, max_seq_length=32, max_query_length=8, doc_stride=8, train_batch_size=1,
-            eval_every="1",
-        )
-    )  # fmt: skip
-    assert len(run_log.read(str(tmp_path / "out"), run_log.EVALUATION)) == 3
-    assert tokenized[QUESTIONS[0]["question"]] == tokenized["What began ?"] == 1
-    assert list(json.loads((tmp_path / "out" / "predictions.json").read_text())) == ["q2"]
 
 
 def test_the_encoded_sets_are_left_as_record_files(options, base, tmp_path):

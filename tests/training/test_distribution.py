@@ -13,7 +13,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ChoiceOptions
 from official_bert.options.shared import DistributionOptions
 from official_bert.training import distribution
-from official_bert.training.distribution import check_divides, make_strategy, split_over_replicas, strategy_name
+from official_bert.training.distribution import check_divides, make_strategy, strategy_name
 from tests.shared import ROOT
 
 # Splits [2 steps, 8 examples, ...] over the replicas and prints what each of them sees of the second step.
@@ -67,13 +67,6 @@ def test_mirrored_over_logical_cpus():
     assert "--num_devices=4: TensorFlow sees no GPU; the CPU is split into 4 devices" in found["log"]
     devices = ", ".join(f"/device:CPU:{number}" for number in range(4))
     assert f"Devices: {devices}; strategy mirrored, number of replicas 4" in found["log"]
-
-
-def test_one_device_is_the_default_strategy():
-    strategy = make_strategy(DistributionOptions())
-    assert strategy is tf.distribute.get_strategy()
-    batch = {"x": np.arange(4)}
-    assert split_over_replicas(strategy, batch)["x"] is batch["x"]
 
 
 @pytest.mark.parametrize(

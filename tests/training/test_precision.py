@@ -275,16 +275,3 @@ def test_an_overflow_on_one_replica_skips_the_update_on_all():
     alone = skips_an_overflow(tf.distribute.get_strategy(), 6)
     assert accumulated == pytest.approx(alone, rel=2e-3)
     assert own_norms["gradient_norm"] > 1.01 * alone["gradient_norm"], "the norm of a half is that of more noise"
-
-
-def test_a_scale_that_is_too_large_sinks_until_the_updates_are_made():
-    training = Training(tf.distribute.get_strategy())
-    training.loss_scale.state["loss_scale"].assign(2.0**60)
-    before, num_steps = training.values(), 0
-    while not training.step(num_steps)["updates"]:
-        training_state.assert_equal(training.values(), before)
-        num_steps += 1
-    scale, good = state_of(training.loss_scale)
-    assert (scale, good) == (2.0 ** (60 - num_steps), 1)
-    assert 2.0**10 < scale < 2.0**40
-    assert np.isfinite(np.concatenate([value.ravel() for value in training.values().values()])).all()

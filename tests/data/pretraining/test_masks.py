@@ -98,19 +98,6 @@ def test_spans_have_lengths_in_proportion_to_one_over_n():
     assert sizes[1:] / sizes.sum() == pytest.approx(expected, abs=0.01)
 
 
-@pytest.mark.parametrize(("mask_rate", "random_rate"), [(0.8, 0.1), (0.0, 1.0)])
-def test_tokens_are_replaced_at_their_rates(mask_rate, random_rate):
-    tokens = np.full((5_000, 20), 7)
-    word_ids = np.array([3, 5, 9, 11])
-    found = masks.draw_replacements(
-        tokens, random_streams.stream(2, np.arange(5_000)), 1, word_ids, mask_rate, random_rate
-    )
-    shares = np.bincount(found.ravel(), minlength=12) / found.size
-    expected = np.zeros(12)
-    expected[1], expected[7], expected[word_ids] = mask_rate, 1 - mask_rate - random_rate, random_rate / 4
-    assert (abs(shares - expected) <= 4 * np.sqrt(expected * (1 - expected) / found.size) + 1e-12).all()
-
-
 CLS, SEP, MASK, PIECES = 0, 1, 2, 40
 VOCABULARY = InstanceVocabulary(CLS, SEP, MASK, list(range(PIECES)), [piece >= 30 for piece in range(PIECES)])
 USUAL = MaskConfig(masked_lm_prob=0.15, max_predictions_per_seq=4)

@@ -1,4 +1,7 @@
-"""The pairs of whole shards: each segment is used, B comes from elsewhere, truncation is that of the slow function."""
+"""The pairs of whole shards: each segment is used, B comes from elsewhere, truncation is that of the slow function.
+
+The original's algorithm itself is compared with its recordings and an oracle in tests/commands and tests/compat.
+"""
 
 import random
 
@@ -7,8 +10,9 @@ import pytest
 
 from official_bert.data.pretraining import one_shard, random_streams
 from official_bert.data.pretraining.documents import Documents
-from official_bert.data.pretraining.exact import truncated
-from official_bert.data.pretraining.settings import PairConfig
+from official_bert.data.pretraining.exact import sentence_pairs, truncated
+from official_bert.data.pretraining.settings import InstanceVocabulary, PairConfig
+from official_bert.io.errors import InputError
 
 KEY = random_streams.stream(1)
 
@@ -133,3 +137,21 @@ def test_scans_in_blocks_are_the_scans_at_once(monkeypatch):
     parts = one_shard.make_pairs(documents, config_of(), KEY)
     assert sorted(whole.keys.tolist()) == sorted(parts.keys.tolist())
     assert len(set(whole.keys.tolist())) == len(whole)
+
+
+def test_a_length_without_room_for_both_sides_is_refused():
+    with pytest.raises(InputError, match="max_seq_length is 4; it must be at least 5"):
+        list(sentence_pairs(0, 1, [[0, 3]].__getitem__, 4, 0.1, random.Random(1)))
+
+
+def test_vocabulary_with_repeated_pieces():
+    # Lines a, [CLS], ##b, a, [SEP], [MASK], [UNK]: the repeated WordPiece keeps its position and has its last id.
+    vocabulary = InstanceVocabulary.of({"a": 3, "[CLS]": 1, "##b": 2, "[SEP]": 4, "[MASK]": 5, "[UNK]": 6})
+    assert vocabulary.word_ids == [3, 1, 2, 4, 5, 6]
+    assert vocabulary.continues == [False, False, True, False, False, False, False]
+    assert (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id) == (1, 4, 5)
+
+
+def test_missing_special_tokens_are_named():
+    with pytest.raises(InputError, match=r"the vocabulary lacks \[CLS\], \[MASK\], \[UNK\]; add a line"):
+        InstanceVocabulary.of({"a": 0, "[SEP]": 1})

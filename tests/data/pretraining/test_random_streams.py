@@ -18,12 +18,6 @@ def test_streams_differ_by_every_part_and_their_order():
     assert together.tolist() == [int(random_streams.stream(7, 3, number)[0]) for number in documents]
 
 
-def test_a_number_does_not_depend_on_what_is_drawn_with_it():
-    keys = random_streams.stream(1, np.arange(10))
-    table = random_streams.draw(keys[:, None], np.arange(4))
-    assert table[3, 2] == random_streams.draw(keys[3:4], 2)[0]
-
-
 def test_uniform_and_below_have_the_right_range_and_mean():
     drawn = random_streams.draw(random_streams.stream(5), np.arange(100_000))
     uniform = random_streams.uniform(drawn)

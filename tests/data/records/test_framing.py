@@ -1,4 +1,3 @@
-import contextlib
 import gzip
 
 import numpy as np
@@ -53,17 +52,6 @@ def test_we_read_what_tensorflow_writes(tmp_path, tf):
         assert file.read() == b"".join(map(frame, contents))
 
 
-def test_examples_go_round_the_files_across_batches(tmp_path):
-    paths = [str(tmp_path / name) for name in "abc"]
-    with open_example_files(paths) as files:
-        files.write(features(0, 4))
-        files.write(features(4, 1))
-        files.write(features(5, 5))
-        assert files.num_written == 10
-    read = [[(number, int(example["ids"][0]) // 100) for number, example in read_examples(p)] for p in paths]
-    assert read == [[(0, 0), (1, 3), (2, 6), (3, 9)], [(0, 1), (1, 4), (2, 7)], [(0, 2), (1, 5), (2, 8)]]
-
-
 def test_reads_gzip_which_is_known_by_its_bytes_alone(tmp_path):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(gzip.compress(frame(b"one") + frame(b"two")))
@@ -108,16 +96,6 @@ def test_a_record_that_is_no_example_is_named(tmp_path):
         InputError, match=r"record 1 \(from 0\) is damaged: it is no tf.Example: it ends within a field"
     ):
         next(examples)
-
-
-def test_a_failure_leaves_nothing(tmp_path):
-    old = tmp_path / "b"
-    old.write_bytes(b"old")
-    with contextlib.suppress(KeyError), open_example_files([str(tmp_path / "a"), str(old)]) as files:
-        files.write(features(0, 5))
-        raise KeyError
-    assert list(tmp_path.iterdir()) == [old]
-    assert old.read_bytes() == b"old"
 
 
 @pytest.mark.parametrize(
