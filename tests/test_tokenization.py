@@ -33,9 +33,6 @@ def write_vocabulary(folder, pieces):
     return str(path)
 
 
-# --- the original's own tests
-
-
 def test_full_tokenizer(vocab_file):
     tokenizer = FullTokenizer(vocab_file)
     tokens = tokenizer.tokenize("UNwant\u00e9d,running")
@@ -65,8 +62,6 @@ def test_kinds_of_characters(is_of_the_kind, inside, outside):
     assert all(map(is_of_the_kind, inside))
     assert not any(map(is_of_the_kind, outside))
 
-
-# --- what the original does in the corners
 
 POO = "\U0001f4a9"
 CORNERS = [
@@ -122,9 +117,6 @@ def test_text_is_str_or_utf8(vocab_file):
         tokenization.convert_to_unicode(3)
 
 
-# --- vocabularies
-
-
 def test_only_a_newline_ends_a_line_and_every_line_counts(tmp_path):
     path = tmp_path / "vocab.txt"
     lines = ["[UNK]", "", " a ", "b\r", "a", "x\u2028y", "\u3000", "c\u0085", "d"]
@@ -147,9 +139,6 @@ def test_unknown_pieces_and_ids_raise_key_error(vocab_file, tmp_path):
     assert tokenizer.tokenize("a b") == ["a", "[UNK]"]
     with pytest.raises(KeyError):
         tokenizer.encode("a b")
-
-
-# --- casing and checkpoints
 
 
 @pytest.mark.parametrize(
@@ -176,9 +165,6 @@ def test_a_checkpoint_of_the_other_case_is_refused(do_lower_case, name, kind):
         match=f"--do_lower_case={do_lower_case}: .* is the {kind} model .* give --do_lower_case={not do_lower_case}",
     ):
         tokenization.validate_case_matches_checkpoint(do_lower_case, f"models/{name}/bert_model.ckpt")
-
-
-# --- the recorded tokens of the original
 
 
 def write_recorded_vocabularies(folder, records) -> tuple[str, str]:
@@ -225,8 +211,6 @@ def test_equals_all_recorded_tokens_with_the_whole_vocabularies():
     assert_recorded_tokens(records, *(shared("data", "vocab", f"{name}_vocab.txt") for name in ("uncased", "cased")))
 
 
-# --- any text gives what the plain rules give
-
 SYLLABLES = [*list("19éßσςийท안녕の北京€…'.,-([½ﬁ"), "the", "an", "ing", "er", "to", "σα"]
 LETTERS = sorted({letter for syllable in SYLLABLES for letter in unicodedata.normalize("NFKD", syllable)})
 TRICKY = list(" \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2028\u2029\u200b\xad\u3000\x00\ufffd\ufeff\u0301\u0345\ud800İΣ.,'")
@@ -271,9 +255,6 @@ def test_every_character_equals_the_plain_rules(pair):
         assert tokenizer.basic_tokenizer.tokenize(text) == plain.words(text), hex(start)
 
 
-# --- cache and processes
-
-
 def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatch):
     tokenizer, plain = pair
     monkeypatch.setattr(tokenization, "_CACHED_WORDS", 7)
@@ -312,9 +293,6 @@ def test_a_tokenizer_travels_without_its_cache(vocab_file):
     assert len(pickle.dumps(tokenizer)) == fresh_bytes
     assert arrived.tokenize("w\u00e1nt Unw\u00e1nt") == ["want", "[UNK]"]
     assert arrived.encode("un") == [7]
-
-
-# --- calls, which make model inputs, and the way back
 
 
 @pytest.fixture
