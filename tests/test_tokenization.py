@@ -265,26 +265,6 @@ def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatc
         assert len(tokenizer._pieces) + len(tokenizer._pieces._older) <= 7
 
 
-def test_common_words_stay_in_the_cache(vocab_file, monkeypatch):
-    monkeypatch.setattr(tokenization, "_CACHED_WORDS", 20)
-    tokenizer = FullTokenizer(vocab_file)
-    computed = []
-    compute = tokenizer._ids._compute
-    monkeypatch.setattr(tokenizer._ids, "_compute", lambda *word: computed.append(word[0]) or compute(*word))
-    for number in range(200):
-        tokenizer.encode(f"want word{number}")
-    assert computed.count("want") == 1
-    assert computed.count("word7") == 1
-    tokenizer.encode("word7")
-    assert computed.count("word7") == 2  # gone long ago
-
-
-def test_long_words_are_not_kept_and_running_chinese_by_character(vocab_file):
-    tokenizer = FullTokenizer(vocab_file)
-    tokenizer.encode("un" * 100 + " 北京北京want北")
-    assert set(tokenizer._ids) == {"北", "京", "want"}
-
-
 def test_a_tokenizer_travels_without_its_cache(vocab_file):
     tokenizer = FullTokenizer(vocab_file, do_lower_case=False, strip_accents=True)
     fresh_bytes = len(pickle.dumps(tokenizer))

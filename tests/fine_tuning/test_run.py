@@ -5,7 +5,6 @@ import dataclasses
 import json
 import shutil
 
-import numpy as np
 import pytest
 
 from official_bert import tokenization
@@ -14,10 +13,6 @@ from official_bert.data.records.framing import read_examples
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions
-from official_bert.tasks.base import DataFiles
-from official_bert.tasks.classification.glue import ColaProcessor
-from official_bert.tasks.classification.task import ClassificationTask
-from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_config import TokenizerConfig
 from official_bert.training import run_log
 from tests import fine_tuning_runs, toy
@@ -74,17 +69,6 @@ def test_each_example_is_tokenized_once_a_run(options, tmp_path, tokenized):
     assert len(run_log.read(str(tmp_path / "out"), run_log.EVALUATION)) == 4
     for name in ("train", "eval", "predict"):
         assert len(list(read_examples(str(tmp_path / "out" / f"{name}.tf_record")))) == 8
-
-
-def test_the_encoded_sets_are_left_as_record_files(options, base, tmp_path):
-    run_classifier.run(dataclasses.replace(options, do_train=False, do_predict=False, allow_missing_weights=True))
-    assert [path.name for path in (tmp_path / "out").glob("*.tf_record")] == ["eval.tf_record"]
-    records = [record for _, record in read_examples(str(tmp_path / "out" / "eval.tf_record"))]
-    task, tokenizer = ClassificationTask(ColaProcessor()), FullTokenizer(str(base / "vocab.txt"))
-    examples = task.read(DataFiles(str(tmp_path)), "dev")[""]
-    batch = task.encode(examples, tokenizer, 8, "dev").features(np.arange(8), 8)
-    for name, values in batch.items():
-        np.testing.assert_array_equal(np.stack([record[name] for record in records]).reshape(values.shape), values)
 
 
 def test_what_does_nothing_or_only_exports_is_refused(options):

@@ -77,22 +77,6 @@ def print_on_two_replicas():
         print(compiled_steps(strategy, SquaringStep())(stacked, len(LENGTHS))["loss"])
 
 
-def test_a_tpu_is_handed_one_batch_of_the_stack(monkeypatch):
-    """The function that `strategy.run` compiles there has no argument with the axis of the steps."""
-    handed = []
-    strategy = tf.distribute.get_strategy()
-
-    def run(function, args):
-        handed.append([value.shape.as_list() for value in tf.nest.flatten(args)])
-        return function(*args)
-
-    monkeypatch.setattr(loop, "is_tpu", lambda strategy: True)
-    monkeypatch.setattr(strategy, "run", run)
-    found = compiled_steps(strategy, SquaringStep())({"x": tf.constant(VALUES)}, len(LENGTHS))
-    np.testing.assert_allclose(found["loss"], sum(SQUARES), rtol=1e-5)
-    assert handed == [[[4, 40]]]
-
-
 def stops_of(first_step: int, num_train_steps: int, **flags) -> tuple[list[int], list[int], list[int]]:
     """The steps at which a training logs and saves, and the number of updates in each call into TensorFlow."""
     given = {"steps_per_loop": 10, "log_every_steps": 100, "save_every_steps": (1000,)} | flags

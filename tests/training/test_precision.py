@@ -246,17 +246,6 @@ def skips_an_overflow(strategy, poisoned_row: int, **step_options) -> dict[str, 
     return sums
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"num_micro_batches": 4},
-        *in_test_long({"jit_compile": True}, {"clips_per_replica": True, "num_micro_batches": 2}),
-    ],
-)
-def test_an_overflow_changes_nothing(options):
-    skips_an_overflow(tf.distribute.get_strategy(), poisoned_row=6, **options)
-
-
 def overflows_on_the_second_replica():
     """What the subprocess runs: the poisoned example is the seventh of eight, on replica 1 of 2, in its second part."""
     strategy = make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))

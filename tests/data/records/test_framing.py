@@ -1,8 +1,11 @@
+"""Records as TensorFlow writes and reads them, damage named by file and record, encoded sets, and globs of files."""
+
 import gzip
 
 import numpy as np
 import pytest
 
+from official_bert.data.records import record_files
 from official_bert.data.records.framing import frame, is_compressed, open_example_files, read_examples, read_records
 from official_bert.io.errors import InputError
 
@@ -95,3 +98,31 @@ def test_a_name_that_ends_in_gz_is_compressed(tmp_path):
     assert gzip.decompress(packed) == (tmp_path / "plain").read_bytes()
     assert packed == (tmp_path / "b.gz").read_bytes()
     assert [number for number, _ in read_examples(str(tmp_path / "a.gz"))] == [0, 1, 2, 3, 4]
+
+
+def test_an_encoded_set_comes_back_in_order(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(record_files, "_EXAMPLES_AT_ONCE", 4)
+    monkeypatch.setattr(record_files, "_EXAMPLES_BETWEEN_LINES", 8)
+    caplog.set_level("INFO", logger="absl")
+    values = {"ids": np.arange(30, dtype=np.int32).reshape(10, 3), "score": np.arange(10, dtype=np.float32) / 4}
+    path = str(tmp_path / "train.tf_record")
+    record_files.write_encoded_set(path, 10, lambda rows: {name: value[rows] for name, value in values.items()})
+    found = [record for _, record in read_examples(path)]
+    np.testing.assert_array_equal([record["ids"] for record in found], values["ids"])
+    np.testing.assert_array_equal([record["score"] for record in found], values["score"][:, None])
+    written = [line for line in caplog.messages if line.startswith("Writing")]
+    assert written == ["Writing example 0 of 10", "Writing example 8 of 10"]
+
+
+def test_a_glob_skips_the_manifest(tmp_path):
+    for name in ("a-00000-of-00002", "a-00001-of-00002", "a.manifest.json"):
+        (tmp_path / name).touch()
+    shards = [str(tmp_path / f"a-0000{number}-of-00002") for number in range(2)]
+    assert record_files.expand_records([f"{tmp_path}/a*"], "input_file") == shards
+    assert record_files.expand_records([f"{tmp_path}/a-?????-of-?????"], "input_file") == shards
+    manifest = f"{tmp_path}/a.manifest.json"
+    assert record_files.expand_records([manifest], "input_file") == [
+        manifest
+    ]  # who names it hears that it holds no records
+    with pytest.raises(InputError, match="--input_file: no file of records matches"):
+        record_files.expand_records([f"{tmp_path}/a.*"], "input_file")
