@@ -82,11 +82,6 @@ def test_the_strategy_asked_for(options, name):
     assert strategy_name(DistributionOptions(**options)) == name
 
 
-def test_a_flag_without_effect_is_warned_of(caplog):
-    make_strategy(DistributionOptions(use_tpu=True, distribution_strategy="one_device", iterations_per_loop=3))
-    assert "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
-
-
 class FakeTpu:
     """A fake of TensorFlow's resolver, connection and strategy that records the order of the calls."""
 
@@ -160,16 +155,14 @@ def test_batches_that_cannot_be_shared_are_refused(batch_size, num_replicas, mor
         check_divides(batch_size, num_replicas, "train_batch_size", **more)
 
 
-def test_more_gpus_than_there_are_are_refused(monkeypatch):
+def test_more_gpus_than_there_are_or_are_used_are_refused(monkeypatch, caplog):
+    make_strategy(DistributionOptions(use_tpu=True, distribution_strategy="one_device"))
+    assert "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
+    with pytest.raises(InputError, match="--num_devices=1: only goes with --distribution_strategy=mirrored"):
+        make_strategy(DistributionOptions(num_devices=1))
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"])
     with pytest.raises(InputError, match="--num_devices=2: TensorFlow sees only 1 GPUs; give at most that"):
         make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_number_of_gpus_without_effect_is_refused(count):
-    with pytest.raises(InputError, match=f"--num_devices={count}: only goes with --distribution_strategy=mirrored"):
-        make_strategy(DistributionOptions(num_devices=count))
 
 
 @pytest.fixture
@@ -208,13 +201,3 @@ def test_a_gpu_that_tensorflow_does_not_see_is_warned_of_once(machine, monkeypat
     assert first == second == line
     assert warning.startswith("TensorFlow sees no GPU, although /dev/nvidia0 is there, and runs on the CPU")
     assert 'pip install "tensorflow[and-cuda]>=2.20,<2.22"' in warning
-
-
-def test_the_first_gpu_is_used_and_nothing_warned_of(machine, monkeypatch, caplog):
-    caplog.set_level("INFO", logger="absl")
-    machine(program="/usr/bin/nvidia-smi")
-    gpus = [tf.config.LogicalDevice(f"/device:GPU:{number}", "GPU") for number in range(2)]
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus if kind == "GPU" else [])
-    distribution.log_devices()
-    assert caplog.messages == ["Devices: /device:GPU:0; strategy one_device, number of replicas 1"]

@@ -75,19 +75,6 @@ def test_a_card_without_the_comments_is_left_alone(options, tmp_path, caplog):
     assert f"{tmp_path / FILE}: is left as it is, since its two comments are gone" in caplog.text
 
 
-def test_damaged_records_are_passed_over_and_no_card_costs_no_run(options, tmp_path, caplog):
-    record(options)
-    with open(tmp_path / "run.jsonl", "a") as file:
-        file.write('{"type": "start", "script": 3\n7\n{"type": "start", "script": "run_x", "flags": {}}\n')
-    write_model_card(str(tmp_path), "CoLA", options)
-    assert "- Seed: 7\n" in (tmp_path / FILE).read_text()
-
-    (tmp_path / FILE).unlink()
-    (tmp_path / FILE).mkdir()
-    write_model_card(str(tmp_path), "CoLA", options)
-    assert f"{tmp_path / FILE}: cannot be written" in caplog.text
-
-
 def test_a_training_that_made_no_update_is_none(options, tmp_path):
     record(options)
     record(dataclasses.replace(options, learning_rate=1e-3), seed=8, num_updates=0)

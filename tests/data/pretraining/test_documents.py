@@ -45,19 +45,9 @@ def as_tokens(found, tokenizer):
 def test_reads_segments_and_documents(tmp_path, tokenizer):
     found = read_documents([toy.write_text(tmp_path)], tokenizer)
     assert as_tokens(found, tokenizer) == [
-        [
-            "the cat sat on the mat .",
-            "it was a sun ##ny day in the park .",
-            "child ##ren were play ##ing foot ##ball .",
-        ],
-        [
-            "a train left the station at noon .",
-            "no ##body was on board .",
-            "the driver wave ##d his hand .",
-            "rain start ##ed fall ##ing soon after .",
-        ],
-        ["one single line document here ."],
+        [" ".join(tokenizer.tokenize(line)) for line in document.splitlines()] for document in toy.TEXT.split("\n\n")
     ]
+    assert len(found) == 3
     assert found.ids.dtype == np.uint8  # 50 pieces
 
 
