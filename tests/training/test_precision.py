@@ -1,4 +1,4 @@
-"""Mixed precision: which parts compute in 16 bits, and what an overflow of float16 does."""
+"""Mixed precision: what is computed in 16 bits, what an overflow of float16 does, and the type that devices want."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training import distribution, precision
 from official_bert.training.distribution import make_strategy, split_over_replicas
 from official_bert.training.loop import compiled_steps
-from official_bert.training.precision import LossScale, check_dtype, computing_in
+from official_bert.training.precision import LossScale, check_dtype, choose, computing_in
 from official_bert.training.step import TrainingStep
 from tests import fine_tuning_runs, toy, training_state
 from tests.golden_model import (
@@ -264,3 +264,68 @@ def test_an_overflow_on_one_replica_skips_the_update_on_all():
     alone = skips_an_overflow(tf.distribute.get_strategy(), 6)
     assert accumulated == pytest.approx(alone, rel=2e-3)
     assert own_norms["gradient_norm"] > 1.01 * alone["gradient_norm"], "the norm of a half is that of more noise"
+
+
+ONE = tf.distribute.get_strategy()
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Sets the kind of device, the flags of its processor, and the GPUs' compute capabilities."""
+
+    def pretend(kind="CPU", flags=None, capabilities=(), folder=None):
+        monkeypatch.setattr(precision, "kind_of_device", lambda strategy: kind)
+        if folder:
+            info = folder / "cpuinfo"
+            monkeypatch.setattr(precision, "_CPU_INFO", info)
+            if flags is not None:
+                info.write_text(
+                    f"processor\t: 0\nmodel name\t: amx_bf16 inside\nflags\t\t: {flags}\n\nprocessor\t: 1\n"
+                )
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list(range(len(capabilities))))
+        details = [{} if one is None else {"compute_capability": one} for one in capabilities]
+        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda number: details[number])
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected", "reason"),
+    [
+        ("fpu avx512_bf16 amx_bf16 amx_tile", "bfloat16", "the processor has AMX"),
+        ("fpu avx512_bf16", "bfloat16", "the processor has AVX512_BF16"),
+        ("fpu avx2 avx512f", "float32", "the devices do not multiply bfloat16"),
+        (None, "float32", "the devices do not multiply bfloat16"),  # no Linux
+    ],
+)
+def test_auto_follows_the_processor(device, tmp_path, caplog, flags, expected, reason):
+    device(flags=flags, folder=tmp_path)
+    with caplog.at_level("INFO", logger="absl"):
+        assert choose("auto", ONE) == (expected, {"dtype": expected})
+    assert f"--dtype=auto: {expected}, since {reason}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "capabilities", "expected"),
+    [
+        ("TPU", [], "bfloat16"),
+        ("GPU", [(9, 0), (8, 0)], "bfloat16"),
+        ("GPU", [(9, 0), (7, 5)], "float32"),
+        ("GPU", [None], "float32"),
+    ],
+)
+def test_auto_follows_the_accelerator(device, kind, capabilities, expected):
+    device(kind=kind, capabilities=capabilities)
+    assert choose("auto", ONE)[0] == expected
+
+
+def test_only_bfloat16_is_warned_of_where_auto_would_not_take_it(device, tmp_path, caplog):
+    device(flags="fpu avx2", folder=tmp_path)
+    assert choose("float32", ONE) == ("float32", {})
+    assert choose("float16", ONE) == ("float16", {})
+    device(kind="TPU")
+    assert choose("bfloat16", ONE) == ("bfloat16", {})
+    assert not caplog.records
+    device(flags="fpu avx2", folder=tmp_path)
+    assert choose("bfloat16", ONE) == ("bfloat16", {})
+    assert "--dtype=bfloat16: the devices are not known to multiply it" in caplog.text

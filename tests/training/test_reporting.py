@@ -1,6 +1,5 @@
 """The texts of log lines, eval_results.txt and the run record, and the content of TensorBoard's event files."""
 
-import pathlib
 import resource
 import types
 
@@ -12,6 +11,7 @@ from official_bert.io.errors import Diverged
 from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.training import reporting, run_log
+from tests.commands.pretraining_run import scalars
 
 
 @pytest.fixture
@@ -29,17 +29,6 @@ def lines(monkeypatch):
         reporting.logging, "info", lambda text, *values: logged.append(text % values if values else text)
     )
     return logged
-
-
-def scalars_in(folder) -> dict:
-    """Reads {(tag, step): value} from the only event file in `folder`."""
-    (path,) = pathlib.Path(folder).glob("events.out.tfevents.*")
-    found = {}
-    for serialized in tf.data.TFRecordDataset(str(path)):
-        event = tf.compat.v1.Event.FromString(serialized.numpy())
-        for value in event.summary.value:
-            found[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
-    return found
 
 
 METRICS = {"loss": 6.5123, "mlm_accuracy": 0.08, "nsp_accuracy": 0.55}
@@ -102,12 +91,12 @@ def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
         "step 19/100  loss 2  mlm_accuracy 0.08  learning_rate 0.25  "
         "10.7 examples/s  6000 tokens/s  MFU 40.0%  00:01:01 left",
     ]
-    found = scalars_in(tmp_path)
     names = {*METRICS, "learning_rate", "gradient_norm", "examples_per_second", "tokens_per_second", "mfu", "memory_mb"}
-    assert set(found) == {(name, step) for name in names for step in (9, 19)}
-    assert (found["loss", 9], found["gradient_norm", 9]) == (3.0, 2.0)
-    assert found["examples_per_second", 9] == pytest.approx(12.8)
-    assert 100 < found["memory_mb", 9] <= found["memory_mb", 19] < 20000
+    found = {name: scalars(tmp_path, name) for name in names}
+    assert all(sorted(values) == [9, 19] for values in found.values())
+    assert (found["loss"][9], found["gradient_norm"][9]) == (3.0, 2.0)
+    assert found["examples_per_second"][9] == pytest.approx(12.8)
+    assert 100 < found["memory_mb"][9] <= found["memory_mb"][19] < 20000
     rows = run_log.read(str(tmp_path), run_log.TRAIN)
     assert [row.keys() for row in rows] == [{"type", "step", *names}] * 2
     assert (rows[1]["step"], rows[1]["loss"]) == (19, 2.0)
@@ -190,7 +179,7 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
     width = len("null_score_diff_threshold")
     table = [f"  {name:{width}} = {number}" for name, number in (line.split(" = ") for line in expected)]
     assert lines == ["***** Eval results *****", *table, f"Wrote {tmp_path}/eval_results.txt"]
-    assert scalars_in(tmp_path / "eval")["loss", 20] == pytest.approx(7.8532653)
+    assert scalars(tmp_path / "eval", "loss")[20] == pytest.approx(7.8532653)
 
 
 def test_a_full_disk_costs_the_plot_and_not_the_run(tmp_path, clock, caplog):

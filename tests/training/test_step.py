@@ -27,19 +27,12 @@ GELU = GOLDEN / "model_gelu"
 
 
 class Run(NamedTuple):
-    """A recorded training run that can be repeated.
+    """A recorded training run that can be repeated; it cycles through its batches."""
 
-    Attributes:
-        updates: a function from (batches stacked [steps, B, ...], number of steps) to the objective's sums.
-        batches: the batches, which the run cycles through.
-        settings: the settings of the recording.
-        variables: weights, optimizer slots and the step count, by name.
-    """
-
-    updates: Callable
+    updates: Callable  # from (batches stacked [steps, B, ...], number of steps) to the objective's sums
     batches: list
-    settings: dict
-    variables: dict
+    settings: dict  # of the recording
+    variables: dict  # weights, optimizer slots and the step count, by name
 
     def losses(self, count: int) -> list[float]:
         """Makes `count` updates, and returns the loss before each of them."""
