@@ -1,4 +1,4 @@
-"""Tokenization passes the original's tests, and equals its recorded output and a plain implementation of the rules."""
+"""Tokenization equals the original's recorded output and a plain implementation of its rules."""
 
 import gzip
 import json
@@ -48,19 +48,6 @@ def test_wordpiece_tokenizer():
     assert tokenizer.tokenize("") == []
     assert tokenizer.tokenize("unwanted running") == ["un", "##want", "##ed", "runn", "##ing"]
     assert tokenizer.tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
-
-
-@pytest.mark.parametrize(
-    ("is_of_the_kind", "inside", "outside"),
-    [
-        (tokenization._is_whitespace, " \t\r\n\u00a0", "A-"),
-        (tokenization._is_control, "\u0005", "A \t\r\U0001f4a9"),
-        (tokenization._is_punctuation, "-$`.", "A "),
-    ],
-)
-def test_kinds_of_characters(is_of_the_kind, inside, outside):
-    assert all(map(is_of_the_kind, inside))
-    assert not any(map(is_of_the_kind, outside))
 
 
 POO = "\U0001f4a9"

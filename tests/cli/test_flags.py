@@ -252,11 +252,9 @@ def test_help_lists_the_needed_flags_and_helpfull_all_under_headings(script):
     text = run(script, "--helpfull", status=1).stdout
     assert text.startswith(needed)
     for line in (
-        "  --batch_size: Examples in a batch.\n    (default: '32')\n    (an integer)\n",
         "  --kind: <plain|fancy>: The kind.\n    (default: 'plain')\n",
         "  --tpu_name: A name.\n  --tpu: Alias for --tpu_name.\n",
         "\n\nEvery script:\n",
-        "--[no]only_check_args",
     ):
         assert line in text
 

@@ -52,13 +52,14 @@ def say(terminal: Terminal, text: str):
     terminal.write(text + "\n")
 
 
-def test_a_line_every_ten_seconds_with_the_speed(clock, caplog):
+def test_a_line_every_ten_seconds_with_the_speed(clock, terminal, caplog):
     caplog.set_level("INFO", logger="absl")
-    report = progress.Progress("lines")
+    report = progress.Progress("lines", is_updated=False)  # as beside a conversation
     for now, done in ((109.0, 9), (110.0, 20), (115.0, 30), (121.0, 42)):
         clock[0] = now
         report(done)
-    assert [record.getMessage() for record in caplog.records] == ["20 lines, 2.0 a second", "42 lines, 2.0 a second"]
+    assert caplog.messages == ["20 lines, 2.0 a second", "42 lines, 2.0 a second"]
+    assert "\r" not in terminal.getvalue()
 
 
 def test_items_are_counted_as_they_are_taken(clock, caplog):
@@ -86,15 +87,6 @@ def test_a_terminal_shows_one_line_that_log_lines_wipe_away(clock, terminal):
     clock[0] = 104.0
     report(100)  # the end
     assert terminal.screen()[1] == ""
-
-
-def test_a_conversation_gets_lines_of_its_own(clock, terminal, caplog):
-    caplog.set_level("INFO", logger="absl")
-    report = progress.Progress("lines", is_updated=False)
-    clock[0] = 110.0
-    report(20)
-    assert caplog.messages == ["20 lines, 2.0 a second"]
-    assert "\r" not in terminal.getvalue()
 
 
 def test_what_an_updated_line_shows(terminal, monkeypatch):

@@ -22,15 +22,11 @@ def test_the_line_of_a_start(tmp_path):
     for seed in (7, 8):
         run_log.write_start(str(tmp_path), "run_pretraining", options, seed, tf.distribute.get_strategy())
     first, second = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
-    assert first["type"] == "start"
     assert (first["seed"], second["seed"]) == (7, 8)
-    assert first["script"] == "run_pretraining"
-    assert first["flags"]["input_file"] == ["a", "b"]
-    assert first["flags"]["learning_rate"] == 5e-5
-    assert first["versions"]["tensorflow"] == tf.__version__
-    assert set(first["versions"]) == {"python", "tensorflow", "keras", "numpy", "official_bert"}
-    assert first["num_replicas"] == 1
-    assert "/device:CPU:0" in first["devices"]
+    assert (first["type"], first["script"]) == ("start", "run_pretraining")
+    assert (first["flags"]["input_file"], first["flags"]["learning_rate"]) == (["a", "b"], 5e-5)
+    assert first["versions"].keys() == {"python", "tensorflow", "keras", "numpy", "official_bert"}
+    assert (first["num_replicas"], first["devices"]) == (1, ["/device:CPU:0"])
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(first["started"])
     assert age.total_seconds() < 60
 
