@@ -19,11 +19,6 @@ from official_bert.tokenization import FullTokenizer
 from tests import toy
 
 
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("text_a", "text_b", "tokens", "segments"),
     [

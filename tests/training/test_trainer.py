@@ -185,12 +185,7 @@ def test_loops(monkeypatch, is_tpu, flags, steps_per_loop, log_every_steps):
 
 
 class MadeUp:
-    """A trainer of a real model, whose steps are made up: it notes the calls, and what is saved.
-
-    Attributes:
-        calls: the number of steps in each call into TensorFlow.
-        saved: the steps of the checkpoints.
-    """
+    """A trainer of a real model, whose steps are made up: it notes the steps of each call, and what is saved."""
 
     key = 1
 
@@ -222,9 +217,7 @@ class MadeUp:
         return {"loss": 2.0 * made, "gradient_norm": 1.0 * made, "updates": float(made)}
 
     def fit(self, hooks=()):
-        objective = types.SimpleNamespace(
-            tensorboard_only=(), progress=lambda sums, steps: {"loss": sums["loss"] / steps}
-        )
+        objective = types.SimpleNamespace(tensorboard_only=(), progress=lambda sums, n: {"loss": sums["loss"] / n})
         self.trainer.fit(objective, self, hooks)
 
     def logged(self) -> list[tuple[int, float]]:

@@ -31,11 +31,6 @@ from tests import toy
 from tests.shared import ROOT, has_ended
 
 
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
-
-
 def as_tokens(found, tokenizer):
     """Converts documents to lists of segments, each a string."""
     return [

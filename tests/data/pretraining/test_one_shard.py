@@ -197,11 +197,6 @@ def test_a_feature_that_the_generator_does_not_make_is_an_error(corpus, monkeypa
         next(shard_batches(0, *corpus, config_of()))
 
 
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
-
-
 def shard_of(tmp_path, tokenizer, text: str, **changes):
     """Makes a shard of a text; returns its report and its records."""
     (tmp_path / "text").write_text(text)

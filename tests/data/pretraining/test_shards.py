@@ -35,15 +35,10 @@ def corpus(tmp_path_factory) -> str:
 
 def flags_of(corpus, folder: pathlib.Path, **changes) -> dict:
     return {
-        "generator": "sharded",
-        "input_file": corpus,
-        "output_file": folder / "out",
-        "vocab_file": recording("uncased_vocab.txt"),
-        "max_seq_length": 64,
-        "max_predictions_per_seq": 10,
-        "dupe_factor": 3,
-        "num_shards": 7,
-    } | changes
+        "generator": "sharded", "input_file": corpus, "output_file": folder / "out",
+        "vocab_file": recording("uncased_vocab.txt"), "max_seq_length": 64, "max_predictions_per_seq": 10,
+        "dupe_factor": 3, "num_shards": 7,
+    } | changes  # fmt: skip
 
 
 def make(corpus, folder: pathlib.Path, **changes):

@@ -3,13 +3,7 @@ import pytest
 
 from official_bert.data.records.statistics import Statistics, block_of, lines_of
 from official_bert.io.errors import InputError
-from official_bert.tokenization import FullTokenizer
 from tests import toy
-
-
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
 
 
 def example_of(text: str, predictions: dict[int, str], b_first: int = 99, is_random: bool = False) -> dict:
