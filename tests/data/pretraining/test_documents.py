@@ -26,7 +26,6 @@ from official_bert.data.pretraining.documents import (
 )
 from official_bert.data.pretraining.pool import worker_processes
 from official_bert.io.errors import InputError
-from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import ROOT, has_ended
 
@@ -128,7 +127,7 @@ def test_files_that_are_read_apart_have_the_documents_of_the_corpus(parts):
 
 # Reads a corpus without an end with two workers, and prints the id of the first; others start when they are needed.
 ENDLESS = """
-import multiprocessing, sys, threading, time
+import multiprocessing, signal, sys, threading, time
 
 from official_bert.data.pretraining import documents
 from official_bert.tokenization import FullTokenizer
@@ -147,28 +146,43 @@ def show():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
     threading.Thread(target=show, daemon=True).start()
-    documents.read_documents(["corpus"], FullTokenizer(sys.argv[1]), num_workers=2, read_lines=lines)
+    try:
+        documents.read_documents(["corpus"], FullTokenizer(sys.argv[1]), num_workers=2, read_lines=lines)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
 """
 
 
-def test_workers_end_when_their_parent_is_killed(tmp_path):
+def ended_by(signal_of, number: int, tmp_path) -> str:
+    """What such a process says to a signal, which `signal_of` sends; no worker outlives it."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     process = subprocess.Popen(
-        [sys.executable, tmp_path / "endless.py", toy.write_vocabulary(tmp_path)],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, start_new_session=True,
+        [sys.executable, tmp_path / "endless.py", toy.write_vocabulary(tmp_path)], cwd=ROOT, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True,
     )  # fmt: skip
     try:
         readable, _, _ = select.select([process.stdout], [], [], 60)
         assert readable, "no worker has started within a minute"
         worker = int(process.stdout.readline())
         assert not has_ended(worker, within_secs=0.1)
-        process.kill()
-        process.communicate(timeout=60)  # which ends when the last of the workers has closed the pipe
+        signal_of(process.pid, number)
+        errors = process.communicate(timeout=60)[1]  # which ends when the last of the workers has closed the pipe
         assert has_ended(worker, within_secs=60)
+        return errors
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    ended_by(os.kill, signal.SIGKILL, tmp_path)
+
+
+def test_an_interrupt_of_all_processes_is_reported_once(tmp_path):
+    assert ended_by(os.killpg, signal.SIGINT, tmp_path) == "interrupted\n"
 
 
 def _call(shared, function, *arguments):
