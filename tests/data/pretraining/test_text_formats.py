@@ -81,6 +81,10 @@ def test_what_has_another_form_is_refused_by_file_and_line(tmp_path, form, conte
     assert sentence in str(raised.value)
 
 
+def test_bytes_that_are_not_utf8_are_left_out(tmp_path):
+    assert lines_of(tmp_path / "file", b"good\nb\xffad\n", "text") == ["good", "bad"]
+
+
 def test_lines_that_are_no_sentences_are_warned_of(tmp_path, caplog):
     text = "A sentence of words. " * 1000
     assert lines_of(tmp_path / "file", f"{text}\nshort\n{text}\n", "text") == [text, "short", text]
