@@ -1,4 +1,4 @@
-"""Tokenization passes the original's tests, and equals its recorded output and a plain implementation of the rules."""
+"""Tokenization equals the original's recorded output and a plain implementation of its rules."""
 
 import gzip
 import json
@@ -33,31 +33,14 @@ def write_vocabulary(folder, pieces):
     return str(path)
 
 
-# --- the original's own tests
-
-
 def test_full_tokenizer(vocab_file):
     tokenizer = FullTokenizer(vocab_file)
     tokens = tokenizer.tokenize("UNwant\u00e9d,running")
     assert tokens == ["un", "##want", "##ed", ",", "runn", "##ing"]
     assert tokenizer.convert_tokens_to_ids(tokens) == [7, 4, 5, 10, 8, 9]
+    assert tokenization.convert_tokens_to_ids(tokenizer.vocab, tokens) == [7, 4, 5, 10, 8, 9]
     assert tokenizer.encode("UNwant\u00e9d,running") == [7, 4, 5, 10, 8, 9]
     assert tokenizer.convert_ids_to_tokens([7, 4, 5, 10, 8, 9]) == tokens
-
-
-def test_chinese():
-    assert BasicTokenizer().tokenize("ah\u535a\u63a8zz") == ["ah", "\u535a", "\u63a8", "zz"]
-
-
-def test_basic_tokenizer_lower():
-    tokenizer = BasicTokenizer(do_lower_case=True)
-    assert tokenizer.tokenize(" \tHeLLo!how  \n Are yoU?  ") == ["hello", "!", "how", "are", "you", "?"]
-    assert tokenizer.tokenize("H\u00e9llo") == ["hello"]
-
-
-def test_basic_tokenizer_no_lower():
-    tokenizer = BasicTokenizer(do_lower_case=False)
-    assert tokenizer.tokenize(" \tHeLLo!how  \n Are yoU?  ") == ["HeLLo", "!", "how", "Are", "yoU", "?"]
 
 
 def test_wordpiece_tokenizer():
@@ -67,31 +50,10 @@ def test_wordpiece_tokenizer():
     assert tokenizer.tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
 
 
-def test_convert_tokens_to_ids():
-    vocab = {piece: number for number, piece in enumerate(PIECES)}
-    tokens = ["un", "##want", "##ed", "runn", "##ing"]
-    assert tokenization.convert_tokens_to_ids(vocab, tokens) == [7, 4, 5, 8, 9]
-
-
-def test_is_whitespace():
-    assert all(tokenization._is_whitespace(char) for char in " \t\r\n\u00a0")
-    assert not any(tokenization._is_whitespace(char) for char in "A-")
-
-
-def test_is_control():
-    assert tokenization._is_control("\u0005")
-    assert not any(tokenization._is_control(char) for char in "A \t\r\U0001f4a9")
-
-
-def test_is_punctuation():
-    assert all(tokenization._is_punctuation(char) for char in "-$`.")
-    assert not any(tokenization._is_punctuation(char) for char in "A ")
-
-
-# --- what the original does in the corners
-
 POO = "\U0001f4a9"
 CORNERS = [
+    ("ah\u535a\u63a8zz", "ah \u535a \u63a8 zz", "ah \u535a \u63a8 zz"),
+    (" \tHeLLo!how  \n Are yoU?  ", "hello ! how are you ?", "HeLLo ! how Are yoU ?"),
     ("a\u00a0b", "a b", "a b"),
     ("a\u3000b", "a b", "a b"),
     ("a\u200bb", "ab", "ab"),
@@ -125,14 +87,6 @@ def test_corners_of_the_basic_rules(text, lower, cased):
     assert BasicTokenizer(do_lower_case=False).tokenize(text) == cased.split(" ")
 
 
-def test_whole_words_become_unknown():
-    tokenizer = WordpieceTokenizer(dict.fromkeys(["un", "##aff", "##able", "aff", "a"], 0))
-    assert tokenizer.tokenize("unaffable") == ["un", "##aff", "##able"]
-    assert tokenizer.tokenize("unaffables") == ["[UNK]"]
-    assert tokenizer.tokenize("able") == ["[UNK]"]
-    assert tokenizer.tokenize("un able") == ["un", "[UNK]"]
-
-
 @pytest.mark.parametrize("letter", ["a", "ß"])
 def test_words_over_200_characters_are_unknown(tmp_path, letter):
     tokenizer = FullTokenizer(write_vocabulary(tmp_path, ["[UNK]", letter, f"##{letter}"]))
@@ -141,24 +95,13 @@ def test_words_over_200_characters_are_unknown(tmp_path, letter):
     assert tokenizer.encode(f"{letter * 201} {letter * 2}") == [0, 1, 2]
 
 
-def test_strip_accents_goes_its_own_way_when_told():
-    assert BasicTokenizer(do_lower_case=True, strip_accents=False).tokenize("Été 안녕") == ["été", "안녕"]
-    assert BasicTokenizer(do_lower_case=False, strip_accents=True).tokenize("Été") == ["Ete"]
-
-
-def test_text_is_str_or_utf8():
+def test_text_is_str_or_utf8(vocab_file):
     assert tokenization.convert_to_unicode("é".encode() + b"\xff") == "é"
     assert tokenization.printable_text(b"ok") == "ok"
     assert BasicTokenizer().tokenize(b"Caf\xc3\xa9") == ["cafe"]
+    assert FullTokenizer(vocab_file).encode(b"want\xff, UN") == [3, 10, 7]
     with pytest.raises(ValueError, match="text must be str or UTF-8 bytes, got int"):
         tokenization.convert_to_unicode(3)
-
-
-def test_encode_takes_utf8_bytes(vocab_file):
-    assert FullTokenizer(vocab_file).encode(b"want\xff, UN") == [3, 10, 7]
-
-
-# --- vocabularies
 
 
 def test_only_a_newline_ends_a_line_and_every_line_counts(tmp_path):
@@ -173,34 +116,22 @@ def test_only_a_newline_ends_a_line_and_every_line_counts(tmp_path):
     assert FullTokenizer(str(path)).inv_vocab[4] == "a"
 
 
-def test_a_missing_vocabulary_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"none\.txt"):
-        FullTokenizer(str(tmp_path / "none.txt"))
-
-
-def test_unknown_pieces_and_ids_raise_key_error(vocab_file):
+def test_unknown_pieces_and_ids_raise_key_error(vocab_file, tmp_path):
     tokenizer = FullTokenizer(vocab_file)
     with pytest.raises(KeyError):
         tokenizer.convert_tokens_to_ids(["want", "absent"])
     with pytest.raises(KeyError):
         tokenizer.convert_ids_to_tokens([11])
-
-
-def test_without_an_unknown_piece_only_its_id_is_missing(tmp_path):
     tokenizer = FullTokenizer(write_vocabulary(tmp_path, ["a"]))
     assert tokenizer.tokenize("a b") == ["a", "[UNK]"]
     with pytest.raises(KeyError):
         tokenizer.encode("a b")
 
 
-# --- casing and checkpoints
-
-
 @pytest.mark.parametrize(
     ("do_lower_case", "checkpoint"),
     [
         (True, None),
-        (True, ""),
         (True, "some/uncased_L-12_H-768_A-12/bert_model.ckpt"),
         (False, "some/multi_cased_L-12_H-768_A-12/bert_model.ckpt.index"),
         (True, "some/cased_L-12_H-768_A-12/model.ckpt-5"),
@@ -216,21 +147,11 @@ def test_a_fitting_or_unknown_checkpoint_passes(do_lower_case, checkpoint):
     [(False, "chinese_L-12_H-768_A-12", "uncased"), (True, "cased_L-24_H-1024_A-16", "cased")],
 )
 def test_a_checkpoint_of_the_other_case_is_refused(do_lower_case, name, kind):
-    path = f"models/{name}/bert_model.ckpt"
-    with pytest.raises(ValueError, match="--do_lower_case=") as refusal:
-        tokenization.validate_case_matches_checkpoint(do_lower_case, path)
-    assert str(refusal.value) == (
-        f"--do_lower_case={do_lower_case}: {path} is the {kind} model {name}; give --do_lower_case="
-        f"{not do_lower_case}, or rename the folder if it holds another model"
-    )
-
-
-# --- the recorded tokens of the original
-
-
-def read_recorded_tokens(path) -> list[dict]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    with pytest.raises(
+        ValueError,
+        match=f"--do_lower_case={do_lower_case}: .* is the {kind} model .* give --do_lower_case={not do_lower_case}",
+    ):
+        tokenization.validate_case_matches_checkpoint(do_lower_case, f"models/{name}/bert_model.ckpt")
 
 
 def write_recorded_vocabularies(folder, records) -> tuple[str, str]:
@@ -247,43 +168,35 @@ def write_recorded_vocabularies(folder, records) -> tuple[str, str]:
 
 
 def assert_recorded_tokens(records, uncased_vocab, cased_vocab):
+    """The tokenizer and the plain rules give what the original gave."""
     lower = FullTokenizer(str(uncased_vocab))
     cased = FullTokenizer(str(cased_vocab), do_lower_case=False)
+    plain_lower, plain_cased = PlainTokenizer(lower.vocab), PlainTokenizer(cased.vocab, False)
     for record in records:
         text = record["text"]
-        assert lower.tokenize(text) == record["lower"], text
+        assert lower.tokenize(text) == plain_lower.tokenize(text) == record["lower"], text
         assert lower.encode(text) == record["lower_ids"], text
-        assert cased.tokenize(text) == record["cased"], text
+        assert cased.tokenize(text) == plain_cased.tokenize(text) == record["cased"], text
         assert cased.encode(text) == cased.convert_tokens_to_ids(record["cased"]), text
 
 
-def assert_plain_rules_give(records, uncased_vocab, cased_vocab):
-    lower = PlainTokenizer(tokenization.load_vocab(str(uncased_vocab)))
-    cased = PlainTokenizer(tokenization.load_vocab(str(cased_vocab)), False)
-    for record in records:
-        text = record["text"]
-        assert lower.tokenize(text) == record["lower"], text
-        assert cased.tokenize(text) == record["cased"], text
+def read_recorded_tokens(path) -> list[dict]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 def test_equals_the_recorded_tokens(tmp_path):
     records = read_recorded_tokens(GOLDEN / "tokenization.jsonl.gz")
     assert len(records) == 1000
-    vocabularies = write_recorded_vocabularies(tmp_path, records)
-    assert_recorded_tokens(records, *vocabularies)
-    assert_plain_rules_give(records, *vocabularies)
+    assert_recorded_tokens(records, *write_recorded_vocabularies(tmp_path, records))
 
 
 @pytest.mark.needs_shared("golden/tokenization.jsonl.gz", "data/vocab")
 def test_equals_all_recorded_tokens_with_the_whole_vocabularies():
     records = read_recorded_tokens(shared("golden", "tokenization.jsonl.gz"))
     assert len(records) == 4800
-    vocabularies = [shared("data", "vocab", f"{name}_vocab.txt") for name in ("uncased", "cased")]
-    assert_recorded_tokens(records, *vocabularies)
-    assert_plain_rules_give(records, *vocabularies)
+    assert_recorded_tokens(records, *(shared("data", "vocab", f"{name}_vocab.txt") for name in ("uncased", "cased")))
 
-
-# --- any text gives what the plain rules give
 
 SYLLABLES = [*list("19éßσςийท안녕の北京€…'.,-([½ﬁ"), "the", "an", "ing", "er", "to", "σα"]
 LETTERS = sorted({letter for syllable in SYLLABLES for letter in unicodedata.normalize("NFKD", syllable)})
@@ -321,20 +234,12 @@ def test_equals_the_plain_rules(pair, text):
     assert tokenizer.encode(text) == [tokenizer.vocab[piece] for piece in expected]
 
 
-def test_corners_equal_the_plain_rules(pair):
-    tokenizer, plain = pair
-    for text, _, _ in CORNERS:
-        assert tokenizer.tokenize(text) == plain.tokenize(text), text
-
-
+@pytest.mark.parametrize("pair", [(True, None), (False, None)], indirect=True)
 def test_every_character_equals_the_plain_rules(pair):
     tokenizer, plain = pair
     for start in range(0, 0x30000, 16):
         text = "".join(f"a{chr(code)}B " for code in range(start, start + 16))
         assert tokenizer.basic_tokenizer.tokenize(text) == plain.words(text), hex(start)
-
-
-# --- cache and processes
 
 
 def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatch):
@@ -347,32 +252,6 @@ def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatc
         assert len(tokenizer._pieces) + len(tokenizer._pieces._older) <= 7
 
 
-def test_common_words_stay_in_the_cache(vocab_file, monkeypatch):
-    monkeypatch.setattr(tokenization, "_CACHED_WORDS", 20)
-    tokenizer = FullTokenizer(vocab_file)
-    computed = []
-    compute = tokenizer._ids._compute
-    monkeypatch.setattr(tokenizer._ids, "_compute", lambda *word: computed.append(word[0]) or compute(*word))
-    for number in range(200):
-        tokenizer.encode(f"want word{number}")
-    assert computed.count("want") == 1
-    assert computed.count("word7") == 1
-    tokenizer.encode("word7")
-    assert computed.count("word7") == 2  # gone long ago
-
-
-def test_long_words_are_not_kept(vocab_file):
-    tokenizer = FullTokenizer(vocab_file)
-    tokenizer.encode("un" * 100 + " want " + "北" * 100)
-    assert max(map(len, tokenizer._ids)) <= 64
-
-
-def test_running_chinese_is_kept_by_character(vocab_file):
-    tokenizer = FullTokenizer(vocab_file)
-    tokenizer.encode("北京北京want北")
-    assert set(tokenizer._ids) == {"北", "京", "want"}
-
-
 def test_a_tokenizer_travels_without_its_cache(vocab_file):
     tokenizer = FullTokenizer(vocab_file, do_lower_case=False, strip_accents=True)
     fresh_bytes = len(pickle.dumps(tokenizer))
@@ -381,9 +260,6 @@ def test_a_tokenizer_travels_without_its_cache(vocab_file):
     assert len(pickle.dumps(tokenizer)) == fresh_bytes
     assert arrived.tokenize("w\u00e1nt Unw\u00e1nt") == ["want", "[UNK]"]
     assert arrived.encode("un") == [7]
-
-
-# --- calls, which make model inputs, and the way back
 
 
 @pytest.fixture
@@ -404,16 +280,9 @@ def test_a_call_pads_to_the_longest(toy_tokenizer):
     np.testing.assert_array_equal(batch["input_ids"], [first, second, [2, 3, 0, 0, 0, 0]])
     np.testing.assert_array_equal(batch["input_mask"], [[1] * 6, [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]])
     np.testing.assert_array_equal(batch["segment_ids"], np.zeros((3, 6)))
-
-
-def test_a_call_with_pairs_truncates_the_longer_text(toy_tokenizer):
-    batch = toy_tokenizer(["the cat sat on the mat", "a"], ["it was sunny", None], max_seq_length=8)
-    np.testing.assert_array_equal(
-        batch["input_ids"], [ids_of("[CLS] the cat sat [SEP] it was [SEP]"), [*ids_of("[CLS] a [SEP]"), 0, 0, 0, 0, 0]]
-    )
-    np.testing.assert_array_equal(batch["segment_ids"], [[0, 0, 0, 0, 0, 1, 1, 1], [0] * 8])
-    np.testing.assert_array_equal(batch["input_mask"][1], [1, 1, 1, 0, 0, 0, 0, 0])
-    assert toy_tokenizer("the cat sat", max_seq_length=4)["input_ids"].tolist() == [ids_of("[CLS] the cat [SEP]")]
+    batch = toy_tokenizer(["the cat", "a"], ["mat", None], max_seq_length=6)
+    np.testing.assert_array_equal(batch["segment_ids"], [[0, 0, 0, 0, 1, 1], [0] * 6])
+    np.testing.assert_array_equal(batch["input_mask"], [[1] * 6, [1, 1, 1, 0, 0, 0]])
 
 
 def test_a_single_text_is_a_batch_of_one(toy_tokenizer):
@@ -437,23 +306,17 @@ def test_a_call_truncates_as_the_scripts_do(toy_tokenizer, text_a, text_b, lengt
     ("arguments", "message"),
     [
         ({"texts": 3}, "texts: must be a text or a list of texts, got int"),
-        ({"texts": {"text": "a"}}, "texts: must be a text or a list of texts, got dict"),
-        ({"texts": ["a", 1.5]}, r"texts: number 1 \(from 0\) is of type float"),
-        ({"texts": ["a", None]}, r"texts: number 1 .* NoneType"),
+        ({"texts": ["a", None]}, r"texts: number 1 \(from 0\) is of type NoneType"),
         ({"texts": []}, "texts: is empty"),
         ({"texts": ("hello", "world")}, "texts: is a tuple; give several texts as a list, and .* pairs="),
-        ({"texts": [["a", "b"]]}, r"texts: number 0 .* list"),
         ({"texts": ["a", "b"], "pairs": ["c"]}, "pairs: has 1 texts, and texts has 2"),
         ({"texts": ["a"], "pairs": "b"}, "one is a single text and the other is not"),
-        ({"texts": "a", "pairs": ["b"]}, "one is a single text and the other is not"),
         ({"texts": "a", "max_seq_length": 2}, "max_seq_length: must be a whole number from 3, got 2"),
-        ({"texts": "a", "max_seq_length": "8"}, "max_seq_length: .* got '8'"),
     ],
 )
 def test_wrong_arguments_of_a_call_are_named(toy_tokenizer, arguments, message):
-    with pytest.raises(InputError, match=message) as refusal:
+    with pytest.raises(InputError, match=message):
         toy_tokenizer(**arguments)
-    assert "\n" not in str(refusal.value)
 
 
 def test_a_call_needs_the_special_pieces(tmp_path):
@@ -476,11 +339,8 @@ def test_ids_become_text_again(toy_tokenizer):
     [
         ([1, 50], "ids: 50 is not in the vocabulary"),
         ([-1], "ids: -1 is not"),
-        ([[1, 2], [3, 4]], "must be those of one sequence"),
         ([[1, 2], [3]], "must be those of one sequence"),
-        (3, "must be those of one sequence"),
         ([1.0], "must be whole numbers, got float64"),
-        (["the"], "must be whole numbers"),
     ],
 )
 def test_wrong_ids_are_named(toy_tokenizer, ids, message):
@@ -509,17 +369,12 @@ def test_the_tokenizer_of_a_folder_reads_as_its_config_says(tmp_path):
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_lines_are_encoded_as_one_by_one(do_lower_case, monkeypatch):
     tokenizer = tokenization.FullTokenizer(str(recording("uncased_vocab.txt")), do_lower_case)
-    lines = [
-        "Hello, World. The 3rd line's end",
-        "",
-        "  spaces   and\ttabs \r",
-        "\u00c9t\u00e9 \u4e2d\u6587 \u03a3\u03a3. \u00df",
-        "\x01",
-        "a" * 300,
-        ".",
-    ]
+    texts = (
+        "Hello, World. The 3rd line's end||  spaces   and\ttabs \r|\u00c9t\u00e9 \u4e2d\u6587 \u03a3\u03a3. \u00df|\x01"
+    )
+    lines = [*texts.split("|"), "a" * 300, "."]
     expected = [tokenizer.encode(line) for line in lines]
-    for block in (lines, lines[:3], lines[3:4], lines[1:2], []):
+    for block in (lines, lines[:3], lines[1:2], []):
         ids, lengths = tokenizer.encode_lines(block)
         assert ids.tolist() == [number for line in block for number in tokenizer.encode(line)]
         assert lengths.tolist() == [len(tokenizer.encode(line)) for line in block]

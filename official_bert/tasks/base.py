@@ -1,7 +1,7 @@
 """The contract of a task over its whole life. Code outside a task's own folder or file uses only this contract.
 
 `fine_tune` trains a `Task`, `pretrain` a `TrainableTask`. A `ServedTask`, such as a sentence encoder, can only be
-exported. `OptionalMembers` are what few tasks need. docs/adding_a_task.md shows how to write a task outside the package.
+exported. `OptionalMembers` are what few tasks need. docs/adding_a_task.md shows how to write a task outside it.
 """
 
 from __future__ import annotations

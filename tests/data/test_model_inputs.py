@@ -1,44 +1,32 @@
-import pytest
+"""One example, or a set, as what a model is fed; the log of the first examples, whole ones with --verbosity=1."""
 
-from official_bert.data.model_inputs import check_vocabulary, model_input, model_input_ids, padded_features
+import logging as std_logging
+
+import numpy as np
+import pytest
+from absl import logging
+
+from official_bert.data.model_inputs import (
+    ModelInputs,
+    check_vocabulary,
+    log_example,
+    model_input,
+    model_input_ids,
+    padded_features,
+)
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
-from official_bert.tokenizer_config import truncate_seq_pair
 from tests import toy
-
-
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "max_length", "left"),
-    [
-        ("abc", "de", 5, ("abc", "de")),
-        ("abc", "de", 4, ("ab", "de")),
-        ("ab", "de", 3, ("ab", "d")),  # a tie takes from b
-        ("abcdef", "g", 3, ("ab", "g")),
-        ("a", "defg", 2, ("a", "d")),
-        ("ab", "de", 0, ("", "")),
-    ],
-)
-def test_the_longer_text_loses_its_last_token(a, b, max_length, left):
-    tokens_a, tokens_b = list(a), list(b)
-    truncate_seq_pair(tokens_a, tokens_b, max_length)
-    assert ("".join(tokens_a), "".join(tokens_b)) == left
 
 
 @pytest.mark.parametrize(
     ("text_a", "text_b", "tokens", "segments"),
     [
-        ("The cat", None, "[CLS] the cat [SEP]", "0000"),
         ("The cat sat on the mat", None, "[CLS] the cat sat on the [SEP]", "0000000"),
         ("", None, "[CLS] [SEP]", "00"),
         ("sunny day", "no rain", "[CLS] sun ##ny [SEP] no rain [SEP]", "0000111"),
         ("a", "b the rain", "[CLS] a [SEP] [UNK] the rain [SEP]", "0001111"),
         ("the cat", "\u200d", "[CLS] the cat [SEP]", "0000"),  # nothing is left of the second text
-        ("the cat", "", "[CLS] the cat [SEP]", "0000"),
         ("", "the cat", "[CLS] [SEP] the cat [SEP]", "00111"),
     ],
 )
@@ -70,3 +58,48 @@ def test_a_vocabulary_that_does_not_fit_is_refused(tmp_path, tokenizer):
     poor = FullTokenizer(toy.write_vocabulary(tmp_path, ["[PAD]", "[SEP]", "the"]))
     with pytest.raises(InputError, match=r"^vocab.txt: lacks \[CLS\], \[UNK\]; add a line for each of them$"):
         check_vocabulary(poor, size, "vocab.txt")
+
+
+def test_features_are_padded_to_the_length_asked_for():
+    inputs = ModelInputs([([2, 9, 3], 3), ([2, 8, 3, 7, 3], 3), ([], 0)])
+    assert inputs.lengths.tolist() == [3, 5, 0]
+    batch = inputs.features(np.array([1, 2, 0]), 6)
+    assert {name: values.tolist() for name, values in batch.items()} == {
+        "input_ids": [[2, 8, 3, 7, 3, 0], [0] * 6, [2, 9, 3, 0, 0, 0]],
+        "input_mask": [[1, 1, 1, 1, 1, 0], [0] * 6, [1, 1, 1, 0, 0, 0]],
+        "segment_ids": [[0, 0, 0, 1, 1, 0], [0] * 6, [0] * 6],
+    }
+    assert {values.dtype.name for values in batch.values()} == {"int32"}
+    assert inputs.features(np.array([0]), 3)["input_ids"].tolist() == [[2, 9, 3]]
+
+
+@pytest.fixture
+def verbosity(caplog):
+    before = logging.get_verbosity()
+
+    def set_to(number):
+        caplog.set_level(std_logging.DEBUG, logger="absl")
+        logging.set_verbosity(number)
+
+    yield set_to
+    logging.set_verbosity(before)
+
+
+def test_one_line_of_the_first_example_alone(verbosity, caplog):
+    verbosity(0)
+    for number in range(3):
+        log_example([f"token{number}"] * 25, number == 0, lambda: pytest.fail("is not needed"))
+    assert caplog.messages == ["First example: " + "token0 " * 20 + "..."]
+
+
+def test_verbosity_1_gives_the_originals_dump_of_each(verbosity, caplog):
+    verbosity(1)
+    for number in range(2):
+        log_example(["token"], number == 0, lambda number=number: [f"guid: {number}%d", "label: yes"])
+    assert caplog.messages == [
+        "*** Example ***", "guid: 0%d", "label: yes", "*** Example ***", "guid: 1%d", "label: yes",
+    ]  # fmt: skip
+    caplog.clear()
+    verbosity(-1)
+    log_example(["token"], True, lambda: ["guid"])
+    assert caplog.messages == []

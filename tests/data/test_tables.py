@@ -1,24 +1,27 @@
+"""Tables of every layout: TSV, CSV, lines of sentences, and CoNLL files with their schemes of tags."""
+
 import pytest
 from absl import logging
 
-from official_bert.data.tables import read_csv, read_tsv
+from official_bert.data.tables import IOB1, IOB2, read_conll, read_csv, read_sentences, read_tsv, write_predictions
 from official_bert.io.errors import InputError
 
 
 @pytest.fixture
 def write(tmp_path):
-    def write_bytes(data: bytes) -> str:
+    def write_file(data: bytes | str) -> str:
         path = tmp_path / "rows.txt"
-        path.write_bytes(data)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
         return str(path)
 
-    return write_bytes
+    return write_file
 
 
 @pytest.fixture
 def logged(monkeypatch):
     lines = []
-    monkeypatch.setattr(logging, "warning", lambda form, *values: lines.append(form % values))
+    for level in ("info", "warning"):
+        monkeypatch.setattr(logging, level, lambda form, *values: lines.append(form % values))
     return lines
 
 
@@ -35,11 +38,6 @@ def test_tsv_as_it_comes(write, logged):
         (6, ["'é\u2028", 'x "', "y"]),  # only "\n" ends a line
     ]
     assert logged == [f"{path}: left out bytes that are not UTF-8 in 1 lines", f"{path}: skipped 2 blank lines"]
-
-
-def test_a_clean_file_logs_nothing(write, logged):
-    assert rows(read_tsv(write(b"a\tb\n"))) == [(1, ["a", "b"])]
-    assert logged == []
 
 
 def test_csv_with_quotes(write, logged):
@@ -77,7 +75,125 @@ def test_a_missing_column_and_a_missing_file(write, tmp_path):
         "check the file's layout$",
     ):
         last.field(3, "the label")
-    with pytest.raises(InputError, match="column -3;"):
-        last.field(-3, "the label")
     with pytest.raises(InputError, match="no such file"):
         next(read_tsv(str(tmp_path / "absent.tsv")))
+
+
+def test_lines_and_pairs(tmp_path):
+    path = tmp_path / "input.txt"
+    path.write_bytes(
+        "  One line. \n\nA ||| B\nA ||| B ||| C\nA|||B\nA ||| \n ||| B\nA  |||  B\nline\u2028end\r\nlast".encode()
+        + b" \xff\xfe word"
+    )
+    assert list(read_sentences(str(path))) == [
+        (0, "One line.", None),
+        (1, "", None),
+        (2, "A", "B"),
+        (3, "A ||| B", "C"),  # at the last bars
+        (4, "A|||B", None),  # the spaces are part of the bars
+        (5, "A |||", None),
+        (6, "||| B", None),
+        (7, "A ", " B"),
+        (8, "line\u2028end", None),
+        (9, "last  word", None),
+    ]
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    path = tmp_path / "input.txt"
+    path.touch()
+    with pytest.raises(InputError, match=r"input.txt: is empty; give it one example a line$"):
+        next(read_sentences(str(path)))
+
+
+# Four columns in IOB1: the B- sets the second of two neighbours apart. \u00a0 and \u2028 are parts of tokens.
+CONLL = (
+    "\ufeff-DOCSTART- -X- -X- O\r\n\r\n"
+    "EU NNP  B-NP I-ORG\r\nBrussels\tNNP B-NP I-LOC\r\nParis NNP B-NP B-LOC\r\n\t\r\n\r\n"
+    "a\u00a0b NN B-NP O\n"
+    "-DOCSTART- -X- -X- O\n"
+    "c\u2028d NN I-NP I-ORG"
+)
+
+
+def test_sentences_documents_and_tags(write, logged):
+    path = write(CONLL)
+    read = read_conll(path)
+    assert [(one.line, one.document, one.words, one.tags) for one in read.sentences] == [
+        (3, 1, ["EU", "Brussels", "Paris"], ["B-ORG", "B-LOC", "B-LOC"]),
+        (8, 1, ["a\u00a0b"], ["O"]),
+        (10, 2, ["c\u2028d"], ["B-ORG"]),
+    ]
+    assert read.sentences[0].columns[1] == ["Brussels", "NNP", "B-NP", "I-LOC"]
+    assert (read.scheme, read.has_documents) == (IOB1, True)
+    assert logged == [f"{path}: tags are IOB1"]
+
+
+def test_predictions_stand_beside_the_columns_in_the_files_scheme(write, tmp_path):
+    path = str(tmp_path / "predictions.conll")
+    write_predictions(path, read_conll(write(CONLL)), [["B-ORG", "B-LOC", "B-LOC"], ["B-PER"], ["O"]])
+    with open(path, encoding="utf-8", newline="") as file:
+        assert file.read() == (
+            "EU NNP B-NP I-ORG I-ORG\nBrussels NNP B-NP I-LOC I-LOC\nParis NNP B-NP B-LOC B-LOC\n\n"
+            "a\u00a0b NN B-NP O I-PER\n\n"
+            "c\u2028d NN I-NP I-ORG O\n\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme", "iob2"),
+    [
+        ("O B-a I-a O B-b", IOB2, "O B-a I-a O B-b"),
+        ("O I-a I-a O I-b", IOB1, "O B-a I-a O B-b"),
+        ("I-a B-a I-a I-b", IOB1, "B-a B-a I-a B-b"),
+        ("I-a O B-b I-b", IOB2, "B-a O B-b I-b"),  # neither: what begins with I- is a chunk all the same
+        ("B-creative-work I-creative-work", IOB2, "B-creative-work I-creative-work"),
+    ],
+)
+def test_schemes(write, tags, scheme, iob2):
+    read = read_conll(write("".join(f"word {tag}\n" for tag in tags.split())))
+    assert (read.scheme, read.sentences[0].tags, read.has_documents) == (scheme, iob2.split(), False)
+
+
+def test_the_number_of_odd_beginnings_is_logged(write, logged):
+    path = write("a I-x\nb O\nc B-x\nd I-y\n")
+    read_conll(path)
+    assert logged == [f"{path}: tags are IOB2 (BIO)", f"{path}: 2 chunks begin with I-; they are read as if with B-"]
+
+
+def test_files_without_tags(write, tmp_path):
+    read = read_conll(write("A\nb\n\nc\n"), labelled=False)
+    assert [(one.words, one.tags) for one in read.sentences] == [(["A", "b"], None), (["c"], None)]
+    path = str(tmp_path / "predictions.conll")
+    write_predictions(path, read, [["B-x", "I-x"], ["O"]])
+    with open(path) as file:
+        assert file.read() == "A B-x\nb I-x\n\nc O\n\n"
+    assert read_conll(write("A NN\n"), labelled=False).sentences[0].tags is None
+    assert read_conll(write("A I-x\n"), labelled=False).scheme == IOB1  # for the predictions
+
+
+def test_a_word_of_bytes_that_are_not_utf8_keeps_its_line(tmp_path, logged):
+    path = tmp_path / "test.txt"
+    path.write_bytes(b"\xe9\nb\ncaf\xe9\n\nd\n")
+    read = read_conll(str(path), labelled=False)
+    assert [(one.line, one.words) for one in read.sentences] == [(1, ["\ufffd", "b", "caf\ufffd"]), (5, ["d"])]
+    assert f"{path}: replaced bytes that are not UTF-8 in 2 lines" in logged
+    predictions = tmp_path / "predictions.conll"
+    write_predictions(str(predictions), read, [["O", "O", "O"], ["B-x"]])
+    assert predictions.read_text(encoding="utf-8") == "\ufffd O\nb O\ncaf\ufffd O\n\nd B-x\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("-DOCSTART- O\n\n", "holds no example"),
+        ("a\nb\n", "line 1: has no tag; give each token its tag"),
+        ("\na X O\nb O\n", "line 3: has 2 columns and the lines before 3; separate"),
+        ("a O\n\nb E-LOC\n", "line 3: has the tag 'E-LOC'; tags are O, B-type and I-type"),
+        ("a B-\n", "line 1: has the tag 'B-'; tags are O"),
+    ],
+)
+def test_files_that_cannot_be_used(write, text, message):
+    path = write(text)
+    with pytest.raises(InputError, match=f"^{path}: {message}"):
+        read_conll(path)

@@ -1,9 +1,7 @@
-"""Tests training features of all fine-tuning scripts on a small task: evaluations, the best checkpoint, early stopping,
-frozen layers."""
+"""What all fine-tuning scripts do beside updates: evaluations, the best checkpoint, early stopping, frozen layers."""
 
 import csv
 import dataclasses
-import json
 import pathlib
 import re
 
@@ -13,7 +11,7 @@ import pytest
 from official_bert.fine_tuning.finetuner import Finetuner, has_learnt
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
-from official_bert.options.fine_tuning import ClassificationOptions, FineTuningOptions
+from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.training import run_log
 from tests import toy
@@ -61,7 +59,7 @@ def evaluated(options, tmp_path_factory):
     return folder
 
 
-def test_an_evaluation_leaves_a_confusion_matrix_and_a_card(evaluated):
+def test_an_evaluation_leaves_a_confusion_matrix_a_card_and_a_chart(evaluated):
     header, *rows = (line.split("\t") for line in (evaluated / "confusion_matrix.tsv").read_text().splitlines())
     labels = (evaluated / "labels.txt").read_text().splitlines()
     assert header == ["", *labels]
@@ -70,9 +68,6 @@ def test_an_evaluation_leaves_a_confusion_matrix_and_a_card(evaluated):
     assert counts.trace() / counts.sum() == pytest.approx(float(figures_of(evaluated)["eval_accuracy"]))
     card = (evaluated / "model_card.md").read_text()
     assert f"| eval_accuracy | {figures_of(evaluated)['eval_accuracy']} |" in card
-
-
-def test_training_and_evaluation_share_the_chart_of_the_loss(evaluated):
     assert sorted(scalars(evaluated, "loss")) == [10, 24]
     assert sorted(scalars(evaluated / "eval", "loss")) == [7, 14, 21, 24]
 
@@ -108,12 +103,13 @@ def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evalu
     for folder, changes in (
         (evaluated, of_last),
         (tmp_path / "of_best", of_last | {"init_checkpoint": str(evaluated / "best")}),
-        (tmp_path / "of_folder", of_last | {"init_checkpoint": str(evaluated)}),
     ):
         run(options, folder, **changes)
         np.testing.assert_allclose(np.loadtxt(folder / "test_results.tsv"), predicted, atol=2e-6)
     run(options, tmp_path / "of_last", **of_last)
     assert abs(np.loadtxt(tmp_path / "of_last" / "test_results.tsv") - predicted).max() > 1e-3
+    with pytest.raises(InputError, match="holds the best checkpoint of a run with evaluations"):
+        run(options, evaluated, num_train_epochs=3.0)
 
 
 def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(options, evaluated, tmp_path, monkeypatch):
@@ -137,9 +133,15 @@ def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(options, eva
     assert_same(checkpoint_values(tmp_path / "best"), checkpoint_values(evaluated / "best"))
 
 
-def test_training_stops_when_nothing_gets_better(options, tmp_path):
+def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplog):
+    """With rate 0 the random outputs of the head are no better than the labels' frequencies."""
     changes = {"eval_every": "3,patience=2", "learning_rate": 0.0, "do_eval": True}
-    run(options, tmp_path, **changes)
+    assert not run(options, tmp_path, **changes).has_learnt
+    (loss,) = re.findall(r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text)
+    with open(pathlib.Path(options.data_dir) / "train.tsv") as file:
+        labels = [row["kind"] for row in csv.DictReader(file, delimiter="\t")]
+    shares = np.unique(labels, return_counts=True)[1] / len(labels)
+    assert float(loss) == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-3)
     assert [row["step"] for row in history_of(tmp_path)] == [3, 6, 9]
     assert figures_of(tmp_path)["global_step"] == "3"
     # The same command again trains no further.
@@ -148,9 +150,13 @@ def test_training_stops_when_nothing_gets_better(options, tmp_path):
     assert not (tmp_path / "model.ckpt-12.index").exists()
 
 
-def test_frozen_layers_stay_as_they_are(options, tmp_path):
-    run(options, tmp_path, freeze_layers=1)
-    before, after = checkpoint_values(options.init_checkpoint), checkpoint_values(tmp_path / "model.ckpt-24")
+def test_frozen_layers_stay_as_they_are_while_the_others_learn(options, tmp_path, caplog):
+    with pytest.raises(InputError, match="--freeze_layers=3: is more than the number of layers, 2"):
+        run(options, tmp_path / "refused", freeze_layers=3)
+    score = run(options, tmp_path, freeze_layers=1, learning_rate=5e-3, num_train_epochs=4.0, do_eval=True)
+    assert score.has_learnt
+    assert "learnt nothing" not in caplog.text
+    before, after = checkpoint_values(options.init_checkpoint), checkpoint_values(tmp_path / "model.ckpt-64")
     frozen = ("bert/embeddings/", "bert/encoder/layer_0/")
     weights = [name for name in after if name in before and name.startswith("bert/") and "adam" not in name]
     assert weights
@@ -158,33 +164,6 @@ def test_frozen_layers_stay_as_they_are(options, tmp_path):
         is_same = np.array_equal(before[name], after[name])
         assert is_same == name.startswith(frozen), name
         assert (f"{name}/adam_m" in after) != name.startswith(frozen), name
-
-
-def test_flags_that_do_not_go_together_are_named(options, evaluated, tmp_path):
-    (tmp_path / "a_file").touch()
-    for changes, words in (({"freeze_layers": 3}, "--freeze_layers=3: is more than the number of layers, 2"),):
-        with pytest.raises(InputError, match=words):
-            run(options, tmp_path, **changes)
-    with pytest.raises(InputError, match="holds the best checkpoint of a run with evaluations"):
-        run(options, evaluated, num_train_epochs=3.0)
-
-
-def test_padding_to_the_longest_changes_no_number(options, tmp_path, monkeypatch):
-    config = json.loads(pathlib.Path(options.bert_config_file).read_text())
-    without_dropout = tmp_path / "bert_config.json"
-    without_dropout.write_text(json.dumps(config | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}))
-    losses, figures = {}, {}
-    for aware in (True, False):
-        folder = tmp_path / str(aware)
-        monkeypatch.setattr(FineTuningOptions, "length_aware_batches", aware)
-        run(options, folder, bert_config_file=str(without_dropout), max_seq_length=64,
-            learning_rate=1e-3, log_every_steps=1, do_eval=True)  # fmt: skip
-        losses[aware] = list(scalars(folder, "loss").values())
-        figures[aware] = figures_of(folder)
-    assert len(losses[True]) == 24
-    np.testing.assert_allclose(losses[True], losses[False], atol=1e-5)
-    for name, value in figures[False].items():
-        assert float(figures[True][name]) == pytest.approx(float(value), abs=1e-4), name
 
 
 class Doubled:
@@ -211,21 +190,6 @@ def test_a_task_chooses_its_objective(options, tmp_path, monkeypatch):
     monkeypatch.setattr(ClassificationTask, "objective", lambda self, model: Doubled(objective(self, model)))
     run(options, tmp_path / "doubled", **one_update)
     assert scalars(tmp_path / "doubled", "loss")[1] == 2 * scalars(tmp_path / "plain", "loss")[1]
-
-
-def test_a_training_that_learns_nothing_is_said(options, tmp_path, caplog):
-    """With rate 0 the random outputs of the head are no better than the labels' frequencies."""
-    score = run(options, tmp_path / "idle", learning_rate=0.0, do_eval=True)
-    assert not score.has_learnt
-    (loss,) = re.findall(r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text)
-    with open(pathlib.Path(options.data_dir) / "train.tsv") as file:
-        labels = [row["kind"] for row in csv.DictReader(file, delimiter="\t")]
-    shares = np.unique(labels, return_counts=True)[1] / len(labels)
-    assert float(loss) == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-3)
-    caplog.clear()
-    score = run(options, tmp_path / "able", learning_rate=5e-3, num_train_epochs=4.0, do_eval=True)
-    assert score.has_learnt
-    assert "learnt nothing" not in caplog.text
 
 
 @pytest.mark.parametrize(

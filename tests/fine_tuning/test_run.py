@@ -5,24 +5,18 @@ import dataclasses
 import json
 import shutil
 
-import numpy as np
 import pytest
 
 from official_bert import tokenization
 from official_bert.data.records.framing import read_examples
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
-from official_bert.options.fine_tuning import ClassificationOptions, SquadOptions
-from official_bert.tasks.base import DataFiles
-from official_bert.tasks.classification.glue import ColaProcessor
-from official_bert.tasks.classification.task import ClassificationTask
-from official_bert.tokenization import FullTokenizer
+from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.tokenizer_config import TokenizerConfig
 from official_bert.training import run_log
 from tests import fine_tuning_runs, toy
 from tests.fine_tuning_runs import MAX_LENGTH
 from tests.shared import in_test_long
-from tests.tasks.squad.sample import QUESTIONS, write_squad
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +43,7 @@ def options(base, tmp_path):
 
 @pytest.fixture
 def tokenized(monkeypatch):
-    """How often each text was tokenized, whole texts and the questions of SQuAD alike."""
+    """How often each text was tokenized."""
     counts = collections.Counter()
     for name in ("encode", "tokenize"):
         method = getattr(tokenization.FullTokenizer, name)
@@ -76,41 +70,10 @@ def test_each_example_is_tokenized_once_a_run(options, tmp_path, tokenized):
         assert len(list(read_examples(str(tmp_path / "out" / f"{name}.tf_record")))) == 8
 
 
-def test_each_question_is_tokenized_once_a_run(base, tmp_path, tokenized):
-    (tmp_path / "train").mkdir()
-    train_file = write_squad(tmp_path / "train", [QUESTIONS[0]])
-    predict_file = write_squad(tmp_path, [QUESTIONS[1] | {"question": "What began ?"}])
-    fine_tune(
-        SquadOptions(
-            vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
-            output_dir=str(tmp_path / "out"), train_file=train_file, predict_file=predict_file, do_train=True,
-            do_predict=True, max_seq_length=32, max_query_length=8, doc_stride=8, train_batch_size=1,
-            eval_every="1",
-        )
-    )  # fmt: skip
-    assert len(run_log.read(str(tmp_path / "out"), run_log.EVALUATION)) == 3
-    assert tokenized[QUESTIONS[0]["question"]] == tokenized["What began ?"] == 1
-    assert list(json.loads((tmp_path / "out" / "predictions.json").read_text())) == ["q2"]
-
-
-def test_the_encoded_sets_are_left_as_record_files(options, base, tmp_path):
-    fine_tune(dataclasses.replace(options, do_train=False, do_predict=False, allow_missing_weights=True))
-    assert [path.name for path in (tmp_path / "out").glob("*.tf_record")] == ["eval.tf_record"]
-    records = [record for _, record in read_examples(str(tmp_path / "out" / "eval.tf_record"))]
-    task, tokenizer = ClassificationTask(ColaProcessor()), FullTokenizer(str(base / "vocab.txt"))
-    examples = task.read(DataFiles(str(tmp_path)), "dev")[""]
-    batch = task.encode(examples, tokenizer, 8, "dev").features(np.arange(8), 8)
-    for name, values in batch.items():
-        np.testing.assert_array_equal(np.stack([record[name] for record in records]).reshape(values.shape), values)
-
-
-def test_a_run_with_nothing_to_do_is_refused(options):
+def test_what_does_nothing_or_only_exports_is_refused(options):
     idle = dataclasses.replace(options, do_train=False, do_eval=False, do_predict=False, eval_every=None)
     with pytest.raises(InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"):
         fine_tune(idle)
-
-
-def test_a_task_that_is_only_exported_cannot_be_trained(options):
     with pytest.raises(InputError, match="EmbeddingTask: is exported only and cannot be fine-tuned"):
         fine_tune(dataclasses.replace(options, task_name="official_bert.tasks.embedding:EmbeddingTask"))
 

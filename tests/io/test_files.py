@@ -1,11 +1,13 @@
-"""Globs are sorted, and errors name files and folders that cannot be used."""
+"""Globs are sorted, files get their names when they are complete, and errors name what cannot be used."""
 
+import errno
 import hashlib
+import os
 import pathlib
 
 import pytest
 
-from official_bert.io import files
+from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 
 
@@ -38,3 +40,44 @@ def test_the_digest_is_of_the_whole_content(tmp_path):
     content = b"x" * (1 << 20) + b"y"
     (tmp_path / "a").write_bytes(content)
     assert files.sha256(str(tmp_path / "a")) == hashlib.sha256(content).hexdigest()
+
+
+def write_half_and_raise(path, error):
+    with writing.replacing(str(path)) as file:
+        file.write("half")
+        raise error
+
+
+def test_a_file_is_replaced_when_it_is_complete(tmp_path):
+    path = tmp_path / "result"
+    path.write_text("old")
+    with writing.replacing(path) as file:
+        file.write("new")
+        file.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    with pytest.raises(KeyboardInterrupt):
+        write_half_and_raise(path, KeyboardInterrupt())
+    assert path.read_text() == "new"
+    assert os.listdir(tmp_path) == ["result"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, code):
+    with pytest.raises(InputError, match=r"result: cannot be written \(.*\); make room") as refusal:
+        write_half_and_raise(tmp_path / "result", OSError(code, os.strerror(code)))
+    assert os.strerror(code) in str(refusal.value)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("", "is empty; give one"), ("absent/a", "absent/a: cannot be written")]
+)
+def test_a_file_that_cannot_be_written_is_named(tmp_path, name, sentence):
+    with pytest.raises(InputError, match=sentence), writing.replacing(name and f"{tmp_path}/{name}"):
+        pass
+
+
+def test_a_bar_stays_in_its_cell_of_a_markdown_table():
+    table = writing.markdown_table(["", "F1"], [["a|b", 1.5]], rule="--:")
+    assert table.splitlines() == ["|  | F1 |", "| --- | --: |", "| a\\|b | 1.5 |"]

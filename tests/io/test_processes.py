@@ -51,25 +51,6 @@ try:
             print("all happened")
             os.kill(me, signal.SIGINT)
         print("went on")
-    elif sys.argv[1] == "while taken back":
-        install = signal.signal
-        def interrupt(number, handler):  # the first handler that is put back is interrupted
-            signal.signal = install
-            os.kill(me, signal.SIGINT)
-        try:
-            with processes.held_back():
-                signal.signal = interrupt
-        except KeyboardInterrupt:
-            print("interrupted")
-        send()
-    elif sys.argv[1] == "another thread":
-        import threading
-        def work():
-            with processes.held_back(): print("unchanged", signal.getsignal(number) == processes._terminate)
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        send()
     elif sys.argv[1] == "error":
         with processes.deferred() as arrived:
             send()
@@ -91,8 +72,6 @@ send()  # the files of the work are being deleted: nothing disturbs that
         ("twice", ["terminated {number}"]),
         ("replaced", ["ignored", "terminated {number}"]),
         ("held back", ["all happened", "terminated {number}"]),
-        ("while taken back", ["interrupted", "terminated {number}"]),
-        ("another thread", ["unchanged True", "terminated {number}"]),
     ],
 )
 def test_a_signal_ends_the_work(case, printed, number):

@@ -52,22 +52,14 @@ def say(terminal: Terminal, text: str):
     terminal.write(text + "\n")
 
 
-def test_a_line_every_ten_seconds_with_the_speed(clock, caplog):
+def test_a_line_every_ten_seconds_with_the_speed(clock, terminal, caplog):
     caplog.set_level("INFO", logger="absl")
-    report = progress.Progress("lines")
+    report = progress.Progress("lines", is_updated=False)  # as beside a conversation
     for now, done in ((109.0, 9), (110.0, 20), (115.0, 30), (121.0, 42)):
         clock[0] = now
         report(done)
-    assert [record.getMessage() for record in caplog.records] == ["20 lines, 2.0 a second", "42 lines, 2.0 a second"]
-
-
-def test_the_time_left_where_the_total_is_known(clock, caplog):
-    caplog.set_level("INFO", logger="absl")
-    report = progress.Progress("documents visited", total=500)
-    for now, done in ((110.0, 0), (120.0, 100)):
-        clock[0] = now
-        report(done)
-    assert caplog.messages == ["0 of 500 documents visited", "100 of 500 documents visited, 00:01:20 left"]
+    assert caplog.messages == ["20 lines, 2.0 a second", "42 lines, 2.0 a second"]
+    assert "\r" not in terminal.getvalue()
 
 
 def test_items_are_counted_as_they_are_taken(clock, caplog):
@@ -97,30 +89,18 @@ def test_a_terminal_shows_one_line_that_log_lines_wipe_away(clock, terminal):
     assert terminal.screen()[1] == ""
 
 
-def test_a_shorter_text_leaves_nothing_of_a_longer_one(terminal):
+def test_what_an_updated_line_shows(terminal, monkeypatch):
     progress.updated_line.show("a text that is " + "long " * 20)
     assert len(terminal.screen()[0]) <= 39  # one column stays free, or the terminal wraps
     progress.updated_line.show("short")
     assert terminal.screen() == ["short"]
-
-
-def test_a_conversation_gets_lines_of_its_own(clock, terminal, caplog):
-    caplog.set_level("INFO", logger="absl")
-    report = progress.Progress("lines", is_updated=False)
-    clock[0] = 110.0
-    report(20)
-    assert caplog.messages == ["20 lines, 2.0 a second"]
-    assert "\r" not in terminal.getvalue()
-
-
-def test_a_log_that_goes_to_a_file_gets_no_updated_line(monkeypatch):
-    written = io.StringIO()
+    progress.updated_line.wipe()
+    logging.set_verbosity(logging.WARNING)
+    shown = terminal.getvalue()
+    progress.updated_line.show("5 of 7")
+    assert terminal.getvalue() == shown, "nothing below INFO"
+    logging.set_verbosity(logging.INFO)
+    written = io.StringIO()  # as a file is no terminal
     monkeypatch.setattr(logging.get_absl_handler().python_handler, "stream", written)
     progress.updated_line.show("5 of 7")
     assert written.getvalue() == ""
-
-
-def test_verbosity_below_info_shows_nothing(terminal):
-    logging.set_verbosity(logging.WARNING)
-    progress.updated_line.show("5 of 7")
-    assert terminal.getvalue() == ""

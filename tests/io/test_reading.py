@@ -4,13 +4,15 @@ import pytest
 
 from official_bert.io import reading
 from official_bert.io.errors import InputError
+from official_bert.io.reading import field
+
+QUESTION = {"id": "q1", "answers": [], "title": None}
 
 
 def test_lines_end_at_newlines_only_and_broken_bytes_are_left_out(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("a\u2028b\r\n".encode() + b"c\xffd\n\ne")
-    for name in (str(path), path):
-        assert list(reading.read_lines(name)) == ["a\u2028b\r", "cd", "", "e"]
+    assert list(reading.read_lines(path)) == ["a\u2028b\r", "cd", "", "e"]
 
 
 def test_json_is_read_with_and_without_a_byte_order_mark(tmp_path):
@@ -38,6 +40,17 @@ def test_an_error_names_the_first_fault_in_a_json_file(tmp_path, data, message):
     assert str(refused.value).startswith(f"{tmp_path}/{message}")
 
 
-def test_a_json_file_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"absent\.json: no such file"):
-        reading.read_json(str(tmp_path / "absent.json"))
+@pytest.mark.parametrize(
+    ("holder", "name", "kind", "message"),
+    [
+        (QUESTION, "qas", list, 'a.json: question 2: "qas" is missing; give it a list'),
+        (QUESTION, "title", str, 'a.json: question 2: "title" is not a text; give it a text'),
+        (QUESTION, "answers", dict, 'a.json: question 2: "answers" is not an object; give it an object'),
+        (["id"], "id", str, 'a.json: question 2: is no object; it should be one with the field "id"'),
+    ],
+)
+def test_an_error_names_the_object_the_field_and_the_type(holder, name, kind, message):
+    assert field(QUESTION, "answers", list, "a.json: question 2") == []
+    with pytest.raises(InputError) as refused:
+        field(holder, name, kind, "a.json: question 2")
+    assert str(refused.value) == message

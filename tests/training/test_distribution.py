@@ -13,7 +13,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ChoiceOptions
 from official_bert.options.shared import DistributionOptions
 from official_bert.training import distribution
-from official_bert.training.distribution import check_divides, make_strategy, split_over_replicas, strategy_name
+from official_bert.training.distribution import check_divides, make_strategy, strategy_name
 from tests.shared import ROOT
 
 # Splits [2 steps, 8 examples, ...] over the replicas and prints what each of them sees of the second step.
@@ -47,7 +47,12 @@ print(json.dumps({
 
 def in_a_process(**options) -> dict:
     finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(options)], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", PROGRAM, json.dumps(options)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout.splitlines()[-1]) | {"log": finished.stderr}
@@ -60,19 +65,8 @@ def test_mirrored_over_logical_cpus():
     assert found["x"] == [part.tolist() for part in np.split(second_step, 4)]
     assert found["y"] == [part.tolist() for part in np.split(np.arange(8, 16), 4)]
     assert "--num_devices=4: TensorFlow sees no GPU; the CPU is split into 4 devices" in found["log"]
-
-
-def test_mirrored_on_one_device_has_one_replica():
-    found = in_a_process(distribution_strategy="mirrored")
-    assert found["strategy"] == "MirroredStrategy"
-    assert found["y"] == [list(range(8, 16))]
-
-
-def test_one_device_is_the_default_strategy():
-    strategy = make_strategy(DistributionOptions())
-    assert strategy is tf.distribute.get_strategy()
-    batch = {"x": np.arange(4)}
-    assert split_over_replicas(strategy, batch)["x"] is batch["x"]
+    devices = ", ".join(f"/device:CPU:{number}" for number in range(4))
+    assert f"Devices: {devices}; strategy mirrored, number of replicas 4" in found["log"]
 
 
 @pytest.mark.parametrize(
@@ -86,11 +80,6 @@ def test_one_device_is_the_default_strategy():
 )
 def test_the_strategy_asked_for(options, name):
     assert strategy_name(DistributionOptions(**options)) == name
-
-
-def test_a_flag_without_effect_is_warned_of(caplog):
-    make_strategy(DistributionOptions(use_tpu=True, distribution_strategy="one_device", iterations_per_loop=3))
-    assert "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
 
 
 class FakeTpu:
@@ -129,12 +118,8 @@ def test_tpu_from_the_original_flags(monkeypatch):
         ("initialize", "resolver"),
         ("strategy", "resolver"),
     ]
-
-
-def test_master_serves_where_no_name_is_given(monkeypatch):
-    tpu = FakeTpu(monkeypatch, num_cores=4)
-    make_strategy(DistributionOptions(use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=4))
-    assert tpu.calls[0] == {"tpu": "grpc://10.0.0.2:8470", "zone": None, "project": None}
+    make_strategy(DistributionOptions(use_tpu=True, master="grpc://10.0.0.2:8470"))
+    assert tpu.calls[4] == {"tpu": "grpc://10.0.0.2:8470", "zone": None, "project": None}
 
 
 def test_another_number_of_cores_is_refused(monkeypatch):
@@ -157,33 +142,62 @@ def test_a_tpu_without_a_name_or_an_answer_is_refused(monkeypatch):
         make_strategy(DistributionOptions(use_tpu=True, tpu_name="a"))
 
 
-def test_batches_that_cannot_be_shared_are_refused():
-    check_divides(32, 4, "train_batch_size")
-    with pytest.raises(InputError, match="--train_batch_size=30 cannot be shared evenly by 4 replicas"):
-        check_divides(30, 4, "train_batch_size")
+@pytest.mark.parametrize(
+    ("batch_size", "num_replicas", "more", "sentence"),
+    [
+        (30, 4, {}, "--train_batch_size=30 cannot be shared evenly by 4 replicas"),
+        (20, 2, {"num_micro_batches": 4}, "--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq"),
+    ],
+)
+def test_batches_that_cannot_be_shared_are_refused(batch_size, num_replicas, more, sentence):
+    check_divides(8 * num_replicas, num_replicas, "train_batch_size", **more)
+    with pytest.raises(InputError, match=sentence):
+        check_divides(batch_size, num_replicas, "train_batch_size", **more)
 
 
-def test_more_gpus_than_there_are_are_refused(monkeypatch):
+def test_more_gpus_than_there_are_or_are_used_are_refused(monkeypatch, caplog):
+    make_strategy(DistributionOptions(use_tpu=True, distribution_strategy="one_device"))
+    assert "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
+    with pytest.raises(InputError, match="--num_devices=1: only goes with --distribution_strategy=mirrored"):
+        make_strategy(DistributionOptions(num_devices=1))
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"])
     with pytest.raises(InputError, match="--num_devices=2: TensorFlow sees only 1 GPUs; give at most that"):
         make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_number_of_gpus_without_effect_is_refused(count):
-    with pytest.raises(InputError, match=f"--num_devices={count}: only goes with --distribution_strategy=mirrored"):
-        make_strategy(DistributionOptions(num_devices=count))
+@pytest.fixture
+def machine(monkeypatch):
+    """Sets up a machine: the program and the device files by which a GPU is known."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def has(program=None, files=()):
+        monkeypatch.setattr(distribution.shutil, "which", {"nvidia-smi": program}.get)
+        monkeypatch.setattr(distribution.glob, "glob", {"/dev/nvidia[0-9]*": list(files)}.get)
+
+    has()
+    return has
 
 
-def test_the_first_gpus_share_the_batch(monkeypatch):
-    made = []
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] * 4)
-    monkeypatch.setattr(tf.distribute, "MirroredStrategy", made.append)
-    distribution._mirrored(DistributionOptions(distribution_strategy="mirrored", num_devices=3))
-    assert made == [["GPU:0", "GPU:1", "GPU:2"]]
+def test_a_gpu_is_known_by_its_program_or_its_files(machine, monkeypatch):
+    assert distribution.gpu_sign() is None
+    machine(files=["/dev/nvidia1", "/dev/nvidia0"])
+    assert distribution.gpu_sign() == "/dev/nvidia0"
+    machine(program="/usr/bin/nvidia-smi")
+    assert distribution.gpu_sign() == "/usr/bin/nvidia-smi"
+    for value, sign in (("0,1", "/usr/bin/nvidia-smi"), ("-1", None), ("", None)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        assert distribution.gpu_sign() == sign
 
 
-def test_parts_of_a_share_have_one_size():
-    check_divides(24, 2, "train_batch_size", num_micro_batches=4)
-    with pytest.raises(InputError, match=r"--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq"):
-        check_divides(20, 2, "train_batch_size", num_micro_batches=4)
+def test_a_gpu_that_tensorflow_does_not_see_is_warned_of_once(machine, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    distribution.log_devices()
+    line = "Devices: /device:CPU:0; strategy one_device, number of replicas 1"
+    assert caplog.messages == [line]
+    machine(files=["/dev/nvidia0"])
+    distribution.log_devices()
+    first, second, warning = caplog.messages
+    assert first == second == line
+    assert warning.startswith("TensorFlow sees no GPU, although /dev/nvidia0 is there, and runs on the CPU")
+    assert 'pip install "tensorflow[and-cuda]>=2.20,<2.22"' in warning

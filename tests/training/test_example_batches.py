@@ -37,10 +37,6 @@ def test_a_buffer_larger_than_the_set_still_gives_every_example_its_share():
     assert max(counts.values()) - min(counts.values()) <= 100
 
 
-def test_lengths_are_multiples_of_eight_up_to_the_maximum():
-    assert [padded_length(n, 20) for n in (1, 8, 9, 16, 17, 20)] == [8, 8, 16, 16, 20, 20]
-
-
 class Rows:
     """A set whose features are the numbers of the examples, and as many zeros as they are padded to."""
 
@@ -64,6 +60,8 @@ def rows_of(drawn):
 
 def test_batches_hold_the_same_examples_however_they_are_padded():
     longest, fixed = batches(), batches(pad_to_longest=False)
+    assert longest.key == fixed.key != batches(buffer_size=5).key
+    assert [padded_length(n, 20) for n in (1, 8, 9, 16, 17, 20)] == [8, 8, 16, 16, 20, 20]
     for _ in range(5):
         short, full = longest.draw(2), fixed.draw(2)
         assert full["row"].shape == (3, 4), "always room for most_steps"
@@ -86,8 +84,3 @@ def test_a_restored_position_goes_on_with_the_next_example(tmp_path):
         resumed.state.read(path).assert_consumed()
         for expected in drawn[4:]:
             np.testing.assert_array_equal(rows_of(resumed.draw(3)), expected)
-
-
-def test_another_reading_has_another_key():
-    assert batches().key == batches(pad_to_longest=False).key
-    assert batches().key != batches(buffer_size=5).key

@@ -1,4 +1,4 @@
-"""Batches of any length go through one trace and give the sums of the same batches padded to one length."""
+"""Batches of any length go through one trace and give the sums of padded ones; predictions keep the set's order."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ import tensorflow as tf
 from official_bert.options.shared import DistributionOptions
 from official_bert.training import loop
 from official_bert.training.distribution import make_strategy, split_over_replicas
-from official_bert.training.loop import Stops, compiled_steps, traced_once
+from official_bert.training.loop import Stops, compiled_outputs, compiled_steps, predict
 from tests.shared import ROOT
 
 LENGTHS = (8, 24, 16, 8, 40)
@@ -58,7 +58,9 @@ def test_batches_of_any_length_are_traced_once():
 
 def test_so_they_are_on_several_replicas():
     program = "from tests.training.test_loop import print_on_two_replicas as run; run()"
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     (one_by_one, together, padded, shapes), as_on_tpu = map(json.loads, ran.stdout.splitlines()[-2:])
     np.testing.assert_allclose(one_by_one, SQUARES, rtol=1e-5)
@@ -73,32 +75,6 @@ def print_on_two_replicas():
     stacked = split_over_replicas(strategy, {"x": tf.constant(VALUES)})
     with mock.patch.object(loop, "is_tpu", return_value=True):
         print(compiled_steps(strategy, SquaringStep())(stacked, len(LENGTHS))["loss"])
-
-
-def test_a_tpu_is_handed_one_batch_of_the_stack(monkeypatch):
-    """The function that `strategy.run` compiles there has no argument with the axis of the steps."""
-    handed = []
-    strategy = tf.distribute.get_strategy()
-
-    def run(function, args):
-        handed.append([value.shape.as_list() for value in tf.nest.flatten(args)])
-        return function(*args)
-
-    monkeypatch.setattr(loop, "is_tpu", lambda strategy: True)
-    monkeypatch.setattr(strategy, "run", run)
-    found = compiled_steps(strategy, SquaringStep())({"x": tf.constant(VALUES)}, len(LENGTHS))
-    np.testing.assert_allclose(found["loss"], sum(SQUARES), rtol=1e-5)
-    assert handed == [[[4, 40]]]
-
-
-@pytest.mark.parametrize(("num_fixed_axes", "shape"), [(0, [None, None]), (1, [4, None]), (2, [4, 8])])
-def test_fixed_axes_keep_their_sizes(num_fixed_axes, shape):
-    seen = []
-    run = traced_once(
-        tf.distribute.get_strategy(), lambda batch: seen.append(batch["x"].shape.as_list()), num_fixed_axes
-    )
-    run({"x": tf.zeros([4, 8])})
-    assert seen == [shape]
 
 
 def stops_of(first_step: int, num_train_steps: int, **flags) -> tuple[list[int], list[int], list[int]]:
@@ -124,3 +100,44 @@ def test_no_call_crosses_a_checkpoint_or_an_evaluation():
     logs, saves, calls = stops_of(0, 50, steps_per_loop=50, save_every_steps=(20, 15))
     assert (logs, saves) == ([10, 50], [15, 20, 30, 40, 45, 50])
     assert calls == [1, 9, 5, 5, 10, 10, 5, 5]
+
+
+SET_LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "pad_to_longest", "on_tpu", "sizes"),
+    [
+        (4, True, False, {4, 3}),
+        (50, True, False, {23}),
+        (10, False, False, {10, 3}),
+        (10, False, True, {10}),  # which compiles once: the last batch is filled with copies of an example
+    ],
+)
+def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longest, on_tpu, sizes):
+    seen, seen_sizes = [], set()
+
+    class Encoded:
+        lengths = SET_LENGTHS
+
+        def features(self, rows, length):
+            seen.append(length)
+            seen_sizes.add(len(rows))
+            return {"row": rows, "mask": (np.arange(length) < SET_LENGTHS[rows][:, None]).astype(np.float32)}
+
+    def outputs(batch):
+        pair = tf.stack([batch["row"], batch["row"] * 2], axis=1)
+        return {"sum": tf.reduce_sum(batch["mask"], axis=1), "pair": pair, "mask": batch["mask"]}
+
+    monkeypatch.setattr(loop, "is_tpu", lambda strategy: on_tpu)
+    strategy = tf.distribute.get_strategy()
+    found = predict(compiled_outputs(strategy, outputs), strategy, Encoded(), batch_size, 32, pad_to_longest)
+    np.testing.assert_array_equal(found["sum"], SET_LENGTHS)
+    np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])
+    np.testing.assert_array_equal(found["mask"], np.arange(32) < SET_LENGTHS[:, None])
+    assert seen_sizes == sizes
+    if pad_to_longest:
+        assert seen == sorted(seen, reverse=True)
+        assert all(length % 8 == 0 for length in seen)
+    else:
+        assert set(seen) == {32}

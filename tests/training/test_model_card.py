@@ -1,7 +1,6 @@
 """The model card of a folder: what its generated part says, and that the user's words stay."""
 
 import dataclasses
-import json
 
 import pytest
 import tensorflow as tf
@@ -68,36 +67,12 @@ def test_an_evaluation_later_rewrites_its_part_and_keeps_the_users(options, tmp_
     assert "- Started from: `base/bert_model.ckpt`" in card
 
 
-def test_an_evaluation_alone_says_so(options, tmp_path):
-    evaluated = dataclasses.replace(options, do_train=False, do_eval=True)
-    record(evaluated)
-    write_model_card(str(tmp_path), "CoLA", evaluated)
-    assert "- Not trained in this folder: evaluated from `base/bert_model.ckpt`" in (tmp_path / FILE).read_text()
-
-
 def test_a_card_without_the_comments_is_left_alone(options, tmp_path, caplog):
     record(options)
     (tmp_path / FILE).write_text("all of it mine\n")
     write_model_card(str(tmp_path), "CoLA", options)
     assert (tmp_path / FILE).read_text() == "all of it mine\n"
     assert f"{tmp_path / FILE}: is left as it is, since its two comments are gone" in caplog.text
-
-
-def test_damaged_records_are_passed_over_and_no_card_costs_no_run(options, tmp_path, caplog):
-    record(options)
-    with open(tmp_path / "run.jsonl", "a") as file:
-        file.write('{"type": "start", "script": 3\n7\n{"type": "start", "script": "run_x", "flags": {}}\n')
-    write_model_card(str(tmp_path), "CoLA", options)
-    assert "- Seed: 7\n" in (tmp_path / FILE).read_text()
-
-    (tmp_path / FILE).unlink()
-    (tmp_path / FILE).mkdir()
-    write_model_card(str(tmp_path), "CoLA", options)
-    assert f"{tmp_path / FILE}: cannot be written" in caplog.text
-    (tmp_path / FILE).rmdir()
-    (tmp_path / "run.jsonl").write_text(json.dumps({"type": "start", "script": "run_x"}) + "\n")
-    write_model_card(str(tmp_path), "CoLA", options)
-    assert "run.jsonl: has no record of a run" in caplog.text
 
 
 def test_a_training_that_made_no_update_is_none(options, tmp_path):

@@ -1,4 +1,4 @@
-"""Mixed precision: which parts compute in 16 bits, and what an overflow of float16 does."""
+"""Mixed precision: what is computed in 16 bits, what an overflow of float16 does, and the type that devices want."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training import distribution, precision
 from official_bert.training.distribution import make_strategy, split_over_replicas
 from official_bert.training.loop import compiled_steps
-from official_bert.training.precision import LossScale, check_dtype, computing_in
+from official_bert.training.precision import LossScale, check_dtype, choose, computing_in
 from official_bert.training.step import TrainingStep
 from tests import fine_tuning_runs, toy, training_state
 from tests.golden_model import (
@@ -55,20 +55,15 @@ def test_the_recordings_within_the_precision_of_16_bits(golden, dtype, outputs, 
         }.items()
     }
     loss = abs(float(losses_of(model, batch).total - recorded["total_loss"]))
-    print(golden.name, dtype, {name: float(value) for name, value in differences.items()}, "loss", loss)
     assert loss < losses
     assert outputs / 10 < max(differences.values()) < outputs
 
 
-@pytest.mark.parametrize(
-    "num_micro_batches",
-    [{"model_gelu": 1, "model_relu16types": 1}, {"model_gelu": 2, "model_relu16types": 3}],
-    ids=["whole", "in parts"],
-)
-def test_a_run_in_bfloat16_stays_near_the_originals(golden, num_micro_batches):  # noqa: F811
+def test_a_run_in_bfloat16_stays_near_the_originals(golden):  # noqa: F811
     """Twelve updates, of whole batches and of parts of them; weights are compared by the distance they have moved."""
+    num_micro_batches = {"model_gelu": 1, "model_relu16types": 3}[golden.name]
     with computing_in("bfloat16"):
-        run = prepare(golden, "bert_model.ckpt", num_micro_batches=num_micro_batches[golden.name])
+        run = prepare(golden, "bert_model.ckpt", num_micro_batches=num_micro_batches)
     recorded = np.load(golden / "training.npz")
     weights = [name for name in run.variables if "adam" not in name and name != "global_step"]
     first = {name: run.variables[name].numpy() for name in weights}
@@ -79,9 +74,7 @@ def test_a_run_in_bfloat16_stays_near_the_originals(golden, num_micro_batches): 
         np.concatenate([(values[name] - recorded[name]).ravel() for name in weights])
         for values in ({name: run.variables[name].numpy() for name in weights}, first)
     )
-    share = size(apart) / size(moved)
-    print(f"{golden.name}: losses {losses}; the weights are {share:.3f} of their way from the original's")
-    assert 1e-3 < share < 0.15
+    assert 1e-3 < size(apart) / size(moved) < 0.15
 
 
 def types_of(model, kinds) -> set[tuple[str, str]]:
@@ -123,24 +116,21 @@ def test_gradients_of_biases_are_summed_in_float32():
     np.testing.assert_allclose(tape.gradient(loss, layer.bias.value), np.full(16, 600 / 256), rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", ["classification", *in_test_long("squad", "choice", "tagging", "regression")])
-def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path, family, dtype):
-    options = fine_tuning_runs.prepared(tmp_path, family)
+def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path, family):
     given = {"do_train": True, "do_predict": True} | ({} if family == "squad" else {"do_eval": True})
-    options = dataclasses.replace(options, **given, learning_rate=1e-4)
-    for name in ("float32", dtype):
-        fine_tuning_runs.run(family, options, tmp_path / name, dtype=name)
-    names = [name for name in fine_tuning_runs.figures(tmp_path / dtype) if "loss" in name]
-    losses = [[fine_tuning_runs.figures(tmp_path / kind)[name] for name in names] for kind in ("float32", dtype)]
-    print(family, dtype, *losses)
-    if names:
-        assert losses[0] == pytest.approx(losses[1], rel=0.1)
-        assert losses[0] != losses[1]
-    paths = [tmp_path / kind / fine_tuning_runs.FAMILIES[family].predictions for kind in ("float32", dtype)]
-    if paths[0].suffix == ".tsv":
-        expected, found = (np.loadtxt(path, ndmin=2) for path in paths)
-        np.testing.assert_allclose(found, expected, atol=0.15)
+    options = dataclasses.replace(fine_tuning_runs.prepared(tmp_path, family), **given, learning_rate=1e-4)
+    losses, predictions = [], []
+    for dtype in ("float32", "bfloat16", "float16"):
+        fine_tuning_runs.run(family, options, tmp_path / dtype, dtype=dtype)
+        found = fine_tuning_runs.figures(tmp_path / dtype)
+        losses.append([value for name, value in found.items() if "loss" in name])
+        path = tmp_path / dtype / fine_tuning_runs.FAMILIES[family].predictions
+        predictions.append(np.loadtxt(path, ndmin=2) if path.suffix == ".tsv" else np.zeros(0))
+    for number in (1, 2):
+        assert losses[number] == pytest.approx(losses[0], rel=0.1)
+        assert losses[number] != losses[0] or family == "squad"
+        np.testing.assert_allclose(predictions[number], predictions[0], atol=0.15)
 
 
 def test_a_tpu_is_told_to_take_bfloat16(monkeypatch):
@@ -167,6 +157,9 @@ def test_the_scale_is_halved_at_an_overflow_and_doubled_after_good_updates():
     adjust(tf.constant(True))
     adjust(tf.constant(False))
     assert state_of(loss_scale) == (2.0**15, 0)
+    loss_scale.restore({"loss_scale": 4096, "updates_at_loss_scale": 17}.get)
+    loss_scale.restore(lambda name: None)
+    assert state_of(loss_scale) == (4096.0, 17)
 
 
 class PoisonedObjective(PretrainingObjective):
@@ -249,63 +242,90 @@ def skips_an_overflow(strategy, poisoned_row: int, **step_options) -> dict[str, 
     assert int(training.optimizer.global_step.numpy()) == 2
     after = training.values()
     moved = [name for name in before if "adam" not in name and not np.array_equal(before[name], after[name])]
-    print(f"{len(before)} values stayed, then {len(moved)} moved; scale {state_of(training.loss_scale)}")
     assert len(moved) > len(before) / 4
     return sums
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"num_micro_batches": 4},
-        *in_test_long({"jit_compile": True}, {"clips_per_replica": True, "num_micro_batches": 2}),
-    ],
-)
-def test_an_overflow_changes_nothing(options):
-    skips_an_overflow(tf.distribute.get_strategy(), poisoned_row=6, **options)
-
-
 def overflows_on_the_second_replica():
     """What the subprocess runs: the poisoned example is the seventh of eight, on replica 1 of 2, in its second part."""
-    two = DistributionOptions(distribution_strategy="mirrored", num_devices=2)
-    strategy = make_strategy(two)
-    plain, accumulated, own_norms = (
-        skips_an_overflow(strategy, 6, **options)
-        for options in ({}, {"num_micro_batches": 2}, {"clips_per_replica": True})
-    )
-    print(json.dumps([plain, accumulated, own_norms]))
+    strategy = make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
+    changes = {"num_micro_batches": 2}, {"clips_per_replica": True}
+    print(json.dumps([skips_an_overflow(strategy, 6, **options) for options in changes]))
 
 
 def test_an_overflow_on_one_replica_skips_the_update_on_all():
     """With accumulation the overflow is in a later part; the sums are those of one device within float16."""
     program = "from tests.training.test_precision import overflows_on_the_second_replica as run; run()"
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    print(ran.stdout)
-    plain, accumulated, own_norms = json.loads(ran.stdout.splitlines()[-1])
+    accumulated, own_norms = json.loads(ran.stdout.splitlines()[-1])
     alone = skips_an_overflow(tf.distribute.get_strategy(), 6)
-    assert plain == pytest.approx(alone, rel=2e-3)
     assert accumulated == pytest.approx(alone, rel=2e-3)
     assert own_norms["gradient_norm"] > 1.01 * alone["gradient_norm"], "the norm of a half is that of more noise"
 
 
-def test_a_scale_that_is_too_large_sinks_until_the_updates_are_made():
-    training = Training(tf.distribute.get_strategy())
-    training.loss_scale.state["loss_scale"].assign(2.0**60)
-    before, num_steps = training.values(), 0
-    while not training.step(num_steps)["updates"]:
-        training_state.assert_equal(training.values(), before)
-        num_steps += 1
-    scale, good = state_of(training.loss_scale)
-    assert (scale, good) == (2.0 ** (60 - num_steps), 1)
-    assert 2.0**10 < scale < 2.0**40
-    assert np.isfinite(np.concatenate([value.ravel() for value in training.values().values()])).all()
+ONE = tf.distribute.get_strategy()
 
 
-def test_the_state_is_restored_from_whole_numbers():
-    loss_scale = LossScale()
-    loss_scale.restore({"loss_scale": 4096, "updates_at_loss_scale": 17}.get)
-    assert state_of(loss_scale) == (4096.0, 17)
-    loss_scale.restore(lambda name: None)
-    assert state_of(loss_scale) == (4096.0, 17)
+@pytest.fixture
+def device(monkeypatch):
+    """Sets the kind of device, the flags of its processor, and the GPUs' compute capabilities."""
+
+    def pretend(kind="CPU", flags=None, capabilities=(), folder=None):
+        monkeypatch.setattr(precision, "kind_of_device", lambda strategy: kind)
+        if folder:
+            info = folder / "cpuinfo"
+            monkeypatch.setattr(precision, "_CPU_INFO", info)
+            if flags is not None:
+                info.write_text(
+                    f"processor\t: 0\nmodel name\t: amx_bf16 inside\nflags\t\t: {flags}\n\nprocessor\t: 1\n"
+                )
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list(range(len(capabilities))))
+        details = [{} if one is None else {"compute_capability": one} for one in capabilities]
+        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda number: details[number])
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected", "reason"),
+    [
+        ("fpu avx512_bf16 amx_bf16 amx_tile", "bfloat16", "the processor has AMX"),
+        ("fpu avx512_bf16", "bfloat16", "the processor has AVX512_BF16"),
+        ("fpu avx2 avx512f", "float32", "the devices do not multiply bfloat16"),
+        (None, "float32", "the devices do not multiply bfloat16"),  # no Linux
+    ],
+)
+def test_auto_follows_the_processor(device, tmp_path, caplog, flags, expected, reason):
+    device(flags=flags, folder=tmp_path)
+    with caplog.at_level("INFO", logger="absl"):
+        assert choose("auto", ONE) == (expected, {"dtype": expected})
+    assert f"--dtype=auto: {expected}, since {reason}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "capabilities", "expected"),
+    [
+        ("TPU", [], "bfloat16"),
+        ("GPU", [(9, 0), (8, 0)], "bfloat16"),
+        ("GPU", [(9, 0), (7, 5)], "float32"),
+        ("GPU", [None], "float32"),
+    ],
+)
+def test_auto_follows_the_accelerator(device, kind, capabilities, expected):
+    device(kind=kind, capabilities=capabilities)
+    assert choose("auto", ONE)[0] == expected
+
+
+def test_only_bfloat16_is_warned_of_where_auto_would_not_take_it(device, tmp_path, caplog):
+    device(flags="fpu avx2", folder=tmp_path)
+    assert choose("float32", ONE) == ("float32", {})
+    assert choose("float16", ONE) == ("float16", {})
+    device(kind="TPU")
+    assert choose("bfloat16", ONE) == ("bfloat16", {})
+    assert not caplog.records
+    device(flags="fpu avx2", folder=tmp_path)
+    assert choose("bfloat16", ONE) == ("bfloat16", {})
+    assert "--dtype=bfloat16: the devices are not known to multiply it" in caplog.text

@@ -3,12 +3,9 @@
 import datetime
 import json
 import math
-import resource
 
-import pytest
 import tensorflow as tf
 
-from official_bert.io.errors import InputError
 from official_bert.options.training import PretrainingOptions
 from official_bert.training import run_log
 
@@ -20,25 +17,16 @@ OLD_FILES = {
 }
 
 
-def make_old_folder(folder):
-    for name, lines in OLD_FILES.items():
-        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines) + "damaged\n[]\n")
-
-
 def test_the_line_of_a_start(tmp_path):
     options = PretrainingOptions(bert_config_file="c.json", input_file=["a", "b"], output_dir=str(tmp_path))
     for seed in (7, 8):
         run_log.write_start(str(tmp_path), options, seed, tf.distribute.get_strategy())
     first, second = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
-    assert first["type"] == "start"
     assert (first["seed"], second["seed"]) == (7, 8)
-    assert first["script"] == "run_pretraining"
-    assert first["flags"]["input_file"] == ["a", "b"]
-    assert first["flags"]["learning_rate"] == 5e-5
-    assert first["versions"]["tensorflow"] == tf.__version__
-    assert set(first["versions"]) == {"python", "tensorflow", "keras", "numpy", "official_bert"}
-    assert first["num_replicas"] == 1
-    assert "/device:CPU:0" in first["devices"]
+    assert (first["type"], first["script"]) == ("start", "run_pretraining")
+    assert (first["flags"]["input_file"], first["flags"]["learning_rate"]) == (["a", "b"], 5e-5)
+    assert first["versions"].keys() == {"python", "tensorflow", "keras", "numpy", "official_bert"}
+    assert (first["num_replicas"], first["devices"]) == (1, ["/device:CPU:0"])
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(first["started"])
     assert age.total_seconds() < 60
 
@@ -63,7 +51,8 @@ def test_lines_of_lost_steps_are_not_read(tmp_path):
 
 
 def test_the_four_files_of_older_versions_are_read(tmp_path):
-    make_old_folder(tmp_path)
+    for name, lines in OLD_FILES.items():
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines) + "damaged\n[]\n")
     folder = str(tmp_path)
     assert [line["seed"] for line in run_log.trainings(folder)] == [1, 2]
     assert [line["f1"] for line in run_log.read(folder, run_log.EVALUATION)] == [0.5]
@@ -73,26 +62,6 @@ def test_the_four_files_of_older_versions_are_read(tmp_path):
     assert [line["loss"] for line in run_log.read(folder, run_log.TRAIN)] == [3.0, 1.0]
     assert [line["seed"] for line in run_log.trainings(folder)] == [1, 2, 3]
     assert run_log.read(folder, run_log.EVALUATION) == []
-
-
-def test_a_full_disk_costs_the_line_and_not_the_run(tmp_path, caplog):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60, hard))
-    try:
-        for step in (1, 2):  # of the second line a part has room
-            run_log.write_if_possible(str(tmp_path), run_log.TRAIN, {"step": step, "loss": 6.5})
-        with pytest.raises(InputError, match=r"run.jsonl: cannot be written \(File too large\)"):
-            run_log.write(str(tmp_path), run_log.START, {"step": 3})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "A line of the type train is lost:" in caplog.text
-    assert "make room or name another path" in caplog.text
-    assert (tmp_path / "run.jsonl").read_text() == '{"type": "train", "step": 1, "loss": 6.5}\n'
-
-
-def test_a_file_that_cannot_be_read_is_none(tmp_path):
-    (tmp_path / "run.jsonl").mkdir()
-    assert run_log.read(str(tmp_path), run_log.START) == []
 
 
 def test_the_changed_flags_in_words():

@@ -1,7 +1,9 @@
+"""Documents of a corpus, read by one process or several, and dealt out to files; the processes end in order."""
+
 import contextlib
 import itertools
+import multiprocessing
 import os
-import pathlib
 import select
 import signal
 import subprocess
@@ -10,67 +12,60 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from official_bert.data.pretraining.documents import id_type, read_documents
+from official_bert.data.pretraining import documents
+from official_bert.data.pretraining.documents import (
+    distribute,
+    documents_of,
+    first_numbers,
+    id_type,
+    look_through,
+    read_documents,
+)
+from official_bert.data.pretraining.pool import worker_processes
 from official_bert.io.errors import InputError
-from official_bert.tokenization import FullTokenizer
 from tests import toy
-from tests.shared import ROOT
+from tests.shared import ROOT, has_ended
 
 
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
-
-
-def as_tokens(documents, tokenizer):
+def as_tokens(found, tokenizer):
     """Converts documents to lists of segments, each a string."""
     return [
         [
-            " ".join(tokenizer.inv_vocab[i] for i in documents.ids[begin:end].tolist())
-            for begin, end in itertools.pairwise(bounds)
+            " ".join(tokenizer.inv_vocab[i] for i in found.ids[begin:end].tolist())
+            for begin, end in itertools.pairwise(found.bounds_of(document))
         ]
-        for bounds in (list(documents.bounds_of(d)) for d in range(len(documents)))
+        for document in range(len(found))
     ]
 
 
 def test_reads_segments_and_documents(tmp_path, tokenizer):
-    documents = read_documents([toy.write_text(tmp_path)], tokenizer)
-    assert as_tokens(documents, tokenizer) == [
-        [
-            "the cat sat on the mat .",
-            "it was a sun ##ny day in the park .",
-            "child ##ren were play ##ing foot ##ball .",
-        ],
-        [
-            "a train left the station at noon .",
-            "no ##body was on board .",
-            "the driver wave ##d his hand .",
-            "rain start ##ed fall ##ing soon after .",
-        ],
-        ["one single line document here ."],
+    found = read_documents([toy.write_text(tmp_path)], tokenizer)
+    assert as_tokens(found, tokenizer) == [
+        [" ".join(tokenizer.tokenize(line)) for line in document.splitlines()] for document in toy.TEXT.split("\n\n")
     ]
-    assert documents.ids.dtype == np.uint8  # 50 pieces
+    assert len(found) == 3
+    assert found.ids.dtype == np.uint8  # 50 pieces
 
 
 def test_what_ends_a_document(tmp_path, tokenizer):
     first = toy.write_text(tmp_path, "\n \t\nthe cat\r\n\u00ad\nsat", name="a")  # U+00AD alone: no tokens, no end
     second = toy.write_text(tmp_path, "\non the\n\u3000\nmat\n\n\n", name="b")
     third = toy.write_text(tmp_path, "it was", name="c")
-    assert as_tokens(read_documents([first, second, third], tokenizer), tokenizer) == [
-        ["the cat", "sat"],
-        ["on the"],
-        ["mat"],
-        ["it was"],
-    ]
+    found = as_tokens(read_documents([first, second, third], tokenizer), tokenizer)
+    assert found == [["the cat", "sat"], ["on the"], ["mat"], ["it was"]]
     # The end of a file ends no document.
     assert as_tokens(read_documents([first, third], tokenizer), tokenizer) == [["the cat", "sat", "it was"]]
 
 
 def test_a_line_break_within_a_line_is_white_space(tokenizer):
     # WikiExtractor writes one as a character reference.
-    documents = read_documents(["page"], tokenizer, read_lines=lambda name: ["the\ncat", "", "sat"])
-    assert as_tokens(documents, tokenizer) == [["the cat"], ["sat"]]
+    found = read_documents(["page"], tokenizer, read_lines=lambda name: ["the\ncat", "", "sat"])
+    assert as_tokens(found, tokenizer) == [["the cat"], ["sat"]]
+    with pytest.raises(InputError, match="no text in page; give files with one sentence a line"):
+        read_documents(["page"], tokenizer, read_lines=lambda name: ["", " ", "\u00ad"])
 
 
 def test_worker_processes_read_the_same(tmp_path, tokenizer):
@@ -86,30 +81,53 @@ def test_worker_processes_read_the_same(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("largest", "dtype"), [(49, np.uint8), (255, np.uint8), (256, np.uint16), (65535, np.uint16), (65536, np.uint32)]
+    ("largest", "dtype"), [(255, np.uint8), (256, np.uint16), (65535, np.uint16), (65536, np.uint32)]
 )
 def test_ids_take_the_smallest_type(largest, dtype):
     assert id_type({"a": 3, "b": largest}) == dtype
 
 
-def test_text_without_a_document_is_refused(tmp_path, tokenizer):
-    path = toy.write_text(tmp_path, "\n \n\u00ad\n")
-    with pytest.raises(InputError, match=r"no text in .*text\.txt; give files with one sentence a line"):
-        read_documents([path], tokenizer)
+@pytest.fixture
+def corpus(tmp_path):
+    """Two files with five documents, one of which goes on across the end of the first file."""
+    (tmp_path / "a").write_text("\n \none\n  One. \n\n\u3000\ntwo\n\n\nthree\n", encoding="utf-8")
+    (tmp_path / "b").write_text("Three.\n\nfour\n\nfive\nFive.\n", encoding="utf-8")
+    return [str(tmp_path / "a"), str(tmp_path / "b")]
 
 
-def test_a_missing_file_is_named(tmp_path, tokenizer):
-    with pytest.raises(InputError, match=r"absent\.txt: no such file"):
-        read_documents([str(tmp_path / "absent.txt")], tokenizer)
+@pytest.mark.parametrize("held", [1, 1 << 24])
+def test_document_k_goes_into_file_k_mod_n(corpus, tmp_path, monkeypatch, held):
+    monkeypatch.setattr(documents, "_CHARACTERS_HELD", held)
+    paths = [str(tmp_path / f"{number}.txt") for number in range(2)]
+    assert distribute(corpus, paths) == 5
+    texts = [(tmp_path / f"{number}.txt").read_text() for number in range(2)]
+    assert texts == ["\none\nOne.\n\nthree\nThree.\n\nfive\nFive.\n", "\ntwo\n\nfour\n"]
 
 
-# Reads a corpus without an end with two workers, whose ids it prints.
+def test_files_without_documents_are_not_written(corpus, tmp_path):
+    paths = [str(tmp_path / f"{number}.txt") for number in range(9)]
+    assert distribute(corpus, paths) == 5
+    assert sorted(path.name for path in tmp_path.glob("*.txt")) == [f"{number}.txt" for number in range(5)]
+    (tmp_path / "blank").write_text("\n\n")
+    assert distribute([str(tmp_path / "blank")], [str(tmp_path / "none.txt")]) == 0
+
+
+@given(st.lists(st.lists(st.sampled_from(["a sentence", "another", "", "  "]), max_size=6), min_size=1, max_size=5))
+def test_files_that_are_read_apart_have_the_documents_of_the_corpus(parts):
+    """The numbers of documents, and their lines, are those of the corpus as one file."""
+    expected = list(documents_of(line for lines in parts for line in lines))
+    numbers = first_numbers([look_through(lines) for lines in parts])
+    found = {}
+    for first, lines in zip(numbers, parts, strict=True):
+        for number, document in enumerate(documents_of(lines), start=first):
+            found.setdefault(number, []).extend(document)
+    assert [found[number] for number in sorted(found)] == expected
+    assert sorted(found) == list(range(len(expected)))
+
+
+# Reads a corpus without an end with two workers, and prints the id of the first; others start when they are needed.
 ENDLESS = """
-import multiprocessing
-import signal
-import sys
-import threading
-import time
+import multiprocessing, signal, sys, threading, time
 
 from official_bert.data.pretraining import documents
 from official_bert.tokenization import FullTokenizer
@@ -128,72 +146,98 @@ def show():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    tokenizer = FullTokenizer(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
     threading.Thread(target=show, daemon=True).start()
     try:
-        documents.read_documents(["corpus"], tokenizer, num_workers=2, read_lines=lines)
-    except (KeyboardInterrupt, documents.InputError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        documents.read_documents(["corpus"], FullTokenizer(sys.argv[1]), num_workers=2, read_lines=lines)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
 """
 
 
-@pytest.fixture
-def endless(tmp_path):
-    """A process group that reads without an end, and the id of a worker; others start when they are needed."""
+def ended_by(signal_of, number: int, tmp_path) -> str:
+    """What such a process says to a signal, which `signal_of` sends; no worker outlives it."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     process = subprocess.Popen(
-        [sys.executable, tmp_path / "endless.py", toy.write_vocabulary(tmp_path)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, tmp_path / "endless.py", toy.write_vocabulary(tmp_path)], cwd=ROOT, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
-    )
+    )  # fmt: skip
     try:
         readable, _, _ = select.select([process.stdout], [], [], 60)
         assert readable, "no worker has started within a minute"
-        yield process, int(process.stdout.readline())
+        worker = int(process.stdout.readline())
+        assert not has_ended(worker, within_secs=0.1)
+        signal_of(process.pid, number)
+        errors = process.communicate(timeout=60)[1]  # which ends when the last of the workers has closed the pipe
+        assert has_ended(worker, within_secs=60)
+        return errors
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
 
 
-def is_running(status: pathlib.Path, group: int) -> bool:
-    try:
-        state, _, of_group = status.read_text().rsplit(")", 1)[1].split()[:3]
-    except OSError:
-        return False
-    return int(of_group) == group and state != "Z"
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    ended_by(os.kill, signal.SIGKILL, tmp_path)
 
 
-def wait_for_the_end_of(group: int):
-    deadline_secs = time.monotonic() + 60
-    while any(is_running(status, group) for status in pathlib.Path("/proc").glob("[0-9]*/stat")):
-        assert time.monotonic() < deadline_secs, "processes are left"
-        time.sleep(0.05)
+def test_an_interrupt_of_all_processes_is_reported_once(tmp_path):
+    assert ended_by(os.killpg, signal.SIGINT, tmp_path) == "interrupted\n"
 
 
-def test_workers_end_when_their_parent_is_killed(endless):
-    process, worker = endless
-    assert is_running(pathlib.Path(f"/proc/{worker}/stat"), process.pid)
-    process.kill()
-    wait_for_the_end_of(process.pid)
+def _call(shared, function, *arguments):
+    return function(shared, *arguments)
 
 
-def test_an_interrupt_of_all_processes_is_reported_once(endless):
-    process, _ = endless
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert errors == "KeyboardInterrupt: \n"
-    wait_for_the_end_of(process.pid)
+def _sum(shared, value):
+    return os.getpid(), shared + value
 
 
-def test_a_killed_worker_is_a_sentence(endless):
-    process, worker = endless
-    os.kill(worker, signal.SIGKILL)
-    _, errors = process.communicate(timeout=60)
-    assert errors.startswith("InputError: --num_workers=2: a worker process was killed")
-    wait_for_the_end_of(process.pid)
+def _sleep(*_):
+    time.sleep(600)
+
+
+def _endless(*_):
+    """Returns more than a pipe holds, so that its worker is killed while it writes."""
+    time.sleep(1)
+    return bytes(200_000_000)
+
+
+def _fail(_):
+    raise InputError("no such thing")
+
+
+def _die(_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_calls_run_in_processes_that_end():
+    with worker_processes(2, _call, 40) as workers:
+        results = [future.result(timeout=60) for future in [workers.submit(_sum, value) for value in (1, 2)]]
+    assert [value for _, value in results] == [41, 42]
+    assert os.getpid() not in [process for process, _ in results]
+    assert all(has_ended(process, within_secs=10) for process, _ in results)
+
+
+@pytest.mark.parametrize("call", [_endless, _sleep])
+def test_workers_that_write_or_have_much_to_read_end_at_once(call):
+    """The kill comes in the middle of results, and of arguments that nobody reads."""
+    start_secs = time.monotonic()
+    with pytest.raises(TimeoutError), worker_processes(2, _call, 1) as workers:
+        [workers.submit(call, bytes(1_000_000)) for _ in range(8)][-1].result(timeout=1.5)
+    assert time.monotonic() - start_secs < 60
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_of_a_call_is_raised_here_and_says_where_it_was():
+    with worker_processes(1, _call, 1) as workers:
+        with pytest.raises(InputError, match="no such thing") as raised:
+            workers.submit(_fail).result(timeout=60)
+        assert "in _fail" in raised.value.__notes__[0]
+        assert workers.submit(_sum, 1).result(timeout=60)[1] == 2, "the worker goes on"
+
+
+def test_a_killed_worker_is_said():
+    refused = pytest.raises(InputError, match="--num_workers=2: a worker process was killed")
+    with refused, worker_processes(2, _call, 1) as workers:
+        workers.submit(_die).result(timeout=60)

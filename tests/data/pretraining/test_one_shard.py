@@ -139,23 +139,18 @@ def test_a_record_is_two_spans_of_the_text_with_a_few_tokens_replaced(corpus):
         assert follows or length == 64 or records["next_sentence_labels"][row, 0] == 1
 
 
-def test_passes_and_shards_have_their_own_draws(corpus):
+def test_passes_and_shards_have_their_own_draws_and_passes_are_mixed(corpus):
     documents, vocabulary = corpus
-    once = joined(f for f, _ in shard_batches(0, documents, vocabulary, config_of(dupe_factor=2)))
-    rows = collections.Counter(row.tobytes() for row in once["input_ids"])
+    records, other = (
+        joined(features for features, _ in shard_batches(shard, documents, vocabulary, config_of())) for shard in (0, 1)
+    )
+    rows = collections.Counter(row.tobytes() for row in records["input_ids"])
     assert max(rows.values()) <= 2  # a very short record may come twice
-    assert len(rows) > 0.99 * len(once["input_ids"])
-    other = joined(f for f, _ in shard_batches(1, documents, vocabulary, config_of(dupe_factor=2)))
+    assert len(rows) > 0.99 * len(records["input_ids"])
     assert len(rows.keys() & {row.tobytes() for row in other["input_ids"]}) < 0.01 * len(rows)
-
-
-def test_the_passes_are_mixed(corpus):
-    documents, vocabulary = corpus
-    records = joined(f for f, _ in shard_batches(0, documents, vocabulary, config_of(dupe_factor=8)))
     # Neighbours in the file seldom are neighbours in the text: a shared token beside [CLS] is as rare as by chance.
     first = records["input_ids"][:, 1]
-    shares = np.bincount(first) / len(first)
-    chance = float((shares**2).sum())
+    chance = float(((np.bincount(first) / len(first)) ** 2).sum())
     assert abs((first[1:] == first[:-1]).mean() - chance) < 4 * np.sqrt(chance / len(first))
 
 
@@ -177,6 +172,22 @@ def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
     assert (lengths - 2).sum() <= 2 * len(documents.ids)
 
 
+def test_spans_and_replacement_rates_are_those_of_the_flags(corpus):
+    """Spans of 1 to 4 words have (1 + 1 + 1 + 1) / (1 + 1/2 + 1/3 + 1/4) = 1.92 words on average."""
+    documents, vocabulary = corpus
+    lengths = {}
+    for longest in (1, 4):
+        config = config_of(do_whole_word_mask=True, ngram_masking=longest, mask_token_rate=0.0, random_token_rate=1.0)
+        records = joined(features for features, _ in shard_batches(0, documents, vocabulary, config))
+        positions, is_masked = records["masked_lm_positions"], records["masked_lm_weights"] > 0
+        neighbours = (np.diff(positions, axis=1) == 1) & is_masked[:, 1:]
+        lengths[longest] = is_masked.sum() / (is_masked.sum() - neighbours.sum())  # of a run of masked tokens
+        assert (records["input_ids"] == MASK).mean() < 1e-4
+        at = np.take_along_axis(records["input_ids"], positions, axis=1)
+        assert (at == records["masked_lm_ids"])[is_masked].mean() < 0.01
+    assert 1.4 < lengths[4] / lengths[1] < 1.92
+
+
 def test_a_feature_that_the_generator_does_not_make_is_an_error(corpus, monkeypatch):
     def with_another(*lengths):
         return (*pretraining_features(*lengths), Feature("topics", 1, "int32"))
@@ -184,37 +195,6 @@ def test_a_feature_that_the_generator_does_not_make_is_an_error(corpus, monkeypa
     monkeypatch.setattr(one_shard, "pretraining_features", with_another)
     with pytest.raises(KeyError, match="topics"):
         next(shard_batches(0, *corpus, config_of()))
-
-
-def test_spans_of_words_are_masked_together(corpus):
-    documents, vocabulary = corpus
-    lengths = {}
-    for longest in (1, 4):
-        config = config_of(do_whole_word_mask=True, max_predictions_per_seq=10, ngram_masking=longest)
-        records = joined(features for features, _ in shard_batches(0, documents, vocabulary, config))
-        positions, is_masked = records["masked_lm_positions"], records["masked_lm_weights"] > 0
-        neighbours = (np.diff(positions, axis=1) == 1) & is_masked[:, 1:]
-        lengths[longest] = is_masked.sum() / (is_masked.sum() - neighbours.sum())  # of a run of masked tokens
-    # Spans of 1 to 4 words have (1 + 1 + 1 + 1) / (1 + 1/2 + 1/3 + 1/4) = 1.92 words on average.
-    assert 1.4 < lengths[4] / lengths[1] < 1.92
-
-
-def test_the_replacement_rates_are_flags(corpus):
-    documents, vocabulary = corpus
-    config = config_of(mask_token_rate=0.0, random_token_rate=1.0)
-    records = joined(f for f, _ in shard_batches(0, documents, vocabulary, config))
-    assert (records["input_ids"] == MASK).mean() < 1e-4
-    is_masked = records["masked_lm_weights"] > 0
-    at = np.take_along_axis(records["input_ids"], records["masked_lm_positions"], axis=1)
-    assert (at == records["masked_lm_ids"])[is_masked].mean() < 0.01
-    words = at[is_masked]  # from the whole vocabulary, whose ids are 0 to 30521
-    assert len(np.unique(words)) > 0.2 * len(words)
-    assert abs(words.mean() - 30521 / 2) < 4 * 30522 / np.sqrt(12 * len(words))
-
-
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
 
 
 def shard_of(tmp_path, tokenizer, text: str, **changes):
@@ -225,27 +205,11 @@ def shard_of(tmp_path, tokenizer, text: str, **changes):
     return report, [example for _, example in read_examples(path)]
 
 
-def test_documents_without_tokens_are_left_out(tmp_path, tokenizer):
-    plain, records = shard_of(tmp_path, tokenizer, toy.TEXT)
-    assert {name: plain[name] for name in ("documents", "sentences", "tokens")} == {
-        "documents": 3,
-        "sentences": 8,
-        "tokens": 60,
-    }
-    odd = "\n\n\x01\n\n" + toy.TEXT.replace("\n\n", "\n\n\n\x01\n\n") + "\n\n"
-    report, others = shard_of(tmp_path, tokenizer, odd)
-    assert report == plain
-    assert len(others) == len(records) == plain["records"]
-
-
 def test_no_text_gives_an_empty_file(tmp_path, tokenizer):
-    for text in ("", "\n\n"):
-        report, records = shard_of(tmp_path, tokenizer, text)
+    for text, is_compressed in (("", False), ("\n\n", False), ("", True)):
+        report, records = shard_of(tmp_path, tokenizer, text, is_compressed=is_compressed)
         assert (report["documents"], report["records"], records) == (0, 0, [])
-    report = make_shard(0, str(tmp_path / "absent"), str(tmp_path / "out"), tokenizer, config_of())
-    assert report["bytes"] == 0
-    report, records = shard_of(tmp_path, tokenizer, "", is_compressed=True)
-    assert records == []
+    assert make_shard(0, str(tmp_path / "absent"), str(tmp_path / "out"), tokenizer, config_of())["bytes"] == 0
 
 
 def test_one_document_is_its_own_random_one(tmp_path, tokenizer):
@@ -260,22 +224,6 @@ def test_one_document_is_its_own_random_one(tmp_path, tokenizer):
         assert ids[:17].tolist() == [2, *sentence, 3, *sentence, 3]
 
 
-def test_a_length_with_room_for_a_token_on_each_side(tmp_path, tokenizer):
-    report, records = shard_of(tmp_path, tokenizer, toy.TEXT, max_seq_length=5, max_predictions_per_seq=1)
-    assert report["records"] == len(records) > 0
-    for record in records:
-        assert record["input_mask"].tolist() == [1] * 5
-        assert record["segment_ids"].tolist() == [0, 0, 0, 1, 1]
-
-
-def test_a_very_long_document_and_a_very_long_sentence(tmp_path, tokenizer):
-    text = "the cat sat on the mat .\n" * 3000 + "\n" + "a sun was in the park " * 3000 + "\n"
-    report, records = shard_of(tmp_path, tokenizer, text, dupe_factor=1)
-    assert report["documents"] == 2
-    assert report["records"] == len(records) > 300
-    assert all(record["input_mask"].sum() <= 64 for record in records)
-
-
 def test_gzip_holds_the_same_records(tmp_path, tokenizer):
     plain, records = shard_of(tmp_path, tokenizer, toy.TEXT)
     packed, others = shard_of(tmp_path, tokenizer, toy.TEXT, is_compressed=True)
@@ -288,7 +236,9 @@ def test_gzip_holds_the_same_records(tmp_path, tokenizer):
 
 
 def test_the_report_counts_what_is_in_the_file(tmp_path, tokenizer):
-    report, records = shard_of(tmp_path, tokenizer, toy.TEXT + "\nunknown words stand here .\n", max_seq_length=24)
+    text = "\n\x01\n\n" + toy.TEXT + "\nunknown words stand here .\n\n\n"  # one document without tokens
+    report, records = shard_of(tmp_path, tokenizer, text, max_seq_length=24)
+    assert (report["documents"], report["sentences"], report["tokens"]) == (4, 9, 65)
     assert report["random_next"] == sum(int(record["next_sentence_labels"][0]) for record in records)
     assert report["positions"] == sum(int(record["input_mask"].sum()) for record in records)
     assert report["predictions"] == sum(int(record["masked_lm_weights"].sum()) for record in records)

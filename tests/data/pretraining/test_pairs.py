@@ -1,4 +1,7 @@
-"""The pairs of whole shards: each segment is used, B comes from elsewhere, truncation is that of the slow function."""
+"""The pairs of whole shards: each segment is used, B comes from elsewhere, truncation is that of the slow function.
+
+The original's algorithm itself is compared with its recordings and an oracle in tests/commands and tests/compat.
+"""
 
 import random
 
@@ -7,8 +10,9 @@ import pytest
 
 from official_bert.data.pretraining import one_shard, random_streams
 from official_bert.data.pretraining.documents import Documents
-from official_bert.data.pretraining.exact import truncated
-from official_bert.data.pretraining.settings import PairConfig
+from official_bert.data.pretraining.exact import sentence_pairs, truncated
+from official_bert.data.pretraining.settings import InstanceVocabulary, PairConfig
+from official_bert.io.errors import InputError
 
 KEY = random_streams.stream(1)
 
@@ -92,36 +96,36 @@ def test_a_short_pass_aims_at_every_shorter_length():
     assert (sizes[2:] > 400 / 11 - 4 * np.sqrt(400 / 11)).all()
 
 
+def truncated_pairs(documents: Documents, room: int, key: int):
+    """Each document's two segments as a pair, truncated to so much room."""
+    first = documents.document_starts[:-1]
+    number = np.arange(len(documents))
+    chunks = one_shard.Chunks(
+        number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(key, number)
+    )
+    return one_shard.truncated(chunks, documents, room)
+
+
 def test_truncation_is_that_of_the_slow_function_but_for_the_draws():
     rng = random.Random(3)
     for room in (2, 5, 10, 11):
         lengths = [(rng.randint(1, 30), rng.randint(1, 30)) for _ in range(300)]
         documents = documents_of(*[[a, b] for a, b in lengths])
-        first = documents.document_starts[:-1]
-        number = np.arange(len(lengths))
-        chunks = one_shard.Chunks(
-            number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(room, number)
-        )
-        pairs = one_shard.truncated(chunks, documents, room)
+        pairs = truncated_pairs(documents, room, room)
         for row, (a, b) in enumerate(lengths):
             expected = truncated(0, a, 0, b, room, rng.random)
             found_a, found_b = pairs.a_length[row], pairs.b_length[row]
             assert (found_a, found_b) == (expected[1] - expected[0], expected[3] - expected[2])
             assert pairs.is_truncated[row] == (a + b > room)
-            begin = documents.segment_starts[first[row]]
+            begin = documents.segment_starts[2 * row]
             assert begin <= pairs.a_begin[row] <= begin + a - found_a
             assert begin + a <= pairs.b_begin[row] <= begin + a + b - found_b
 
 
 def test_tokens_are_cut_off_either_end_with_equal_probability():
     documents = documents_of(*[[14, 4]] * 4000)
-    first = documents.document_starts[:-1]
-    number = np.arange(4000)
-    chunks = one_shard.Chunks(
-        number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(2, number)
-    )
-    pairs = one_shard.truncated(chunks, documents, 14)  # four of A's tokens go
-    cut_off_front = np.bincount(pairs.a_begin - documents.segment_starts[first], minlength=5)
+    pairs = truncated_pairs(documents, 14, 2)  # four of A's tokens go
+    cut_off_front = np.bincount(pairs.a_begin - documents.segment_starts[:-1:2], minlength=5)
     expected = 4000 * np.array([1, 4, 6, 4, 1]) / 16
     assert (abs(cut_off_front - expected) < 4 * np.sqrt(expected)).all()
 
@@ -133,3 +137,21 @@ def test_scans_in_blocks_are_the_scans_at_once(monkeypatch):
     parts = one_shard.make_pairs(documents, config_of(), KEY)
     assert sorted(whole.keys.tolist()) == sorted(parts.keys.tolist())
     assert len(set(whole.keys.tolist())) == len(whole)
+
+
+def test_a_length_without_room_for_both_sides_is_refused():
+    with pytest.raises(InputError, match="max_seq_length is 4; it must be at least 5"):
+        list(sentence_pairs(0, 1, [[0, 3]].__getitem__, 4, 0.1, random.Random(1)))
+
+
+def test_vocabulary_with_repeated_pieces():
+    # Lines a, [CLS], ##b, a, [SEP], [MASK], [UNK]: the repeated WordPiece keeps its position and has its last id.
+    vocabulary = InstanceVocabulary.of({"a": 3, "[CLS]": 1, "##b": 2, "[SEP]": 4, "[MASK]": 5, "[UNK]": 6})
+    assert vocabulary.word_ids == [3, 1, 2, 4, 5, 6]
+    assert vocabulary.continues == [False, False, True, False, False, False, False]
+    assert (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id) == (1, 4, 5)
+
+
+def test_missing_special_tokens_are_named():
+    with pytest.raises(InputError, match=r"the vocabulary lacks \[CLS\], \[MASK\], \[UNK\]; add a line"):
+        InstanceVocabulary.of({"a": 0, "[SEP]": 1})

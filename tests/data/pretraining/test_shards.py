@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import pathlib
 import re
 import signal
@@ -36,29 +35,21 @@ def corpus(tmp_path_factory) -> str:
 
 def flags_of(corpus, folder: pathlib.Path, **changes) -> dict:
     return {
-        "generator": "sharded",
-        "input_file": corpus,
-        "output_file": folder / "out",
-        "vocab_file": recording("uncased_vocab.txt"),
-        "max_seq_length": 64,
-        "max_predictions_per_seq": 10,
-        "dupe_factor": 3,
-        "num_shards": 7,
-    } | changes
+        "generator": "sharded", "input_file": corpus, "output_file": folder / "out",
+        "vocab_file": recording("uncased_vocab.txt"), "max_seq_length": 64, "max_predictions_per_seq": 10,
+        "dupe_factor": 3, "num_shards": 7,
+    } | changes  # fmt: skip
 
 
 def make(corpus, folder: pathlib.Path, **changes):
-    flags = {name: str(value) for name, value in flags_of(corpus, folder).items()} | changes
-    for name in ("input_file", "output_file"):
-        flags[name] = [flags[name]]
-    for name in ("max_seq_length", "max_predictions_per_seq", "dupe_factor", "num_shards"):
-        flags[name] = int(flags[name])
-    create_pretraining_data.run(PretrainingDataOptions(**flags))
+    flags = flags_of([corpus], folder, output_file=[str(folder / "out")]) | changes
+    create_pretraining_data.run(PretrainingDataOptions(**flags | {"vocab_file": str(flags["vocab_file"])}))
 
 
 def hashes(folder: pathlib.Path) -> dict[str, str]:
-    """The SHA-256 of every file, hidden ones included; a folder would fail."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+    """The SHA-256 of every file, hidden ones included."""
+    files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +78,7 @@ def test_the_files_do_not_depend_on_the_processes(corpus, whole, tmp_path, num_w
 
 
 def test_the_manifest_says_what_is_there(corpus, tmp_path):
-    make(corpus, tmp_path, num_shards=3, output_file=f"{tmp_path}/out.gz")
+    make(corpus, tmp_path, num_shards=3, output_file=[f"{tmp_path}/out.gz"])
     manifest = json.loads((tmp_path / "out.manifest.json").read_text())
     assert manifest["generator"] == "sharded"
     assert manifest["flags"]["num_shards"] == 3
@@ -113,13 +104,19 @@ def long_run(corpus, tmp_path_factory) -> dict[str, str]:
     return hashes(folder)
 
 
-@pytest.mark.parametrize("num_finished", [2, *in_test_long(0, 1, 4)])
+def wait_for_shards(process, work: pathlib.Path, count: int):
+    deadline_secs = time.monotonic() + 120
+    while process.poll() is None and (not work.exists() or len(list(work.glob("?????.json"))) < count):
+        assert time.monotonic() < deadline_secs, "the shards are not made"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("num_finished", [2, *in_test_long(0, 4)])
 def test_a_killed_run_goes_on_with_the_same_files(corpus, long_run, tmp_path, num_finished):
     flags = flag_list(**flags_of(corpus, tmp_path, num_workers=2, dupe_factor=60))
     process = subprocess.Popen([sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.DEVNULL)
     work = tmp_path / ".out.sharded"
-    while process.poll() is None and (not work.exists() or len(list(work.glob("?????.json"))) < num_finished):
-        time.sleep(0.002)
+    wait_for_shards(process, work, num_finished)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [work.name]  # nothing under a final name
@@ -137,10 +134,9 @@ def test_a_terminated_run_leaves_its_finished_shards_and_says_so(corpus, whole, 
         [sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     work = tmp_path / ".out.sharded"
-    while process.poll() is None and not list(work.glob("?????.json")):
-        time.sleep(0.002)
+    wait_for_shards(process, work, 1)
     process.terminate()
-    assert "terminated" in (sentence := process.communicate()[1].splitlines()[-1])
+    assert "terminated" in (sentence := process.communicate(timeout=60)[1].splitlines()[-1])
     assert "the same command keeps the shards that are finished" in sentence
     assert process.returncode == 128 + signal.SIGTERM
     assert [path.name for path in tmp_path.iterdir()] == [".out.sharded"]
@@ -154,25 +150,22 @@ class Stop(Exception):
 
 def stopped_run(corpus, folder, monkeypatch, after: int, **changes):
     """Runs in this process until some shards are made, and stops."""
+    with pytest.raises(Stop):
+        made_by(corpus, folder, monkeypatch, after, **changes)
+
+
+def made_by(corpus, folder, monkeypatch, most: int = 99, **changes) -> list[int]:
+    """The numbers of the shards that the next run makes anew, of which it may make so many."""
     make_shard, made = one_shard.make_shard, []
 
     def counted(number, *arguments):
-        if len(made) == after:
+        if len(made) == most:
             raise Stop
         made.append(number)
         return make_shard(number, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(shards, "make_shard", counted)
-        with pytest.raises(Stop):
-            make(corpus, folder, **changes)
-
-
-def made_by(corpus, folder, monkeypatch, **changes) -> list[int]:
-    """The numbers of the shards that the next run makes anew."""
-    make_shard, made = one_shard.make_shard, []
-    with monkeypatch.context() as patch:
-        patch.setattr(shards, "make_shard", lambda number, *rest: made.append(number) or make_shard(number, *rest))
         make(corpus, folder, **changes)
     return made
 
@@ -192,8 +185,12 @@ def test_resume_keeps_what_is_whole_and_what_the_run_would_make_again(corpus, wh
     assert hashes(tmp_path) == whole
 
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
+    assert {name: digest for name, digest in hashes(tmp_path).items() if name in whole} == whole, "until all are made"
     assert made_by(corpus, tmp_path, monkeypatch, random_seed=2) == list(range(7))
     assert hashes(tmp_path) != whole
+    (tmp_path / "other.txt").write_text("Another sentence.\n" + pathlib.Path(corpus).read_text().split("\n", 1)[1])
+    stopped_run(corpus, tmp_path, monkeypatch, after=6, random_seed=3)
+    assert made_by(str(tmp_path / "other.txt"), tmp_path, monkeypatch, random_seed=3) == [0, 6], "those that differ"
 
 
 def test_resume_after_a_kill_among_the_renames(corpus, whole, tmp_path, monkeypatch):
@@ -215,29 +212,6 @@ def test_resume_after_a_kill_among_the_renames(corpus, whole, tmp_path, monkeypa
     assert hashes(tmp_path) == whole
 
 
-def test_resume_with_another_text_makes_only_the_shards_that_differ(corpus, tmp_path, monkeypatch):
-    text = pathlib.Path(corpus).read_text()
-    other = tmp_path / "other.txt"
-    other.write_text(text.replace(text.splitlines()[0], "Another sentence.", 1))
-    (tmp_path / "made").mkdir()
-    stopped_run(corpus, tmp_path / "made", monkeypatch, after=6)
-    assert made_by(str(other), tmp_path / "made", monkeypatch) == [0, 6]
-
-
-def test_old_files_stay_until_all_are_made(corpus, whole, tmp_path, monkeypatch):
-    make(corpus, tmp_path, random_seed=3)
-    old = hashes(tmp_path)
-    stopped_run(corpus, tmp_path, monkeypatch, after=3)
-    assert hashes_of_visible(tmp_path) == old
-    make(corpus, tmp_path)
-    assert hashes(tmp_path) == whole
-
-
-def hashes_of_visible(folder) -> dict[str, str]:
-    visible = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in visible}
-
-
 def test_fewer_documents_than_shards(tmp_path):
     text, vocab = toy.write_text(tmp_path), toy.write_vocabulary(tmp_path)
     folder = tmp_path / "made"
@@ -251,9 +225,7 @@ def test_fewer_documents_than_shards(tmp_path):
     assert [size > 0 for size in sizes] == [True, True, True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("num_bytes", "expected"), [(0, 1), (1000, 1), (6 << 20, 6), (24 << 20, 16), (513 << 20, 17), (13 << 30, 416)]
-)
+@pytest.mark.parametrize(("num_bytes", "expected"), [(0, 1), (6 << 20, 6), (24 << 20, 16), (13 << 30, 416)])
 def test_the_number_of_shards_goes_by_the_size_of_the_text(num_bytes, expected):
     assert shards.default_num_shards(num_bytes) == expected
 
@@ -263,25 +235,19 @@ def test_the_number_of_shards_goes_by_the_size_of_the_text(num_bytes, expected):
     [
         ({"output_file": "{0}/a,{0}/b"}, "--output_file={0}/a,{0}/b: --generator=sharded names its files itself"),
         ({"output_file": "{0}"}, "{0}: is a folder; give the beginning of the names"),
-        ({"output_file": "{0}/absent/out"}, "{0}/absent/out: cannot be written (No such file or directory)"),
         ({"output_file": "gs://bucket/out"}, "--generator=sharded needs a folder of this machine"),
-        ({"output_file": "/dev/null"}, "--generator=sharded needs a folder of this machine"),
         ({"output_file": "{0}/old"}, "{0}/old-00000-of-00099: is a shard of another run with another number"),
         ({"output_file": "{0}/out", "input_file": "{0}/out-00000-of-00007"}, "is an input of this run, too"),
         ({"input_file": "{0}/blank"}, "--input_file: no text in {0}/blank; give files with one sentence a line"),
-        ({"input_file": "{0}/control"}, "--input_file: no text in {0}/control"),
-        ({"input_file": "{0}/absent"}, "--input_file: no file matches '{0}/absent'"),
         ({"vocab_file": "{0}/blank"}, "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]"),
         ({"num_shards": 0}, "--num_shards=0: must be at least 1, and at most 99999"),
         ({"generator": "exact"}, "--num_shards: --generator=exact makes the original's files"),
         ({"mask_rates": "0.7,0.4"}, "--mask_rates=0.7,0.4: must be two numbers"),
-        ({"mask_rates": "1.2"}, "--mask_rates=1.2: must be two numbers"),
         ({"ngram_masking": 3}, "--ngram_masking=3: masks spans of whole words; add --do_whole_word_mask"),
-        ({"ngram_masking": 0}, "--ngram_masking=0: must be at least 1"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, changes, sentence):
-    for name, content in (("blank", "\n\n"), ("control", "\x01\n"), ("old-00000-of-00099", "")):
+    for name, content in (("blank", "\n\n\x01\n"), ("old-00000-of-00099", "")):
         (tmp_path / name).write_text(content)
     (tmp_path / "out-00000-of-00007").write_text(toy.TEXT)
     flags = flags_of(toy.write_text(tmp_path), tmp_path, vocab_file=toy.write_vocabulary(tmp_path))
@@ -291,17 +257,6 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, changes, sentenc
     assert ended.status == 1
     assert sentence.format(tmp_path) in ended.sentence
     assert hashes(tmp_path) == before
-
-
-def test_a_full_disk_is_said_and_leaves_nothing(corpus, tmp_path, monkeypatch):
-    def full(*arguments):
-        raise OSError(28, os.strerror(28), str(tmp_path / "x"))
-
-    monkeypatch.setattr(one_shard, "encode_examples", full)
-    ended = end_of(SCRIPT, *flag_list(**flags_of(corpus, tmp_path)))
-    assert ended.status == 1
-    assert "cannot be written (No space left on device); make room or name another path" in ended.sentence
-    assert hashes(tmp_path) == {}
 
 
 def test_two_runs_at_once_are_refused(corpus, tmp_path):

@@ -1,4 +1,4 @@
-"""The same three documents in every form give the same lines."""
+"""The same three documents in every form give the same lines; sentences of paragraphs are split."""
 
 import dataclasses
 import gzip
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from official_bert.data.pretraining.text_formats import TEXT_FORMATS, line_reader
+from official_bert.data.pretraining.text_formats import TEXT_FORMATS, line_reader, split_sentences
 from official_bert.io.errors import InputError
 from official_bert.options.shared import CorpusOptions
 
@@ -70,10 +70,8 @@ def test_paragraphs_are_split_and_blank_lines_stay(tmp_path, form):
         ("wikiextractor", '<doc id="1">\na\n', "ends without </doc>; extract it again, it is not complete"),
         ("json_lines", '{"text": "a"}\n{"text"\n', "line 2: no JSON"),
         ("json_lines", '{"title": "a"}\n', 'line 1: has no field "text" with a text'),
-        ("json_lines", '["a"]\n', 'line 1: has no field "text" with a text'),
         ("json_lines", '{"text": 3}\n', 'line 1: has no field "text" with a text'),
         ("text", gzip.compress(b"It rains.\n" * 1000, mtime=0)[:-12], "is a damaged gzip file"),
-        ("text", gzip.compress(b"It rains.\n" * 1000, mtime=0)[:40] + b"\0" * 9, "is a damaged gzip file"),
         ("text", gzip.compress("It rains.\n".encode("utf-16"), mtime=0), "is UTF-16; save it as UTF-8"),
     ],
 )
@@ -95,3 +93,32 @@ def test_lines_that_are_no_sentences_are_warned_of(tmp_path, caplog):
     caplog.clear()
     assert len(lines_of(tmp_path / "file", text, "text", splits_sentences=True)) == 1000
     assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        [],
+        ["No mark at all"],
+        ["The cat sat.", "The dog ran!", "Did it?"],
+        ["Is it true?!", "Nobody knows."],
+        ['He said "Stop."', "Then he left."],
+        ["(It was late.)", "“Why?” she asked.", "¿Por qué?", "¡No!", "Ça va."],
+        ["Mr. Smith met Dr. Jones at St. Mary's.", "They talked."],
+        ["J. R. Miller wrote it.", "So did I.", "We read it."],
+        ["It costs 3.50 euros, i.e. little.", "See fig. 3 on p. 12 for more."],
+        ["He came from the U.S. in 1990.", "She stayed."],
+        ["They sell fruit, nuts, etc. at the market.", "We sell bread etc.", "You buy."],
+        ["Version 2.21 is out.", "7 people use it.", "3.14 is not pi."],
+        ["猫坐着。", "狗跑了！", "「为什么？」", "没人知道"],
+        ["Es gibt z.B. Brot usw. im Laden.", "Gut."],
+    ],
+)
+def test_sentences_are_found_again_in_their_paragraph(sentences):
+    separator = "" if any("。" in sentence for sentence in sentences) else " "
+    assert split_sentences(separator.join(sentences)) == sentences
+
+
+def test_white_space_around_sentences_is_left_out_and_none_inside():
+    assert split_sentences("  One  word.\t\tTwo words. ") == ["One  word.", "Two words."]
+    assert split_sentences(" \t ") == []

@@ -25,12 +25,8 @@ def test_rare_characters_go_with_their_words():
 def test_overlong_words_and_those_beyond_the_limit_are_left_out():
     counts = {"x" * 51: 9, "x" * 50: 8, "b": 7, "a": 1}
     assert select_words(counts, 1.0, 2).counts == [("x" * 50, 8), ("b", 7)]
-
-
-@pytest.mark.parametrize("counts", [{}, {"x" * 51: 3}])
-def test_no_word_is_an_error(counts):
     with pytest.raises(InputError, match="no word to learn from"):
-        select_words(counts, 1.0, 10)
+        select_words({"x" * 51: 3}, 1.0, 10)
 
 
 def learn(counts, vocab_size, min_frequency=1):

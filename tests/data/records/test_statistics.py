@@ -3,13 +3,7 @@ import pytest
 
 from official_bert.data.records.statistics import Statistics, block_of, lines_of
 from official_bert.io.errors import InputError
-from official_bert.tokenization import FullTokenizer
 from tests import toy
-
-
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
 
 
 def example_of(text: str, predictions: dict[int, str], b_first: int = 99, is_random: bool = False) -> dict:
@@ -80,13 +74,10 @@ def test_what_is_no_record_is_refused(changes, sentence):
     assert sentence in str(refused.value)
 
 
-def test_records_of_two_lengths_are_refused():
+def test_records_and_blocks_of_two_lengths_are_refused(tokenizer):
     shorter = {name: values[:11] for name, values in PAIR.items()}
     with pytest.raises(InputError, match="second: has another length than first; give files of one length"):
         block_of([PAIR, shorter], ["first", "second"], 50)
-
-
-def test_blocks_of_two_lengths_are_refused(tokenizer):
     statistics = Statistics(tokenizer)
     statistics.add(block_of([PAIR], [""], 50))
     padded = PAIR | {name: np.pad(PAIR[name], (0, 1)) for name in ("input_ids", "input_mask", "segment_ids")}
