@@ -7,7 +7,7 @@ import tensorflow as tf
 from official_bert.modeling.losses import cross_entropy
 
 
-@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_values_and_gradient(scale):
     random = np.random.default_rng(0)
     logits = (random.normal(size=(7, 300)) * scale).astype(np.float32)
