@@ -1,4 +1,4 @@
-"""Sequences without padding give the numbers of padded ones, in less work."""
+"""Sequences without padding, and layers that are computed again, give the numbers of the usual encoder."""
 
 import numpy as np
 import pytest
@@ -117,6 +117,22 @@ def test_outputs_and_gradients_equal_those_of_padded_sequences(padded, recompute
     np.testing.assert_allclose(packed_loss, loss, rtol=1e-5)
     for name, gradient in gradients.items():
         np.testing.assert_allclose(packed_gradients[name], gradient, atol=1e-5, rtol=1e-4, err_msg=name)
+
+
+def test_computing_again_changes_no_gradient(padded):
+    """With the same dropout."""
+    model, features, *_ = padded
+    recomputing = BertPretrainer(model.config, recompute_layers=True)
+    recomputing.set_weights(model.get_weights())
+    kept, again = (losses_and_gradients(each, features, tf.constant([1, 2]))[2] for each in (model, recomputing))
+    for name, gradient in kept.items():
+        np.testing.assert_allclose(again[name], gradient, atol=2e-6, rtol=1e-5, err_msg=name)
+
+
+def test_no_two_dropouts_share_a_mask(padded):
+    layers = padded[0].bert.encoder.stack
+    parts = [part for layer in layers for part in (layer.attention, layer.attention.merge, layer.merge)]
+    assert len({0, *(part.dropout_index for part in parts)}) == 7, "0 is that of the embeddings"
 
 
 def test_bfloat16_packs_as_float32_does(padded):
