@@ -22,31 +22,6 @@ def model():
     return BertModel(CONFIG)
 
 
-def test_weights_have_the_originals_names_and_shapes(model):
-    per_layer = {
-        "attention/self/query/kernel": (32, 32), "attention/self/query/bias": (32,),
-        "attention/self/key/kernel": (32, 32), "attention/self/key/bias": (32,),
-        "attention/self/value/kernel": (32, 32), "attention/self/value/bias": (32,),
-        "attention/output/dense/kernel": (32, 32), "attention/output/dense/bias": (32,),
-        "attention/output/LayerNorm/beta": (32,), "attention/output/LayerNorm/gamma": (32,),
-        "intermediate/dense/kernel": (32, 37), "intermediate/dense/bias": (37,),
-        "output/dense/kernel": (37, 32), "output/dense/bias": (32,),
-        "output/LayerNorm/beta": (32,), "output/LayerNorm/gamma": (32,),
-    }  # fmt: skip
-    expected = {
-        "bert/embeddings/word_embeddings": (99, 32),
-        "bert/embeddings/token_type_embeddings": (16, 32),
-        "bert/embeddings/position_embeddings": (512, 32),
-        "bert/embeddings/LayerNorm/beta": (32,),
-        "bert/embeddings/LayerNorm/gamma": (32,),
-        "bert/pooler/dense/kernel": (32, 32),
-        "bert/pooler/dense/bias": (32,),
-    }
-    for layer in range(5):
-        expected |= {f"bert/encoder/layer_{layer}/{name}": shape for name, shape in per_layer.items()}
-    assert {weight.path: tuple(weight.shape) for weight in model.weights} == expected
-
-
 def test_initial_weights_are_a_cut_normal(model):
     for weight in model.weights:
         values = weight.numpy()

@@ -1,14 +1,12 @@
 """Models that are saved and made again, by Keras and as folders."""
 
 import json
-import logging as python_logging
 import os
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import logging
 
 from official_bert import (
     BertChoice,
@@ -23,7 +21,7 @@ from official_bert import (
     keras_optimizer,
 )
 from official_bert.checkpoints import folder as checkpoint_folder
-from official_bert.checkpoints import huggingface, load_checkpoint, named_variables, tf1
+from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from tests import toy
 from tests.checkpoints.sample import CONFIG as SMALL
 from tests.checkpoints.sample import encoder_shapes, pretraining_shapes, random_weights
@@ -310,14 +308,6 @@ def test_a_task_model_of_another_model_loads_a_checkpoint(tmp_path):
 FOUR_IDS = np.int32([[2, 7, 9, 3], [2, 8, 3, 0]])
 
 
-@pytest.fixture
-def logged(caplog):
-    """Returns a function that returns the lines logged so far."""
-    logging.set_verbosity(logging.INFO)
-    caplog.set_level(python_logging.INFO)
-    return lambda: [record.getMessage() for record in caplog.records]
-
-
 def write_folder(folder, weights, config=SMALL) -> str:
     os.makedirs(folder, exist_ok=True)
     (folder / "bert_config.json").write_text(config.to_json_string())
@@ -331,22 +321,18 @@ def assert_weights(model, weights):
             np.testing.assert_array_equal(variable.numpy(), weights[name], err_msg=name)
 
 
-@pytest.mark.parametrize("form", ["prefix", "path", "huggingface", "best"])
-def test_a_folder_of_any_form_makes_a_model(tmp_path, form):
+def test_a_prefix_or_a_folder_with_a_best_checkpoint_makes_a_model(tmp_path):
+    """tests/checkpoints/test_loading.py has the other forms of checkpoints."""
     weights = random_weights(pretraining_shapes(SMALL))
-    path = str(tmp_path)
-    if form == "huggingface":
-        huggingface.write(path, weights, SMALL)
-    elif form == "best":
-        (tmp_path / "bert_config.json").write_text(SMALL.to_json_string())
-        tf1.write(f"{path}/best/model.ckpt-5", weights)
-        checkpoint_folder.write_state(f"{path}/best", ["model.ckpt-5"])
-    else:
-        write_folder(tmp_path, weights)
-    path = f"{path}/bert_model.ckpt" if form == "prefix" else path
-    model = BertPretrainer.from_pretrained(tmp_path if form == "path" else path)
-    assert model.config.to_dict() == SMALL.to_dict()
-    assert_weights(model, weights)
+    write_folder(tmp_path / "given", weights)
+    out = tmp_path / "out"
+    tf1.write(str(out / "best" / "model.ckpt-5"), weights)
+    (out / "bert_config.json").write_text(SMALL.to_json_string())
+    checkpoint_folder.write_state(str(out / "best"), ["model.ckpt-5"])
+    for path in (tmp_path / "given" / "bert_model.ckpt", out):
+        model = BertPretrainer.from_pretrained(path)
+        assert model.config.to_dict() == SMALL.to_dict()
+        assert_weights(model, weights)
 
 
 CLASSES = [
@@ -381,7 +367,7 @@ def test_what_is_saved_is_loaded(tmp_path, model_class, arguments, architecture,
         np.testing.assert_array_equal(one.numpy(), other.numpy(), err_msg=one.path)
 
 
-def test_a_new_head_is_drawn_and_the_log_says_so(tmp_path, logged):
+def test_a_new_head_is_drawn_and_the_log_says_so(tmp_path, caplog):
     weights = random_weights(encoder_shapes(SMALL))
     folder = write_folder(tmp_path, weights)
     with pytest.raises(InputError, match=r"has no output_weights, and no labels.txt .* give num_outputs"):
@@ -389,21 +375,20 @@ def test_a_new_head_is_drawn_and_the_log_says_so(tmp_path, logged):
     model = BertClassifier.from_pretrained(folder, num_outputs=4)
     assert model({"input_ids": FOUR_IDS}).shape == (2, 4)
     assert_weights(model, weights)
-    (line,) = [line for line in logged() if "randomly initialised" in line]
-    assert line.endswith("randomly initialised: output_weights, output_bias")
+    assert "randomly initialised: output_weights, output_bias\n" in caplog.text
 
     (tmp_path / "labels.txt").write_text("yes\nno\nperhaps\n")
     assert BertTagger.from_pretrained(folder).num_outputs == 3
     assert BertChoice.from_pretrained(folder).num_outputs == 1
 
 
-def test_a_pooler_may_be_missing_but_no_layer(tmp_path, logged):
+def test_a_pooler_may_be_missing_but_no_layer(tmp_path, caplog):
     weights = random_weights(encoder_shapes(SMALL))
     for name in ("bert/pooler/dense/kernel", "bert/pooler/dense/bias"):
         del weights[name]
     folder = write_folder(tmp_path, weights)
     assert_weights(BertModel.from_pretrained(folder), weights)
-    assert "randomly initialised: bert/pooler/dense/kernel, bert/pooler/dense/bias" in logged()[-1]
+    assert "randomly initialised: bert/pooler/dense/kernel, bert/pooler/dense/bias" in caplog.text
 
     deeper = BertConfig.from_dict(SMALL.to_dict() | {"num_hidden_layers": 3})
     (tmp_path / "bert_config.json").write_text(deeper.to_json_string())
