@@ -275,6 +275,13 @@ def test_what_a_kill_left_of_old_checkpoints_goes(tmp_path):
     manager = CheckpointManager(str(tmp_path), own, keep_max=3)
     for step in (10, 20, 30):
         manager.save(step, tf.train.Checkpoint(position=tf.Variable(step)))
+    newest = tmp_path / "model.ckpt-30.index"
+    content, before = newest.read_bytes(), sorted(os.listdir(tmp_path))
+    newest.unlink()
+    CheckpointManager(str(tmp_path), own, keep_max=1).remove_leftovers()
+    newest.write_bytes(content)
+    assert sorted(os.listdir(tmp_path)) == before, "without the newest an older one is needed"
+
     (tmp_path / "model.ckpt-10.index").unlink()  # the kill came while it was deleted
     CheckpointManager(str(tmp_path), own, keep_max=1).remove_leftovers()
     assert sorted(os.listdir(tmp_path)) == [
