@@ -1,7 +1,9 @@
-"""Tests that exports of raw text give the scripts' predictions, from Python and from a C program."""
+"""Exports of raw text give the scripts' predictions, from Python and from a C program."""
 
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import types
@@ -49,22 +51,14 @@ def made_of(tmp_path_factory) -> Callable[[str], Exported]:
     """A function from a kind of task to its export."""
 
     def made(kind: str) -> Exported:
-        flags = exported.SQUAD_LENGTHS if kind == "squad" else {}
+        flags = exported.SQUAD_2 if kind == "squad" else {}
         return exported.shared_export(tmp_path_factory, kind, export_text=True, **flags)
 
     return made
 
 
-@pytest.fixture(scope="module")
-def c_program(tmp_path_factory) -> pathlib.Path:
-    return c_runner.build(tmp_path_factory)
-
-
 def strings(texts) -> np.ndarray:
     return np.vectorize(str.encode, otypes=[object])(np.array(texts, object))
-
-
-# --- what the scripts make of texts
 
 
 def encoded(tokenizer, pairs) -> dict[str, np.ndarray]:
@@ -164,14 +158,10 @@ def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.nda
     return wanted
 
 
-# --- the tests
-
-
 @pytest.mark.needs_program("cc")
 @pytest.mark.parametrize("kind", ["mrpc", "squad", "ner", *in_test_long("pretraining", "sts-b", "swag", "tsv")])
-def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
+def test_texts_get_the_answers_of_the_scripts(made_of, kind, tmp_path_factory):
     made = made_of(kind)
-    assert len(FIRST) == len(SECOND) == 7
     # Of every kind the two signatures are one function; the first call of either takes seconds, so one kind has both.
     default = "serving_default" if kind == KINDS[0] else "serving_text"
     requests = [
@@ -183,12 +173,15 @@ def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
     signatures = signatures_of(made.path)
     by_python = [call(signatures[name], inputs) for name, inputs in requests]
     # Without Python, the same.
-    by_c = c_runner.run(c_program, made.path, requests, LIBRARIES)
+    by_c = c_runner.run(c_runner.build(tmp_path_factory), made.path, requests, LIBRARIES)
     for python, c, answer in zip(by_python, by_c, wanted, strict=True):
         assert_same(c, python)
         assert_same({name: python[name] for name in answer}, answer)
         others = {"start", "end", "start_piece", "end_piece"} if kind == "squad" else set()
         assert python.keys() - answer.keys() == others
+    if kind == "squad":  # some questions have no answer
+        np.testing.assert_array_equal(by_python[0]["start"] < 0, wanted[0]["answer"] == b"")
+        assert len(set(wanted[0]["null_odds"] > made.options.null_score_diff_threshold)) == 2
 
 
 @pytest.mark.needs_extra("tensorflow_serving")
@@ -203,15 +196,6 @@ def test_what_lies_beside_the_model(made_of):
     assert sorted(name for name, _ in requests) == sorted(signatures)
     for name, inputs in requests:
         assert call(signatures[name], inputs)
-
-
-def test_squad_2_leaves_questions_unanswered_as_the_script_does(tmp_path_factory):
-    made = exported.shared_export(tmp_path_factory, "squad", export_text=True, **exported.SQUAD_2)
-    request = request_of("squad", slice(7))
-    found, wanted = answers(made.path, "serving_text", request), of_script(made, request)
-    assert_same({name: found[name] for name in wanted}, wanted)
-    np.testing.assert_array_equal(found["start"] < 0, wanted["answer"] == b"")
-    assert len(set(wanted["null_odds"] > made.options.null_score_diff_threshold)) == 2
 
 
 def test_masks_are_filled_with_the_words_of_the_model(made_of):
@@ -233,6 +217,7 @@ def test_masks_are_filled_with_the_words_of_the_model(made_of):
     assert_same({name: found[name][:1] for name in wanted}, {k: np.asarray(v) for k, v in wanted.items()})
 
 
+@pytest.mark.long
 def test_an_unusual_vocabulary_answers(tmp_path):
     """It is cased, and has repeated and blank lines, and a line separator, as Google's Chinese one has."""
     pieces = [*toy.VOCABULARY, "cat", "", "\u2028", "\u5317", "\u4eac", "", "\u8fce", "zoo", "CAT"]
@@ -270,21 +255,25 @@ print([name for name in sys.modules if name.startswith("official_bert")])
 
 
 def test_a_clean_process_answers(made_of, tmp_path, tmp_path_factory):
-    """An export of tensors with TensorFlow alone, one of text with tensorflow_text, and none with this package."""
+    """An export of tensors with TensorFlow alone, one of text with tensorflow_text, and none with this package.
+
+    The text is lower-cased also where `I` is not the capital of `i`, and the export has moved.
+    """
     tensors, text = exported.shared_export(tmp_path_factory, "ner"), made_of("squad")
+    moved = shutil.copytree(text.path, tmp_path / "moved")
     features = exported.batch("ner", 2, 9)
     np.savez(tmp_path / "features.npz", **features)
-    command = [sys.executable, "-c", IN_A_CLEAN_PROCESS, tensors.path, text.path, "the cat", LONG]
-    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", IN_A_CLEAN_PROCESS, tensors.path, moved, "the cat IN", LONG.upper()]
+    turkish = os.environ | {"LC_ALL": "tr_TR.UTF-8"}
+    finished = subprocess.run(command, cwd=tmp_path, env=turkish, capture_output=True, text=True, check=True)
     modules, answered, modules_with_text, end = finished.stdout.split("\n")
     assert (modules, modules_with_text, end) == ("[]", "[]", "")
 
     found, wanted = np.load(tmp_path / "answer.npz"), exported.expected(tensors, features)
     np.testing.assert_allclose(found["logits"], wanted["logits"], atol=TOLERANCE)
     np.testing.assert_array_equal(found["tags"].astype(object), wanted["tags"])
-    assert set(wanted["tags"].ravel()) <= {tag.encode() for tag in TAGS} | {b""}
 
-    wanted = of_script(text, {"question": strings(["the cat"]), "context": strings([LONG])})
+    wanted = of_script(text, {"question": strings(["the cat IN"]), "context": strings([LONG.upper()])})
     answer, score = json.loads(answered)
     assert answer == wanted["answer"][0].decode()
     assert abs(score - wanted["score"][0]) <= TOLERANCE
