@@ -56,7 +56,6 @@ def test_records_are_padded_to_the_longest_of_the_request():
     ("ids", "mask", "segments", "sentence"),
     [
         (IDS + 5, MASK, SEGMENTS, r"input_ids must be at least 0 and below 10, .*\[5\] \[11\]"),
-        (IDS - 1, MASK, SEGMENTS, r"input_ids must be at least 0 and below 10, .*\[-1\] \[5\]"),
         (IDS, MASK + 1, SEGMENTS, r"input_mask must be at least 0 and below 2, .*\[1\] \[2\]"),
         (IDS, MASK, SEGMENTS - 1, r"segment_ids must be at least 0 and below 2, .*\[-1\] \[0\]"),
         (IDS, MASK[:, :2], SEGMENTS, "input_mask must have the shape of input_ids"),
