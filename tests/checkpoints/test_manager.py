@@ -173,7 +173,7 @@ def test_all_workers_pass_over_the_same_checkpoints(tmp_path):
         assert manager.latest_step() == 10
 
 
-def test_if_no_checkpoint_is_whole_the_newest_is_named(tmp_path):
+def test_if_no_checkpoint_is_whole_or_fits_the_newest_is_named(tmp_path):
     manager = saved_run(tmp_path)
     for step in (10, 20, 30):
         (tmp_path / f"model.ckpt-{step}.{DATA}").write_bytes(b"")
@@ -182,9 +182,7 @@ def test_if_no_checkpoint_is_whole_the_newest_is_named(tmp_path):
         manager.from_newest_valid(manager.restore)
     assert sorted(os.listdir(tmp_path)) == before
 
-
-def test_what_is_no_damage_is_not_passed_over(tmp_path):
-    manager = saved_run(tmp_path)
+    manager = saved_run(tmp_path / "other")
     manager.variables["other"] = tf.Variable(1.0)
     with pytest.raises(InputError, match=r"model\.ckpt-30: cannot resume, since it lacks other"):
         manager.from_newest_valid(manager.restore)
@@ -296,18 +294,13 @@ def test_what_diverged_is_not_saved(tmp_path):
     own = variables(step=3)
     manager = CheckpointManager(str(tmp_path), own)
     manager.save(3)
-    for name, value in (("w", np.nan), ("w/adam_v", 3e30), ("w/adam_m", -np.inf)):
-        before = own[name].numpy()
-        own[name].assign([1.0, value])
-        with pytest.raises(Diverged, match=rf"the weights of step 4 are not saved, since {name} holds "):
-            manager.save(4)
-        own[name].assign(before)
+    own["w/adam_v"].assign([1.0, 3e30])
+    with pytest.raises(Diverged, match=r"the weights of step 4 are not saved, since w/adam_v holds 3e\+30"):
+        manager.save(4)
     assert models_in(tmp_path) == ["model.ckpt-3.index"]
-    manager.save(4)
-    assert models_in(tmp_path) == ["model.ckpt-3.index", "model.ckpt-4.index"]
 
 
-def test_a_run_of_a_larger_model_is_not_resumed_in_part(tmp_path):
+def test_a_run_of_another_model_is_not_resumed_in_part(tmp_path):
     own = variables(step=5)
     CheckpointManager(str(tmp_path), own | {"layer_9/kernel": own["w"]}).save(5)
     before = own["w"].numpy().tolist()
@@ -316,9 +309,6 @@ def test_a_run_of_a_larger_model_is_not_resumed_in_part(tmp_path):
         CheckpointManager(str(tmp_path), own).restore()
     assert own["w"].numpy().tolist() == [value + 1 for value in before], "nothing was restored"
 
-
-def test_missing_slots_and_other_shapes_are_named(tmp_path):
-    own = variables(step=5)
     CheckpointManager(str(tmp_path), {key: own[key] for key in ("w", "global_step")}).save(5)
     with pytest.raises(InputError, match=r"model\.ckpt-5: cannot resume, since it lacks w/adam_m, w/adam_v;"):
         CheckpointManager(str(tmp_path), own).restore()
@@ -362,29 +352,6 @@ def test_a_checkpoint_is_found_by_prefix_folder_and_state_file(tmp_path):
     checkpoint_folder.write_state(path, ["bert_model.ckpt", "model.ckpt-5"])
     assert checkpoint_folder.find_prefix(path) == str(tmp_path / "model.ckpt-5")
     assert tf.train.latest_checkpoint(path) == str(tmp_path / "model.ckpt-5")
-
-
-def test_a_folder_can_be_moved_even_with_absolute_paths_in_its_state(tmp_path):
-    old = tmp_path / "old"
-    tf1.write(str(old / "model.ckpt-1"), {"a": np.float32(1)})
-    tf1.write(str(old / "model.ckpt-2"), {"a": np.float32(2)})
-    tf.compat.v1.train.update_checkpoint_state(
-        str(old), str(old / "model.ckpt-2"), [str(old / "model.ckpt-1"), str(old / "model.ckpt-2")]
-    )
-    new = tmp_path / "new"
-    shutil.move(old, new)
-    assert checkpoint_folder.checkpoint_paths(str(new)) == [str(new / "model.ckpt-1"), str(new / "model.ckpt-2")]
-    assert checkpoint_folder.latest_checkpoint(str(new)) == str(new / "model.ckpt-2")
-
-
-def test_a_list_of_lost_checkpoints_is_no_new_folder(tmp_path):
-    assert checkpoint_folder.newest(str(tmp_path)) is None
-    assert checkpoint_folder.with_best(str(tmp_path)) == (str(tmp_path), str(tmp_path / "best"))
-    CheckpointManager(str(tmp_path), {"global_step": tf.Variable(3, dtype=tf.int64)}).save(3)
-    assert checkpoint_folder.newest(str(tmp_path)) == str(tmp_path / "model.ckpt-3")
-    (tmp_path / "model.ckpt-3.index").unlink()
-    with pytest.raises(InputError, match="checkpoint: names no existing checkpoint; put it back, or delete"):
-        checkpoint_folder.newest(str(tmp_path))
 
 
 def test_all_checkpoints_can_go_and_other_files_stay(tmp_path):

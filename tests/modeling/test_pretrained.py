@@ -292,19 +292,6 @@ def test_the_encoder_of_another_model_loads_a_checkpoint(tmp_path, make):
     assert_same(bert(IDS).pooled_output, source(IDS).pooled_output)
 
 
-def test_a_task_model_of_another_model_loads_a_checkpoint(tmp_path):
-    class Two(keras.Model):
-        def build(self, input_shape=None):
-            self.first, self.second = (BertClassifier(CONFIG, 3, name="first"), BertSpans(CONFIG, name="second"))
-
-    for source, name in ((BertClassifier(CONFIG, 3), "first"), (BertSpans(CONFIG), "second")):
-        tf1.write(str(tmp_path / "bert_model.ckpt"), named_variables(source))
-        model = Two(name="outer")
-        model.build()
-        report = load_checkpoint(getattr(model, name), str(tmp_path))
-        assert report.missing == report.unexpected == []
-
-
 FOUR_IDS = np.int32([[2, 7, 9, 3], [2, 8, 3, 0]])
 
 
@@ -444,7 +431,6 @@ def test_the_vocabulary_goes_with_the_model(tmp_path):
 @pytest.mark.parametrize(
     ("form", "there"),
     [
-        ("tf1", "model.ckpt-7.index"),
         ("tf1", "model.safetensors"),
         ("huggingface", "bert_model.ckpt.index"),
         ("huggingface", "model.safetensors.index.json"),
