@@ -4,9 +4,12 @@ The checkpoints hold weights that are large enough to give different answers; a 
 gives the expected values. `shared_export` gives what the whole test session shares, each export made once.
 """
 
+import contextlib
+import fcntl
 import functools
+import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +27,6 @@ from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.task import TaggingTask
 from tests import toy
-from tests.serving.session import alone_in, shared_folder
 
 LABELS = ["left", "right", "none at all"]
 TAGS = ["O", "B-X", "I-X"]
@@ -47,6 +49,23 @@ class Exported(NamedTuple):
     options: ExportOptions
     task: Any
     model: Any
+
+
+def shared_folder(tmp_path_factory) -> pathlib.Path:
+    """The folder of the session; whatever a test did not make itself, it only reads."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # then each process has its own below that of the session
+        base = base.parent
+    return base / "shared"
+
+
+@contextlib.contextmanager
+def alone_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Creates a folder, or waits until the process that is in it has made what it makes there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
 
 
 def make_task(kind: str):
