@@ -292,6 +292,18 @@ def test_the_encoder_of_another_model_loads_a_checkpoint(tmp_path, make):
     assert_same(bert(IDS).pooled_output, source(IDS).pooled_output)
 
 
+def test_a_task_model_of_another_model_loads_a_checkpoint(tmp_path):
+    class Around(keras.Model):
+        def build(self, input_shape=None):
+            self.first = BertClassifier(CONFIG, 3, name="first")
+
+    tf1.write(str(tmp_path / "bert_model.ckpt"), named_variables(BertClassifier(CONFIG, 3)))
+    model = Around(name="around")
+    model.build()
+    report = load_checkpoint(model.first, str(tmp_path))
+    assert report.missing == report.unexpected == []
+
+
 FOUR_IDS = np.int32([[2, 7, 9, 3], [2, 8, 3, 0]])
 
 

@@ -36,14 +36,7 @@ SQUAD_2 = {"doc_stride": 5, "max_query_length": 6, "version_2_with_negative": Tr
 
 
 class Exported(NamedTuple):
-    """An export of a task and what it was made of.
-
-    Attributes:
-        path: the version's folder.
-        options: of the export.
-        task: what it does.
-        model: a Keras model with the checkpoint's weights.
-    """
+    """The folder of an exported version, and what it was made of; `model` has the checkpoint's weights."""
 
     path: pathlib.Path
     options: ExportOptions
