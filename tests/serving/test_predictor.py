@@ -334,7 +334,7 @@ def test_masked_words_are_filled_into_the_text(make):
             predictor.fill_mask(one, top_k=wrong)
 
 
-@pytest.mark.parametrize("export_text", [False, True])
+@pytest.mark.parametrize("export_text", [False, *in_test_long(True)])
 def test_a_mask_that_the_model_does_not_read_is_refused(make, export_text):
     predictor = predictor_of(make("pretraining", export_text=export_text))
     length = predictor._client.model.max_seq_length
