@@ -48,21 +48,13 @@ def load_pretrainer(folder: pathlib.Path, checkpoint: str = "bert_model.ckpt", *
 
 
 class Losses(NamedTuple):
-    """The losses of a batch.
-
-    Attributes:
-        total: float32[], the sum of the two.
-        masked_lm: float32[], the weighted mean over the predictions, with the original's 1e-5 in the denominator.
-        next_sentence: float32[], the mean over the examples.
-    """
-
     total: tf.Tensor
     masked_lm: tf.Tensor
     next_sentence: tf.Tensor
 
 
 def losses_of(pretrainer: BertPretrainer, batch: dict[str, np.ndarray]) -> Losses:
-    """The losses of a batch without dropout, by the objective that training minimises."""
+    """The losses of a batch without dropout, by the objective that training minimises: float32[] each."""
     batch_size = len(batch["input_ids"])
     objective = PretrainingObjective(pretrainer, batch_size)
     total, sums = objective.loss(batch, objective.totals(batch), None)
@@ -76,12 +68,7 @@ def named_weights(pretrainer: BertPretrainer) -> list[tuple[str, tf.Variable]]:
 
 
 def assert_state_as_recorded(variables: Mapping, recorded: Mapping):
-    """Weights, slots and step count are those of a recorded training run.
-
-    Args:
-        variables: by name in a checkpoint.
-        recorded: content of a training.npz, which holds the losses, too.
-    """
+    """Weights, slots and step count, by name in a checkpoint, are those of a training.npz, which has losses, too."""
     expected = {name: value for name, value in recorded.items() if name != "losses"}
     training_state.assert_close(variables, expected, weights=FINAL_WEIGHTS, first_moments=SLOTS)
 

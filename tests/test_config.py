@@ -1,8 +1,6 @@
 """The expected values are the original's defaults and the rules for reading a Hugging Face config.json."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -52,15 +50,9 @@ def test_the_originals_defaults():
     }
 
 
-def test_unknown_keys_are_kept():
-    config = BertConfig.from_dict({"vocab_size": 9, "directionality": "bidi"})
-    assert config.directionality == "bidi"
-    assert config.to_dict()["directionality"] == "bidi"
-    assert config.hidden_size == 768
-
-
-def test_json_is_indented_and_sorted_and_comes_back(tmp_path):
+def test_json_is_indented_and_sorted_and_comes_back_with_unknown_keys(tmp_path):
     config = BertConfig.from_dict({"vocab_size": 9, "pooler_type": "first_token_transform"})
+    assert (config.pooler_type, config.hidden_size) == ("first_token_transform", 768)
     text = config.to_json_string()
     assert text.startswith('{\n  "attention_probs_dropout_prob": 0.1,\n  "hidden_act": "gelu",\n')
     assert text.endswith('  "vocab_size": 9\n}\n')
@@ -81,10 +73,8 @@ def test_json_is_indented_and_sorted_and_comes_back(tmp_path):
 def test_named_sizes(size, layers, hidden, heads, intermediate):
     config = BertConfig.from_size(size)
     config.validate()
-    assert config.num_hidden_layers == layers
-    assert config.hidden_size == hidden
-    assert config.num_attention_heads == heads
-    assert config.intermediate_size == intermediate
+    assert (config.num_hidden_layers, config.hidden_size) == (layers, hidden)
+    assert (config.num_attention_heads, config.intermediate_size) == (heads, intermediate)
     assert (config.vocab_size, config.type_vocab_size) == (30522, 2)
 
 
@@ -105,35 +95,25 @@ def test_hugging_face_config_keeps_only_our_fields(tmp_path):
     assert again.to_dict() == config.to_dict()
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("gelu", "gelu_erf"),
-        ("gelu_new", "gelu"),
-        ("gelu_pytorch_tanh", "gelu"),
-        ("gelu_fast", "gelu"),
-        ("relu", "relu"),
-        (None, "gelu_erf"),  # left out: Hugging Face's default is its own gelu
-    ],
-)
-def test_hugging_face_activations(tmp_path, theirs, ours):
-    fields = HUGGING_FACE | {"hidden_act": theirs}
-    if theirs is None:
-        del fields["hidden_act"]
-    assert BertConfig.from_json_file(write(tmp_path, fields)).hidden_act == ours
+def test_hugging_face_activations(tmp_path):
+    def read(fields):
+        return BertConfig.from_json_file(write(tmp_path, fields)).hidden_act
+
+    theirs = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "relu": "relu"}
+    assert {name: read(HUGGING_FACE | {"hidden_act": name}) for name in theirs} == theirs
+    without = {name: value for name, value in HUGGING_FACE.items() if name != "hidden_act"}
+    assert read(without) == "gelu_erf", "Hugging Face's default is its own gelu"
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"), [("gelu", "gelu_new"), ("gelu_erf", "gelu"), ("relu", "relu"), ("", "linear")]
-)
-def test_to_hugging_face(tmp_path, ours, theirs):
-    config = BertConfig.from_size("tiny", hidden_act=ours)
-    config.directionality = "bidi"
-    fields = config.to_huggingface_dict()
-    assert fields["hidden_act"] == theirs
-    assert (fields["model_type"], fields["layer_norm_eps"]) == ("bert", 1e-12)
-    assert "directionality" not in fields
-    assert BertConfig.from_json_file(write(tmp_path, fields)).hidden_size == 128
+def test_to_hugging_face(tmp_path):
+    for ours, theirs in {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu", "": "linear"}.items():
+        config = BertConfig.from_size("tiny", hidden_act=ours)
+        config.directionality = "bidi"
+        fields = config.to_huggingface_dict()
+        assert fields["hidden_act"] == theirs
+        assert (fields["model_type"], fields["layer_norm_eps"]) == ("bert", 1e-12)
+        assert "directionality" not in fields
+        assert BertConfig.from_json_file(write(tmp_path, fields)).hidden_size == 128
 
 
 @pytest.mark.parametrize(
@@ -155,22 +135,15 @@ def test_other_hugging_face_models_are_refused(tmp_path, key, value):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ('{"vocab_size": 5,\n "hidden_size" 4}', "line 2, column 16: no JSON"),
-        ("[1, 2]", "is no object"),
-        ("", "line 1, column 1: no JSON"),
+        (b'{"vocab_size": 5,\n "hidden_size" 4}', "line 2, column 16: no JSON"),
+        (b"[1, 2]", "is no object"),
+        (b"\xff\xfe\x00", r"byte \d+ is no utf-"),
     ],
 )
 def test_malformed_files_are_named(tmp_path, content, sentence):
+    (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(InputError, match=rf"config\.json: {sentence}"):
-        BertConfig.from_json_file(write(tmp_path, content))
-
-
-def test_a_missing_or_binary_file_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"absent\.json"):
-        BertConfig.from_json_file(str(tmp_path / "absent.json"))
-    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match=r"binary\.json: byte \d+ is no utf-"):
-        BertConfig.from_json_file(str(tmp_path / "binary.json"))
+        BertConfig.from_json_file(str(tmp_path / "config.json"))
 
 
 @pytest.mark.parametrize(
@@ -180,16 +153,12 @@ def test_a_missing_or_binary_file_is_named(tmp_path):
         ("vocab_size", 0, "vocab_size must be a positive whole number, got 0"),
         ("hidden_size", 768.0, "hidden_size must be a positive whole number"),
         ("num_hidden_layers", "12", "num_hidden_layers must be a positive whole number, got '12'"),
-        ("max_position_embeddings", -1, "max_position_embeddings"),
         ("type_vocab_size", True, "type_vocab_size"),
         ("hidden_dropout_prob", 1.0, "hidden_dropout_prob must be a number from 0 to below 1"),
-        ("attention_probs_dropout_prob", -0.1, "attention_probs_dropout_prob"),
         ("attention_probs_dropout_prob", "none", "attention_probs_dropout_prob"),
-        ("initializer_range", -0.02, "initializer_range"),
         ("initializer_range", float("nan"), "initializer_range must be 0 or positive, got nan"),
         ("num_attention_heads", 7, r"hidden_size \(768\) must be a multiple of num_attention_heads \(7\)"),
         ("hidden_act", "swish", "hidden_act must be one of gelu, gelu_erf, relu, tanh, linear, got 'swish'"),
-        ("hidden_act", 3, "hidden_act"),
     ],
 )
 def test_values_no_model_can_be_built_from(field, value, sentence):
@@ -203,18 +172,10 @@ def test_activations_of_the_original_pass(activation):
     BertConfig(30522, hidden_act=activation, hidden_dropout_prob=None, attention_probs_dropout_prob=0).validate()
 
 
-def test_no_tensorflow_is_loaded():
-    code = "import sys, official_bert; official_bert.BertConfig(5); print('tensorflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
-
-
 def test_repr_makes_it_again():
     config = BertConfig(99, hidden_size=8, hidden_act="relu", hidden_dropout_prob=0.25)
     assert repr(config).startswith("BertConfig(vocab_size=99, hidden_size=8, num_hidden_layers=12, ")
     assert "hidden_act='relu'" in repr(config)
     assert eval(repr(config)).to_dict() == config.to_dict()
-    assert repr(eval(repr(config))) == repr(config)
-
     other = BertConfig.from_dict({"vocab_size": 9, "pooler_type": "first"})
     assert eval(repr(other)).to_dict() == other.to_dict()
-    assert other.to_dict()["pooler_type"] == "first"

@@ -1,4 +1,4 @@
-"""Tests which files of a model lie beside its checkpoint, and that they are written as they are read."""
+"""The files of a model beside its checkpoint are written as they are read, tokenizer_config.json as Hugging Face's."""
 
 import json
 
@@ -7,8 +7,10 @@ import pytest
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_dir import ModelFolder, TaskRecord, holds_checkpoints, write, write_record
+from official_bert.tokenization import load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
+from tests.shared import shared
 
 RECORD = TaskRecord("squad", "squad", {"max_seq_length": 64, "null_score_diff_threshold": -1.5})
 
@@ -32,7 +34,7 @@ def test_what_is_written_is_found_beside_a_prefix_a_file_and_a_folder(tmp_path, 
         assert BertConfig.from_json_file(folder.config_file).to_dict() == toy.BERT_CONFIG
 
 
-def test_a_best_checkpoint_takes_what_it_lacks_from_the_folder_above(tmp_path):
+def test_a_best_checkpoint_takes_what_it_lacks_from_the_folder_above(tmp_path, monkeypatch):
     out = tmp_path / "out"
     write_all(out, tmp_path)
     (out / "best").mkdir()
@@ -42,9 +44,14 @@ def test_a_best_checkpoint_takes_what_it_lacks_from_the_folder_above(tmp_path):
     assert best.labels() == ["b", "a"]
     assert best.tokenizer_config() == TokenizerConfig(False)
     (out / "other").mkdir()
+    assert not holds_checkpoints(str(out))
+    (out / "best" / "checkpoint").touch()
+    assert holds_checkpoints(str(out))
     other = ModelFolder(str(out / "other"))
     assert (other.task(), other.labels(), other.vocab_file, other.config_file) == (None, None, None, None)
     assert other.tokenizer_config() is None
+    monkeypatch.chdir(out)
+    assert ModelFolder("best/model.ckpt-2").labels() == ModelFolder("best").labels() == ["b", "a"]
 
 
 def test_a_vocabulary_that_is_there_is_not_copied_over_itself(tmp_path):
@@ -66,7 +73,6 @@ def test_the_config_of_another_program_is_none_of_a_model(tmp_path):
     ("content", "sentence"),
     [
         ("{", "task.json: line 1, column 2: no JSON"),
-        ("[]", 'task.json: is no object; it should be one with the field "task_name"'),
         ('{"task_name": "squad", "family": "squad"}', 'task.json: "settings" is missing'),
         ('{"task_name": 3, "family": "squad", "settings": {}}', 'task.json: "task_name" is not a text'),
         (
@@ -86,7 +92,6 @@ def test_a_damaged_record_is_refused(tmp_path, content, sentence):
     [
         ("tsv", {"regression": True, "multi_label": False}, {"label_type": "score"}),
         ("tsv", {"regression": False, "multi_label": True}, {"label_type": "multi"}),
-        ("tsv", {"regression": False}, {"label_type": "single"}),
         ("mine:Task", {"regression": 3}, {"regression": 3}),
     ],
 )
@@ -95,16 +100,70 @@ def test_the_label_type_of_an_earlier_version(tmp_path, task_name, settings, exp
     assert ModelFolder(str(tmp_path)).task().settings == expected
 
 
-def test_a_list_of_checkpoints_makes_a_folder_of_a_run(tmp_path):
-    assert not holds_checkpoints(str(tmp_path))
-    (tmp_path / "best").mkdir()
-    (tmp_path / "best" / "checkpoint").touch()
-    assert holds_checkpoints(str(tmp_path))
+def write_tokenizer_config(folder, content):
+    (folder / "tokenizer_config.json").write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def test_the_folder_above_a_best_one_is_found_by_a_relative_name(tmp_path, monkeypatch):
-    write_all(tmp_path / "out", tmp_path)
-    (tmp_path / "out" / "best").mkdir()
-    monkeypatch.chdir(tmp_path / "out")
-    assert ModelFolder("best/model.ckpt-2").labels() == ["b", "a"]
-    assert ModelFolder("best").labels() == ["b", "a"]
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({}, TokenizerConfig(True, None, None)),
+        ({"do_lower_case": False, "model_max_length": 512}, TokenizerConfig(False, None, 512)),
+        ({"strip_accents": False, "tokenizer_class": "BertTokenizerFast"}, TokenizerConfig(True, False, None)),
+        ({"model_max_length": 1000000000000000019884624838656}, TokenizerConfig(True, None, None)),
+        ({"model_max_length": True}, TokenizerConfig(True, None, None)),
+    ],
+)
+def test_the_file_of_hugging_face_is_read(tmp_path, content, expected):
+    write_tokenizer_config(tmp_path, content)
+    assert TokenizerConfig.read(str(tmp_path)) == expected
+
+
+def test_what_is_written_is_read_again_and_complete_for_hugging_face(tmp_path):
+    config = TokenizerConfig(do_lower_case=False, strip_accents=True, model_max_length=64)
+    write_tokenizer_config(tmp_path, config.to_json_string())
+    assert TokenizerConfig.read(str(tmp_path)) == config
+    written = json.loads(config.to_json_string())
+    assert written["tokenizer_class"] == "BertTokenizer"
+    special = {name: value for name, value in written.items() if name.endswith("_token")}
+    assert special == {
+        "cls_token": "[CLS]", "mask_token": "[MASK]", "pad_token": "[PAD]", "sep_token": "[SEP]",
+        "unk_token": "[UNK]",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("[]", "tokenizer_config.json: is no object"),
+        ("{", "tokenizer_config.json: line 1, column 2: no JSON"),
+        ({"do_lower_case": "no"}, "tokenizer_config.json: do_lower_case is 'no'; write true or false"),
+        ({"do_lower_case": None}, "tokenizer_config.json: do_lower_case is None"),
+        ({"tokenizer_class": "RobertaTokenizer"}, r"is of a RobertaTokenizer; only models with WordPieces"),
+    ],
+)
+def test_what_cannot_be_used_is_said(tmp_path, content, sentence):
+    write_tokenizer_config(tmp_path, content)
+    with pytest.raises(InputError, match=sentence):
+        TokenizerConfig.read(str(tmp_path))
+
+
+def test_ideographs_that_form_words_are_warned_of(tmp_path, caplog):
+    write_tokenizer_config(tmp_path, {"tokenize_chinese_chars": False})
+    TokenizerConfig.read(str(tmp_path))
+    assert "tokenize_chinese_chars is false, but ideographs are always single words" in caplog.text
+
+
+def test_a_vocabulary_with_capitals_is_cased():
+    uncased = ["[PAD]", "[UNK]", "<S>", "the", "##ing", "é", "猫"]
+    assert TokenizerConfig.guessed(uncased) == TokenizerConfig(True)
+    assert TokenizerConfig.guessed([*uncased, "The"]).do_lower_case is False
+    # A slip among thousands of pieces is no sign of a cased vocabulary.
+    assert TokenizerConfig.guessed([f"piece{number}" for number in range(3000)] + ["T"]).do_lower_case is True
+
+
+@pytest.mark.needs_shared("data/vocab")
+@pytest.mark.parametrize(("name", "is_uncased"), [("uncased", True), ("cased", False), ("chinese", True)])
+def test_the_released_vocabularies_are_told_apart(name, is_uncased):
+    vocabulary = load_vocab(str(shared("data", "vocab", f"{name}_vocab.txt")))
+    assert TokenizerConfig.guessed(vocabulary).do_lower_case is is_uncased

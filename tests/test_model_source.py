@@ -1,4 +1,4 @@
-"""Tests how the folder of a model completes the flags of a run, and which flags it contradicts."""
+"""How the folder of a model completes the flags of a run, and which flags it contradicts."""
 
 import dataclasses
 import json
@@ -76,13 +76,12 @@ def test_without_a_folder_that_knows_the_originals_defaults_hold(tmp_path):
     assert resolved(classification(**given, do_lower_case=False, max_seq_length=9)).max_seq_length == 9
 
 
-@pytest.mark.parametrize("name", ["vocab_file", "bert_config_file"])
-def test_a_file_that_nobody_names_is_asked_for(name, tmp_path):
-    given = {"vocab_file": "v", "bert_config_file": "c"}
-    given.pop(name)
-    with pytest.raises(InputError, match=f"^--{name}: must be given, or --model"):
-        resolved(classification(**given))
-    with pytest.raises(InputError, match=f"^--{name}: must be given, since {tmp_path} has no such file; if it is not"):
+def test_a_file_that_nobody_names_is_asked_for(tmp_path):
+    given = {"vocab_file": "v"}
+    with pytest.raises(InputError, match=r"^--vocab_file: must be given, or --model"):
+        resolved(classification(bert_config_file="c"))
+    said = f"^--bert_config_file: must be given, since {tmp_path} has no such file; if it is not"
+    with pytest.raises(InputError, match=said):
         resolved(classification(**given, init_checkpoint=str(tmp_path)))
     with pytest.raises(InputError, match=r"; --output_dir=absent holds no trained model$"):
         resolved(classification(**given, do_predict=True))
@@ -123,7 +122,6 @@ def test_an_export_takes_the_rules_of_squad_and_the_tuned_threshold(make):
     ("changes", "sentence"),
     [
         ({"do_lower_case": True}, "--do_lower_case=True: .*/tokenizer_config.json says False, with which"),
-        ({"strip_accents": False}, "--strip_accents=False: .*/tokenizer_config.json says True"),
         ({"max_seq_length": 32}, "--max_seq_length=32: .*/task.json says 16, with which the model was trained"),
         ({"label_type": "score"}, "--label_type=score: .*/task.json says multi"),
         ({"init_checkpoint": "x"}, "--init_checkpoint=x: --model=.* names a checkpoint, too; give one"),
@@ -135,14 +133,13 @@ def test_a_flag_that_contradicts_the_folder_is_refused(make, changes, sentence):
         resolved(classification(model=str(folder), do_eval=True, **changes), "classification")
 
 
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_accents_follow_the_case_where_the_folder_does_not_name_them(make, do_lower_case):
-    folder = str(make(tokenizer=TokenizerConfig(do_lower_case)))
-    same = resolved(classification(model=folder, strip_accents=do_lower_case), "classification")
-    assert (same.do_lower_case, same.strip_accents) == (do_lower_case, do_lower_case)
+def test_accents_follow_the_case_where_the_folder_does_not_name_them(make):
+    folder = str(make(tokenizer=TokenizerConfig(False)))
+    same = resolved(classification(model=folder, strip_accents=False), "classification")
+    assert (same.do_lower_case, same.strip_accents) == (False, False)
     assert resolved(classification(model=folder), "classification").strip_accents is None
-    with pytest.raises(InputError, match=f"--strip_accents={not do_lower_case}: .* says {do_lower_case}, with which"):
-        resolved(classification(model=folder, strip_accents=not do_lower_case), "classification")
+    with pytest.raises(InputError, match=r"--strip_accents=True: .* says False, with which"):
+        resolved(classification(model=folder, strip_accents=True), "classification")
 
 
 def test_another_vocabulary_is_refused_but_for_pieces_that_no_training_used(make, tmp_path):
@@ -162,11 +159,9 @@ def test_another_vocabulary_is_refused_but_for_pieces_that_no_training_used(make
     assert resolved(classification(model=str(folder), vocab_file=other)).vocab_file == other
 
 
-@pytest.mark.parametrize("settings", [{"max_seq_length": -3}, {"max_seq_length": "8"}, {"label_type": "many"}])
-def test_a_record_with_a_value_that_no_flag_accepts_is_refused(make, settings):
-    folder = make(record=record(**settings))
-    ((name, value),) = settings.items()
-    with pytest.raises(InputError, match=f"task.json: {name} is {value!r}, which the flag does not accept; restore"):
+def test_a_record_with_a_value_that_no_flag_accepts_is_refused(make):
+    folder = make(record=record(label_type="many"))
+    with pytest.raises(InputError, match=r"task.json: label_type is 'many', which the flag does not accept; restore"):
         resolved(classification(model=str(folder), do_eval=True), "classification")
 
 
@@ -179,10 +174,10 @@ def test_a_folder_of_hugging_face_with_capitals_is_not_lower_cased(make):
         vocab_file=str(folder / "vocab.txt"), bert_config_file=str(folder / "config.json"),
     )  # fmt: skip
     assert resolved(options).do_lower_case is False
-    by_vocabulary = PretrainingDataOptions(input_file=["i"], output_file=["o"], vocab_file=str(folder / "vocab.txt"))
-    assert resolved(by_vocabulary).do_lower_case is False
-    by_folder = PretrainingDataOptions(input_file=["i"], output_file=["o"], model=str(folder))
-    assert resolved(by_folder).vocab_file == str(folder / "vocab.txt")
+    files = {"input_file": ["i"], "output_file": ["o"]}
+    assert resolved(PretrainingDataOptions(**files, vocab_file=str(folder / "vocab.txt"))).do_lower_case is False
+    by_folder = resolved(PretrainingDataOptions(**files, model=str(folder)))
+    assert by_folder.vocab_file == str(folder / "vocab.txt")
 
 
 def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, caplog):
@@ -231,11 +226,10 @@ def test_labels_come_from_where_the_weights_come_from(choice, tmp_path, monkeypa
     save_model(tmp_path / "given", "ab")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "labels.txt").write_text("stale\n")  # of a run that was killed before it saved
-    for given in (tmp_path / "given", tmp_path / "given" / "model.ckpt-3"):
-        assert ModelSource(dataclasses.replace(choice, init_checkpoint=str(given))).labels == ["a", "b"]
     monkeypatch.chdir(tmp_path / "given")
-    choice = dataclasses.replace(choice, init_checkpoint="model.ckpt-3")
-    assert ModelSource(choice).labels == ["a", "b"]
+    for given in (tmp_path / "given", "model.ckpt-3"):
+        choice = dataclasses.replace(choice, init_checkpoint=str(given))
+        assert ModelSource(choice).labels == ["a", "b"]
     save_model(tmp_path / "out" / "best", "cd")
     assert ModelSource(choice).labels == ["stale"]
     save_model(tmp_path / "out", "cd")
@@ -251,7 +245,7 @@ def test_a_trained_models_outputs_get_no_other_names(choice, tmp_path, do_train)
     ModelSource(choice).check_labels(None)  # a regression
     remedy = "give another --output_dir" if do_train else "take a checkpoint of this task"
     path = re.escape(str(tmp_path / "out" / "labels.txt"))
-    for labels, told in ((["b", "a"], "b, a"), ([0, 1], "0, 1"), (["a"], "a")):
+    for labels, told in ((["b", "a"], "b, a"), (["a"], "a")):
         with pytest.raises(
             InputError,
             match=f"^{path}: the model's outputs stand for a, b, but the task's labels are {told}; name the labels "

@@ -30,47 +30,31 @@ def test_names_and_layout_of_what_is_written(tmp_path):
         written["bert.embeddings.LayerNorm.weight"], weights["bert/embeddings/LayerNorm/gamma"]
     )
     np.testing.assert_array_equal(written["cls.predictions.bias"], weights["cls/predictions/output_bias"])
+    # The kernel is square: neither a shape nor the way there and back would tell that it does not turn.
+    np.testing.assert_array_equal(
+        written["bert.encoder.layer.1.attention.self.key.weight"],
+        weights["bert/encoder/layer_1/attention/self/key/kernel"].T,
+    )
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == ["BertForPreTraining"]
     assert (config["model_type"], config["hidden_act"]) == ("bert", "gelu_new")
     assert sorted(os.listdir(tmp_path)) == ["config.json", "model.safetensors"]
 
 
-@pytest.mark.parametrize("part", ["query", "key", "value"])
-def test_square_kernels_of_attention_turn_both_ways(tmp_path, part):
-    """Neither a shape nor the way there and back would tell that one does not."""
-    kernel, name = (f"bert/encoder/layer_1/attention/self/{part}/kernel", f"encoder.layer.1.attention.self.{part}")
-    weights = random_weights(encoder_shapes(CONFIG))
-    huggingface.write(str(tmp_path), weights, CONFIG)
-    written = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
-    np.testing.assert_array_equal(written[f"{name}.weight"], weights[kernel].T)
-    by_hand = {f"{name}.weight": np.ascontiguousarray(weights[kernel].T)}
-    safetensors.numpy.save_file(by_hand, str(tmp_path / "model.safetensors"))
-    np.testing.assert_array_equal(huggingface.HuggingFaceCheckpoint(str(tmp_path)).read(kernel), weights[kernel])
+def test_heads_name_the_class_and_a_bare_encoder_has_no_prefix(tmp_path):
+    """tests/modeling/test_pretrained.py has the other classes."""
 
+    def config_with(heads):
+        huggingface.write(str(tmp_path), random_weights(encoder_shapes(CONFIG) | heads), CONFIG)
+        return json.loads((tmp_path / "config.json").read_text())
 
-def test_a_bare_encoder_has_no_prefix(tmp_path):
-    huggingface.write(str(tmp_path), random_weights(encoder_shapes(CONFIG)), CONFIG)
+    assert config_with({"cls/predictions/output_bias": (20,)})["architectures"] == ["BertForMaskedLM"]
+    labels = config_with({"output_weights": (3, 8), "output_bias": (3,)})["id2label"]
+    assert labels == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
+    config_with({})
     written = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
     assert "embeddings.word_embeddings.weight" in written
     assert not any(name.startswith("bert.") for name in written)
-    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertModel"]
-
-
-@pytest.mark.parametrize(
-    ("heads", "architecture"),
-    [
-        ({"cls/predictions/output_bias": (20,)}, "BertForMaskedLM"),
-        ({"cls/squad/output_weights": (2, 8), "cls/squad/output_bias": (2,)}, "BertForQuestionAnswering"),
-        ({"output_weights": (3, 8), "output_bias": (3,)}, "BertForSequenceClassification"),
-    ],
-)
-def test_heads_name_the_class(tmp_path, heads, architecture):
-    huggingface.write(str(tmp_path), random_weights(encoder_shapes(CONFIG) | heads), CONFIG)
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert config["architectures"] == [architecture]
-    if "output_bias" in heads:
-        assert config["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
 
 
 def test_tf1_to_hugging_face_to_tf1_is_bit_identical(tmp_path):

@@ -3,7 +3,6 @@
 import logging as python_logging
 import os
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -37,7 +36,7 @@ def test_names_of_the_variables_are_the_originals():
         assert {name: tuple(variable.shape) for name, variable in variables.items()} == shapes(CONFIG)
 
 
-@pytest.mark.parametrize("form", ["prefix", "folder", "output_dir", "huggingface", "safetensors"])
+@pytest.mark.parametrize("form", ["prefix", "output_dir", "huggingface", "safetensors"])
 def test_every_form_gives_the_same_weights(tmp_path, form):
     weights = random_weights(pretraining_shapes(CONFIG))
     path = str(tmp_path)
@@ -48,7 +47,7 @@ def test_every_form_gives_the_same_weights(tmp_path, form):
             tf1.write(f"{path}/model.ckpt-{step}", stored)
         tf1.write(f"{path}/input.ckpt-10-0", {"position": np.int64(3)})
         checkpoint_folder.write_state(path, ["model.ckpt-5", "model.ckpt-10"])
-    elif form in ("prefix", "folder"):
+    elif form == "prefix":
         tf1.write(f"{path}/bert_model.ckpt", weights)
     else:
         huggingface.write(path, weights, CONFIG)
@@ -60,16 +59,6 @@ def test_every_form_gives_the_same_weights(tmp_path, form):
     assert report.missing == report.unexpected == []
     for name, variable in named_variables(model).items():
         np.testing.assert_array_equal(variable.numpy(), weights[name])
-
-
-def test_paths_may_be_objects(tmp_path):
-    weights = random_weights(encoder_shapes(CONFIG))
-    tf1.write(str(tmp_path / "bert_model.ckpt"), weights)
-    for path in (tmp_path, tmp_path / "bert_model.ckpt"):
-        model = BertModel(CONFIG)
-        load_checkpoint(model, path)
-        for name, variable in named_variables(model).items():
-            np.testing.assert_array_equal(variable.numpy(), weights[name], err_msg=name)
 
 
 def test_partial_matches_are_reported_by_name(tmp_path, logged):
@@ -149,30 +138,6 @@ def test_no_checkpoint_at_all(tmp_path):
     tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
     with pytest.raises(InputError, match=r"ckpt\.index: no checkpoint there; .* without \.index"):
         load_checkpoint(BertModel(CONFIG), str(tmp_path / "bert_model.ckpt.index"))
-
-
-def test_under_a_strategy(tmp_path):
-    weights = random_weights(encoder_shapes(CONFIG))
-    tf1.write(str(tmp_path / "bert_model.ckpt"), weights)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-    with strategy.scope():
-        model = BertModel(CONFIG)
-        load_checkpoint(model, str(tmp_path))
-    tf1.write(str(tmp_path / "again.ckpt"), named_variables(model))
-    again = tf1.Tf1Checkpoint(str(tmp_path / "again.ckpt"))
-    for name, value in weights.items():
-        np.testing.assert_array_equal(again.read(name), value)
-
-
-def test_two_variables_of_one_name_are_a_defect():
-    class Twice(keras.Model):
-        def build(self, input_shape=None):
-            self.first, self.second = BertModel(CONFIG), BertModel(CONFIG)
-
-    model = Twice()
-    model.build()
-    with pytest.raises(ValueError, match="share a name"):
-        named_variables(model)
 
 
 @pytest.mark.needs_shared("golden/minilm.npz")

@@ -55,7 +55,6 @@ def test_other_spellings_of_hugging_face(huggingface, tf1):
     ("path", "tf1"),
     [
         ("bert/pooler/dense/bias", "bert/pooler/dense/bias"),
-        ("pretrainer/bert/pooler/dense/bias", "bert/pooler/dense/bias"),
         ("pretrainer/cls/predictions/output_bias", "cls/predictions/output_bias"),
         ("classifier/output_weights", "output_weights"),
         ("mine/dense/kernel", "mine/dense/kernel"),
@@ -78,13 +77,10 @@ def test_what_is_no_weight():
     assert not names.is_redundant("cls.predictions.bias")
 
 
-def test_training_state():
+def test_training_state_and_layers():
     assert names.is_training_state("global_step")
     assert names.is_training_state("output_bias/adam_v")
     assert not names.is_training_state("output_bias")
-
-
-def test_layers_are_counted():
     assert names.num_layers(PAIRS) == 12
     assert names.num_layers(["output_bias"]) == 0
 

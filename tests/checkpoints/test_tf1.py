@@ -1,8 +1,12 @@
-"""TensorFlow 1's Saver reads the checkpoints written here, and this project reads checkpoints of the original."""
+"""TensorFlow 1's Saver reads the checkpoints written here, and this project those of the original.
+
+Also which tensors can be weights, and which damage is found of a sealed input state.
+"""
 
 import os
 import pathlib
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,6 +16,8 @@ from official_bert.checkpoints import tf1
 from official_bert.io.errors import InputError
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
 from tests.shared import GOLDEN
+
+VALUES = [[1.5, -2.0], [0.25, 1e6]]
 
 
 @pytest.fixture
@@ -61,14 +67,6 @@ def test_a_tf1_program_writes_it(tmp_path, weights):
         assert set(checkpoint.shapes) == set(weights)
         for name, value in weights.items():
             np.testing.assert_array_equal(checkpoint.read(name), value)
-
-
-def test_variables_are_written_by_value(tmp_path):
-    prefix = str(tmp_path / "v.ckpt")
-    tf1.write(prefix, {"a": tf.Variable([1.0, 2.0]), "b": tf.constant(3, tf.int64), "c": np.float32(4)})
-    checkpoint = tf1.Tf1Checkpoint(prefix)
-    assert checkpoint.read("a").tolist() == [1.0, 2.0]
-    assert (checkpoint.read("b"), checkpoint.read("c")) == (3, 4.0)
 
 
 @pytest.mark.parametrize("fails_at", ["write", "first rename", "second rename"])
@@ -125,20 +123,6 @@ def test_a_place_that_cannot_be_written_to(tmp_path):
         tf1.write(str(tmp_path / "file" / "model.ckpt"), {"a": np.float32(1)})
 
 
-def test_damaged_files_are_named(tmp_path, weights):
-    prefix = str(tmp_path / "bert_model.ckpt")
-    tf1.write(prefix, weights)
-    with open(f"{prefix}.data-00000-of-00001", "r+b") as file:
-        file.truncate(100)
-    checkpoint = tf1.Tf1Checkpoint(prefix)
-    with pytest.raises(InputError, match=r"bert_model\.ckpt: cls.* cannot be read"):
-        checkpoint.read("cls/seq_relationship/output_weights")
-    with open(f"{prefix}.index", "wb") as file:
-        file.write(b"not a table")
-    with pytest.raises(InputError, match=r"bert_model\.ckpt: cannot be read as a checkpoint"):
-        tf1.Tf1Checkpoint(prefix)
-
-
 def test_removing_touches_no_other_file(tmp_path):
     for name in ("model.ckpt-1", "model.ckpt-10"):
         tf1.write(str(tmp_path / name), {"a": np.float32(1)})
@@ -171,3 +155,123 @@ def test_checkpoints_of_the_original_are_read(prefix, count):
         value = checkpoint.read(name)
         assert value.shape == shape
         assert np.isfinite(value).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
+def test_floats_become_float32(tmp_path, dtype):
+    prefix = str(tmp_path / "a")
+    tf1.write(prefix, {"w": np.array(VALUES, dtype)})
+    checkpoint = tf1.Tf1Checkpoint(prefix)
+    tf1.check_type(checkpoint, "w")
+    weight = tf1.read_weight(checkpoint, "w")
+    assert weight.dtype == np.float32
+    np.testing.assert_array_equal(weight, np.array(VALUES, dtype).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(1.01e6, "1.01e+06"), (-3e30, "-3e+30"), (1e300, "inf"), (np.nan, "nan"), (-np.inf, "-inf")]
+)
+def test_values_of_no_sound_model_are_named(tmp_path, value, said):
+    prefix = str(tmp_path / "a")
+    tf1.write(prefix, {"w": np.array([0.0, value])})
+    with pytest.raises(InputError) as refusal:
+        tf1.read_weight(tf1.Tf1Checkpoint(prefix), "w")
+    assert f"a: w holds {said}, so the checkpoint is damaged or of a run that diverged" in str(refusal.value)
+
+
+def test_a_step_is_an_integer(tmp_path):
+    prefix = str(tmp_path / "a")
+    tf1.write(prefix, {"global_step": np.float32(3), "w": np.int64(3)})
+    checkpoint = tf1.Tf1Checkpoint(prefix)
+    tf1.check_type(checkpoint, "w", is_float=False)
+    with pytest.raises(InputError, match="global_step has the type float32, which is none of int32, int64;"):
+        tf1.check_type(checkpoint, "global_step", is_float=False)
+
+
+def test_variables_are_looked_through_as_they_are_now():
+    variables = {
+        "a": tf.Variable([1.0, -1e6]),
+        "b": tf.Variable([[0.5]]),
+        "step": tf.Variable(2**40, dtype=tf.int64),
+        "empty": tf.zeros([0, 3]),
+    }
+    assert tf1.find_invalid(variables) is None
+    for value, said in ((np.nan, "nan"), (np.inf, "inf"), (-2e6, "-2e+06")):
+        variables["b"].assign([[value]])
+        assert tf1.find_invalid(variables) == f"b holds {said}"
+    variables["b"].assign([[2.0]])
+    assert tf1.find_invalid(variables) is None
+
+
+@pytest.fixture
+def sealed(tmp_path) -> str:
+    """An input state with an iterator in it, whose lengths TensorFlow believes, with a seal."""
+    iterator = iter(tf.data.Dataset.range(100).shuffle(10, seed=3))
+    next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator, seed=tf.Variable(7)).write(str(tmp_path / "state"))
+    tf1.check_objects(path)  # as one of an earlier version, without a seal
+    tf1.append_checksum(path)
+    return path
+
+
+def test_a_sealed_state_is_read_as_before(sealed):
+    assert tf1.fault_of_checksum(sealed) is None
+    tf1.check_objects(sealed)
+    iterator, seed = iter(tf.data.Dataset.range(100).shuffle(10, seed=3)), tf.Variable(0)
+    expected = [int(number) for number in tf.data.Dataset.range(100).shuffle(10, seed=3).take(6)][1:]
+    tf.train.Checkpoint(iterator=iterator, seed=seed).read(sealed).assert_consumed()
+    assert [int(next(iterator)) for _ in range(5)] == expected
+    assert int(seed) == 7
+
+
+def test_every_changed_byte_is_found_before_tensorflow_reads_it(sealed, monkeypatch):
+    path = tf1.data_file(sealed)
+    with open(path, "rb") as file:
+        content = file.read()
+    monkeypatch.setattr(tf.raw_ops, "RestoreV2", None)
+    end = len(content) - 12  # then the seal itself: a mark of 8 bytes and the checksum
+    places = sorted({*np.linspace(0, end - 1, 40).astype(int).tolist(), len(content) - 1})
+    for place in places:
+        changed = bytearray(content)
+        changed[place] ^= 0x04
+        with open(path, "wb") as file:
+            file.write(changed)
+        with pytest.raises(tf1.Corrupt, match=r"cannot be read \(its bytes do not fit their checksum") as found:
+            tf1.check_objects(sealed)
+        assert found.value.file == path
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, -13, -1])
+def test_a_file_cut_off_is_found(sealed, kept):
+    path = tf1.data_file(sealed)
+    os.truncate(path, kept if kept >= 0 else os.path.getsize(path) + kept)
+    if kept == -1:  # all but a byte of the seal: the state is whole
+        return tf1.check_objects(sealed)
+    if kept == -13:
+        with open(path, "ab") as file:
+            file.write(bytes(13))  # a file system may give the size back, and not the bytes
+    with pytest.raises(tf1.Corrupt, match=r"state: cannot be read \(.+\); copy its files anew") as found:
+        tf1.check_objects(sealed)
+    assert found.value.file == path
+
+
+def test_missing_and_damaged_files_are_told_from_those_out_of_reach(tmp_path, monkeypatch):
+    prefix = str(tmp_path / "model")
+    tf1.write(prefix, {"w": np.arange(6, dtype=np.float32)})
+    data = tf1.data_file(prefix)
+    os.truncate(data, 2)
+    with pytest.raises(tf1.Corrupt, match=r"model: w cannot be read"):
+        tf1.Tf1Checkpoint(prefix).read("w")
+    os.remove(data)
+    with pytest.raises(tf1.Corrupt, match=r"model: w cannot be read") as found:
+        tf1.Tf1Checkpoint(prefix).read("w")
+    assert (found.value.file, "No such file" in found.value.reason) == (data, True)
+
+    class Forbidden:
+        def __init__(self, *_):
+            raise tf.errors.PermissionDeniedError(None, None, "not for you")
+
+    monkeypatch.setattr(tf1._gfile, "GFile", Forbidden)
+    with pytest.raises(InputError, match=r"model: w cannot be read") as found:
+        tf1.Tf1Checkpoint(prefix).read("w")
+    assert not isinstance(found.value, tf1.Corrupt)

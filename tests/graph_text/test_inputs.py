@@ -49,9 +49,6 @@ def random_words(rng, largest):
     return rng.choices(WORDS, k=rng.randint(0, largest))
 
 
-# --- one text or two
-
-
 @pytest.mark.parametrize("max_seq_length", [9, *in_test_long(4, 30)])
 def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
     rng = random.Random(max_seq_length)
@@ -75,9 +72,6 @@ def test_single_texts_by_hand(tokenizer):
     )
     np.testing.assert_array_equal(made["input_mask"], [[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]])
     np.testing.assert_array_equal(made["segment_ids"], np.zeros([3, 6]))
-
-
-# --- questions and documents
 
 
 @pytest.mark.parametrize(
@@ -113,20 +107,6 @@ def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_
         np.testing.assert_array_equal(windows.is_own[row], dense(feature.token_is_max_context, length, False))
 
 
-def test_two_windows_by_hand(tokenizer):
-    vocab = tokenizer.vocab
-    windows = document_windows(ragged([[11], [11]]), ragged([[21, 22, 23, 24], []]), 7, 2, 1, vocab)
-    cls, sep = vocab["[CLS]"], vocab["[SEP]"]
-    np.testing.assert_array_equal(
-        windows.features["input_ids"], [[cls, 11, sep, 21, 22, 23, sep], [cls, 11, sep, 23, 24, sep, 0]]
-    )
-    np.testing.assert_array_equal(windows.features["segment_ids"], [[0] * 3 + [1] * 4, [0] * 3 + [1] * 3 + [0]])
-    np.testing.assert_array_equal(windows.texts, [0, 0])
-    np.testing.assert_array_equal(windows.pieces, [[-1, -1, -1, 0, 1, 2, -1], [-1, -1, -1, 2, 3, -1, -1]])
-    # Piece 2 is at the edge of both windows; the longer one has it.
-    np.testing.assert_array_equal(windows.is_own, [[0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 1, 0, 0]])
-
-
 @pytest.mark.parametrize("documents", [[], [[], []]])
 def test_no_document_no_window(tokenizer, documents):
     windows = document_windows(ragged(documents), ragged(documents), 12, 3, 4, tokenizer.vocab)
@@ -134,9 +114,6 @@ def test_no_document_no_window(tokenizer, documents):
     assert windows.pieces.shape[0] == windows.is_own.shape[0] == windows.features["input_ids"].shape[0] == 0
     windows = word_windows(ragged(documents), ragged(documents), 12, tokenizer.vocab)
     assert windows.pieces.shape[0] == windows.is_own.shape[0] == windows.features["input_ids"].shape[0] == 0
-
-
-# --- words to be tagged
 
 
 @pytest.mark.parametrize("max_seq_length", [3, 16])

@@ -22,31 +22,6 @@ def model():
     return BertModel(CONFIG)
 
 
-def test_weights_have_the_originals_names_and_shapes(model):
-    per_layer = {
-        "attention/self/query/kernel": (32, 32), "attention/self/query/bias": (32,),
-        "attention/self/key/kernel": (32, 32), "attention/self/key/bias": (32,),
-        "attention/self/value/kernel": (32, 32), "attention/self/value/bias": (32,),
-        "attention/output/dense/kernel": (32, 32), "attention/output/dense/bias": (32,),
-        "attention/output/LayerNorm/beta": (32,), "attention/output/LayerNorm/gamma": (32,),
-        "intermediate/dense/kernel": (32, 37), "intermediate/dense/bias": (37,),
-        "output/dense/kernel": (37, 32), "output/dense/bias": (32,),
-        "output/LayerNorm/beta": (32,), "output/LayerNorm/gamma": (32,),
-    }  # fmt: skip
-    expected = {
-        "bert/embeddings/word_embeddings": (99, 32),
-        "bert/embeddings/token_type_embeddings": (16, 32),
-        "bert/embeddings/position_embeddings": (512, 32),
-        "bert/embeddings/LayerNorm/beta": (32,),
-        "bert/embeddings/LayerNorm/gamma": (32,),
-        "bert/pooler/dense/kernel": (32, 32),
-        "bert/pooler/dense/bias": (32,),
-    }
-    for layer in range(5):
-        expected |= {f"bert/encoder/layer_{layer}/{name}": shape for name, shape in per_layer.items()}
-    assert {weight.path: tuple(weight.shape) for weight in model.weights} == expected
-
-
 def test_initial_weights_are_a_cut_normal(model):
     for weight in model.weights:
         values = weight.numpy()
@@ -77,17 +52,6 @@ def test_padding_does_not_reach_the_tokens(model):
     np.testing.assert_allclose(short.sequence_output, padded.sequence_output[:, :4], atol=2e-6)
 
 
-def test_the_first_token_alone_is_the_same(model):
-    mask = np.ones_like(IDS)
-    mask[1, 5:] = 0
-    whole, first = model(IDS, mask), model(IDS, mask, first_token_only=True)
-    np.testing.assert_allclose(first.pooled_output, whole.pooled_output, atol=2e-6)
-    assert first.sequence_output.shape == (len(IDS), 1, CONFIG.hidden_size)
-    np.testing.assert_allclose(first.sequence_output, whole.sequence_output[:, :1], atol=2e-6)
-    for ours, theirs in zip(first.all_encoder_layers[:-1], whole.all_encoder_layers[:-1], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 def probabilities_by_numpy(model, layer, x, mask):
     """The probabilities of a layer from its weights and its input, float[B, S, hidden]: float[B, N, S, S]."""
     heads = model.encoder.stack[layer].attention.heads
@@ -101,17 +65,11 @@ def probabilities_by_numpy(model, layer, x, mask):
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def with_larger_weights():
-    """A model whose attention is far from even."""
+def test_attention_probabilities_are_those_of_the_weights_and_the_first_token_alone_is_the_same():
     model = BertModel(CONFIG)
     for layer in model.encoder.stack:
         for projection in (layer.attention.heads.query, layer.attention.heads.key):
             projection.kernel.assign(projection.kernel * 20.0)
-    return model
-
-
-def test_attention_probabilities_are_those_of_the_weights():
-    model = with_larger_weights()
     mask = np.ones_like(IDS)
     mask[:, 5:] = 0
     out = model(IDS, mask, output_attentions=True)
@@ -126,15 +84,16 @@ def test_attention_probabilities_are_those_of_the_weights():
     for ours, theirs in zip(plain, out[:4], strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
-
-def test_attention_probabilities_of_the_first_token_alone():
-    model = with_larger_weights()
-    whole, first = (model(IDS, first_token_only=only, output_attentions=True) for only in (False, True))
-    *layers, last = first.all_attention_probabilities
-    assert last.shape == (len(IDS), 4, 1, 7)
-    np.testing.assert_allclose(last, whole.all_attention_probabilities[-1][:, :, :1], atol=2e-6)
-    for ours, theirs in zip(layers, whole.all_attention_probabilities[:-1], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    first = model(IDS, mask, first_token_only=True, output_attentions=True)
+    np.testing.assert_allclose(first.pooled_output, out.pooled_output, atol=2e-6)
+    assert first.sequence_output.shape == (len(IDS), 1, CONFIG.hidden_size)
+    np.testing.assert_allclose(first.sequence_output, out.sequence_output[:, :1], atol=2e-6)
+    for mine, whole, cut in (
+        (first.all_encoder_layers, out.all_encoder_layers, np.s_[:, :1]),
+        (first.all_attention_probabilities, out.all_attention_probabilities, np.s_[:, :, :1]),
+    ):
+        np.testing.assert_array_equal(mine[:-1], whole[:-1])
+        np.testing.assert_allclose(mine[-1], whole[-1][cut], atol=2e-6)
 
 
 def test_attention_probabilities_are_before_dropout():
@@ -162,7 +121,7 @@ def test_batch_and_length_may_be_unknown_while_tracing(model):
     np.testing.assert_allclose(traced(IDS[:1, :3]), model(IDS[:1, :3]).sequence_output, atol=2e-6)
 
 
-@pytest.mark.parametrize("kind", [np.ndarray.tolist, np.int64, np.uint8, lambda ids: tf.constant(ids, tf.int64)])
+@pytest.mark.parametrize("kind", [np.ndarray.tolist, np.uint8, lambda ids: tf.constant(ids, tf.int64)])
 def test_ids_come_in_any_form(model, kind):
     mask, segments = np.ones_like(IDS), IDS % 2
     mask[:, 5:] = 0
@@ -187,32 +146,18 @@ def test_dropout_follows_from_its_seed(model):
     ("arguments", "message"),
     [
         ({"input_ids": np.full((1, 4), 99, np.int32)}, "input_ids holds 99, outside 0 to 98"),
-        ({"input_ids": np.full((1, 4), -1, np.int32)}, "input_ids holds -1"),
         ({"input_ids": np.zeros((1, 513), np.int32)}, "513 positions.*max_position_embeddings 512"),
         ({"input_ids": np.zeros((4,), np.int32)}, r"must be \[batch, length\]"),
-        ({"input_ids": np.zeros((2, 0), np.int32)}, r"must be \[batch, length\]"),
         ({"input_ids": [[1, 2], [3]]}, "input_ids has rows of different lengths"),
         ({"input_ids": np.zeros((2, 4))}, "input_ids must be whole numbers, got float64"),
         ({"input_ids": np.full((1, 4), 2**32)}, "input_ids holds 4294967296"),
-        (
-            {"input_ids": np.zeros((2, 4), np.int32), "input_mask": np.ones((2, 5), np.int32)},
-            r"input_mask has shape \(2, 5\)",
-        ),
-        (
-            {"input_ids": np.zeros((2, 4), np.int32), "segment_ids": np.ones((3, 4), np.int32)},
-            r"segment_ids has shape \(3, 4\)",
-        ),
+        ({"input_ids": IDS, "input_mask": IDS[:, :5]}, r"input_mask has shape \(13, 5\)"),
     ],
 )
 def test_unfit_inputs_are_refused_in_one_sentence(model, arguments, message):
     with pytest.raises(InputError, match=message) as refusal:
         model(**arguments)
     assert "\n" not in str(refusal.value)
-
-
-def test_a_config_that_cannot_be_built_is_refused():
-    with pytest.raises(InputError, match="num_attention_heads"):
-        BertModel(BertConfig(vocab_size=9, hidden_size=10, num_attention_heads=3))
 
 
 def test_public_helpers():
@@ -244,10 +189,8 @@ def test_a_subclass_with_fewer_arguments_is_made_again(tmp_path):
     np.testing.assert_array_equal(again([[5, 7]]).pooled_output, model([[5, 7]]).pooled_output)
 
 
-@pytest.mark.parametrize("model_class", [BertModel, BertPretrainer])
-def test_settings_are_kept(model_class):
-    settings = {"recompute_layers": True, "packed_sequences": True}
-    model = model_class(CONFIG, **settings)
-    again = model_class.from_config(model.get_config())
-    encoder = again.bert if model_class is BertPretrainer else again
-    assert (encoder.recompute_layers, encoder.encoder.packed_sequences) == (True, True)
+def test_settings_are_kept():
+    model = BertPretrainer(CONFIG, recompute_layers=True, packed_sequences=True)
+    encoder = BertPretrainer.from_config(model.get_config()).bert
+    again = BertModel.from_config(encoder.get_config())
+    assert (again.recompute_layers, again.encoder.packed_sequences) == (True, True)

@@ -2,18 +2,19 @@
 
 import errno
 import json
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert import BertConfig, BertModel, BertPretrainer, InputError, Predictor
+from official_bert import BertConfig, BertPretrainer, InputError, Predictor
 from official_bert.checkpoints import named_variables
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.fine_tuning import finetuner
 from official_bert.modeling import BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.feature_based import BertFeatureTagger
-from official_bert.modeling.heads import BertWithBiLstm, BiLstm
+from official_bert.modeling.heads import BiLstm
 from official_bert.options.fine_tuning import FEATURE_LAYERS
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import model as serving_model
@@ -27,6 +28,18 @@ from tests.scripts import flag_list, run_here
 
 FIELDS = toy.BERT_CONFIG | {"num_bilstm_layers": 2}
 MASK = np.array([[1] * 9, [1] * 4 + [0] * 5])
+CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 6, "initializer_range": 0.3})
+READ = {  # of [embeddings, layers 1 to 6]
+    "embeddings": [0],
+    "second_to_last": [5],
+    "last": [6],
+    "weighted_sum_of_last_four": [3, 4, 5, 6],
+    "concat_of_last_four": [3, 4, 5, 6],
+    "weighted_sum_of_all": [1, 2, 3, 4, 5, 6],
+}
+FEATURES = {"input_ids": np.random.default_rng(1).integers(5, 40, MASK.shape), "input_mask": MASK}
+AGAIN = dict.fromkeys(("feature_layers", "bert_config_file", "vocab_file", "init_checkpoint"))
+PREDICTIONS = fine_tuning_runs.FAMILIES["tagging"].predictions
 
 
 def sigmoid(x):
@@ -60,8 +73,10 @@ def test_the_vectors_are_those_of_numpy():
         np.testing.assert_allclose(found[row, :length], vectors, atol=1e-6)
 
 
-@pytest.mark.parametrize("model_class", [BertClassifier, BertTagger, BertSpans])
-@pytest.mark.parametrize("direction", ["bidirectional", "left_to_right"])
+@pytest.mark.parametrize(
+    ("model_class", "direction"),
+    [(BertClassifier, "left_to_right"), (BertTagger, "bidirectional"), (BertSpans, "bidirectional")],
+)
 def test_heads_read_the_vectors_above_it(model_class, direction):
     seed_initial_weights(2)
     config = BertConfig.from_dict(FIELDS | {"attention_direction": direction})
@@ -75,36 +90,23 @@ def test_heads_read_the_vectors_above_it(model_class, direction):
     dense = model.bert.pooler.dense
     pooled = np.tanh(vectors @ dense.kernel.numpy() + dense.bias.numpy())
     np.testing.assert_allclose(out.pooled_output, pooled, atol=1e-6)
-    logits = np.array(model({"input_ids": ids, "input_mask": MASK}))
-    padded = np.array(model({"input_ids": np.pad(ids, [(0, 0), (0, 4)]), "input_mask": np.pad(MASK, [(0, 0), (0, 4)])}))
-    if model_class is BertSpans:
-        logits, padded = np.moveaxis(logits, 0, -1), np.moveaxis(padded, 0, -1)
-    places = [(0,), (1,)] if model_class is BertClassifier else [(0, slice(9)), (1, slice(4))]
-    for place in places:
-        np.testing.assert_allclose(padded[place], logits[place], atol=1e-5)
+    logits = np.stack(model({"input_ids": ids, "input_mask": MASK}))
+    read = pooled if model_class is BertClassifier else out.sequence_output
+    head = {name.rpartition("/")[2]: variable.numpy() for name, variable in named_variables(model).items()}
+    by_numpy = np.array(read) @ head["output_weights"].T + head["output_bias"]
+    expected = np.moveaxis(by_numpy, -1, 0) if model_class is BertSpans else by_numpy
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 def test_its_variables_have_names_of_their_own():
-    names = named_variables(BertTagger(BertConfig.from_dict(FIELDS), 3))
-    found = [name for name in names if name.startswith("bilstm/")]
+    def names(model):
+        return [name for name in named_variables(model) if "lstm" in name]
+
+    config = BertConfig.from_dict(FIELDS)
+    found = names(BertTagger(config, 3))
     assert len(found) == 12
-    assert "bilstm/layer_0/forward_lstm/lstm_cell/kernel" in found
-    assert not [
-        name for name in named_variables(BertTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3)) if "lstm" in name
-    ]
-
-
-def test_pre_training_has_none():
-    with_field = BertConfig.from_dict(FIELDS)
-    assert not [name for name in named_variables(BertPretrainer(with_field)) if "lstm" in name]
-
-
-def test_a_model_with_one_starts_from_an_encoder(tmp_path):
-    BertModel(BertConfig.from_dict(toy.BERT_CONFIG)).save_pretrained(str(tmp_path / "encoder"))
-    config = tmp_path / "encoder/bert_config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_bilstm_layers": 1}))
-    model = BertTagger.from_pretrained(str(tmp_path / "encoder"), num_outputs=3)
-    assert isinstance(model.bert, BertWithBiLstm)
+    assert found[0].startswith("bilstm/layer_0/forward_lstm/lstm_cell/")
+    assert names(BertPretrainer(config)) == names(BertTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3)) == []
 
 
 def test_a_config_that_cannot_be_built_is_refused(tmp_path):
@@ -119,11 +121,11 @@ def test_a_config_that_cannot_be_built_is_refused(tmp_path):
         BertTagger(BertConfig.from_dict(FIELDS), 3).save_pretrained(str(tmp_path / "hf"), "huggingface")
 
 
-@pytest.mark.parametrize("family", ["choice", "classification", "squad", "tagging"])
-def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_path, family):
+@pytest.mark.parametrize(("family", "dtype"), [("choice", "float32"), ("squad", "bfloat16")])
+def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_path, family, dtype):
     options = fine_tuning_runs.prepared(tmp_path, family)
     flags = {"do_train": True, "do_predict": True, "num_bilstm_layers": 1, "learning_rate": 1e-2}
-    flags |= {"freeze_layers": 1}
+    flags |= {"freeze_layers": 1, "dtype": dtype}
     fine_tuning_runs.run(family, options, tmp_path / "out", **flags)
     first = checkpoint_values(options.init_checkpoint)
     after = checkpoint_values(latest_checkpoint(str(tmp_path / "out")))
@@ -144,35 +146,20 @@ def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_pat
     assert (tmp_path / "out" / predictions).read_text() == expected
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_an_export_that_reads_text_answers_as_the_folder(tmp_path, dtype):
+def test_an_export_answers_as_the_folder(tmp_path):
     """With attention to the left only, as in the last row of the paper's table 5."""
     options = fine_tuning_runs.prepared(tmp_path, "classification")
     edit_json(tmp_path / "model/bert_config.json", attention_direction="left_to_right")
-    flags = {"do_train": True, "num_bilstm_layers": 1, "dtype": dtype}
-    fine_tuning_runs.run("classification", options, tmp_path / "out", **flags)
+    fine_tuning_runs.run("classification", options, tmp_path / "out", do_train=True, num_bilstm_layers=1)
     out, export = str(tmp_path / "out"), str(tmp_path / "export")
-    serving_model.export(ExportOptions(model=out, export_dir=export, export_text=True, dtype=dtype))
-    assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
+    serving_model.export(ExportOptions(model=out, export_dir=export))
     sentences = ["the cat sat on the mat", "a dog", "the dog ran to the cat and the mat"]
     answers = [
         [each["probabilities"] for each in Predictor(str(tmp_path / name))(sentences)] for name in ("out", "export")
     ]
     for mine, exports in zip(*answers, strict=True):
-        assert exports == pytest.approx(mine, abs=1e-5 if dtype == "float32" else 3e-2)
+        assert exports == pytest.approx(mine, abs=1e-5)
     assert answers[0][0] != pytest.approx(answers[0][1], abs=1e-3), "the answers depend on the text"
-
-
-CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 6, "initializer_range": 0.3})
-READ = {  # of [embeddings, layers 1 to 6]
-    "embeddings": [0],
-    "second_to_last": [5],
-    "last": [6],
-    "weighted_sum_of_last_four": [3, 4, 5, 6],
-    "concat_of_last_four": [3, 4, 5, 6],
-    "weighted_sum_of_all": [1, 2, 3, 4, 5, 6],
-}
-FEATURES = {"input_ids": np.random.default_rng(1).integers(5, 40, MASK.shape), "input_mask": MASK}
 
 
 @pytest.mark.parametrize("name", FEATURE_LAYERS)
@@ -200,12 +187,9 @@ def test_the_logits_are_those_of_the_chosen_layers(name):
 
 
 def test_it_has_two_lstm_layers_or_those_of_the_config():
-    def num_layers(config):
-        names = named_variables(BertFeatureTagger(config, 3, "last", 8))
-        return len({name.split("/")[2] for name in names if name.startswith("features_last/bilstm/")})
-
-    assert num_layers(CONFIG) == 2
-    assert num_layers(BertConfig.from_dict(CONFIG.to_dict() | {"num_bilstm_layers": 1})) == 1
+    for fields, number in (({}, 2), ({"num_bilstm_layers": 1}, 1)):
+        names = named_variables(BertFeatureTagger(BertConfig.from_dict(CONFIG.to_dict() | fields), 3, "last", 8))
+        assert len({name.split("/")[2] for name in names if name.startswith("features_last/bilstm/")}) == number
 
 
 def test_in_a_model_of_two_layers_the_last_four_are_these_two():
@@ -214,14 +198,11 @@ def test_in_a_model_of_two_layers_the_last_four_are_these_two():
     )
     layers = model.bert(**FEATURES).all_encoder_layers
     np.testing.assert_allclose(model.layer_vectors(FEATURES), np.stack(layers, axis=2), atol=1e-6)
-    with pytest.raises(InputError, match="a model of one layer has no second_to_last; choose last"):
-        BertFeatureTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3, "second_to_last", 8)
 
 
-@pytest.mark.parametrize("name", ["last", "weighted_sum_of_all"])
-def test_in_16_bits_vectors_that_were_computed_before_stay_as_they_are(name):
+def test_in_16_bits_vectors_that_were_computed_before_stay_as_they_are():
     with computing_in("bfloat16"):
-        model = BertFeatureTagger(CONFIG, 3, name, bilstm_size=8)
+        model = BertFeatureTagger(CONFIG, 3, "weighted_sum_of_all", bilstm_size=8)
     vectors = model.layer_vectors(FEATURES)
     assert vectors.dtype == "float32"
     exact = np.random.default_rng(3).normal(size=vectors.shape).astype(np.float32)
@@ -253,76 +234,84 @@ def test_a_full_disk_is_said(monkeypatch):
         finetuner._temporary_array((1000, 1000), np.dtype("float32"))
 
 
-def test_other_layers_and_odd_sizes_are_refused():
+def test_layers_and_sizes_that_cannot_be_are_refused():
+    with pytest.raises(InputError, match="a model of one layer has no second_to_last; choose last"):
+        BertFeatureTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3, "second_to_last", 8)
     with pytest.raises(InputError, match=r"feature_layers: must be one of embeddings, .*, got 'first'"):
         BertFeatureTagger(CONFIG, 3, "first")
     with pytest.raises(InputError, match="bilstm_size: must be even, half of it for each direction, got 7"):
         BertFeatureTagger(CONFIG, 3, "last", bilstm_size=7)
 
 
-@pytest.mark.parametrize("name", ["concat_of_last_four", "weighted_sum_of_all"])
-def test_a_run_trains_all_but_the_encoder_and_computes_it_once(tmp_path, monkeypatch, name):
-    options = fine_tuning_runs.prepared(tmp_path, "tagging")
-    made = []
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a model and sets, the options of a run on them, and `out`, the folder that the run has left."""
+    folder = tmp_path_factory.mktemp("features")
+    options = fine_tuning_runs.prepared(folder, "tagging")
+    sets = []
     real = finetuner.WithFrozenFeatures.__init__
-    monkeypatch.setattr(finetuner.WithFrozenFeatures, "__init__", lambda self, *given: made.append(real(self, *given)))
-    flags = {"do_train": True, "do_eval": True, "do_predict": True, "feature_layers": name}
-    flags |= {"learning_rate": 1e-2, "num_train_epochs": 3.0}
-    fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
-    assert len(made) == 3, "once for each set, not for each epoch"
-    first = checkpoint_values(options.init_checkpoint)
-    after = checkpoint_values(latest_checkpoint(str(tmp_path / "out")))
+    flags = {"do_train": True, "do_eval": True, "do_predict": True, "feature_layers": "weighted_sum_of_all"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finetuner.WithFrozenFeatures, "__init__", lambda self, *given: sets.append(real(self, *given)))
+        fine_tuning_runs.run("tagging", options, folder / "out", **flags, learning_rate=1e-2, num_train_epochs=3.0)
+    assert len(sets) == 3, "the encoder computes each set once, not for each epoch"
+    return folder, options
+
+
+@pytest.fixture
+def out(made, tmp_path):
+    """A copy of the folder of the run."""
+    return shutil.copytree(made[0] / "out", tmp_path / "out")
+
+
+def test_a_run_trains_all_but_the_encoder(made, out):
+    first, after = (checkpoint_values(path) for path in (made[1].init_checkpoint, latest_checkpoint(str(out))))
     encoder = [each for each in first if each.startswith("bert/")]
     for each in encoder:
         np.testing.assert_array_equal(after[each], first[each], err_msg=each)
     assert not [each for each in after if each.startswith("bert/") and "adam" in each]
     assert [each for each in after if "bilstm/" in each and "adam" in each]
-    log = run_log.read(str(tmp_path / "out"), run_log.TRAIN)
+    log = run_log.read(str(out), run_log.TRAIN)
     assert log[-1]["loss"] < log[0]["loss"]
 
 
-def test_other_layers_than_those_of_the_training_are_refused(tmp_path):
-    options = fine_tuning_runs.prepared(tmp_path, "tagging")
-    flags = {"do_train": True, "feature_layers": "last"}
-    fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
-    for changed in ({"do_train": True}, {"do_train": False, "do_eval": True}):
+def test_other_layers_than_those_of_the_training_are_refused(made, out, tmp_path):
+    _, options = made
+    for does in ("do_train", "do_eval"):
         with pytest.raises(InputError, match="lacks features_embeddings/"):
-            fine_tuning_runs.run(
-                "tagging", options, tmp_path / "out", **flags | changed | {"feature_layers": "embeddings"}
-            )
+            fine_tuning_runs.run("tagging", options, out, feature_layers="embeddings", **{does: True})
     # A folder of other layers is a start like any other model.
-    flags |= {"feature_layers": "embeddings", "init_checkpoint": str(tmp_path / "out")}
-    fine_tuning_runs.run("tagging", options, tmp_path / "again", **flags)
+    start = {"feature_layers": "embeddings", "init_checkpoint": str(out)}
+    fine_tuning_runs.run("tagging", options, tmp_path / "again", do_train=True, **start)
 
 
-def test_a_bilstm_without_layers_is_refused(tmp_path):
-    options = fine_tuning_runs.prepared(tmp_path, "tagging")
+def test_a_bilstm_without_layers_is_refused(made, tmp_path):
     flags = {"do_train": True, "feature_layers": "last", "num_bilstm_layers": 0}
     with pytest.raises(InputError, match="--num_bilstm_layers=0: --feature_layers trains a BiLSTM"):
-        fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
+        fine_tuning_runs.run("tagging", made[1], tmp_path / "out", **flags)
 
 
-def test_an_export_of_a_folder_without_its_record_asks_for_the_task(tmp_path):
-    options = fine_tuning_runs.prepared(tmp_path, "tagging")
-    flags = {"do_train": True, "feature_layers": "last"}
-    fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags)
-    (tmp_path / "out/task.json").unlink()
-    with pytest.raises(InputError, match=r"has the head of a task, and no task\.json says of which"):
-        run_here("export_saved_model.py", *flag_list(model=tmp_path / "out", export_dir=tmp_path / "export"))
+def test_the_folder_knows_its_layers_and_an_export_of_it_answers_the_same(made, out, tmp_path):
+    _, options = made
+    expected = (out / PREDICTIONS).read_text()
+    (out / PREDICTIONS).unlink()
+    fine_tuning_runs.run("tagging", options, out, do_predict=True, **AGAIN)
+    assert (out / PREDICTIONS).read_text() == expected
 
-
-def test_the_folder_knows_its_layers_and_an_export_of_it_answers_the_same(tmp_path):
-    options = fine_tuning_runs.prepared(tmp_path, "tagging")
-    flags = {"do_train": True, "do_predict": True, "feature_layers": "weighted_sum_of_all"}
-    fine_tuning_runs.run("tagging", options, tmp_path / "out", **flags, learning_rate=1e-2)
-    predictions = tmp_path / "out" / fine_tuning_runs.FAMILIES["tagging"].predictions
-    expected = predictions.read_text()
-    predictions.unlink()
-    again = dict.fromkeys(("feature_layers", "bert_config_file", "vocab_file", "init_checkpoint"))
-    fine_tuning_runs.run("tagging", options, tmp_path / "out", do_predict=True, **again)
-    assert predictions.read_text() == expected
-
-    run_here("export_saved_model.py", *flag_list(model=tmp_path / "out", export_dir=tmp_path / "export"))
+    flags = flag_list(model=out, export_dir=tmp_path / "export")
+    run_here("export_saved_model.py", *flags)
     text = "the cat sat on the mat"
     answers = [Predictor(str(tmp_path / folder))(text) for folder in ("out", "export")]
     assert answers[0] == answers[1]
+
+    # Earlier versions recorded the width of the BiLSTM, which had a flag.
+    edit_json(out / "task.json", settings=json.loads((out / "task.json").read_text())["settings"] | {"bilstm_size": 12})
+    for use in (
+        lambda: fine_tuning_runs.run("tagging", options, out, do_predict=True, **AGAIN),
+        lambda: Predictor(str(out)),
+    ):
+        with pytest.raises(InputError, match=r"\[3, 12\] in the model"):
+            use()
+    (out / "task.json").unlink()
+    with pytest.raises(InputError, match=r"has the head of a task, and no task\.json says of which"):
+        run_here("export_saved_model.py", *flags)

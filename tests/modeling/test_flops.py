@@ -1,6 +1,5 @@
 """The count of operations, by hand and as TensorFlow counts those of the graph."""
 
-import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
@@ -37,7 +36,7 @@ def operations_of(product) -> int:
 
 
 def test_the_graph_of_a_step_has_the_same_products():
-    """Every product of the forward and backward pass by its shapes, and TensorFlow's profile of all operations."""
+    """Every product of the forward and backward pass, by its shapes."""
     num_sequences = 3
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = BertPretrainer(BertConfig.from_dict(TINY.to_dict() | no_dropout))
@@ -63,10 +62,4 @@ def test_the_graph_of_a_step_has_the_same_products():
     # The product of the segments with their table has two: forward, and for the gradient of the table.
     segments = 2 * 2 * num_sequences * length * TINY.type_vocab_size * TINY.hidden_size
     counted = training_flops(TINY, num_sequences, length, predictions)
-    print(f"{len(products)} products: {found} in the graph, {counted} and {segments} of the segments counted")
     assert found == counted + segments
-
-    options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation() | {"output": "none"}
-    everything = tf.compat.v1.profiler.profile(graph, options=options).total_float_ops
-    print(f"TensorFlow's profile: {everything}, {everything / counted:.3f} of it")
-    assert everything == pytest.approx(counted, rel=0.06)

@@ -1,4 +1,4 @@
-"""The activations, and Keras' own LoRA and int8 on the dense layers of our models, against numpy."""
+"""The activations, dropout and cross-entropy by numpy, and LoRA and int8 on the dense layers of our models."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,13 @@ import tensorflow as tf
 from official_bert import BertClassifier, BertConfig, BertModel, InputError
 from official_bert.config import ACTIVATIONS
 from official_bert.modeling import layers
+from official_bert.modeling.layers import dropout
+from official_bert.modeling.losses import cross_entropy
 from tests import toy
 
 CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"initializer_range": 0.3})
 IDS = np.random.default_rng(1).integers(5, len(toy.VOCABULARY), (3, 7)).astype(np.int32)
+SEED = tf.constant([5, 7])
 INTERMEDIATE = "bert/encoder/layer_0/intermediate/dense"
 
 
@@ -22,11 +25,8 @@ def tanh_gelu(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def test_every_activation_of_a_configuration_has_a_function():
-    assert layers.ACTIVATIONS.keys() == ACTIVATIONS.keys()
-
-
 def test_activations_by_name():
+    assert layers.ACTIVATIONS.keys() == ACTIVATIONS.keys()
     # Hand values: gelu(1) of the tanh form is 0.84119, of the erf form 0.84134.
     np.testing.assert_allclose(
         layers.gelu(tf.constant([1.0, -1.0, 3.0])), [0.84119199, -0.15880801, 2.99636261], atol=2e-7
@@ -84,3 +84,67 @@ def test_int8_multiplies_whole_numbers(tmp_path):
     with pytest.raises(InputError, match=r"a quantized model has no weights .*; save it before quantize, or"):
         model.save_pretrained(str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("width", [64, 63])  # two decisions share a random word, the last of an odd count has one alone
+def test_share_of_zeros_and_scale_of_the_rest(width):
+    x = tf.ones([3999, width])
+    dropped = dropout(x, 0.1, SEED, index=3).numpy()
+    assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.9)}
+    deviation = np.sqrt(0.1 * 0.9 / dropped.size)
+    assert abs((dropped == 0).mean() - 0.1) < 4 * deviation + 1e-5
+
+
+def test_decisions_are_unrelated():
+    """Those of other seeds and places in the model, and those beside one another."""
+    x = tf.ones([2000, 64])
+    masks = [
+        dropout(x, 0.5, seed, index).numpy() == 0
+        for seed in (SEED, tf.constant([5, 8]), tf.constant([6, 7]))
+        for index in (0, 1)
+    ]
+    pairs = [(masks[a], masks[b]) for a in range(len(masks)) for b in range(a)]
+    pairs += [(masks[0][:, shift:], masks[0][:, :-shift]) for shift in (1, 2)]
+    for first, second in pairs:
+        assert abs((first == second).mean() - 0.5) < 5 * 0.5 / np.sqrt(first.size)
+
+
+def test_xla_draws_the_same_mask_and_a_gradient_passes_where_the_value_did():
+    x = tf.Variable(tf.random.normal([50, 8]))
+    with tf.GradientTape() as tape:
+        y = dropout(x, 0.25, SEED, 1)
+    kept = y.numpy() != 0
+    np.testing.assert_allclose(tape.gradient(y, x), np.where(kept, 1 / 0.75, 0.0), rtol=1e-6)
+    compiled = tf.function(lambda: dropout(x, 0.25, SEED, 1), jit_compile=True)
+    np.testing.assert_array_equal(compiled(), y)
+
+
+def test_no_seed_or_no_rate_leaves_the_value():
+    x = tf.ones([2, 2])
+    assert dropout(x, 0.5, None, 0) is x
+    assert dropout(x, 0.0, SEED, 0) is x
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_values_and_gradient(scale):
+    random = np.random.default_rng(0)
+    logits = (random.normal(size=(7, 300)) * scale).astype(np.float32)
+    labels = random.integers(0, 300, 7).astype(np.int32)
+    upstream = random.normal(size=7).astype(np.float32)
+
+    exact = logits.astype(np.float64)
+    shifted = exact - exact.max(axis=1, keepdims=True)
+    log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    one_hot = np.eye(300)[labels]
+
+    x = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        losses = cross_entropy(x, labels)
+    np.testing.assert_allclose(losses, -(log_probs * one_hot).sum(axis=1), rtol=1e-6, atol=1e-6)
+    expected = (np.exp(log_probs) - one_hot) * upstream[:, None]
+    np.testing.assert_allclose(tape.gradient(losses, x, output_gradients=upstream), expected, atol=1e-6)
+
+
+def test_a_certain_prediction_costs_nothing():
+    np.testing.assert_array_equal(cross_entropy(tf.constant([[0.0, 200.0]]), tf.constant([1])), [0.0])

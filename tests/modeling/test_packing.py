@@ -1,4 +1,4 @@
-"""Sequences without padding give the numbers of padded ones, in less work."""
+"""Sequences without padding, and layers that are computed again, give the numbers of the usual encoder."""
 
 import numpy as np
 import pytest
@@ -25,9 +25,7 @@ def rows_of(mask: np.ndarray) -> list[tuple[int, int]]:
     return [(number, p) for number in order for p in tokens[number]]
 
 
-@pytest.mark.parametrize(
-    "mask", [masks(), masks([5]), masks([2, 2]), np.int32([[1, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 0]])]
-)
+@pytest.mark.parametrize("mask", [masks(), masks([5]), np.int32([[1, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 0]])])
 def test_each_token_has_its_place(mask):
     """Also where padding stands before tokens."""
     packing = pack(tf.constant(mask))
@@ -98,39 +96,55 @@ def losses_and_gradients(model, features, seed=None):
     return compute()
 
 
-@pytest.mark.parametrize("recomputes", [False, True])
-@pytest.mark.parametrize("lengths", [[3, 16, 7, 16, 1, 9], [16, 2]])
-def test_outputs_and_gradients_equal_those_of_padded_sequences(lengths, recomputes):
-    config = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 2})
-    model = BertPretrainer(config)
-    packing = BertPretrainer(config, recompute_layers=recomputes, packed_sequences=True)
-    packing.set_weights(model.get_weights())
-    features = features_of(lengths)
+@pytest.fixture(scope="module")
+def padded():
+    """A model, features, and the layers, the loss and the gradients that it has of them as padded sequences."""
+    model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 2}))
+    features = features_of([3, 16, 7, 16, 1, 9])
     layers, loss, gradients = losses_and_gradients(model, features)
+    assert np.abs(gradients["bert/encoder/layer_0/attention/self/query/kernel"]).max() > 1e-6
+    return model, features, [layer * features["input_mask"][..., None] for layer in layers], loss, gradients
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_outputs_and_gradients_equal_those_of_padded_sequences(padded, recomputes):
+    model, features, layers, loss, gradients = padded
+    packing = BertPretrainer(model.config, recompute_layers=recomputes, packed_sequences=True)
+    packing.set_weights(model.get_weights())
     packed_layers, packed_loss, packed_gradients = losses_and_gradients(packing, features)
-    is_token = features["input_mask"][..., None]
-    for padded, packed in zip(layers, packed_layers, strict=True):
-        np.testing.assert_allclose(packed, padded * is_token, atol=1e-5)
+    for expected, packed in zip(layers, packed_layers, strict=True):
+        np.testing.assert_allclose(packed, expected, atol=1e-5)
     np.testing.assert_allclose(packed_loss, loss, rtol=1e-5)
     for name, gradient in gradients.items():
         np.testing.assert_allclose(packed_gradients[name], gradient, atol=1e-5, rtol=1e-4, err_msg=name)
-    assert np.abs(gradients["bert/encoder/layer_0/attention/self/query/kernel"]).max() > 1e-6
 
 
-def test_bfloat16_packs_as_float32_does():
+def test_computing_again_changes_no_gradient(padded):
+    """With the same dropout."""
+    model, features, *_ = padded
+    recomputing = BertPretrainer(model.config, recompute_layers=True)
+    recomputing.set_weights(model.get_weights())
+    kept, again = (losses_and_gradients(each, features, tf.constant([1, 2]))[2] for each in (model, recomputing))
+    for name, gradient in kept.items():
+        np.testing.assert_allclose(again[name], gradient, atol=2e-6, rtol=1e-5, err_msg=name)
+
+
+def test_no_two_dropouts_share_a_mask(padded):
+    layers = padded[0].bert.encoder.stack
+    parts = [part for layer in layers for part in (layer.attention, layer.attention.merge, layer.merge)]
+    assert len({0, *(part.dropout_index for part in parts)}) == 7, "0 is that of the embeddings"
+
+
+def test_bfloat16_packs_as_float32_does(padded):
     """Within the precision of bfloat16, outputs and gradients are those of padded sequences in float32."""
-    config = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 2})
-    features = features_of([3, 16, 7, 16, 1, 9])
-    exact = BertPretrainer(config)
+    exact, features, layers, _, gradients = padded
     with computing_in("bfloat16"):
-        model = BertPretrainer(config, packed_sequences=True)
+        model = BertPretrainer(exact.config, packed_sequences=True)
     model.set_weights(exact.get_weights())
-    is_token = features["input_mask"][..., None]
-    layers, _, gradients = losses_and_gradients(exact, features)
     packed_layers, _, packed_gradients = losses_and_gradients(model, features)
     for expected, packed in zip(layers, packed_layers, strict=True):
-        np.testing.assert_allclose(packed, expected * is_token, atol=0.05)
-    assert np.abs(packed_layers[-1] - layers[-1] * is_token).max() > 1e-4  # it is bfloat16
+        np.testing.assert_allclose(packed, expected, atol=0.05)
+    assert np.abs(packed_layers[-1] - layers[-1]).max() > 1e-4  # it is bfloat16
     for name, gradient in gradients.items():
         assert packed_gradients[name].dtype == tf.float32
         difference = np.linalg.norm(packed_gradients[name] - gradient)

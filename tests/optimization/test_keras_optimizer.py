@@ -75,27 +75,6 @@ def test_ten_updates_are_those_of_the_step(monkeypatch):
     assert len(slots) == 2 + 2 * len(theirs.trainable_variables) - 1
 
 
-def test_rows_of_a_look_up_are_summed_before_clipping():
-    """Gradient [3, 4] twice for one row is [6, 8], of norm 10; as rows its norm would be 7.07."""
-    table = keras.Variable(np.zeros((2, 2), np.float32), name="table")
-    optimizer = KerasAdamWeightDecay(0.0)
-    rows = tf.IndexedSlices(tf.constant([[3.0, 4.0], [3.0, 4.0]]), tf.constant([1, 1]), tf.constant([2, 2]))
-    optimizer.apply([rows], [table])
-    np.testing.assert_allclose(optimizer._m[0].numpy(), [[0, 0], [0.06, 0.08]], rtol=1e-6)
-
-
-def test_the_rate_is_that_of_the_updates_made():
-    variable = keras.Variable(np.float32([1.0]), name="kernel")
-    optimizer = keras_optimizer(0.1, 10, 2, weight_decay_rate=0.5)
-    rates, values = [], []
-    for _ in range(3):
-        rates.append(float(optimizer.learning_rate))
-        optimizer.apply([tf.constant([0.0])], [variable])
-        values.append(float(variable.numpy()[0]))
-    np.testing.assert_allclose(rates, [0.0, 0.05, 0.08], rtol=1e-6)
-    np.testing.assert_allclose(values, [1.0, 0.975, 0.975 * 0.96], rtol=1e-6)  # w (1 - rate * 0.5)
-
-
 @pytest.mark.parametrize("rate", [{}, {"num_train_steps": 9, "num_warmup_steps": 4}])
 def test_the_configuration_makes_it_again(rate):
     optimizer = keras_optimizer(0.25, weight_decay_rate=0.125, **rate)

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from tests.serving.session import alone_in, shared_folder
+from tests.serving.exported import alone_in, shared_folder
 
 SOURCE = pathlib.Path(__file__).with_name("saved_model_runner.c")
 TENSORFLOW = pathlib.Path(find_spec("tensorflow").origin).parent
@@ -49,16 +49,13 @@ def run(
     requests: Sequence[Request],
     libraries: Sequence[pathlib.Path] = (),
 ) -> list[dict[str, np.ndarray] | RunError]:
-    """Loads a SavedModel once and answers requests one after the other.
+    """Loads the SavedModel of a version's folder and answers requests one after the other.
 
     Args:
         program: of `build`.
-        saved_model: a version's folder.
+        saved_model: the folder.
         requests: name of a signature and its inputs; strings are object arrays of bytes.
         libraries: with the ops that the model needs beside TensorFlow's own.
-
-    Returns:
-        The signature's outputs of each request, or the error.
     """
     signatures = _signatures(saved_model)
     content = b""

@@ -4,9 +4,12 @@ The checkpoints hold weights that are large enough to give different answers; a 
 gives the expected values. `shared_export` gives what the whole test session shares, each export made once.
 """
 
+import contextlib
+import fcntl
 import functools
+import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,25 +27,16 @@ from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.task import TaggingTask
 from tests import toy
-from tests.serving.session import alone_in, shared_folder
 
 LABELS = ["left", "right", "none at all"]
 TAGS = ["O", "B-X", "I-X"]
 KINDS = ("mrpc", "sts-b", "tsv", "swag", "squad", "ner", "pretraining")
 # Lengths that cut short contexts into several windows, and the threshold at which some of them have no answer.
-SQUAD_LENGTHS = {"doc_stride": 5, "max_query_length": 6}
-SQUAD_2 = SQUAD_LENGTHS | {"version_2_with_negative": True, "null_score_diff_threshold": -0.4}
+SQUAD_2 = {"doc_stride": 5, "max_query_length": 6, "version_2_with_negative": True, "null_score_diff_threshold": -0.4}
 
 
 class Exported(NamedTuple):
-    """An export of a task and what it was made of.
-
-    Attributes:
-        path: the version's folder.
-        options: of the export.
-        task: what it does.
-        model: a Keras model with the checkpoint's weights.
-    """
+    """The folder of an exported version, and what it was made of; `model` has the checkpoint's weights."""
 
     path: pathlib.Path
     options: ExportOptions
@@ -50,13 +44,29 @@ class Exported(NamedTuple):
     model: Any
 
 
+def shared_folder(tmp_path_factory) -> pathlib.Path:
+    """The folder of the session; whatever a test did not make itself, it only reads."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # then each process has its own below that of the session
+        base = base.parent
+    return base / "shared"
+
+
+@contextlib.contextmanager
+def alone_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Creates a folder, or waits until the process that is in it has made what it makes there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
 def make_task(kind: str):
     """A task of this kind, made without the export's runner."""
-    multi_label = TsvProcessor("0", labels=LABELS, is_multi_label=True)
     return {
         "mrpc": lambda: ClassificationTask(MrpcProcessor()),
         "sts-b": lambda: ClassificationTask(StsbProcessor()),
-        "tsv": lambda: ClassificationTask(multi_label),
+        "tsv": lambda: ClassificationTask(TsvProcessor("0", labels=LABELS, is_multi_label=True)),
         "swag": ChoiceTask,
         "squad": SquadTask,
         "ner": lambda: TaggingTask(TAGS),
@@ -65,12 +75,7 @@ def make_task(kind: str):
 
 
 def make_checkpoint(folder: pathlib.Path, kind: str, pieces: Sequence[str] = toy.VOCABULARY) -> tuple[Any, Any]:
-    """A folder with checkpoint, configuration, vocabulary and, where the task has them, labels.
-
-    Args:
-        folder: created if need be.
-        kind: of task.
-        pieces: lines of the vocabulary.
+    """Makes a folder with checkpoint, configuration, vocabulary and, where the task has them, labels.
 
     Returns:
         The task, and a Keras model with the checkpoint's weights.
@@ -89,8 +94,7 @@ def make_checkpoint(folder: pathlib.Path, kind: str, pieces: Sequence[str] = toy
         for name, variable in named_variables(model).items()
     }
     tf1.write(str(folder / "model.ckpt"), weights)
-    load_checkpoint(model, str(folder / "model.ckpt"))
-    return task, model
+    return read_checkpoint(folder, kind)
 
 
 def read_checkpoint(folder: pathlib.Path, kind: str) -> tuple[Any, Any]:
@@ -117,15 +121,10 @@ def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
 
 
 def shared_export(tmp_path_factory, kind: str, **others) -> Exported:
-    """An export of a task of this kind, by the script's runner, beside its checkpoint.
+    """An export of a task of this kind with further flags, by the script's runner, beside its checkpoint.
 
     The first test that asks makes it, for all test files and for all processes of pytest-xdist: read it, and write
     elsewhere.
-
-    Args:
-        tmp_path_factory: pytest's fixture.
-        kind: of task.
-        **others: flags of the export.
     """
     return _shared_export(shared_folder(tmp_path_factory), kind, tuple(sorted(others.items())))
 
@@ -135,11 +134,10 @@ def _shared_export(base: pathlib.Path, kind: str, flags: tuple[tuple[str, Any], 
     name = "-".join([kind, *(f"{flag}-{value}" for flag, value in flags)])
     with alone_in(base / name) as folder:
         options, version = export_options(folder, kind, **dict(flags)), folder / "exports" / "1"
-        if version.exists():
-            return Exported(version, options, *read_checkpoint(folder, kind))
-        task, model = make_checkpoint(folder, kind)
-        serving_model.export(options)
-        return Exported(version, options, task, model)
+        if not version.exists():
+            make_checkpoint(folder, kind)
+            serving_model.export(options)
+        return Exported(version, options, *read_checkpoint(folder, kind))
 
 
 def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Tests the versions of a SavedModel in a watched folder: numbered and complete, also after kills and races."""
+"""The versions of a SavedModel in a watched folder are numbered and complete, also after kills and races."""
 
 import concurrent.futures
 import errno

@@ -1,4 +1,4 @@
-"""Tests that exports of every kind of task give the same answers in ONNX and LiteRT, with the documented commands."""
+"""Exports of every kind of task give the same answers in ONNX and LiteRT, by the documented commands."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Tests that `Predictor` gives the scripts' predictions for the same texts, with an export of the same checkpoint."""
+"""`Predictor` gives the scripts' predictions for the same texts, with an export of the same checkpoint."""
 
 import copy
 import csv
@@ -100,15 +100,8 @@ def test_several_labels_are_those_of_the_script(tmp_path, make):
     made = make("tsv")
     singles = texts(20, 20)[:-1]
     write_tsv(tmp_path / "test.tsv", [["text"], *([text] for text in singles)])
-    fine_tune(
-        ClassificationOptions(
-            task_name="tsv",
-            data_dir=str(tmp_path),
-            label_type="multi",
-            labels=exported.LABELS,
-            **flags_of(made, tmp_path),
-        )
-    )
+    flags = {"task_name": "tsv", "label_type": "multi", "labels": exported.LABELS, "data_dir": str(tmp_path)}
+    fine_tune(ClassificationOptions(**flags, **flags_of(made, tmp_path)))
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv")
     answers = list(predictor_of(made).answers(singles))
     found = [[answer["probabilities"][label] for label in exported.LABELS] for answer in answers]
@@ -163,7 +156,8 @@ def test_questions_are_answered_as_by_the_script(tmp_path, make, version_2, leng
         "null_score_diff_threshold": -0.35,
         "length_aware_batches": length_aware,
     }
-    fine_tune(SquadOptions(predict_file=str(tmp_path / "dev.json"), **flags_of(made, tmp_path), **settings))
+    of_script = flags_of(made, tmp_path) | settings | {"null_score_diff_threshold": "-0.35"}  # it may be `auto`, too
+    fine_tune(SquadOptions(predict_file=str(tmp_path / "dev.json"), **of_script))
     output = tmp_path / "output"
     predicted = json.loads((output / "predictions.json").read_text())
     nbest = json.loads((output / "nbest_predictions.json").read_text())
@@ -220,29 +214,36 @@ def assert_alike(found, wanted):
     """Asserts that two JSON values are equal, numbers within the tolerance."""
     if isinstance(wanted, dict):
         assert found.keys() == wanted.keys()
-        for name in wanted:
-            assert_alike(found[name], wanted[name])
-    elif isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for pair in zip(found, wanted, strict=True):
-            assert_alike(*pair)
-    elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, abs=TOLERANCE)
-    else:
-        assert found == wanted
+        found, wanted = found.values(), wanted.values()
+    elif not isinstance(wanted, list):
+        assert found == (pytest.approx(wanted, abs=TOLERANCE) if isinstance(wanted, float) else wanted)
+        return
+    for pair in zip(found, wanted, strict=True):
+        assert_alike(*pair)
 
 
-PAIRS = list(zip(texts(20, 20), texts(20, 12, seed=2), strict=True))
+LONG = " ".join(toy.TEXT.split())
+PAIRS = [
+    *zip(texts(20, 20), texts(20, 12, seed=2), strict=True),
+    ("the cat sat.", ""),
+    (LONG * 20, "rain"),
+    ("Zebra caf\u00e9 \u5317\u4eac!", LONG),
+    ("  ", "\u200d"),
+    ("a " * 300, "the driver"),
+]
 TEXT_REQUESTS = {
+    "mrpc": PAIRS,
     "swag": np.array([texts(9, 14, seed) for seed in range(5)]).T.tolist(),
     "ner": [first.replace(" ", "\n ") for first, _ in PAIRS],
     # Without words that are unknown in part: the two cut them in different ways, see docs/reports/exports.md.
-    "squad": [(second, f"{first} {first}".replace("Unheard,", "here")) for first, second in PAIRS],
-    "pretraining": [*PAIRS, *(f"{first} [MASK] {second}" for first, second in PAIRS), *[("the [MASK]", "[MASK]")]],
+    "squad": [
+        (second, f"{first} {first}".replace("Unheard,", "here").replace("\u4eac!", "")) for first, second in PAIRS
+    ],
+    "pretraining": [*PAIRS, *(f"{first} [MASK] {second}" for first, second in PAIRS[:21]), ("the [MASK]", "[MASK]")],
 }
 
 
-@pytest.mark.parametrize("kind", ["pretraining", "squad", *in_test_long("ner", "swag")])
+@pytest.mark.parametrize("kind", ["mrpc", "ner", "pretraining", "squad", *in_test_long("swag")])
 def test_a_model_that_reads_text_answers_the_same(make, kind):
     flags = exported.SQUAD_2 if kind == "squad" else {}
     exports = make(kind, **flags), make(kind, export_text=True, **flags)
@@ -261,7 +262,9 @@ def test_a_model_that_reads_text_answers_the_same(make, kind):
             Predictor(text.path, n_best_size=3)
 
 
-def test_what_is_no_export_is_said(tmp_path, make):
+def test_what_is_no_export_and_no_setting_is_said(tmp_path, make):
+    with pytest.raises(InputError, match=r"top_k: Predictor has no such setting; it has doc_stride, .*, pooling"):
+        Predictor("/nowhere", top_k=3)
     with pytest.raises(InputError, match="absent: holds no model; name an --export_dir"):
         Predictor(str(tmp_path / "absent"))
     made = make("squad")
@@ -290,15 +293,9 @@ def test_a_call_takes_a_text_a_pair_or_a_list_of_either(make):
     assert predictor([]) == []
     pretrained = predictor_of(make("pretraining"))
     assert [list(answer) for answer in pretrained(["the cat", "the mat"])] == [["pooled_output"]] * 2
-
-
-@pytest.mark.parametrize(
-    ("texts", "kind"),
-    [((3,), "int"), ((None,), "NoneType"), (("a", 3), "int"), ((["a", b"b"],), "bytes"), (([("a", {})],), "dict")],
-)
-def test_what_is_no_text_is_said(make, texts, kind):
-    with pytest.raises(InputError, match=rf"^a request must be a text \(str\) or a tuple of texts, got {kind}; pass"):
-        predictor_of(make("mrpc"))(*texts)
+    for request, kind in ((("a", 3), "int"), ((["a", b"b"],), "bytes"), (([("a", {})],), "dict")):
+        with pytest.raises(InputError, match=rf"^a request must be a text \(str\) or a tuple of texts, got {kind}; "):
+            predictor(*request)
 
 
 def test_a_classifier_gives_a_label_and_its_score(make):
@@ -332,12 +329,12 @@ def test_masked_words_are_filled_into_the_text(make):
     assert of_list[0][0]["token"] == wanted[0]["token"]
     with pytest.raises(InputError, match=r"the text has no \[MASK\] to fill"):
         predictor.fill_mask("the cat sat")
-    for wrong in (0, "2", 100, True):
+    for wrong in (0, "2", True):
         with pytest.raises(InputError, match=f"top_k: must be a whole number from 1 to 10, got {wrong!r}"):
             predictor.fill_mask(one, top_k=wrong)
 
 
-@pytest.mark.parametrize("export_text", [False, True])
+@pytest.mark.parametrize("export_text", [False, *in_test_long(True)])
 def test_a_mask_that_the_model_does_not_read_is_refused(make, export_text):
     predictor = predictor_of(make("pretraining", export_text=export_text))
     length = predictor._client.model.max_seq_length
@@ -347,11 +344,6 @@ def test_a_mask_that_the_model_does_not_read_is_refused(make, export_text):
         predictor.fill_mask(longer)
     with pytest.raises(InputError, match=rf"1 of 2 \[MASK\] lie behind the {length} tokens"):
         predictor("[MASK] " + fits)
-
-
-def test_an_unknown_setting_is_named():
-    with pytest.raises(InputError, match=r"top_k: Predictor has no such setting; it has doc_stride, .*, pooling"):
-        Predictor("/nowhere", top_k=3)
 
 
 def test_an_answer_and_its_offsets(make):
@@ -366,8 +358,8 @@ def test_an_answer_and_its_offsets(make):
 def test_tags_become_entities(make):
     predictor = predictor_of(make("ner"))
     text = "the  driver waved his hand and the train left the station at noon"
-    tags = [word["tag"] for word in predictor(text)["tags"]]
     words = predictor(text)["tags"]
+    tags = [word["tag"] for word in words]
     found = predictor.tag(text)
     assert found, "the weights give no entity, so the test compares nothing"
     covered = set()

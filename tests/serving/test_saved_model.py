@@ -1,7 +1,9 @@
-"""Tests that exports of raw text give the scripts' predictions, from Python and from a C program."""
+"""Exports that read text, from a C program and in a clean process; test_predictor.py compares them with the scripts."""
 
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import types
@@ -11,37 +13,31 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from official_bert.data.model_inputs import model_input, padded_features
-from official_bert.data.tables import IOB2, ConllFile, Sentence
+from official_bert import Predictor
 from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import export
 from official_bert.serving import model as serving_model
 from official_bert.serving.export import check_text_export
-from official_bert.serving.model import SavedModel
-from official_bert.tasks.choice.examples import NUM_CHOICES
-from official_bert.tasks.squad.answers import choose_answers, extract_candidates, raw_results
-from official_bert.tasks.squad.examples import SquadExample, find_words
-from official_bert.tasks.squad.rules import SquadRules
-from official_bert.tasks.squad.task import SquadTask
-from official_bert.tasks.squad.windows import encode_questions
-from official_bert.tasks.tagging.windows import encoded_words
-from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.serving import c_runner, exported
-from tests.serving.answers import TOLERANCE, answers, assert_same, call, signatures_of
-from tests.serving.exported import KINDS, TAGS, Exported, export_options, make_checkpoint
-from tests.serving.test_warmup import requests_of
+from tests.serving.answers import TOLERANCE, assert_same, call, signatures_of
+from tests.serving.exported import Exported, export_options, make_checkpoint
 from tests.shared import in_test_long
 
-LENGTH = 24
-SHORT, LONG = "the cat sat.", " ".join(toy.TEXT.split())
-FIRST = [SHORT, "", LONG * 20, "Zebra caf\u00e9 \u5317\u4eac!", "  ", "Nobody", "a " * 300]
-SECOND = ["", "", "rain", LONG, "noon", "\u200d", "the driver"]
+LONG = " ".join(toy.TEXT.split())
+FIRST = ["the cat sat.", "", LONG * 20, "Zebra caf\u00e9 \u5317\u4eac!", "  "]
+SECOND = ["", "", "rain", LONG, "\u200d"]
 LIBRARIES = [
     pathlib.Path(find_spec("tensorflow_text").origin).parent / "python" / "ops" / f"{name}.so"
     for name in ("_normalize_ops", "_regex_split_ops", "_wordpiece_tokenizer")
 ]
+INPUTS = {
+    "ner": {"text": FIRST},
+    "swag": {"context": FIRST, "endings": [[second, "park", "", LONG] for second in SECOND]},
+    "squad": {"question": SECOND, "context": FIRST},
+}
+PAIR = {"text_a": FIRST, "text_b": SECOND}
 
 
 @pytest.fixture(scope="module")
@@ -49,245 +45,58 @@ def made_of(tmp_path_factory) -> Callable[[str], Exported]:
     """A function from a kind of task to its export."""
 
     def made(kind: str) -> Exported:
-        flags = exported.SQUAD_LENGTHS if kind == "squad" else {}
+        flags = exported.SQUAD_2 if kind == "squad" else {}
         return exported.shared_export(tmp_path_factory, kind, export_text=True, **flags)
 
     return made
-
-
-@pytest.fixture(scope="module")
-def c_program(tmp_path_factory) -> pathlib.Path:
-    return c_runner.build(tmp_path_factory)
 
 
 def strings(texts) -> np.ndarray:
     return np.vectorize(str.encode, otypes=[object])(np.array(texts, object))
 
 
-# --- what the scripts make of texts
-
-
-def encoded(tokenizer, pairs) -> dict[str, np.ndarray]:
-    inputs = [model_input(tokenizer, first, second, LENGTH) for first, second in pairs]
-    return padded_features(inputs, tokenizer, max(len(one.tokens) for one in inputs))
-
-
-def request_of(kind: str, rows: slice) -> dict[str, np.ndarray]:
-    """The inputs of some of the seven requests."""
-    if kind == "ner":
-        return {"text": strings(FIRST[rows])}
-    if kind == "swag":
-        endings = [[second, "park", "", LONG] for second in SECOND[rows]]
-        return {"context": strings(FIRST[rows]), "endings": strings(endings)}
-    if kind == "squad":
-        # Where a piece is unknown the script does not cut words, which tests/tasks/squad/test_in_graph.py shows.
-        contexts = [text.removesuffix(" \u5317\u4eac!") for text in FIRST]
-        return {"question": strings(SECOND[rows]), "context": strings(contexts[rows])}
-    return {"text_a": strings(FIRST[rows]), "text_b": strings(SECOND[rows])}
-
-
-def of_script(made: Exported, request: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Computes the answer of the task's script to a request, under the names of the signature's outputs."""
-    kind = made.options.task_name
-    tokenizer = FullTokenizer(made.options.vocab_file, made.options.do_lower_case is not False)
-    texts = {name: np.vectorize(bytes.decode, otypes=[object])(values) for name, values in request.items()}
-    if kind == "ner":
-        return tagged(made, tokenizer, texts["text"])
-    if kind == "squad":
-        return answered(made, tokenizer, texts["question"], texts["context"])
-    if kind == "swag":
-        pairs = [
-            (context, ending) for context, row in zip(texts["context"], texts["endings"], strict=True) for ending in row
-        ]
-        features = encoded(tokenizer, pairs)
-        return exported.expected(
-            made, {name: values.reshape(-1, NUM_CHOICES, values.shape[-1]) for name, values in features.items()}
-        )
-    features = encoded(tokenizer, zip(texts["text_a"], texts["text_b"], strict=True))
-    wanted = exported.expected(made, features)
-    if kind == "pretraining":
-        pieces = strings(toy.VOCABULARY)[features["input_ids"]]
-        wanted["tokens"] = np.where(features["input_mask"] == 1, pieces, b"")
-    return wanted
-
-
-def tagged(made: Exported, tokenizer, texts) -> dict[str, np.ndarray]:
-    sentences = [Sentence(number, number, [[word] for word in text.split()], None) for number, text in enumerate(texts)]
-    words = encoded_words(ConllFile("", sentences, IOB2, has_documents=False), (), LENGTH, tokenizer)
-    tags = iter(())
-    if len(words):
-        features = words.features(np.arange(len(words)), LENGTH)
-        tags = iter(words.of_words(np.asarray(made.task.outputs(made.model, features)["tags"])))
-    most = max(len(text.split()) for text in texts)
-    wanted = {
-        "num_words": np.int32([len(text.split()) for text in texts]),
-        "words": np.full([len(texts), most], b"", object),
-        "tags": np.full([len(texts), most], b"", object),
-        "starts": np.zeros([len(texts), most], np.int32),
-        "ends": np.zeros([len(texts), most], np.int32),
-    }
-    for row, text in enumerate(texts):
-        end = 0
-        for column, word in enumerate(text.split()):
-            start = text.index(word, end)
-            end = start + len(word)
-            wanted["words"][row, column], wanted["tags"][row, column] = (word.encode(), TAGS[next(tags)].encode())
-            wanted["starts"][row, column], wanted["ends"][row, column] = start, end
-    return wanted
-
-
-def answered(made: Exported, tokenizer, questions, contexts) -> dict[str, np.ndarray]:
-    """The places in pieces are those of the answers' words here: see tests/tasks/squad/test_in_graph.py."""
-    examples = [
-        SquadExample(str(number), question, [word.group() for word in find_words(context)])
-        for number, (question, context) in enumerate(zip(questions, contexts, strict=True))
-    ]
-    rules = SquadRules.from_settings(vars(made.options))
-    encoded = encode_questions(examples, tokenizer, rules)
-    results = []
-    if encoded.windows:
-        features = encoded.features(np.arange(len(encoded.windows)), LENGTH)
-        outputs = SquadTask(rules).outputs(made.model, features)
-        outputs = {name: np.asarray(logits) for name, logits in outputs.items()}
-        results = raw_results(encoded.windows, outputs)
-    candidates = extract_candidates(examples, encoded.windows, results, rules)
-    chosen = choose_answers(*candidates, made.options.null_score_diff_threshold)
-    entries = [
-        next(entry for entry in candidates.nbest[name] if entry["text"] == text) for name, text in chosen.items()
-    ]
-    wanted = {
-        "answer": strings(list(chosen.values())),
-        "score": np.float32([entry["start_logit"] + entry["end_logit"] for entry in entries]),
-    }
-    if candidates.null_odds:
-        wanted["null_odds"] = np.float32(list(candidates.null_odds.values()))
-    return wanted
-
-
-# --- the tests
-
-
 @pytest.mark.needs_program("cc")
-@pytest.mark.parametrize("kind", ["mrpc", "squad", "ner", *in_test_long("pretraining", "sts-b", "swag", "tsv")])
-def test_texts_get_the_answers_of_the_scripts(made_of, kind, c_program):
+@pytest.mark.parametrize("kind", ["squad", *in_test_long("mrpc", "ner", "pretraining", "sts-b", "swag", "tsv")])
+def test_a_c_program_gets_the_same_answers(made_of, kind, tmp_path_factory):
     made = made_of(kind)
-    assert len(FIRST) == len(SECOND) == 7
-    # Of every kind the two signatures are one function; the first call of either takes seconds, so one kind has both.
-    default = "serving_default" if kind == KINDS[0] else "serving_text"
-    requests = [
-        ("serving_text", request_of(kind, slice(7))),
-        ("serving_text", request_of(kind, slice(1, 2))),
-        (default, request_of(kind, slice(3, 4))),
-    ]
-    wanted = [of_script(made, request) for _, request in requests]
-    signatures = signatures_of(made.path)
-    by_python = [call(signatures[name], inputs) for name, inputs in requests]
-    # Without Python, the same.
-    by_c = c_runner.run(c_program, made.path, requests, LIBRARIES)
-    for python, c, answer in zip(by_python, by_c, wanted, strict=True):
-        assert_same(c, python)
-        assert_same({name: python[name] for name in answer}, answer)
-        others = {"start", "end", "start_piece", "end_piece"} if kind == "squad" else set()
-        assert python.keys() - answer.keys() == others
-
-
-@pytest.mark.needs_extra("tensorflow_serving")
-def test_what_lies_beside_the_model(made_of):
-    made = made_of("pretraining")
-    vocabulary = (made.path / "assets" / "vocab.txt").read_text().splitlines()
-    assert vocabulary == toy.VOCABULARY
-    record = json.loads((made.path / "assets.extra" / "export.json").read_text())
-    assert record["flags"]["export_text"] is True
-    signatures = signatures_of(made.path)
-    requests = requests_of(made.path / "assets.extra" / "tf_serving_warmup_requests")
-    assert sorted(name for name, _ in requests) == sorted(signatures)
-    for name, inputs in requests:
-        assert call(signatures[name], inputs)
-
-
-def test_squad_2_leaves_questions_unanswered_as_the_script_does(tmp_path_factory):
-    made = exported.shared_export(tmp_path_factory, "squad", export_text=True, **exported.SQUAD_2)
-    request = request_of("squad", slice(7))
-    found, wanted = answers(made.path, "serving_text", request), of_script(made, request)
-    assert_same({name: found[name] for name in wanted}, wanted)
-    np.testing.assert_array_equal(found["start"] < 0, wanted["answer"] == b"")
-    assert len(set(wanted["null_odds"] > made.options.null_score_diff_threshold)) == 2
-
-
-def test_masks_are_filled_with_the_words_of_the_model(made_of):
-    made = made_of("pretraining")
-    texts = {"text_a": strings(["the [MASK] sat on [MASK].", "the cat"]), "text_b": strings(["[MASK]", ""])}
-    found = answers(made.path, "serving_fill_mask", texts)
-    vocab = {piece: number for number, piece in enumerate(toy.VOCABULARY)}
-    pieces = ["[CLS]", "the", "[MASK]", "sat", "on", "[MASK]", ".", "[SEP]", "[MASK]", "[SEP]"]
-    features = {
-        "input_ids": np.int32([[vocab[piece] for piece in pieces]]),
-        "input_mask": np.ones([1, 10], np.int32),
-        "segment_ids": np.int32([[0] * 8 + [1] * 2]),
-    }
-    wanted = made.task.masked_words(made.model, features | {"masked_lm_positions": np.int32([[2, 5, 8]])})
-    np.testing.assert_array_equal(found["num_masks"], [3, 0])
-    np.testing.assert_array_equal(found["positions"], [[2, 5, 8], [-1] * 3])
-    for name, nothing in (("top_k_tokens", b""), ("top_k_ids", -1), ("top_k_probabilities", 0.0)):
-        assert (found[name][1] == nothing).all()
-    assert_same({name: found[name][:1] for name in wanted}, {k: np.asarray(v) for k, v in wanted.items()})
-
-
-def test_an_unusual_vocabulary_answers(tmp_path):
-    """It is cased, and has repeated and blank lines, and a line separator, as Google's Chinese one has."""
-    pieces = [*toy.VOCABULARY, "cat", "", "\u2028", "\u5317", "\u4eac", "", "\u8fce", "zoo", "CAT"]
-    task, model = make_checkpoint(tmp_path, "mrpc", pieces)
-    options = export_options(tmp_path, "mrpc", export_text=True, do_lower_case=False)
-    serving_model.export(options)
-    made = Exported(tmp_path / "exports" / "1", options, task, model)
-    texts = {
-        "text_a": strings(["the cat", "zoo", "\u5317\u4eac\u2028\u6b22\u8fce"]),
-        "text_b": strings(["", "CAT zoo", "a"]),
-    }
-    loaded = SavedModel(str(made.path))
-    assert loaded.tokenizer.tokenize("CAT cat") == ["CAT", "cat"]
-    assert_same(loaded("serving_text", texts), of_script(made, texts))
+    inputs = {name: strings(texts) for name, texts in INPUTS.get(kind, PAIR).items()}
+    one = {name: texts[3:4] for name, texts in inputs.items()}
+    requests = [("serving_text", inputs), ("serving_text", one)]
+    assert "serving_default" in signatures_of(made.path)
+    found = c_runner.run(c_runner.build(tmp_path_factory), made.path, requests, LIBRARIES)
+    for answer, (name, request) in zip(found, requests, strict=True):
+        assert_same(answer, call(signatures_of(made.path)[name], request))
 
 
 IN_A_CLEAN_PROCESS = """
 import json, sys
-import numpy as np
 import tensorflow as tf
-
-tensors, text, *texts = sys.argv[1:]
-serve = tf.saved_model.load(tensors).signatures["serving_default"]
-answer = serve(**{name: tf.constant(value) for name, value in np.load("features.npz").items()})
-np.savez("answer.npz", logits=answer["logits"], tags=answer["tags"].numpy().astype("S"))
-print([name for name in sys.modules if name.startswith(("official_bert", "tensorflow_text"))])
-
 import tensorflow_text
 
-question, context = map(tf.constant, texts)
-answer = tf.saved_model.load(text).signatures["serving_text"](question=[question], context=[context])
+version, question, context = sys.argv[1:]
+serve = tf.saved_model.load(version).signatures["serving_text"]
+answer = serve(question=tf.constant([question]), context=tf.constant([context]))
 print(json.dumps([answer["answer"].numpy()[0].decode(), answer["score"].numpy()[0].item()]))
 print([name for name in sys.modules if name.startswith("official_bert")])
 """
 
 
-def test_a_clean_process_answers(made_of, tmp_path, tmp_path_factory):
-    """An export of tensors with TensorFlow alone, one of text with tensorflow_text, and none with this package."""
-    tensors, text = exported.shared_export(tmp_path_factory, "ner"), made_of("squad")
-    features = exported.batch("ner", 2, 9)
-    np.savez(tmp_path / "features.npz", **features)
-    command = [sys.executable, "-c", IN_A_CLEAN_PROCESS, tensors.path, text.path, "the cat", LONG]
-    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    modules, answered, modules_with_text, end = finished.stdout.split("\n")
-    assert (modules, modules_with_text, end) == ("[]", "[]", "")
-
-    found, wanted = np.load(tmp_path / "answer.npz"), exported.expected(tensors, features)
-    np.testing.assert_allclose(found["logits"], wanted["logits"], atol=TOLERANCE)
-    np.testing.assert_array_equal(found["tags"].astype(object), wanted["tags"])
-    assert set(wanted["tags"].ravel()) <= {tag.encode() for tag in TAGS} | {b""}
-
-    wanted = of_script(text, {"question": strings(["the cat"]), "context": strings([LONG])})
-    answer, score = json.loads(answered)
-    assert answer == wanted["answer"][0].decode()
-    assert abs(score - wanted["score"][0]) <= TOLERANCE
+def test_a_clean_process_answers(made_of, tmp_path):
+    """Without this package, from another folder, and lower-casing also where `I` is not the capital of `i`."""
+    made = made_of("squad")
+    question, context = "the cat IN", LONG.upper()
+    finished = subprocess.run(
+        [sys.executable, "-c", IN_A_CLEAN_PROCESS, shutil.copytree(made.path, tmp_path / "moved"), question, context],
+        cwd=tmp_path,
+        env=os.environ | {"LC_ALL": "tr_TR.UTF-8"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answered, modules, end = finished.stdout.split("\n")
+    assert (modules, end) == ("[]", "")
+    wanted = Predictor(made.options.export_dir)(question, context)
+    assert json.loads(answered) == [wanted["answer"], pytest.approx(wanted["score"], abs=TOLERANCE)]
 
 
 def test_what_cannot_be_exported_is_said(tmp_path):

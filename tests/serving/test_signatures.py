@@ -1,4 +1,4 @@
-"""Tests how signatures parse their inputs, and which inputs they refuse."""
+"""How signatures parse their inputs, which they refuse, and the requests that warm them up."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,9 @@ import tensorflow as tf
 
 from official_bert import BertConfig
 from official_bert.data.records.framing import encode_examples
-from official_bert.serving.signatures import parsed, tensor_signatures
+from official_bert.serving.signatures import parsed, tensor_signatures, warmup_records
+from tests.serving import exported
+from tests.serving.answers import signatures_of
 
 CONFIG = BertConfig(vocab_size=10, max_position_embeddings=6, type_vocab_size=2)
 IDS = np.int32([[3, 4, 5], [6, 0, 0]])
@@ -56,7 +58,6 @@ def test_records_are_padded_to_the_longest_of_the_request():
     ("ids", "mask", "segments", "sentence"),
     [
         (IDS + 5, MASK, SEGMENTS, r"input_ids must be at least 0 and below 10, .*\[5\] \[11\]"),
-        (IDS - 1, MASK, SEGMENTS, r"input_ids must be at least 0 and below 10, .*\[-1\] \[5\]"),
         (IDS, MASK + 1, SEGMENTS, r"input_mask must be at least 0 and below 2, .*\[1\] \[2\]"),
         (IDS, MASK, SEGMENTS - 1, r"segment_ids must be at least 0 and below 2, .*\[-1\] \[0\]"),
         (IDS, MASK[:, :2], SEGMENTS, "input_mask must have the shape of input_ids"),
@@ -83,3 +84,46 @@ def test_what_the_model_cannot_take_is_refused(ids, mask, segments, sentence):
 def test_records_that_are_no_input_are_refused(examples, num_choices, sentence):
     with pytest.raises(tf.errors.InvalidArgumentError, match=sentence):
         signatures(num_choices)["serving_examples"](tf.constant(examples))
+
+
+def requests_of(path) -> list[tuple[str, dict[str, np.ndarray]]]:
+    """Signature and inputs of every record, by TensorFlow's reader and TensorFlow Serving's protos."""
+    from tensorflow_serving.apis import prediction_log_pb2 as logs
+
+    found = []
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        log = logs.PredictionLog.FromString(record)
+        assert log.WhichOneof("log_type") == "predict_log"
+        request = log.predict_log.request
+        assert log.SerializeToString(deterministic=True) == record
+        inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
+        found.append((request.model_spec.signature_name, inputs))
+    return found
+
+
+@pytest.mark.needs_extra("tensorflow_serving")
+def test_requests_come_back_as_they_were_given(tmp_path):
+    long_name = "a signature of a name that takes more than one byte to say how long it is " * 3
+    ids, text = np.arange(6, dtype=np.int32).reshape(2, 3), np.array([b"caf\xc3\xa9", b""], object)
+    given = [("serving_default", {"input_ids": ids, "segment_ids": ids * 0}), (long_name, {"text": text})]
+    path = tmp_path / "requests"
+    path.write_bytes(warmup_records(given))
+    found = requests_of(path)
+    assert [name for name, _ in found] == ["serving_default", long_name]
+    np.testing.assert_array_equal(found[0][1]["input_ids"], ids)
+    np.testing.assert_array_equal(found[0][1]["segment_ids"], ids * 0)
+    np.testing.assert_array_equal(found[1][1]["text"], text)
+
+
+@pytest.mark.needs_extra("tensorflow_serving")
+def test_the_signatures_take_the_requests_of_their_export(tmp_path_factory):
+    for kind, reads_text in (("pretraining", False), ("pretraining", True), ("swag", False)):
+        made = exported.shared_export(tmp_path_factory, kind, **{"export_text": True} if reads_text else {})
+        served = signatures_of(made.path)
+        requests = requests_of(made.path / "assets.extra" / "tf_serving_warmup_requests")
+        assert sorted(name for name, _ in requests) == sorted(served)
+        for name, inputs in requests:
+            answer = served[name](**{key: tf.constant(value) for key, value in inputs.items()})
+            assert all(np.isfinite(value).all() for value in answer.values() if value.dtype == tf.float32)
+            lengths = [value.shape[-1] for key, value in inputs.items() if key == "input_ids"]
+            assert lengths in ([made.options.max_seq_length], []), "the script's length"
