@@ -1,14 +1,11 @@
-"""Hostile runs: folders in which a run goes on wrongly, data that no learning rate makes good, two runs at once."""
+"""Hostile runs: folders in which a run goes on wrongly, bad numbers in data, and what a stopped run leaves."""
 
-import contextlib
 import fcntl
+import itertools
 import os
 import pathlib
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -18,12 +15,12 @@ import tensorflow as tf
 from official_bert.checkpoints import tf1
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.data.records.framing import open_example_files, read_examples
+from official_bert.training.batches import TrainingBatches
 from tests.commands.pretraining_run import checkpoint_values, write_records
 from tests.hostile.checkpoints import tensors_of, with_head, with_value, write_output_dir
 from tests.hostile.commands import CLASSIFIER, EXPORT, FEATURES, PRETRAINING, classifier, features, pretraining
 from tests.hostile.rows import Row, check, edit_json, model_flags, row, table
 from tests.scripts import end_of
-from tests.shared import ROOT, has_ended
 
 STEPS = (2, 4)
 
@@ -98,9 +95,6 @@ def _release():
 _RESUMED = ("out/*", "~out/*")
 _OTHER = "give the config of this checkpoint"
 RESUMING = [
-    _in_earlier_run(
-        "other number of heads", _config(num_attention_heads=4), "its num_attention_heads is 2, and 4", _OTHER
-    ),
     _in_earlier_run("other activation", _config(hidden_act="relu"), "its hidden_act is gelu, and relu", _OTHER),
     _in_earlier_run(
         "the list is lost",
@@ -166,30 +160,23 @@ def _export(folder: pathlib.Path) -> list[str]:
 CONFIGS = [_beside(FEATURES, features), _beside(EXPORT, _export)]
 
 
-def _records(feature: str, value: float, number: int) -> Callable:
+def _bad_records(folder: pathlib.Path, feature: str, value: float, number: int) -> list[str]:
     """Writes records of which one holds a value that none may hold, and returns the flags of a training on them."""
-
-    def make(folder: pathlib.Path) -> list[str]:
-        path = folder / "records.tfrecord"
-        write_records(path, 16)
-        columns = {}
-        for _, values in read_examples(str(path)):
-            for name, stored in values.items():
-                columns.setdefault(name, []).append(stored)
-        stacked = {name: np.stack(rows) for name, rows in columns.items()}
-        stacked[feature][number, 1 if stacked[feature].shape[1] > 1 else 0] = value
-        with open_example_files([str(path)]) as files:
-            files.write(stacked)
-        return pretraining(folder, "--do_train")
-
-    return make
+    path = folder / "records.tfrecord"
+    write_records(path, 16)
+    examples = [example for _, example in read_examples(str(path))]
+    stacked = {name: np.stack([example[name] for example in examples]) for name in examples[0]}
+    stacked[feature][number, -1] = value
+    with open_example_files([str(path)]) as files:
+        files.write(stacked)
+    return pretraining(folder, "--do_train")
 
 
 def _bad_record(feature: str, value: float, said: str, number: int = 0) -> Row:
     return row(
         PRETRAINING,
-        f"{feature} of {value:g} in record {number}",
-        _records(feature, value, number),
+        f"{feature} of {said}",
+        lambda folder: _bad_records(folder, feature, value, number),
         f"records.tfrecord: record {number} (from 0): {feature} holds {said}",
         leaves=("out/*",),
     )
@@ -203,48 +190,33 @@ def _score(label: str) -> Callable[[pathlib.Path], list[str]]:
     return make
 
 
+def _from_another_model(folder: pathlib.Path) -> list[str]:
+    """A training that may begin with weights of another model, but not with its records."""
+    flags = _bad_records(folder, "input_mask", 2, 0)
+    shutil.copy(folder / "bert_config.json", folder / "other.json")
+    edit_json(folder / "other.json", hidden_act="relu")
+    return [*flags, f"--bert_config_file={folder}/other.json"]
+
+
 DATA = [
     _bad_record("input_mask", 2, "2"),
-    _bad_record("masked_lm_weights", 1e30, "1"),
     _bad_record("masked_lm_weights", np.nan, "nan", 11),
-    _bad_record("next_sentence_labels", 2, "2"),
     row(CLASSIFIER, "score nan", _score("nan"), "train.tsv: line 3", "no number"),
     row(CLASSIFIER, "score 1e30", _score("1e30"), "train.tsv: line 3", "too large"),
     row(
-        CLASSIFIER,
-        "a rate too high",
-        lambda folder: classifier(folder, "--do_train", "--learning_rate=1e9", "--warmup_proportion=0"),
-        "lower --learning_rate",
-        "the last checkpoint is valid",
+        PRETRAINING,
+        "weights of another model",
+        _from_another_model,
+        "records.tfrecord: record 0",
+        warns=("its hidden_act is gelu, and relu by --bert_config_file: the weights were trained with",),
         leaves=("out/*",),
     ),
 ]
 
 
-@table(RESUMING)
-def test_resuming(row, folder):
+@table([*RESUMING, *CONFIGS, *DATA])
+def test_runs(row, folder):
     check(row, folder)
-
-
-@table(CONFIGS)
-def test_configs(row, folder):
-    check(row, folder)
-
-
-@table(DATA)
-def test_data(row, folder):
-    check(row, folder)
-
-
-def test_a_training_from_weights_of_another_model_is_warned_of(folder):
-    edit_json(folder / "bert_config.json", hidden_act="relu")
-    other = folder / "other.json"
-    shutil.copy(folder / "bert_config.json", other)
-    edit_json(folder / "bert_config.json", hidden_act="gelu")
-    flags = [flag for flag in pretraining(folder, "--do_train", "--num_train_steps=1") if "config" not in flag]
-    ended = end_of(PRETRAINING, *flags, f"--bert_config_file={other}")
-    assert ended.status == 0, ended.sentence
-    assert "its hidden_act is gelu, and relu by --bert_config_file: the weights were trained with" in ended.log
 
 
 def test_what_a_diverged_run_saved_is_sound(folder):
@@ -283,65 +255,14 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
     ]  # fmt: skip
 
 
-def test_a_lock_ends_with_the_run(folder):
-    assert end_of(PRETRAINING, *pretraining(folder, "--do_eval")).status == 0
-    assert not (folder / "out" / ".lock").exists()
-    (folder / "bert_model.ckpt.index").unlink()
-    assert end_of(PRETRAINING, *pretraining(folder, "--do_eval")).status == 1
-    assert not (folder / "out" / ".lock").exists()
-
-
-def _tree_of(pid: int) -> set[int]:
-    """Returns the numbers of the processes below a process."""
-    parents = {}
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    children = {child for child, parent in parents.items() if parent == pid}
-    return children.union(*map(_tree_of, children))
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="reads /proc")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_with_their_parent(folder, number):
-    """Data creation with two workers; the signal goes to the group for Ctrl-C, else to the parent alone."""
-    (folder / "large.txt").write_text((folder / "corpus.txt").read_text() * 20_000)
-    process = subprocess.Popen(
-        [
-            sys.executable, str(ROOT / "create_pretraining_data.py"), f"--vocab_file={folder}/vocab.txt",
-            f"--input_file={folder}/large.txt", f"--output_file={folder}/a.tfrecord", "--num_workers=2",
-        ],
-        cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a background job ignores it
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 120
-        while len(workers := _tree_of(process.pid)) < 3 and time.monotonic() < deadline:  # and a tracker
-            time.sleep(0.05)
-        assert len(workers) >= 3
-        assert process.poll() is None
-        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-        errors = process.communicate(timeout=240)[1]
-        assert [worker for worker in workers if not has_ended(worker, within_secs=30)] == []
-        assert "Traceback" not in errors
-        if number == signal.SIGINT:
-            assert errors.splitlines()[-1].endswith("create_pretraining_data.py: interrupted")
-        assert not (folder / "a.tfrecord").exists()
-    finally:
-        process.kill()
-
-
 def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
     """A signal arrives before the fifth call into TensorFlow: SIGTERM is deferred and saves, Ctrl-C ends the run."""
-    from official_bert.training.batches import TrainingBatches
-
     real = TrainingBatches.draw
     for number, status, step, saved_step in ((signal.SIGTERM, 143, 5, 5), (signal.SIGINT, 130, 4, 3)):
-        drawn = []
+        calls = itertools.count(1)
 
-        def draw(self, num_steps, drawn=drawn, number=number):
-            drawn.append(num_steps)
-            if len(drawn) == 5:
+        def draw(self, num_steps, calls=calls, number=number):
+            if next(calls) == 5:
                 os.kill(os.getpid(), number)
             return real(self, num_steps)
 
