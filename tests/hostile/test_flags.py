@@ -11,14 +11,12 @@ from official_bert.cli.commands import COMMANDS
 from official_bert.options.fields import flag_fields
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.training import distribution
-from tests.hostile.commands import CLASSIFIER, DATA, FEATURES, PREDICT, classifier, corpus, features
+from tests.hostile.commands import CLASSIFIER, DATA, PREDICT, classifier, corpus
 from tests.hostile.rows import check, row, table
 from tests.scripts import end_of
 
 
-@pytest.mark.parametrize(
-    "given", [f"--random_seed={2**70}", f"--random_seed={'1' * 5000}", "--masked_lm_prob=1e308", "--masked_lm_prob=nan"]
-)
+@pytest.mark.parametrize("given", [f"--random_seed={'1' * 5000}", "--masked_lm_prob=nan"])
 def test_numbers_have_bounds(folder, given):
     ended = end_of(DATA, *corpus(folder), given)
     assert ended.status == 1
@@ -65,6 +63,8 @@ class Raises(DataProcessor):
         raise KeyError("colour")
 """
 
+ONE_LABEL = "text\tlabel\na\tyes\nb\tyes\n"
+NAMED_TWICE = "x\tx\tlabel\nb\tc\tyes\ne\tf\tno\n"
 ROWS = [
     row(CLASSIFIER, "nothing to do", classifier, "nothing to do", "--do_train"),
     row(DATA, "no such corpus", lambda folder: corpus(folder, input_file="no*.txt"), "--input_file", "no*.txt"),
@@ -73,22 +73,15 @@ ROWS = [
             DATA,
             f"stray word: {' '.join(words)}",
             lambda folder, words=words: corpus(folder, "a.tfrecord", *words),
-            f"the word {words[-1]!r} belongs to no flag",
-            f"write {instead}",
+            f"the word {words[-1]!r} belongs to no flag; write {instead}",
         )
         for words, instead in (
             (("--do_lower_case", "False"), "--do_lower_case=False"),
-            (("--unknown=1", "2"), "--flag=value"),
             (("--", "x"), "--flag=value"),
             (("",), "--flag=value"),
         )
     ),
-    row(
-        PREDICT,
-        "stray word in place of a flag that must be given",
-        lambda folder: [f"{folder}/model"],
-        "/model' belongs to no flag; write --flag=value",
-    ),
+    row(PREDICT, "stray word in place of a flag", lambda folder: [f"{folder}/model"], "/model' belongs to no flag;"),
     row(
         DATA,
         "unknown flag with its value as a word",
@@ -97,63 +90,43 @@ ROWS = [
         leaves=("a.tfrecord",),
     ),
     *(
-        row(
-            CLASSIFIER,
-            f"search of {values}",
-            lambda folder, values=values: train(folder, f"--search={values}"),
-            "--search",
-            values,
-        )
-        for values in ("train_batch_size=2.5", "learning_rate=nan", "num_train_epochs=1;2", "restarts=1,2")
+        row(CLASSIFIER, f"search of {value}", lambda folder, value=value: train(folder, f"--search={value}"), value)
+        for value in ("train_batch_size=2.5", "learning_rate=nan", "num_train_epochs=1;2", "restarts=1,2")
     ),
-    *(
-        row(
-            CLASSIFIER,
-            f"class weights {value}",
-            lambda folder, value=value: train(folder, f"--class_weights={value}"),
-            f"--class_weights={value}",
-            leaves=("out/*",),
-        )
-        for value in ("1,x", "1,-1", "0,0", "nan,1,1", "1e30,1,1")
-    ),
-    *(
-        row(
-            FEATURES,
-            f"layers {value}",
-            lambda folder, value=value: features(folder, "f", f"--layers={value}"),
-            f"--layers={value}",
-        )
-        for value in ("", "1.5", "-2", "-1,")
+    row(
+        CLASSIFIER,
+        "class weights",
+        lambda folder: train(folder, "--class_weights=1e30,1,1"),
+        "--class_weights=1e30,1,1",
+        leaves=("out/*",),
     ),
     row(CLASSIFIER, "relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
     *(
         row(
             CLASSIFIER,
-            f"module that {what}",
+            f"module: {says}",
             lambda folder, text=text, name=name: module(folder, text, name),
             "--task_name=hostile_",
             says,
             leaves=("__pycache__/*",),
         )
-        for what, text, name, says in (
-            ("is no Python", "class Mine(:\n", "Mine", ".py, line 1"),
-            ("raises", "\nraise RuntimeError('out of tea')\n", "Mine", "line 2: out of tea"),
-            ("needs more", RAISES, "NeedsMore", "making the task fails (TypeError"),
-            ("raises in its constructor", RAISES, "Raises", "KeyError"),
+        for text, name, says in (
+            ("class Mine(:\n", "Mine", ".py, line 1"),
+            (RAISES, "NeedsMore", "making the task fails (TypeError"),
+            (RAISES, "Raises", "KeyError"),
         )
     ),
     row(
         CLASSIFIER,
         "table with one label",
-        lambda folder: table_of(folder, "text\tlabel\na\tyes\nb\tyes\n"),
-        "train.tsv",
+        lambda folder: table_of(folder, ONE_LABEL),
         "all examples have the label 'yes'",
     ),
     row(CLASSIFIER, "one label in a flag", lambda folder: train(folder, "--labels=yes"), "--labels=yes"),
     row(
         CLASSIFIER,
         "table with a column name twice",
-        lambda folder: table_of(folder, "x\tx\tlabel\nb\tc\tyes\ne\tf\tno\n", "--columns=text_a=x"),
+        lambda folder: table_of(folder, NAMED_TWICE, "--columns=text_a=x"),
         "--columns: text_a=x",
         "several columns of this name",
     ),
@@ -168,11 +141,7 @@ def test_flags(row, folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "settings", "label"),
-    [
-        ("good\tyes\nbad\tno\nfine\tyes\n", {}, "yes"),
-        ("good\t1\nbad\t0\nfine\t1\n", {}, "1"),
-        ("good\t1.5\nbad\t0.5\n", {"label_type": "score"}, "1.5"),
-    ],
+    [("good\tyes\nbad\tno\nfine\tyes\n", {}, "yes"), ("good\t1.5\nbad\t0.5\n", {"label_type": "score"}, "1.5")],
 )
 def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, settings, label):
     (tmp_path / "train.tsv").write_text(text)
@@ -208,11 +177,9 @@ def test_a_tpu_that_does_not_answer_is_waited_for_with_a_limit(folder, monkeypat
     ("error", "says"),
     [
         (tf.errors.NotFoundError(None, None, "a.ckpt; gone\nmore"), "NotFoundError: a.ckpt; gone; check the"),
-        (tf.errors.PermissionDeniedError(None, None, "a.ckpt"), "PermissionDeniedError: a.ckpt"),
         (tf.errors.ResourceExhaustedError(None, None, "OOM"), "ResourceExhaustedError: OOM; make room"),
         (tf.errors.UnavailableError(None, None, "socket"), "UnavailableError: socket; check the network"),
         (MemoryError("Unable to allocate 8 TiB"), "memory is full (Unable to allocate 8 TiB); give smaller"),
-        (OSError(28, "No space left on device"), "No space left on device; make room"),
         (OSError(28, "No space left on device", "a"), "a: No space left on device; make room"),
     ],
 )

@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -41,9 +40,7 @@ def config_row(name: str, content: str | dict, *says: str):
 
 
 CONFIGS = [
-    config_row("half a file", '{"vocab_size": 5,\n "hidden', "line 2, column 2: no JSON"),
     config_row("4,000 digits", {"hidden_dropout_prob": 10**4000}, "hidden_dropout_prob must be a number"),
-    config_row("a range of nan", {"initializer_range": math.nan}, "initializer_range must be 0 or positive, got nan"),
     config_row("the name of a method", {"validate": 1}, "'validate' is no field of a model config; remove it"),
     config_row("a nested field", '{"more": ' + "[" * 600 + "]" * 600 + "}", "nested too deep"),
     config_row("a model type in a list", {"model_type": ["bert"]}, "model_type is ['bert']"),
@@ -51,31 +48,20 @@ CONFIGS = [
 ]
 
 
-@table(CONFIGS)
-def test_configurations(row, folder):
-    check(row, folder)
+def questions(folder) -> list[str]:
+    """A training on one question, whose answer has a text as its start."""
+    question = {"id": "1", "question": "who", "answers": [{"text": "cat", "answer_start": "4"}]}
+    data = {"data": [{"paragraphs": [{"context": "the cat sat", "qas": [question]}]}]}
+    (folder / "questions.json").write_text(json.dumps(data))
+    files = {"train_file": folder / "questions.json", "output_dir": folder / "out"}
+    return [*model_flags(folder, **files), "--max_seq_length=48", "--max_query_length=8", "--do_train"]
 
 
-def questions_row(name: str, start: object, says: str):
-    """A training on one question, whose answer has this start."""
-
-    def make(folder):
-        question = {"id": "1", "question": "who", "answers": [{"text": "cat", "answer_start": start}]}
-        data = {"data": [{"paragraphs": [{"context": "the cat sat", "qas": [question]}]}]}
-        (folder / "questions.json").write_text(json.dumps(data))
-        files = {"train_file": folder / "questions.json", "output_dir": folder / "out"}
-        return [*model_flags(folder, **files), "--max_seq_length=48", "--max_query_length=8", "--do_train"]
-
-    return row("run_squad.py", name, make, "questions.json", says, leaves=("out/*",))
+START = '"answer_start" is not a whole number'
 
 
-@table(
-    [
-        questions_row("true as a start", True, '"answer_start" is not a whole number'),
-        questions_row("a text as a start", "4", '"answer_start" is not a whole number'),
-    ]
-)
-def test_questions(row, folder):
+@table([*CONFIGS, row("run_squad.py", "a text as a start", questions, START, leaves=("out/*",))])
+def test_inputs(row, folder):
     check(row, folder)
 
 
@@ -109,7 +95,6 @@ HEADER = "run\ttrain_batch_size\tlearning_rate\tnum_train_epochs\trandom_seed\te
     ("content", "says"),
     [
         ("run\tscore\n", "line 1: is no row of a search's results"),
-        (HEADER + "a\t16\t5e-05\t2", "line 2: is no row of a search's results; remove it, or delete"),
         (HEADER + "a\tmany\t5e-05\t2.0\t0\t0.5\t*\n", "line 2: is no row"),
     ],
 )
@@ -150,7 +135,6 @@ LOGITS = {
     "no ids": arrays(unique_ids=None),
     "objects": arrays(unique_ids=np.array([{}, {}], object)),
     "other lengths": arrays(start_logits=np.ones((3, 3), np.float32)),
-    "texts as logits": arrays(end_logits=np.full((2, 3), "a")),
     "logits of nan": arrays(end_logits=np.full((2, 3), np.nan, np.float32)),
     "a list of what it is made from": arrays(made_from=np.array("[1]")),
 }
@@ -210,11 +194,8 @@ EXPORTS = [
     written("record: a list", RECORD, "[]", "export.json: is no object"),
     record("record: no family", '"family" is missing', family=None),
     record("record: an unknown family", "there is no module 'nonsense'", family="nonsense:Task"),
-    record("record: a family without a class", "official_bert", family="official_bert:Task"),
     record("record: a list as flags", '"flags" is not an object', flags=[]),
-    record("record: no length", '"max_seq_length" is not a whole number', settings={"max_seq_length": None}),
     record("record: a length of 0", "max_seq_length must be positive", settings={"max_seq_length": 0}),
-    record("record: a text as truth", '"do_lower_case" is not true', settings={"do_lower_case": "no"}),
     record("record: text that is none", "no signature serving_text", settings={"export_text": True}),
     record("record: three texts", "has 3 as num_texts", settings={"num_texts": 3}),
     written("labels: absent", LABELS, None, "labels.txt: no such file, but the model answers labels"),
@@ -223,7 +204,6 @@ EXPORTS = [
     written("vocabulary: of a larger model", VOCAB, MORE_PIECES, f"made for vocab_size {len(toy.VOCABULARY)}"),
     written("vocabulary: no [CLS]", VOCAB, "the\n[SEP]\n[UNK]\n", "vocab.txt: lacks [CLS]"),
     written("weights: no index", "variables/variables.index", None, "is no complete SavedModel ("),
-    written("weights: empty", "variables/variables.data-00000-of-00001", b"", "is no complete SavedModel ("),
 ]
 
 
@@ -243,16 +223,9 @@ def test_exports(damage, version, tmp_path):
     assert "\n" not in said
 
 
-SQUAD_RECORDS = [
-    record("a stride in quotes", "doc_stride is '5'", settings={"doc_stride": "5"}),
-    record("a version of 2", "version_2_with_negative is 2", settings={"version_2_with_negative": 2}),
-    record("a threshold in a list", "null_score_diff_threshold is [0]", settings={"null_score_diff_threshold": [0]}),
-]
-
-
-@pytest.mark.parametrize("damage", SQUAD_RECORDS, ids=lambda damage: damage.name)
-def test_exports_of_squad(damage, tmp_path_factory, tmp_path):
+def test_an_export_of_squad(tmp_path_factory, tmp_path):
     squad_version = exported.shared_export(tmp_path_factory, "squad").path
+    damage = record("a stride in quotes", "doc_stride is '5'", settings={"doc_stride": "5"})
     assert damage.says in refusal(damage, squad_version, tmp_path / "1", max_query_length=8)
 
 
