@@ -54,6 +54,10 @@ def written(script, what, name, data, make, *says, **others):
     return row(script, what, prepare, *says, **others)
 
 
+def sharded(folder):
+    return corpus(folder, "a", "--generator=sharded", "--num_shards=2", "--num_workers=1")
+
+
 def train(folder):
     return classifier(folder, "--do_train")
 
@@ -80,6 +84,8 @@ ROWS = [
     written(DATA, "half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a damaged gzip file"),
     written(DATA, "gzip of UTF-16", "corpus.txt", gzip.compress(CORPUS.encode("utf-16")), corpus, "is UTF-16"),
     written(DATA, "some Latin-1", "corpus.txt", LATIN, corpus, warns=LEFT_OUT, leaves=("a.tfrecord",)),
+    written(DATA, "binary for shards", "corpus.txt", BINARY, sharded, "corpus.txt: is binary", "save it as UTF-8 text"),
+    written(DATA, "some Latin-1 for shards", "corpus.txt", LATIN, sharded, warns=LEFT_OUT, leaves=("a*",)),
     written(FEATURES, "some Latin-1 lines", "corpus.txt", LATIN, features, warns=LEFT_OUT, leaves=("features.jsonl",)),
     written(DATA, "a few control characters", "corpus.txt", CONTROLS, corpus, leaves=("a.tfrecord",)),
     written(TRIVIAQA, "gzip for questions", "qa.json", GZIP, triviaqa, "qa.json", "UTF-8"),
