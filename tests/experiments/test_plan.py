@@ -52,10 +52,6 @@ def commands(plan: Plan) -> list[str]:
     return lines
 
 
-def count_of(plan: Plan) -> dict[str, int]:
-    return dict(collections.Counter(step.kind for step in plan.steps))
-
-
 def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = two_rows(training_flags={"dtype": "bfloat16"})
@@ -126,12 +122,16 @@ def test_every_table_expands_at_every_scale_with_flags_that_the_scripts_have(nam
 
 def test_rows_share_what_is_equal():
     """Table 5 has three models for four rows; in table 3 two columns are SQuAD, with one run for both."""
+
+    def count_of(name: str) -> dict[str, int]:
+        return collections.Counter(step.kind for step in plan_of(name).steps)
+
     shared = {"vocabulary": 1, "records": 2, "pretraining": 3 * 2}
-    assert count_of(plan_of("table5")) == shared | {"fine-tuning": 4 * 4 * 3}  # rows, columns, seeds
-    assert count_of(plan_of("table3")) == {"fine-tuning": 2 * 3}
-    assert count_of(plan_of("table8"))["records"] == 6 * 2  # for each mix
+    assert count_of("table5") == shared | {"fine-tuning": 4 * 4 * 3}  # rows, columns, seeds
+    assert count_of("table3") == {"fine-tuning": 2 * 3}
+    assert count_of("table8")["records"] == 6 * 2  # for each mix
     by_size = {"records": 2 + 1, "pretraining": 6 * 2, "evaluation": 6}  # one of the records is on held-out text
-    assert count_of(plan_of("table6")) == {"vocabulary": 1, **by_size, "fine-tuning": 6 * 3 * 3}
+    assert count_of("table6") == {"vocabulary": 1, **by_size, "fine-tuning": 6 * 3 * 3}
 
 
 def test_experiments_share_what_is_equal():
@@ -246,18 +246,11 @@ def test_a_size_that_nobody_can_read_is_refused():
     [
         ("pretraining = { lerning_rate = 1.0 }", "has no lerning_rate; did you mean learning_rate?"),
         ("pretraining = { output_dir = 'here' }", "the experiment sets --output_dir itself; remove it"),
-        ("pretraining = { random_seed = 3 }", "the experiment sets --random_seed itself"),
-        ("records = { output_file = 'x' }", "the experiment sets --output_file itself"),
-        ("fine_tuning = { data_dir = 'x' }", "the experiment sets --data_dir itself"),
         ("pretraining = { num_warmup_steps = 2.5 }", "--num_warmup_steps: must be a whole number, got 2.5"),
         ("pretraining = { num_train_steps = 0 }", "--num_train_steps: must be positive and at most"),
-        ("pretraining = { learning_rate = 'fast' }", "--learning_rate: must be a number, got fast"),
         ("pretraining = { learning_rate = [1e-3, 2.0] }", "takes one value, and no list, got 0.001,2.0"),
-        ("pretraining = { jit_compile = 'maybe' }", "--jit_compile: must be true or false, got maybe"),
         ("pretraining = { dtype = 'float8' }", "run_pretraining.py, --dtype: must be one of float32, "),
-        ("fine_tuning = { eval_every = 'often' }", "--eval_every: must be a number of updates, such as 500"),
         ("config = { hiden_size = 4 }", "bert_config.json has no hiden_size; did you mean hidden_size?"),
-        # A search leaves a model for each trial.
         ('first_task = "CoLA"\nfine_tuning = { search = "paper" }', "is a search, which leaves several models"),
     ],
 )

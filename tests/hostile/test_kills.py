@@ -46,14 +46,16 @@ class Job(NamedTuple):
     results: Callable[[pathlib.Path], dict]
 
 
+TRAINING = ("--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
+
+
 def _pretraining(folder: pathlib.Path) -> list[str]:
-    return pretraining(folder, "--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
+    return pretraining(folder, *TRAINING)
 
 
 def _fine_tuning(folder: pathlib.Path) -> list[str]:
-    checkpoints = ("--save_checkpoints_steps=2", "--keep_checkpoint_max=2", "--eval_every=4")
-    work = ("--labels=a,b,c", "--num_train_epochs=4", "--random_seed=7", "--do_train", "--do_eval", "--do_predict")
-    return classifier(folder, *checkpoints, *work)
+    own = ("--do_predict", "--eval_every=4", "--labels=a,b,c", "--num_train_epochs=4", "--random_seed=7")
+    return classifier(folder, *TRAINING, *own)
 
 
 def _data_creation(folder: pathlib.Path) -> list[str]:
@@ -65,7 +67,7 @@ def _export(folder: pathlib.Path) -> list[str]:
     return [*model_flags(folder), *flags]
 
 
-def _of_training(out: pathlib.Path) -> dict:
+def _of_folder(out: pathlib.Path) -> dict:
     """The names of all files but TensorBoard's, the tensors of all checkpoints, and the bytes of the other results."""
     found = {}
     for path in sorted(out.rglob("*")):
@@ -74,16 +76,10 @@ def _of_training(out: pathlib.Path) -> dict:
             continue
         if name == "run.jsonl":
             found[name] = json.dumps(run_log.read(str(out), run_log.EVALUATION)).encode()
-            continue
-        if name == "model_card.md":  # has the time of the run in it
-            found[name] = b""
-            continue
-        if name.endswith(".index"):
+        elif name.endswith(".index"):
             found |= {f"{name}: {key}": value for key, value in _tensors(path).items()}
-        elif ".data-" in name:
-            found[name] = b""
-        else:
-            found[name] = path.read_bytes()
+        else:  # the model card has the time of the run in it
+            found[name] = b"" if name == "model_card.md" or ".data-" in name else path.read_bytes()
     return found
 
 
@@ -94,25 +90,19 @@ def _tensors(index: pathlib.Path) -> dict[str, np.ndarray]:
     return {name: np.asarray(reader.get_tensor(name)) for name in types if types[name] != tf.variant}
 
 
-def _of_data_creation(out: pathlib.Path) -> dict:
-    return {path.name: path.read_bytes() for path in out.iterdir()}
-
-
 def _of_export(out: pathlib.Path) -> dict:
     """The files of the newest version, and its weights; there is nothing but versions."""
     newest = max(out.iterdir(), key=lambda path: int(path.name))
     names = {str(path.relative_to(newest)): b"" for path in newest.rglob("*") if path.is_file()}
-    weights = tf.train.load_checkpoint(str(newest / "variables" / "variables"))
-    graph = ("_CHECKPOINTABLE_OBJECT_GRAPH",)
-    return names | {
-        name: np.asarray(weights.get_tensor(name)) for name in weights.get_variable_to_shape_map() if name not in graph
-    }
+    weights = _tensors(newest / "variables" / "variables.index")
+    del weights["_CHECKPOINTABLE_OBJECT_GRAPH"]
+    return names | weights
 
 
 JOBS = {
-    "pre-training": Job("run_pretraining.py", _pretraining, _of_training),
-    "fine-tuning": Job("run_classifier.py", _fine_tuning, _of_training),
-    "data creation": Job("create_pretraining_data.py", _data_creation, _of_data_creation),
+    "pre-training": Job("run_pretraining.py", _pretraining, _of_folder),
+    "fine-tuning": Job("run_classifier.py", _fine_tuning, _of_folder),
+    "data creation": Job("create_pretraining_data.py", _data_creation, _of_folder),
     "export": Job("export_saved_model.py", _export, _of_export),
 }
 

@@ -44,14 +44,6 @@ def _in_earlier_run(
     return row(PRETRAINING, name, make, *says, warns=warns, leaves=leaves)
 
 
-def _config(**changes) -> Callable[[pathlib.Path], object]:
-    return lambda folder: edit_json(folder / "bert_config.json", **changes)
-
-
-def _state(text: str) -> Callable[[pathlib.Path], object]:
-    return lambda folder: (folder / "out" / "checkpoint").write_text(text.format(folder))
-
-
 def _remove(*names: str) -> Callable[[pathlib.Path], object]:
     return lambda folder: [(folder / "out" / name).unlink() for name in names]
 
@@ -75,11 +67,11 @@ def _without_best(folder: pathlib.Path) -> list[str]:
 _held_locks = []
 
 
-def _held(folder: pathlib.Path, text: str = "process 1234 of host other\n"):
+def _held(folder: pathlib.Path):
     """Another process works in the folder: it holds the lock of the file. A lock ends with its open file."""
     (folder / "out").mkdir(exist_ok=True)
     file = open(folder / "out" / ".lock", "w+")  # noqa: SIM115
-    file.write(text)
+    file.write("process 1234 of host other\n")
     file.flush()
     fcntl.flock(file, fcntl.LOCK_EX)
     _held_locks.append(file)
@@ -92,10 +84,13 @@ def _release():
         _held_locks.pop().close()
 
 
-_RESUMED = ("out/*", "~out/*")
-_OTHER = "give the config of this checkpoint"
 RESUMING = [
-    _in_earlier_run("other activation", _config(hidden_act="relu"), "its hidden_act is gelu, and relu", _OTHER),
+    _in_earlier_run(
+        "other activation",
+        lambda folder: edit_json(folder / "bert_config.json", hidden_act="relu"),
+        "its hidden_act is gelu, and relu",
+        "give the config of this checkpoint",
+    ),
     _in_earlier_run(
         "the list is lost",
         _remove("checkpoint"),
@@ -113,12 +108,16 @@ RESUMING = [
         _remove("model.ckpt-4.index"),
         flags=("--do_eval",),
         warns=("names model.ckpt-4, whose .index file is not there", "model.ckpt-2 is taken"),
-        leaves=_RESUMED,
+        leaves=("out/*", "~out/*"),
     ),
     _in_earlier_run(
         "all indices are lost", _remove("model.ckpt-2.index", "model.ckpt-4.index"), "names no existing checkpoint"
     ),
-    _in_earlier_run("the list is no list", _state("model.ckpt-4\n"), "out/checkpoint: is damaged"),
+    _in_earlier_run(
+        "the list is no list",
+        lambda folder: (folder / "out" / "checkpoint").write_text("model.ckpt-4\n"),
+        "out/checkpoint: is damaged",
+    ),
     _in_earlier_run(
         "slots that diverged",
         lambda folder: write_output_dir(folder, with_value(3e30, "bert/pooler/dense/bias")(tensors_of(folder)), STEPS),
