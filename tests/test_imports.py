@@ -49,34 +49,19 @@ HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective", "embedding")  # what the r
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 500
 
-WITH_IMPORTER, LATE, NEVER = "with its importer", "late", "never"
+WITH_IMPORTER, LATE, NEVER = "with its importer", "late in a function", "never, but by type checkers"
 
 
 class Import(NamedTuple):
-    """One imported module.
-
-    Attributes:
-        module: dotted name; "official_bert." is cut off.
-        ours: whether it is in this package.
-        when: it is loaded: with its importer, late (in a function), or never (for type checkers only).
-    """
+    """An imported module, without "official_bert." if it is ours; when it is loaded is one of the words above."""
 
     module: str
     ours: bool
     when: str
 
-    @property
-    def at_module_level(self) -> bool:
-        return self.when == WITH_IMPORTER
-
 
 def imports_of(source: str, modules: frozenset[str]) -> list[Import]:
-    """Everything a source imports.
-
-    Args:
-        source: text of the file.
-        modules: our own modules, so that `from official_bert.data import masking` is seen as data.masking.
-    """
+    """Everything a source imports; by our own `modules`, `from official_bert.data import masking` is data.masking."""
     found = []
 
     def add(name: str, when: str):
@@ -129,11 +114,7 @@ def sources() -> dict[str, str]:
 
 
 def offences(texts: dict[str, str]) -> Iterator[str]:
-    """One sentence for each breach of the rules in some modules.
-
-    Args:
-        texts: module name -> source.
-    """
+    """One sentence for each breach of the rules in some modules, whose sources are given by their names."""
     modules = frozenset(texts)
     loaded = {}
     for module, source in texts.items():
@@ -177,7 +158,7 @@ def breaches_of_outside_packages(module: str, imported: list[Import]) -> Iterato
         package = one.module.split(".")[0]
         if SINGLE_IMPORTER.get(package, module) != module:
             yield f"{module}: imports {package}, which is for {SINGLE_IMPORTER[package]} alone"
-        if package in HEAVY and one.at_module_level and is_light(module):
+        if package in HEAVY and one.when == WITH_IMPORTER and is_light(module):
             yield f"{module}: imports {package} with itself, not late"
         if room == "modeling" and package == "tensorflow" and module != "modeling.layers":
             yield f"{module}: names TensorFlow, which only modeling.layers does"
@@ -188,13 +169,7 @@ def breaches_of_outside_packages(module: str, imported: list[Import]) -> Iterato
 
 
 def cycles(loaded: dict[str, set[str]]) -> Iterator[str]:
-    """A circle of modules that import each other, late or not, if there is one.
-
-    A room's `__init__` re-exports its files; a file that imports it back is a circle like any other.
-
-    Args:
-        loaded: module -> those that it imports.
-    """
+    """A circle of modules that import each other, late or not, if there is one: each module is given its imports."""
     try:
         graphlib.TopologicalSorter(loaded).prepare()
     except graphlib.CycleError as error:
@@ -220,7 +195,7 @@ def test_scripts_are_thin_and_import_only_the_commands():
         assert source.count("\n") <= 60, f"{name} is more than wiring"
         assert ast.get_docstring(ast.parse(source)), f"{name} has no docstring"
         for one in imports_of(source, modules):
-            if one.ours and one.at_module_level:
+            if one.ours and one.when == WITH_IMPORTER:
                 assert room_of(one.module) == "cli", f"{name}: imports {one.module} too early"
             assert one.module.split(".")[0] not in HEAVY, f"{name}: imports {one.module}"
 
@@ -261,9 +236,8 @@ def test_a_missing_docstring_is_found():
 
 def test_a_circle_is_found():
     late = "class C:\n    def f(self):\n        from official_bert.data.first import x\n"
-    (found,) = offences(
-        {"data.first": '"""A."""\nfrom official_bert.data import second\n', "data.second": f'"""B."""\n{late}'}
-    )
+    first = '"""A."""\nfrom official_bert.data import second\n'
+    (found,) = offences({"data.first": first, "data.second": f'"""B."""\n{late}'})
     assert found in (
         "imports in a circle: data.first -> data.second -> data.first",
         "imports in a circle: data.second -> data.first -> data.second",

@@ -1,6 +1,6 @@
 """The original README's fine-tuning commands on a toy model and toy data, in this process.
 
-As they stand there but for the TPU flags, which are left off; `/tmp` and `gs://some_bucket` become a fresh folder.
+All their flags but those of the TPU; `/tmp` and `gs://some_bucket` become a fresh folder.
 """
 
 import json
@@ -18,37 +18,31 @@ from tests import toy
 from tests.scripts import run_here
 from tests.shared import in_test_long
 
-_SQUAD = """python run_squad.py \
-  --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
-  --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt"""
-_SQUAD_LARGE = _SQUAD.replace("BASE", "LARGE")
+_BASE = """--vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
+    --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt"""
+_CLASSIFIER = "python run_classifier.py --max_seq_length=128"
+_SQUAD = """--num_train_epochs=2.0 --learning_rate=3e-5 --max_seq_length=384 --doc_stride=128 --do_predict=True"""
+_SQUAD_BASE = f"python run_squad.py {_BASE} {_SQUAD}"
+_SQUAD_LARGE = (
+    f"{_SQUAD_BASE.replace('BASE', 'LARGE')} --train_batch_size=24 --output_dir=gs://some_bucket/squad_large/"
+)
+_SQUAD_1 = "--do_train=True --train_file=$SQUAD_DIR/train-v1.1.json --predict_file=$SQUAD_DIR/dev-v1.1.json"
+_SQUAD_2 = """--train_file=$SQUAD_DIR/train-v2.0.json --predict_file=$SQUAD_DIR/dev-v2.0.json \
+    --version_2_with_negative=True"""
 
+# Each has all flags of the README's command, which names them in another order.
 COMMANDS = {
-    "MRPC": """python run_classifier.py --task_name=MRPC --do_train=true --do_eval=true --data_dir=$GLUE_DIR/MRPC \
+    "MRPC": f"""{_CLASSIFIER} {_BASE} --task_name=MRPC --data_dir=$GLUE_DIR/MRPC --do_train=true --do_eval=true \
+        --train_batch_size=32 --learning_rate=2e-5 --num_train_epochs=3.0 --output_dir=/tmp/mrpc_output/""",
+    "MRPC prediction": f"""{_CLASSIFIER} --task_name=MRPC --data_dir=$GLUE_DIR/MRPC --do_predict=true \
         --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
-        --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt --max_seq_length=128 --train_batch_size=32 \
-        --learning_rate=2e-5 --num_train_epochs=3.0 --output_dir=/tmp/mrpc_output/""",
-    "MRPC prediction": """python run_classifier.py --task_name=MRPC --do_predict=true --data_dir=$GLUE_DIR/MRPC \
-        --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
-        --init_checkpoint=$TRAINED_CLASSIFIER --max_seq_length=128 --output_dir=/tmp/mrpc_output/""",
-    "XNLI": """python run_classifier.py --task_name=XNLI --do_train=true --do_eval=true --data_dir=$XNLI_DIR \
-        --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
-        --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt --max_seq_length=128 --train_batch_size=32 \
-        --learning_rate=5e-5 --num_train_epochs=2.0 --output_dir=/tmp/xnli_output/""",
-    "SQuAD 1.1, Base": f"""{_SQUAD} --do_train=True --train_file=$SQUAD_DIR/train-v1.1.json --do_predict=True \
-        --predict_file=$SQUAD_DIR/dev-v1.1.json --train_batch_size=12 --learning_rate=3e-5 --num_train_epochs=2.0 \
-        --max_seq_length=384 --doc_stride=128 --output_dir=/tmp/squad_base/""",
-    "SQuAD 1.1, Large": f"""{_SQUAD_LARGE} --do_train=True --train_file=$SQUAD_DIR/train-v1.1.json --do_predict=True \
-        --predict_file=$SQUAD_DIR/dev-v1.1.json --train_batch_size=24 --learning_rate=3e-5 --num_train_epochs=2.0 \
-        --max_seq_length=384 --doc_stride=128 --output_dir=gs://some_bucket/squad_large/""",
-    "SQuAD 2.0": f"""{_SQUAD_LARGE} --do_train=True --train_file=$SQUAD_DIR/train-v2.0.json --do_predict=True \
-        --predict_file=$SQUAD_DIR/dev-v2.0.json --train_batch_size=24 --learning_rate=3e-5 --num_train_epochs=2.0 \
-        --max_seq_length=384 --doc_stride=128 --output_dir=gs://some_bucket/squad_large/ \
-        --version_2_with_negative=True""",
-    "SQuAD 2.0, threshold": f"""{_SQUAD_LARGE} --do_train=False --train_file=$SQUAD_DIR/train-v2.0.json \
-        --do_predict=True --predict_file=$SQUAD_DIR/dev-v2.0.json --train_batch_size=24 --learning_rate=3e-5 \
-        --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128 --output_dir=gs://some_bucket/squad_large/ \
-        --version_2_with_negative=True --null_score_diff_threshold=$THRESH""",
+        --init_checkpoint=$TRAINED_CLASSIFIER --output_dir=/tmp/mrpc_output/""",
+    "XNLI": f"""{_CLASSIFIER} {_BASE} --task_name=XNLI --data_dir=$XNLI_DIR --do_train=true --do_eval=true \
+        --train_batch_size=32 --learning_rate=5e-5 --num_train_epochs=2.0 --output_dir=/tmp/xnli_output/""",
+    "SQuAD 1.1, Base": f"{_SQUAD_BASE} {_SQUAD_1} --train_batch_size=12 --output_dir=/tmp/squad_base/",
+    "SQuAD 1.1, Large": f"{_SQUAD_LARGE} {_SQUAD_1}",
+    "SQuAD 2.0": f"{_SQUAD_LARGE} {_SQUAD_2} --do_train=True",
+    "SQuAD 2.0, threshold": f"{_SQUAD_LARGE} {_SQUAD_2} --do_train=False --null_score_diff_threshold=$THRESH",
 }
 
 WORDS = ["cat", "sat", "mat", "park", "day", "noon", "train", "station", "board", "hand", "rain"]

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import sysconfig
 import venv
-import zipfile
 
 import pytest
 
@@ -58,10 +57,8 @@ def wheel(tmp_path_factory):
 @pytest.fixture(scope="module")
 def unpacked(wheel):
     """Folder that holds what the wheel installs."""
-    work = wheel.parent
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(work / "site")
-    return work / "site"
+    shutil.unpack_archive(wheel, wheel.parent / "site", "zip")
+    return wheel.parent / "site"
 
 
 @pytest.fixture(scope="module")
@@ -133,10 +130,13 @@ def command(installed, folder, *words, status=0) -> subprocess.CompletedProcess:
     return finished
 
 
-def test_the_command_lists_its_subcommands(installed, tmp_path):
+def test_the_command_lists_its_subcommands_and_names_itself_in_messages(installed, tmp_path):
     stdout = command(installed, tmp_path).stdout
     assert re.findall(r"^  (\w+)", stdout, re.MULTILINE) == list(COMMANDS)
     assert "--task_name" in command(installed, tmp_path, "run-classifier", "--help", status=1).stdout
+    flags = ["--input_file=no", "--vocab_file=no", "--output_file=x"]
+    stderr = command(installed, tmp_path, "create-pretraining-data", *flags, status=1).stderr
+    assert stderr.splitlines()[-1].startswith("official-bert create-pretraining-data: no: no such file")
 
 
 def test_commands_work_without_a_checkout(installed, tmp_path):
@@ -151,9 +151,3 @@ def test_commands_work_without_a_checkout(installed, tmp_path):
     script = [sys.executable, ROOT / "create_pretraining_data.py", *flags, "--output_file=of_the_script"]
     subprocess.run(script, cwd=tmp_path, capture_output=True, check=True)
     assert (tmp_path / "records").read_bytes() == (tmp_path / "of_the_script").read_bytes() != b""
-
-
-def test_messages_name_the_command(installed, tmp_path):
-    flags = ["--input_file=no", "--vocab_file=no", "--output_file=x"]
-    stderr = command(installed, tmp_path, "create-pretraining-data", *flags, status=1).stderr
-    assert stderr.splitlines()[-1].startswith("official-bert create-pretraining-data: no: no such file")

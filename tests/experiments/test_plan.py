@@ -8,7 +8,7 @@ import pytest
 from official_bert.cli.commands import COMMANDS
 from official_bert.config import BertConfig
 from official_bert.experiments.declarations import names_of, read_catalogue, read_experiment
-from official_bert.experiments.plan import Plan, config_of, make_plan, shown_columns
+from official_bert.experiments.plan import Plan, make_plan, shown_columns
 from official_bert.experiments.steps import Layout, Place
 from official_bert.io.errors import InputError
 from tests.experiment_data import TWO_ROWS
@@ -197,11 +197,6 @@ def test_the_more_special_flags_of_a_fine_tuning_win():
     assert found["table8", "WNUT-17", "concat_of_last_four"] == (1e-3, 10.0, 16)
 
 
-def test_a_task_with_a_column_of_its_own_stands_in_for_none():
-    assert [column.heading for column in plan_of("table1").columns] == ["SST-2", "CoLA", "STS-B"]
-    assert [column.heading for column in plan_of("table4", "small").columns] == ["CODAH for SWAG"]
-
-
 def test_what_is_left_out_has_its_reason(two_rows):
     columns = '{ task = "CoLA", set = "test", label = "test" }, { task = "RTE" }, { task = "CoLA" }, { task = "MRPC" }'
     plan = two_rows('{ task = "STS-B" }]', f'{columns}, {{ task = "STS-B" }}]')
@@ -231,14 +226,6 @@ def test_a_stand_in_keeps_its_own_metric_and_only_fractions_become_percentages()
     assert [column.factor for column in columns] == [100.0] * 4 + [1.0]  # SQuAD's is in percent
     columns = plan_of("table5").columns
     assert [column.metric for column in columns] == ["eval_spearman", "eval_matthews", "eval_accuracy", "f1"]
-    of_loss = dataclasses.replace(columns[2].declared, metric="eval_loss")
-    assert dataclasses.replace(columns[2], declared=of_loss).factor == 1.0
-
-
-def test_a_size_that_nobody_can_read_is_refused():
-    scale = dataclasses.replace(CATALOGUE.scales["tiny"], sizes={"12/768/12": "four"})
-    with pytest.raises(InputError, match="at --scale=tiny: is 'four', which is not layers/hidden size/heads"):
-        config_of("12/768/12", scale, {})
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,20 @@
 
 import os
 import pathlib
-import signal
-import textwrap
 
 import pytest
 
 from official_bert.experiments import run
 from official_bert.experiments.steps import OWN, Layout, Place, Step
 from official_bert.io.errors import InputError
-from tests.shared import has_ended
 
 SCRIPT = """
-import os, sys, time
+import os, sys
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 print("begins", flags.get("name"))
 with open("order.txt", "a") as file:
     file.write(flags["name"] + "\\n")
-is_mended = os.path.exists("mended")
-if flags.get("sleeps") and not is_mended:
-    with open("number.txt", "w") as file:
-        file.write(str(os.getpid()))
-    os.kill(os.getppid(), 2)
-    time.sleep(600)
-if flags.get("fails") and not is_mended:
+if flags.get("fails") and not os.path.exists("mended"):
     sys.exit("it went wrong")
 for name in ("model.ckpt-1", "eval_results.txt"):
     with open(os.path.join(flags["output_dir"], name), "w") as file:
@@ -35,7 +26,7 @@ for name in ("model.ckpt-1", "eval_results.txt"):
 @pytest.fixture
 def layout(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "toy.py").write_text(textwrap.dedent(SCRIPT))
+    (tmp_path / "toy.py").write_text(SCRIPT)
     return Layout("steps", "data", {}, ".")
 
 
@@ -93,21 +84,6 @@ def test_checkpoints_are_deleted_when_no_step_needs_them(layout, tmp_path):
     assert run.pending_steps([model, tuned, test, other], layout) == [tuned, other]
     assert run.execute([model, tuned, test, other], layout) == []
     assert order() == ["model", "tuned", "test", "test", "tuned", "other"]
-
-
-def test_a_signal_ends_the_step_and_the_next_run_goes_on(layout, tmp_path):
-    quick, slow = step("quick"), step("slow", sleeps=True)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run.execute([quick, slow], layout)
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    assert has_ended(int((tmp_path / "number.txt").read_text()), within_secs=10)
-    assert run.pending_steps([quick, slow], layout) == [slow]
-    (tmp_path / "mended").touch()
-    assert run.execute([quick, slow], layout) == []
-    assert order() == ["quick", "slow", "slow"]
 
 
 def test_a_corrupt_result_is_named_with_its_remedy(layout):

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from official_bert.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step, in_order
+from official_bert.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step
 
 RECORDS = Step(
     "records", "of text", "create_pretraining_data", (("input_file", Place(DATA, "text*.txt")), ("num_workers", 2))
@@ -24,10 +24,6 @@ def layout(tmp_path, monkeypatch):
     (tmp_path / "data" / "text0.txt").write_text("one")
     monkeypatch.chdir(tmp_path)
     return Layout("steps", "data", {"base": "bert"}, ".")
-
-
-def test_a_step_comes_after_those_that_it_needs_and_once():
-    assert in_order([MODEL, RECORDS, MODEL]) == [RECORDS, MODEL]
 
 
 def test_command_and_folders(layout):

@@ -1,8 +1,6 @@
 """Runs of scripts in child processes that are killed at a chosen event, or that may write only small files.
 
-The children are forked from a server process that has imported TensorFlow and run nothing, so they start at once. A
-child counts its events: calls of this project's functions, and the calls that write, rename and delete files. It kills
-itself with SIGKILL before the event that it was told. TensorFlow is imported here, at the top, for the server.
+The children are forked from a server process that has imported TensorFlow, here at the top, and run nothing.
 """
 
 import collections
@@ -38,13 +36,7 @@ class Point(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of a child.
-
-    Attributes:
-        status: its exit status, negative for a signal.
-        sentence: the sentence with which the script ended.
-        counts: the number of events of each kind; empty after a kill.
-    """
+    """The end of a child: its exit status, negative for a signal, and its events by kind, none after a kill."""
 
     status: int
     sentence: str
@@ -56,11 +48,13 @@ def run(
 ) -> Ended:
     """Runs a script in a child.
 
+    The child counts its events: calls of this project's functions, and the calls that write, rename and delete files.
+
     Args:
         folder: for the report of the child.
         script: the script of the repository root.
         arguments: its flags.
-        point: where the child kills itself; None for nowhere.
+        point: the event before which the child kills itself; None for nowhere.
         most_bytes: the size of the largest file that the child may write; None for any.
     """
     report = folder / "report.json"

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -119,7 +118,3 @@ def edit_json(path: pathlib.Path, **changes):
     """Changes fields of a JSON file; None removes a field."""
     content = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
-
-
-def copy_good_files(source: pathlib.Path, target: pathlib.Path):
-    shutil.copytree(source, target, dirs_exist_ok=True)

@@ -101,8 +101,6 @@ INPUTS = [
     row(FEATURES, f"input that is a {what}", lambda at, path=path: features(at, input_file=path), says)
     for what, path, says in (
         ("folder", "classification", "classification: is a folder"),
-        ("file that is not there", "absent", "absent: no such file"),
-        ("file below a file", "corpus.txt/below", "below: cannot be read (Not a directory)"),
         ("unknown scheme", "s3://bucket/file", "UnimplementedError"),
     )
 ]
@@ -123,7 +121,6 @@ NAMES = [
     ),
     row(DATA, "output not in UTF-8", lambda at: corpus(at, "a\udcff"), r"a\udcff': the name is not UTF-8"),
     row(DATA, "input not in UTF-8", lambda at: corpus(at, input_file=broken_name(at)), r"\udcff.txt': the name is not"),
-    row(CONVERT, "to a file", lambda at: conversion(at, "corpus.txt"), "corpus.txt: no folder can be made there"),
     row(
         DATA,
         "brackets that are no glob",

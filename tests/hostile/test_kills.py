@@ -1,8 +1,4 @@
-"""Kills, full disks and two processes: each job ends with the same results as if nothing had happened, or says so.
-
-Each job is killed 20 times, at points spread over its start-up, its run, its saves and its renames, and is then given
-the same command again.
-"""
+"""Kills, full disks and two processes: each job ends with the same results as if nothing had happened, or says so."""
 
 import contextlib
 import json
@@ -33,13 +29,7 @@ DISK_BYTES = [8 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 <<
 
 
 class Job(NamedTuple):
-    """A job whose results lie in the folder `out`.
-
-    Attributes:
-        script: the script.
-        flags: of the run, for a folder with the good files.
-        results: the results in `out`, by name: bytes, or arrays.
-    """
+    """A job, its flags for a folder with the good files, and its results in `out` by name: bytes, or arrays."""
 
     script: str
     flags: Callable[[pathlib.Path], list[str]]
@@ -123,10 +113,10 @@ def finished(folder: pathlib.Path, job: Job) -> Ended:
 @pytest.mark.long
 @pytest.mark.parametrize("name", JOBS)
 def test_a_killed_job_ends_as_one_that_was_not(name, folder):
+    """It is killed at points spread over its start-up, its run, its saves and its renames, and given again."""
     job, out = JOBS[name], folder / "out"
     out.mkdir()
-    whole = finished(folder, job)
-    expected = job.results(out)
+    whole, expected = finished(folder, job), job.results(out)
     assert expected
     for kind in (START, RUN, SAVE, RENAME):
         count = whole.counts[kind]

@@ -70,9 +70,8 @@ _held_locks = []
 def _held(folder: pathlib.Path):
     """Another process works in the folder: it holds the lock of the file. A lock ends with its open file."""
     (folder / "out").mkdir(exist_ok=True)
-    file = open(folder / "out" / ".lock", "w+")  # noqa: SIM115
-    file.write("process 1234 of host other\n")
-    file.flush()
+    (folder / "out" / ".lock").write_text("process 1234 of host other\n")
+    file = open(folder / "out" / ".lock")  # noqa: SIM115
     fcntl.flock(file, fcntl.LOCK_EX)
     _held_locks.append(file)
 
@@ -141,22 +140,26 @@ RESUMING = [
 ]
 
 
-def _beside(script: str, make: Callable[[pathlib.Path], list[str]]) -> Row:
-    """A use of a model with another number of heads than the config beside its checkpoint says."""
-
-    def prepare(folder: pathlib.Path) -> list[str]:
-        shutil.copy(folder / "bert_config.json", folder / "other.json")
-        edit_json(folder / "other.json", num_attention_heads=4)
-        return [*make(folder), f"--bert_config_file={folder}/other.json"]
-
-    return row(script, f"{script} with other heads", prepare, "bert_config.json: its num_attention_heads is 2, and 4")
+def _with_other_config(folder: pathlib.Path, flags: list[str], **changes) -> list[str]:
+    """Names another config than that beside the checkpoint."""
+    shutil.copy(folder / "bert_config.json", folder / "other.json")
+    edit_json(folder / "other.json", **changes)
+    return [*flags, f"--bert_config_file={folder}/other.json"]
 
 
 def _export(folder: pathlib.Path) -> list[str]:
     return model_flags(folder, task_name="pretraining", export_dir=folder / "export")
 
 
-CONFIGS = [_beside(FEATURES, features), _beside(EXPORT, _export)]
+CONFIGS = [
+    row(
+        script,
+        f"{script} with other heads",
+        lambda folder, make=make: _with_other_config(folder, make(folder), num_attention_heads=4),
+        "bert_config.json: its num_attention_heads is 2, and 4",
+    )
+    for script, make in ((FEATURES, features), (EXPORT, _export))
+]
 
 
 def _bad_records(folder: pathlib.Path, feature: str, value: float, number: int) -> list[str]:
@@ -181,31 +184,20 @@ def _bad_record(feature: str, value: float, said: str, number: int = 0) -> Row:
     )
 
 
-def _score(label: str) -> Callable[[pathlib.Path], list[str]]:
-    def make(folder: pathlib.Path) -> list[str]:
-        (folder / "classification" / "train.tsv").write_text(f"text\tlabel\nthe cat\t1.0\nthe cat\t{label}\n")
-        return classifier(folder, "--do_train", "--label_type=score")
-
-    return make
-
-
-def _from_another_model(folder: pathlib.Path) -> list[str]:
-    """A training that may begin with weights of another model, but not with its records."""
-    flags = _bad_records(folder, "input_mask", 2, 0)
-    shutil.copy(folder / "bert_config.json", folder / "other.json")
-    edit_json(folder / "other.json", hidden_act="relu")
-    return [*flags, f"--bert_config_file={folder}/other.json"]
+def _scores(folder: pathlib.Path, last: str) -> list[str]:
+    (folder / "classification" / "train.tsv").write_text(f"text\tlabel\nthe cat\t1.0\nthe cat\t{last}\n")
+    return classifier(folder, "--do_train", "--label_type=score")
 
 
 DATA = [
     _bad_record("input_mask", 2, "2"),
     _bad_record("masked_lm_weights", np.nan, "nan", 11),
-    row(CLASSIFIER, "score nan", _score("nan"), "train.tsv: line 3", "no number"),
-    row(CLASSIFIER, "score 1e30", _score("1e30"), "train.tsv: line 3", "too large"),
+    row(CLASSIFIER, "score nan", lambda folder: _scores(folder, "nan"), "train.tsv: line 3", "no number"),
+    row(CLASSIFIER, "score 1e30", lambda folder: _scores(folder, "1e30"), "train.tsv: line 3", "too large"),
     row(
         PRETRAINING,
         "weights of another model",
-        _from_another_model,
+        lambda folder: _with_other_config(folder, _bad_records(folder, "input_mask", 2, 0), hidden_act="relu"),
         "records.tfrecord: record 0",
         warns=("its hidden_act is gelu, and relu by --bert_config_file: the weights were trained with",),
         leaves=("out/*",),

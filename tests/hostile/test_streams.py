@@ -3,7 +3,6 @@
 import contextlib
 import os
 import resource
-import socket
 import subprocess
 import sys
 
@@ -63,17 +62,12 @@ def test_a_line_is_appended_whole_or_not_at_all(tmp_path):
     assert contents(tmp_path).keys() == {"runs.jsonl"}
 
 
-@pytest.mark.parametrize(
-    ("stream", "sentence"),
-    [
-        ("stdin", "--input_file=-: standard input is closed; name a file"),
-        ("stdout", "--output_file=-: standard output is closed; name a file"),
-    ],
-)
-def test_predict_needs_the_streams_that_it_is_told_to_use(folder, monkeypatch, stream, sentence):
+@pytest.mark.parametrize(("stream", "name"), [("stdin", "input"), ("stdout", "output")])
+def test_predict_needs_the_streams_that_it_is_told_to_use(folder, monkeypatch, stream, name):
     monkeypatch.setattr(sys, f"__{stream}__", None)
     ended = end_of(PREDICT, *predictions(folder, "-", input_file="-"))
-    assert (ended.status, sentence in ended.sentence) == (1, True)
+    assert ended.status == 1
+    assert f"--{name}_file=-: standard {name} is closed; name a file" in ended.sentence
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can run a process as another user")
@@ -81,7 +75,6 @@ def test_predict_needs_the_streams_that_it_is_told_to_use(folder, monkeypatch, s
     ("mode", "mode_of_text", "sentence"),
     [
         (0o755, 0o644, "a.tfrecord: cannot be written (Permission denied)"),
-        (0o700, 0o644, "vocab.txt: cannot be read (Permission denied)"),
         (0o777, 0o600, "corpus.txt: cannot be read (Permission denied)"),
     ],
 )
@@ -102,11 +95,3 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
     assert finished.returncode == 1
     assert sentence in finished.stderr
     assert "Traceback" not in finished.stderr
-
-
-def test_a_socket_is_no_output(folder):
-    with contextlib.closing(socket.socket(socket.AF_UNIX)) as opened:
-        opened.bind(str(folder / "s"))
-        ended = end_of(DATA, *corpus(folder, "s"))
-    assert ended.status == 1
-    assert f"{folder}/s: cannot be written" in ended.sentence

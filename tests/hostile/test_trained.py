@@ -3,8 +3,8 @@
 import json
 import pathlib
 
-from official_bert.serving.export import versions
 from official_bert.tasks.base import DataFiles
+from tests import toy
 from tests.hostile.checkpoints import tensors_of, with_head, write_output_dir
 from tests.hostile.commands import CLASSIFIER, CONVERT, EXPORT, FEATURES, classifier, conversion, features
 from tests.hostile.rows import check, model_flags, row, table
@@ -24,8 +24,8 @@ def export(folder: pathlib.Path, task_name: str, *flags: str) -> list[str]:
     return [*model_flags(folder, **given), *flags]
 
 
-def evaluation(folder: pathlib.Path, labels: str) -> list[str]:
-    trained(folder, labels)
+def with_a_label_twice(folder: pathlib.Path) -> list[str]:
+    trained(folder, "a\nb\nb\n")
     return classifier(folder, "--do_eval")
 
 
@@ -42,8 +42,7 @@ def to_another_class(folder: pathlib.Path) -> list[str]:
 
 
 def with_short_vocabulary(folder: pathlib.Path) -> list[str]:
-    lines = (folder / "vocab.txt").read_text().splitlines(keepends=True)
-    (folder / "vocab.txt").write_text("".join(lines[:-3]))
+    toy.write_vocabulary(folder, toy.VOCABULARY[:-3])
     return features(folder)
 
 
@@ -62,8 +61,7 @@ ROWS = [
         "--task_name=CoLA: ",
         "out/task.json says tsv; leave the flag out",
     ),
-    row(CLASSIFIER, "a label twice", lambda folder: evaluation(folder, "a\nb\nb\n"), "must name each label once"),
-    row(CLASSIFIER, "a gap in the labels", lambda folder: evaluation(folder, "a\n\nb\n"), "out/labels.txt: must name"),
+    row(CLASSIFIER, "a label twice", with_a_label_twice, "out/labels.txt: must name each label once"),
     row(CONVERT, "another vocabulary", with_another_vocabulary, "there/vocab.txt: is of another conversion"),
     row(
         CONVERT,
@@ -92,9 +90,3 @@ def test_the_file_that_is_not_read_is_named(tmp_path, caplog):
         (tmp_path / name).touch()
     assert DataFiles(str(tmp_path)).path("train", ["train.conll", "train.txt"]) == f"{tmp_path}/train.conll"
     assert f"{tmp_path}/train.conll is read, and {tmp_path}/train.txt, which is there, too, is not" in caplog.text
-
-
-def test_a_version_beyond_64_bits_is_none(tmp_path):
-    (tmp_path / "9223372036854775808").mkdir()
-    (tmp_path / "7").mkdir()
-    assert versions(str(tmp_path)) == [7]

@@ -15,15 +15,7 @@ from tests.hostile.rows import Row, check, edit_json, model_flags, row, table
 
 
 class Use(NamedTuple):
-    """A use of a trained checkpoint without training.
-
-    Attributes:
-        script: the script.
-        flags: of the run.
-        leaves: the files of a successful run.
-        num_outputs: of the head that the run needs; 0 for the heads of pre-training.
-        scope: of the names of the head.
-    """
+    """A use of a trained checkpoint without training, which needs the heads of pre-training or one with outputs."""
 
     script: str
     flags: Callable[[pathlib.Path], list[str]]
