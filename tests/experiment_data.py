@@ -48,13 +48,10 @@ def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD",
         put(f"corpus/{name}.txt", "\n".join(documents))
     sizes = (("train", 16), ("dev", 8))
     if "STS-B" in tasks:
-        head = "\t".join(["index", *"bcdefg", "sentence1", "sentence2", "score"])
         for name, count in sizes:
-            rows = [
-                "\t".join([str(number), *"bcdefg", text(), text(), f"{draws.uniform(0, 5):.2f}"])
-                for number in range(count)
-            ]
-            put(f"STS-B/{name}.tsv", "\n".join([head, *rows]) + "\n")
+            rows = [[str(n), *"bcdefg", text(), text(), f"{draws.uniform(0, 5):.2f}"] for n in range(count)]
+            rows.insert(0, ["index", *"bcdefg", "sentence1", "sentence2", "score"])
+            put(f"STS-B/{name}.tsv", "".join("\t".join(row) + "\n" for row in rows))
     if "CoLA" in tasks:
         for name, count in sizes:
             put(f"CoLA/{name}.tsv", "".join(f"x\t{number % 2}\t\t{text()}\n" for number in range(count)))

@@ -23,6 +23,7 @@ from official_bert.metrics.classification import spearman
 from official_bert.tasks import registry
 from official_bert.training import run_log
 from tests import toy
+from tests.fine_tuning_runs import figures
 from tests.scripts import run_here
 from tests.serving.answers import answers, answers_to_records
 from tests.shared import ROOT
@@ -134,18 +135,13 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def results_of(folder: pathlib.Path) -> dict[str, float]:
-    lines = (folder / "eval_results.txt").read_text().splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-
-
 def read_scores(path: pathlib.Path) -> list[list[float]]:
     return [[float(score) for score in line.split(" ")] for line in path.read_text().splitlines()]
 
 
 def test_texts_in_a_layout_of_ones_own(folder):
     output, version = folder / "tickets_output", folder / "tickets_export" / "1"
-    results = results_of(output)
+    results = figures(output)
     assert set(results) == {"eval_accuracy", "eval_f1", "eval_loss", "loss", "global_step"}
     assert results["eval_f1"] > 0.95
     predicted = np.loadtxt(output / "test_results.tsv")
@@ -161,7 +157,7 @@ def test_texts_in_a_layout_of_ones_own(folder):
 
 
 def test_a_task_of_a_new_kind_is_trained_evaluated_and_predicts(folder):
-    results = results_of(folder / "highlights_output")
+    results = figures(folder / "highlights_output")
     assert set(results) == {"eval_spearman", "eval_loss", "loss", "global_step"}
     assert results["eval_spearman"] > 0.7  # 0.94 at most, for many true scores are equal
     predicted = read_scores(folder / "highlights_output" / "highlights.txt")
@@ -174,9 +170,9 @@ def test_a_task_of_a_new_kind_is_trained_evaluated_and_predicts(folder):
 
 def test_a_task_of_a_new_kind_runs_on_two_replicas(folder):
     """192 texts a pass, of which the dev set's last batch of 8 is full and the test set's, of 6, is not."""
-    results = results_of(folder / "highlights_on_two")
+    results = figures(folder / "highlights_on_two")
     assert results["eval_spearman"] > 0.6
-    assert results["global_step"] == results_of(folder / "highlights_output")["global_step"] == 144
+    assert results["global_step"] == figures(folder / "highlights_output")["global_step"] == 144
     predicted = read_scores(folder / "highlights_on_two" / "highlights.txt")
     truth = drawn_texts("test").scores
     assert spearman(np.concatenate(truth), np.concatenate(predicted))["spearman"] > 0.6

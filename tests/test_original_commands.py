@@ -15,6 +15,7 @@ import pytest
 from official_bert.metrics.squad import evaluate_v1, evaluate_v2
 from official_bert.tasks.squad.examples import read_gold_answers
 from tests import toy
+from tests.fine_tuning_runs import figures
 from tests.scripts import run_here
 from tests.shared import in_test_long
 
@@ -74,11 +75,6 @@ def run(name: str, places: dict, fresh, **variables):
     _, script, *flags = shlex.split(string.Template(line).substitute(places, **variables))
     (output_dir,) = [flag.partition("=")[2] for flag in flags if flag.startswith("--output_dir=")]
     return pathlib.Path(output_dir), run_here(script, *flags).stderr
-
-
-def figures(folder):
-    lines = (folder / "eval_results.txt").read_text().splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
 
 
 def text(draws, least=4, most=12) -> str:

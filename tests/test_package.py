@@ -78,16 +78,6 @@ def installed(wheel, tmp_path_factory):
     return environment / "bin"
 
 
-def run(unpacked, code: str, *arguments) -> str:
-    """Output of a program that sees the unpacked wheel before anything else, and no checkout."""
-    program = f"import sys; sys.path.insert(0, {str(unpacked)!r})\n{code}"
-    finished = subprocess.run(
-        [sys.executable, "-I", "-c", program, *arguments], cwd=unpacked.parent, capture_output=True, text=True
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
-
-
 def test_every_module_is_in_the_wheel(unpacked):
     sources = {path.relative_to(ROOT) for path in (ROOT / "official_bert").rglob("*.py")}
     assert {path.relative_to(unpacked) for path in (unpacked / "official_bert").rglob("*.py")} == sources
@@ -117,7 +107,10 @@ def test_a_tpu_needs_the_same_packages_with_another_tensorflow():
 
 
 def test_light_use_loads_no_tensorflow(unpacked, tmp_path):
-    assert run(unpacked, LIGHT_USE, str(tmp_path / "vocab.txt")) == "[]\n"
+    program = f"import sys; sys.path.insert(0, {str(unpacked)!r})\n{LIGHT_USE}"
+    command = [sys.executable, "-I", "-c", program, tmp_path / "vocab.txt"]
+    finished = subprocess.run(command, cwd=unpacked.parent, capture_output=True, text=True)
+    assert finished.stdout == "[]\n", finished.stderr
 
 
 def command(installed, folder, *words, status=0) -> subprocess.CompletedProcess:

@@ -86,34 +86,25 @@ def assert_ends_at_step_6(folder: pathlib.Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "how"),
+    ("names", "how", "step"),
     [
-        ("model.ckpt-6.index", "half"),
+        (["model.ckpt-6.index"], "half", 4),
+        ([f"model.ckpt-6.{DATA}", f"input.ckpt-4-0.{DATA}"], "flipped", 2),  # nothing of both is used
         *in_test_long(
-            (f"model.ckpt-6.{DATA}", "flipped"),
-            (f"model.ckpt-6.{DATA}", "missing"),
-            (f"input.ckpt-6-0.{DATA}", "empty"),
-            ("input.ckpt-6-0.index", "flipped"),
+            ([f"model.ckpt-6.{DATA}"], "missing", 4),
+            ([f"input.ckpt-6-0.{DATA}"], "empty", 4),
+            (["input.ckpt-6-0.index"], "flipped", 4),
         ),
     ],
 )
-def test_training_goes_on_from_the_checkpoint_before_a_damaged_one(run, name, how):
-    damage(run / "out" / name, how)
-    ended = assert_ends_at_step_6(run)
-    (warning,) = [line for line in ended.log.splitlines() if "is damaged" in line]
-    assert warning.startswith(f"{run}/out/{name} is damaged (")
-    assert warning.endswith(f"): training goes on from step 4, that of the older {run}/out/model.ckpt-4")
-
-
-def test_several_damaged_checkpoints_are_passed_over(run):
-    """Weights at step 6 and the input at step 4 are damaged: nothing of both is used."""
-    names = [f"model.ckpt-6.{DATA}", f"input.ckpt-4-0.{DATA}"]
+def test_training_goes_on_from_the_checkpoint_before_a_damaged_one(run, names, how, step):
     for name in names:
-        damage(run / "out" / name, "flipped")
+        damage(run / "out" / name, how)
     ended = assert_ends_at_step_6(run)
     warnings = [line for line in ended.log.splitlines() if "is damaged" in line]
-    assert [line.partition(" ")[0] for line in warnings] == [f"{run}/out/{name}" for name in names]
-    assert all("goes on from step 2" in line for line in warnings)
+    assert [line.partition(" is damaged (")[0] for line in warnings] == [f"{run}/out/{name}" for name in names]
+    for line in warnings:
+        assert line.endswith(f"): training goes on from step {step}, that of the older {run}/out/model.ckpt-{step}")
 
 
 @pytest.mark.parametrize(("flags", "damaged", "how"), [(["--do_eval"], [6], "empty"), (TRAINING, STEPS, "flipped")])
