@@ -43,17 +43,14 @@ class Ended(NamedTuple):
     counts: dict[str, int]
 
 
-def run(
-    folder: pathlib.Path, script: str, arguments: list[str], point: Point | None = None, most_bytes: int | None = None
-) -> Ended:
+def run(folder: pathlib.Path, command: list[str], point: Point | None = None, most_bytes: int | None = None) -> Ended:
     """Runs a script in a child.
 
     The child counts its events: calls of this project's functions, and the calls that write, rename and delete files.
 
     Args:
         folder: for the report of the child.
-        script: the script of the repository root.
-        arguments: its flags.
+        command: the script of the repository root, and its flags.
         point: the event before which the child kills itself; None for nowhere.
         most_bytes: the size of the largest file that the child may write; None for any.
     """
@@ -61,18 +58,18 @@ def run(
     report.unlink(missing_ok=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    child = context.Process(target=_child, args=(str(report), script, arguments, point, most_bytes))
+    child = context.Process(target=_child, args=(str(report), command, point, most_bytes))
     child.start()
     child.join(300)
     if child.is_alive():
         child.kill()
         child.join()
-        raise AssertionError(f"{script} hung after {point}")
+        raise AssertionError(f"{command[0]} hung after {point}")
     content = json.loads(report.read_text()) if report.exists() else {"sentence": "", "counts": {}}
     return Ended(child.exitcode, **content)
 
 
-def _child(report: str, script: str, arguments: list[str], point: Point | None, most_bytes: int | None):
+def _child(report: str, command: list[str], point: Point | None, most_bytes: int | None):
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
@@ -90,7 +87,7 @@ def _child(report: str, script: str, arguments: list[str], point: Point | None, 
 
     sys.setprofile(watch)
     try:
-        ended = end_of(script, *arguments)
+        ended = end_of(*command)
     finally:
         sys.setprofile(None)
     if most_bytes is not None:

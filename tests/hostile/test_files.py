@@ -5,14 +5,7 @@ import pathlib
 import stat
 
 from tests.hostile.commands import (
-    CLASSIFIER,
-    CONVERT,
-    DATA,
-    FEATURES,
-    PREDICT,
     ROOM,
-    TRIVIAQA,
-    VOCABULARY,
     classifier,
     conversion,
     corpus,
@@ -56,20 +49,20 @@ def after_kill(folder: pathlib.Path, process: int) -> list[str]:
 
 
 OUTPUTS_THAT_ARE_INPUTS = [
-    row(DATA, "over a link", lambda at: corpus(at, link(at, "link", "corpus.txt")), over("input_file")),
-    row(DATA, "over a hard link", lambda at: corpus(at, hard_link(at, "other", "corpus.txt")), over("input_file")),
-    row(DATA, "where the glob reads", lambda at: corpus(at, "records.txt", input_file="*.txt"), "*.txt matches it"),
-    row(DATA, "where another name is read", corpus_in_a_linked_folder, "so that the next run would read it"),
-    row(DATA, "hidden from a glob", lambda at: corpus(at, ".a.txt", input_file="corpus*"), leaves=(".a.txt",)),
-    row(DATA, "twice", lambda at: corpus(at, f"a,{link(at, 'b', 'a')}"), "is an output twice"),
-    row(FEATURES, "over the weights", lambda at: features(at, WEIGHTS), over("init_checkpoint")),
-    row(PREDICT, "over an export", lambda at: predictions(at, "export/1/assets/vocab.txt"), over("model")),
-    row(TRIVIAQA, "over a document", lambda at: triviaqa(at, "evidence/doc.txt"), over("data_dir")),
-    row(CONVERT, "over its own checkpoint", lambda at: conversion(at, "."), over("bert_config_file")),
+    row("over a link", lambda at: corpus(at, link(at, "link", "corpus.txt")), over("input_file")),
+    row("over a hard link", lambda at: corpus(at, hard_link(at, "other", "corpus.txt")), over("input_file")),
+    row("where the glob reads", lambda at: corpus(at, "records.txt", input_file="*.txt"), "*.txt matches it"),
+    row("where another name is read", corpus_in_a_linked_folder, "so that the next run would read it"),
+    row("hidden from a glob", lambda at: corpus(at, ".a.txt", input_file="corpus*"), leaves=(".a.txt",)),
+    row("twice", lambda at: corpus(at, f"a,{link(at, 'b', 'a')}"), "is an output twice"),
+    row("over the weights", lambda at: features(at, WEIGHTS), over("init_checkpoint")),
+    row("over an export", lambda at: predictions(at, "export/1/assets/vocab.txt"), over("model")),
+    row("over a document", lambda at: triviaqa(at, "evidence/doc.txt"), over("data_dir")),
+    row("over its own checkpoint", lambda at: conversion(at, "."), over("bert_config_file")),
 ]
 
 DOCUMENTS = [
-    row(TRIVIAQA, f"document {name!a}", lambda at, name=name: triviaqa(at, document=name), says)
+    row(f"document {name!a}", lambda at, name=name: triviaqa(at, document=name), says)
     for name, says in (
         ("../secret.txt", "qa.json: the document '../secret.txt' is outside of"),
         ("a\0b", "zero byte"),
@@ -80,20 +73,17 @@ DOCUMENTS = [
 
 LINKS_AND_DEVICES = [
     row(
-        DATA,
         "through a link",
         lambda at: corpus(at, link(at, "link", "classification/train.tsv")),
         leaves=("~classification/train.tsv",),
     ),
-    row(VOCABULARY, "to nothing", lambda at: vocabulary(at, "/dev/null")),
-    row(DATA, "link to itself", lambda at: corpus(at, link(at, "link", "link")), "symbolic links"),
-    row(
-        DATA, "full device", lambda at: corpus(at, "/dev/full"), f"cannot be written (No space left on device); {ROOM}"
-    ),
+    row("to nothing", lambda at: vocabulary(at, "/dev/null")),
+    row("link to itself", lambda at: corpus(at, link(at, "link", "link")), "symbolic links"),
+    row("full device", lambda at: corpus(at, "/dev/full"), f"cannot be written (No space left on device); {ROOM}"),
 ]
 
 INPUTS = [
-    row(FEATURES, f"input that is a {what}", lambda at, path=path: features(at, input_file=path), says)
+    row(f"input that is a {what}", lambda at, path=path: features(at, input_file=path), says)
     for what, path, says in (
         ("folder", "classification", "classification: is a folder"),
         ("unknown scheme", "s3://bucket/file", "UnimplementedError"),
@@ -101,7 +91,7 @@ INPUTS = [
 ]
 
 OUTPUTS = [
-    row(FEATURES, f"output that is a {what}", lambda at, path=path: features(at, path), says)
+    row(f"output that is a {what}", lambda at, path=path: features(at, path), says)
     for what, path, says in (
         ("folder", "classification", "classification: cannot be written, it is a folder"),
         ("file in no folder", "absent/out", "check that its folder exists"),
@@ -111,29 +101,25 @@ OUTPUTS = [
 ]
 
 NAMES = [
+    row("a file as folder", lambda at: classifier(at, "--do_train", output_dir="corpus.txt/a"), "corpus.txt"),
+    row("output not in UTF-8", lambda at: corpus(at, "a\udcff"), r"a\udcff': the name is not UTF-8"),
+    row("input not in UTF-8", lambda at: corpus(at, input_file=broken_name(at)), r"\udcff.txt': the name is not"),
     row(
-        CLASSIFIER, "a file as folder", lambda at: classifier(at, "--do_train", output_dir="corpus.txt/a"), "corpus.txt"
-    ),
-    row(DATA, "output not in UTF-8", lambda at: corpus(at, "a\udcff"), r"a\udcff': the name is not UTF-8"),
-    row(DATA, "input not in UTF-8", lambda at: corpus(at, input_file=broken_name(at)), r"\udcff.txt': the name is not"),
-    row(
-        DATA,
         "brackets that are no glob",
         lambda at: corpus(at, input_file=str((at / "corpus.txt").rename(at / "a[1].txt"))),
         leaves=("a.tfrecord",),
     ),
-    row(TRIVIAQA, "question twice", lambda at: triviaqa(at, times=2), "qa.json: question q1: is there twice"),
+    row("question twice", lambda at: triviaqa(at, times=2), "qa.json: question q1: is there twice"),
 ]
 
 KILLED_RUNS = [
     row(
-        DATA,
         "beside a dead one",
         lambda at: after_kill(at, 4194305),
         warns=(".a.tfrecord.tmp-4194305: deleted",),
         leaves=("a.tfrecord", "~.a.tfrecord.tmp-4194305"),
     ),
-    row(DATA, "beside one that runs", lambda at: after_kill(at, 1), leaves=("a.tfrecord",)),
+    row("beside one that runs", lambda at: after_kill(at, 1), leaves=("a.tfrecord",)),
 ]
 
 

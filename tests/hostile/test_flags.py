@@ -11,16 +11,16 @@ from official_bert.cli.commands import COMMANDS
 from official_bert.options.fields import flag_fields
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.training import distribution
-from tests.hostile.commands import CLASSIFIER, DATA, PREDICT, classifier, corpus
+from tests.hostile.commands import classifier, corpus
 from tests.hostile.rows import check, row, table
 from tests.scripts import end_of
 
 
 @pytest.mark.parametrize("given", [f"--random_seed={'1' * 5000}", "--masked_lm_prob=nan"])
 def test_numbers_have_bounds(folder, given):
-    ended = end_of(DATA, *corpus(folder), given)
+    ended = end_of(*corpus(folder), given)
     assert ended.status == 1
-    assert ended.sentence.startswith(f"{DATA}: {given.partition('=')[0]}=")
+    assert ended.sentence.startswith(f"create_pretraining_data.py: {given.partition('=')[0]}=")
     assert "\n" not in ended.sentence
 
 
@@ -66,36 +66,34 @@ class Raises(DataProcessor):
 ONE_LABEL = "text\tlabel\na\tyes\nb\tyes\n"
 NAMED_TWICE = "x\tx\tlabel\nb\tc\tyes\ne\tf\tno\n"
 ROWS = [
-    row(CLASSIFIER, "nothing to do", classifier, "nothing to do", "--do_train"),
+    row("nothing to do", classifier, "nothing to do", "--do_train"),
     row(
-        DATA,
         "value as a word",
         lambda folder: corpus(folder, "a.tfrecord", "--do_lower_case", "False"),
         "the word 'False' belongs to no flag; write --do_lower_case=False",
     ),
-    row(PREDICT, "stray word in place of a flag", lambda folder: [f"{folder}/model"], "/model' belongs to no flag;"),
     row(
-        DATA,
+        "stray word in place of a flag", lambda folder: ["predict.py", f"{folder}/model"], "/model' belongs to no flag;"
+    ),
+    row(
         "unknown flag with its value as a word",
         lambda folder: corpus(folder, "a.tfrecord", "--unknown", "1", "--random_seed", "1"),
         warns=("unknown flag, ignored: --unknown",),
         leaves=("a.tfrecord",),
     ),
     *(
-        row(CLASSIFIER, f"search of {value}", lambda folder, value=value: train(folder, f"--search={value}"), value)
+        row(f"search of {value}", lambda folder, value=value: train(folder, f"--search={value}"), value)
         for value in ("train_batch_size=2.5", "learning_rate=nan", "num_train_epochs=1;2", "restarts=1,2")
     ),
     row(
-        CLASSIFIER,
         "class weights",
         lambda folder: train(folder, "--class_weights=1e30,1,1"),
         "--class_weights=1e30,1,1",
         leaves=("out/*",),
     ),
-    row(CLASSIFIER, "relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
+    row("relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
     *(
         row(
-            CLASSIFIER,
             f"module: {says}",
             lambda folder, text=text, name=name: module(folder, text, name),
             "--task_name=hostile_",
@@ -108,15 +106,9 @@ ROWS = [
             (RAISES, "Raises", "KeyError"),
         )
     ),
+    row("table with one label", lambda folder: table_of(folder, ONE_LABEL), "all examples have the label 'yes'"),
+    row("one label in a flag", lambda folder: train(folder, "--labels=yes"), "--labels=yes"),
     row(
-        CLASSIFIER,
-        "table with one label",
-        lambda folder: table_of(folder, ONE_LABEL),
-        "all examples have the label 'yes'",
-    ),
-    row(CLASSIFIER, "one label in a flag", lambda folder: train(folder, "--labels=yes"), "--labels=yes"),
-    row(
-        CLASSIFIER,
         "table with a column name twice",
         lambda folder: table_of(folder, NAMED_TWICE, "--columns=text_a=x"),
         "--columns: text_a=x",
@@ -158,7 +150,7 @@ def test_a_tpu_that_does_not_answer_is_waited_for_with_a_limit(folder, monkeypat
 
         monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", connect)
         tpu = f"{address[0]}:{address[1]}"
-        ended = end_of(CLASSIFIER, *train(folder, "--use_tpu", f"--tpu_name={tpu}"))
+        ended = end_of(*train(folder, "--use_tpu", f"--tpu_name={tpu}"))
     assert ended.status == 1
     assert f"--tpu_name={tpu}: no TPU system answers there (no answer within 0.3 s)" in ended.sentence
     assert f"waiting for the TPU {tpu}" in ended.log
@@ -193,4 +185,4 @@ def end_of_failure(monkeypatch, error: Exception):
         raise error
 
     monkeypatch.setattr("tests.scripts.run_runner", fail)
-    return end_of(DATA, "--input_file=a", "--output_file=b", "--vocab_file=c")
+    return end_of("create_pretraining_data.py", "--input_file=a", "--output_file=b", "--vocab_file=c")

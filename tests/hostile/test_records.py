@@ -14,7 +14,7 @@ from official_bert.data.records.pretraining_input import explaining_input_errors
 from official_bert.data.records.record_files import records_of
 from official_bert.features import Feature, pretraining_features
 from official_bert.io.errors import InputError
-from tests.hostile.commands import PRETRAINING, pretraining
+from tests.hostile.commands import pretraining
 from tests.scripts import end_of
 
 LENGTH, PREDICTIONS = 8, 2
@@ -84,7 +84,7 @@ def test_the_reader_names_file_and_record(file, tmp_path):
 
 def test_a_run_on_gzip_under_another_name_that_ends_early(folder):
     (folder / "records.tfrecord").write_bytes(gzip.compress(GOOD, mtime=0)[:-12])
-    ended = end_of(PRETRAINING, *pretraining(folder, "--do_train"))
+    ended = end_of(*pretraining(folder, "--do_train"))
     assert ended.status == 1
     assert f"{folder}/records.tfrecord: record 0 (from 0) is damaged" in ended.sentence
 

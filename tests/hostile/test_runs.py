@@ -18,8 +18,8 @@ from official_bert.data.records.framing import open_example_files, read_examples
 from official_bert.training.batches import TrainingBatches
 from tests.commands.pretraining_run import write_records
 from tests.hostile.checkpoints import tensors_of, with_head, with_value, write_output_dir
-from tests.hostile.commands import CLASSIFIER, EXPORT, FEATURES, PRETRAINING, classifier, features, pretraining
-from tests.hostile.rows import Row, check, edit_json, model_flags, row, table
+from tests.hostile.commands import classifier, export, features, pretraining
+from tests.hostile.rows import Row, check, edit_json, row, table
 from tests.scripts import end_of
 
 STEPS = (2, 4)
@@ -41,7 +41,7 @@ def _in_earlier_run(
         fault(folder)
         return arguments
 
-    return row(PRETRAINING, name, make, *says, warns=warns, leaves=leaves)
+    return row(name, make, *says, warns=warns, leaves=leaves)
 
 
 def _remove(*names: str) -> Callable[[pathlib.Path], object]:
@@ -120,9 +120,8 @@ RESUMING = [
         warns=("process 1 of host gone ended without removing it; the lock is taken over",),
         leaves=("out/*", "~out/.lock"),
     ),
-    row(CLASSIFIER, "the list of the best checkpoint is lost", _without_best, "out/best: the best checkpoint of"),
+    row("the list of the best checkpoint is lost", _without_best, "out/best: the best checkpoint of"),
     row(
-        CLASSIFIER,
         "another process works in the folder of a search",
         lambda folder: (_held(folder), classifier(folder, "--do_train", "--search=paper"))[1],
         "works in it",
@@ -137,18 +136,13 @@ def _with_other_config(folder: pathlib.Path, flags: list[str], **changes) -> lis
     return [*flags, f"--bert_config_file={folder}/other.json"]
 
 
-def _export(folder: pathlib.Path) -> list[str]:
-    return model_flags(folder, task_name="pretraining", export_dir=folder / "export")
-
-
 CONFIGS = [
     row(
-        script,
-        f"{script} with other heads",
+        f"{make.__name__} with other heads",
         lambda folder, make=make: _with_other_config(folder, make(folder), num_attention_heads=4),
         "bert_config.json: its num_attention_heads is 2, and 4",
     )
-    for script, make in ((FEATURES, features), (EXPORT, _export))
+    for make in (features, export)
 ]
 
 
@@ -166,7 +160,6 @@ def _bad_records(folder: pathlib.Path, feature: str, value: float, number: int) 
 
 def _bad_record(feature: str, value: float, said: str, number: int = 0) -> Row:
     return row(
-        PRETRAINING,
         f"{feature} of {said}",
         lambda folder: _bad_records(folder, feature, value, number),
         f"records.tfrecord: record {number} (from 0): {feature} holds {said}",
@@ -182,10 +175,9 @@ def _scores(folder: pathlib.Path, last: str) -> list[str]:
 DATA = [
     _bad_record("input_mask", 2, "2"),
     _bad_record("masked_lm_weights", np.nan, "nan", 11),
-    row(CLASSIFIER, "score nan", lambda folder: _scores(folder, "nan"), "train.tsv: line 3", "no number"),
-    row(CLASSIFIER, "score 1e30", lambda folder: _scores(folder, "1e30"), "train.tsv: line 3", "too large"),
+    row("score nan", lambda folder: _scores(folder, "nan"), "train.tsv: line 3", "no number"),
+    row("score 1e30", lambda folder: _scores(folder, "1e30"), "train.tsv: line 3", "too large"),
     row(
-        PRETRAINING,
         "weights of another model",
         lambda folder: _with_other_config(folder, _bad_records(folder, "input_mask", 2, 0), hidden_act="relu"),
         "records.tfrecord: record 0",
@@ -210,7 +202,7 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
     (out / "input.ckpt-5-0.writing").mkdir()
     for name in ("model.ckpt-7.data-00000-of-00001", "input.ckpt-7-0.index", "checkpoint.tmp-99", "notes.tmp-1"):
         (out / name).write_text("")
-    ended = end_of(PRETRAINING, *pretraining(folder, "--do_train", "--keep_checkpoint_max=2"))
+    ended = end_of(*pretraining(folder, "--do_train", "--keep_checkpoint_max=2"))
     assert ended.status == 0, ended.sentence
     found = sorted(path.name for path in out.iterdir() if "tfevents" not in path.name)
     data = "data-00000-of-00001"
@@ -237,7 +229,7 @@ def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
         monkeypatch.setattr(TrainingBatches, "draw", draw)
         shutil.rmtree(folder / "out", ignore_errors=True)
         flags = ("--do_train", "--save_checkpoints_steps=3", "--steps_per_loop=1")
-        ended = end_of(PRETRAINING, *pretraining(folder, *flags))
+        ended = end_of(*pretraining(folder, *flags))
         assert ended.status == status
         saved = f"{folder}/out/model.ckpt-{saved_step} is saved, and the same command goes on from it"
         assert f"Stopped after step {step}; {saved}" in ended.log

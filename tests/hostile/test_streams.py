@@ -10,7 +10,7 @@ import pytest
 
 from official_bert.io import writing
 from official_bert.io.errors import InputError
-from tests.hostile.commands import CONVERT, DATA, PREDICT, ROOM, conversion, corpus, predictions
+from tests.hostile.commands import ROOM, conversion, corpus, predictions
 from tests.hostile.rows import check, contents, row, table
 from tests.scripts import end_of
 from tests.shared import ROOT
@@ -29,15 +29,11 @@ def largest_file(num_bytes: int):
 
 TOO_LARGE = "cannot be written (File too large)"
 FULL_DISK = [
-    row(DATA, "records", lambda at: corpus(at, "a.tfrecord", "--dupe_factor=50"), f"a.tfrecord: {TOO_LARGE}", ROOM),
-    row(DATA, "gzip", lambda at: corpus(at, "a.tfrecord.gz", "--dupe_factor=300"), f"a.tfrecord.gz: {TOO_LARGE}"),
-    row(CONVERT, "tf1", lambda at: conversion(at), "bert_model.ckpt", "cannot be written"),
+    row("records", lambda at: corpus(at, "a.tfrecord", "--dupe_factor=50"), f"a.tfrecord: {TOO_LARGE}", ROOM),
+    row("gzip", lambda at: corpus(at, "a.tfrecord.gz", "--dupe_factor=300"), f"a.tfrecord.gz: {TOO_LARGE}"),
+    row("tf1", lambda at: conversion(at), "bert_model.ckpt", "cannot be written"),
     row(
-        CONVERT,
-        "safetensors",
-        lambda at: conversion(at, output_format="huggingface"),
-        "model.safetensors",
-        "cannot be written",
+        "safetensors", lambda at: conversion(at, output_format="huggingface"), "model.safetensors", "cannot be written"
     ),
 ]
 
@@ -65,7 +61,7 @@ def test_a_line_is_appended_whole_or_not_at_all(tmp_path):
 @pytest.mark.parametrize(("stream", "name"), [("stdin", "input"), ("stdout", "output")])
 def test_predict_needs_the_streams_that_it_is_told_to_use(folder, monkeypatch, stream, name):
     monkeypatch.setattr(sys, f"__{stream}__", None)
-    ended = end_of(PREDICT, *predictions(folder, "-", input_file="-"))
+    ended = end_of(*predictions(folder, "-", input_file="-"))
     assert ended.status == 1
     assert f"--{name}_file=-: standard {name} is closed; name a file" in ended.sentence
 
@@ -90,7 +86,7 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
     for above in folder.parents:
         if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(("pytest-", "popen-")):
             above.chmod(0o755)
-    command = [sys.executable, "-c", program, *corpus(folder)]
+    command = [sys.executable, "-c", program, *corpus(folder)[1:]]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert finished.returncode == 1
     assert sentence in finished.stderr

@@ -29,7 +29,7 @@ def trained(good_files, tmp_path_factory):
     """A folder with the good files and, in `expected`, a run of 6 updates that nothing disturbed."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     shutil.copytree(good_files, folder)
-    ended = end_of("run_pretraining.py", *pretraining(folder, *TRAINING))
+    ended = end_of(*pretraining(folder, *TRAINING))
     assert ended.status == 0, ended.sentence
     (folder / "out").rename(folder / "expected")
     return folder
@@ -77,7 +77,7 @@ def assert_ends_as_expected(folder: pathlib.Path):
 
 def assert_ends_at_step_6(folder: pathlib.Path):
     """The same command ends the run as expected, with the input at its place; returns its end."""
-    ended = end_of("run_pretraining.py", *pretraining(folder, *TRAINING))
+    ended = end_of(*pretraining(folder, *TRAINING))
     assert ended.status == 0, ended.sentence
     assert_ends_as_expected(folder)
     files, features = [str(folder / "records.tfrecord")], pretraining_features(SEQ, PREDICTIONS)
@@ -113,7 +113,7 @@ def test_where_no_older_checkpoint_is_taken_the_run_ends_and_changes_nothing(run
     for step in damaged:
         damage(run / "out" / f"model.ckpt-{step}.{DATA}", how)
     before = digests(run / "out")
-    ended = end_of("run_pretraining.py", *pretraining(run, *flags))
+    ended = end_of(*pretraining(run, *flags))
     assert ended.status == 1
     assert f"{run}/out/model.ckpt-6: " in ended.sentence
     assert "copy its files anew or name another checkpoint" in ended.sentence
@@ -124,11 +124,11 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
     """Fine-tuning with evaluations during the training: the history and the best checkpoint are as before."""
     flags = classifier(folder, *TRAINING, "--eval_every=2", "--num_train_epochs=3", "--random_seed=3", "--labels=a,b,c")
     out, expected = folder / "out", folder / "expected"
-    ended = end_of("run_classifier.py", *flags)
+    ended = end_of(*flags)
     assert ended.status == 0, ended.sentence
     shutil.copytree(out, expected)
     damage(out / f"model.ckpt-6.{DATA}", "half")
-    ended = end_of("run_classifier.py", *flags)
+    ended = end_of(*flags)
     assert ended.status == 0, ended.sentence
     assert "training goes on from step 4" in ended.log
     assert_ends_as_expected(folder)
@@ -142,7 +142,7 @@ def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
     out = run / "out"
     go_back_to_step_4(out)
     before, flags = (digests(out), ("--learning_rate=2e9", "--save_checkpoints_steps=100", "--num_train_steps=10"))
-    ended = end_of("run_pretraining.py", *pretraining(run, *TRAINING, *flags))
+    ended = end_of(*pretraining(run, *TRAINING, *flags))
     assert ended.status == 1
     assert "the loss is nan between steps 6 and 7" in ended.sentence
     assert f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command goes on" in ended.sentence
@@ -167,7 +167,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(run, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointManager, "save", save)
-        ended = end_of("run_pretraining.py", *pretraining(run, *TRAINING))
+        ended = end_of(*pretraining(run, *TRAINING))
     assert ended.status == 1
     for part in (f"{out}/", "ckpt-6", "cannot be written (", "make room"):
         assert part in ended.sentence
@@ -183,7 +183,7 @@ def test_a_damaged_record_ends_the_run_with_its_place(folder):
     content = bytearray(b"".join(records))
     content[offset + 40] ^= 1
     path.write_bytes(content)
-    ended = end_of("run_pretraining.py", *pretraining(folder, *TRAINING))
+    ended = end_of(*pretraining(folder, *TRAINING))
     assert ended.status == 1
     assert (
         f"{path}: record 5 (from 0) is damaged: its bytes do not fit their checksum (it begins at byte {offset}); "

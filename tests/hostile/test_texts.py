@@ -5,18 +5,7 @@ import gzip
 import lzma
 import random
 
-from tests.hostile.commands import (
-    CLASSIFIER,
-    DATA,
-    FEATURES,
-    TRIVIAQA,
-    VOCABULARY,
-    classifier,
-    corpus,
-    features,
-    triviaqa,
-    vocabulary,
-)
+from tests.hostile.commands import classifier, corpus, features, triviaqa, vocabulary
 from tests.hostile.rows import CORPUS, check, model_flags, row, table
 
 BINARY = random.Random(1).randbytes(5000)
@@ -40,10 +29,10 @@ NO_TEXTS = {
 
 
 def tagger(folder):
-    return [*model_flags(folder, data_dir=folder / "tagging", output_dir=folder / "out"), "--do_train"]
+    return ["run_ner.py", *model_flags(folder, data_dir=folder / "tagging", output_dir=folder / "out"), "--do_train"]
 
 
-def written(script, what, name, data, make, *says, **others):
+def written(what, name, data, make, *says, **others):
     """A run whose input `name` holds these bytes."""
 
     def prepare(folder):
@@ -51,7 +40,7 @@ def written(script, what, name, data, make, *says, **others):
         (folder / name).write_bytes(data)
         return flags
 
-    return row(script, what, prepare, *says, **others)
+    return row(what, prepare, *says, **others)
 
 
 def sharded(folder):
@@ -62,36 +51,33 @@ def train(folder):
     return classifier(folder, "--do_train")
 
 
-def utf16(script, name, make):
+def utf16(name, make):
     data = CORPUS.encode("utf-16")
-    return written(script, f"UTF-16 for {script}, {name}", name, data, make, name, "is UTF-16", leaves=("out/*",))
+    return written(f"UTF-16 in {name} for {make.__name__}", name, data, make, name, "is UTF-16", leaves=("out/*",))
 
 
 CONTROLS = b"the \0 cat\x01\r\n" + CORPUS.replace("\n", "\r\n").encode()
 LEFT_OUT = ("corpus.txt: left out bytes that are not UTF-8 in 4 lines",)
 
 ROWS = [
-    *(
-        written(FEATURES, kind, "corpus.txt", data, features, "corpus.txt", says)
-        for kind, (data, says) in NO_TEXTS.items()
-    ),
+    *(written(kind, "corpus.txt", data, features, "corpus.txt", says) for kind, (data, says) in NO_TEXTS.items()),
     # Each of the other readers of texts looks at what it reads; a corpus may be compressed with gzip.
-    utf16(DATA, "corpus.txt", corpus),
-    utf16(DATA, "vocab.txt", corpus),
-    utf16(VOCABULARY, "corpus.txt", vocabulary),
-    utf16(CLASSIFIER, "classification/train.tsv", train),
-    utf16("run_ner.py", "tagging/train.conll", tagger),
-    written(DATA, "half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a damaged gzip file"),
-    written(DATA, "gzip of UTF-16", "corpus.txt", gzip.compress(CORPUS.encode("utf-16")), corpus, "is UTF-16"),
-    written(DATA, "some Latin-1", "corpus.txt", LATIN, corpus, warns=LEFT_OUT, leaves=("a.tfrecord",)),
-    written(DATA, "binary for shards", "corpus.txt", BINARY, sharded, "corpus.txt: is binary", "save it as UTF-8 text"),
-    written(DATA, "some Latin-1 for shards", "corpus.txt", LATIN, sharded, warns=LEFT_OUT, leaves=("a*",)),
-    written(FEATURES, "some Latin-1 lines", "corpus.txt", LATIN, features, warns=LEFT_OUT, leaves=("features.jsonl",)),
-    written(DATA, "a few control characters", "corpus.txt", CONTROLS, corpus, leaves=("a.tfrecord",)),
-    written(TRIVIAQA, "gzip for questions", "qa.json", GZIP, triviaqa, "qa.json", "UTF-8"),
-    written(DATA, "corpus of blank lines", "corpus.txt", b"\n \n\t\n", corpus, "corpus.txt", "no text"),
-    written(VOCABULARY, "empty text", "corpus.txt", b"", vocabulary, "--input_file", "no word to learn from"),
-    written(FEATURES, "no sentences", "corpus.txt", b"", features, "corpus.txt: is empty"),
+    utf16("corpus.txt", corpus),
+    utf16("vocab.txt", corpus),
+    utf16("corpus.txt", vocabulary),
+    utf16("classification/train.tsv", train),
+    utf16("tagging/train.conll", tagger),
+    written("half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a damaged gzip file"),
+    written("gzip of UTF-16", "corpus.txt", gzip.compress(CORPUS.encode("utf-16")), corpus, "is UTF-16"),
+    written("some Latin-1", "corpus.txt", LATIN, corpus, warns=LEFT_OUT, leaves=("a.tfrecord",)),
+    written("binary for shards", "corpus.txt", BINARY, sharded, "corpus.txt: is binary", "save it as UTF-8 text"),
+    written("some Latin-1 for shards", "corpus.txt", LATIN, sharded, warns=LEFT_OUT, leaves=("a*",)),
+    written("some Latin-1 lines", "corpus.txt", LATIN, features, warns=LEFT_OUT, leaves=("features.jsonl",)),
+    written("a few control characters", "corpus.txt", CONTROLS, corpus, leaves=("a.tfrecord",)),
+    written("gzip for questions", "qa.json", GZIP, triviaqa, "qa.json", "UTF-8"),
+    written("corpus of blank lines", "corpus.txt", b"\n \n\t\n", corpus, "corpus.txt", "no text"),
+    written("empty text", "corpus.txt", b"", vocabulary, "--input_file", "no word to learn from"),
+    written("no sentences", "corpus.txt", b"", features, "corpus.txt: is empty"),
 ]
 
 

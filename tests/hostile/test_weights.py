@@ -13,25 +13,14 @@ from official_bert.config import BertConfig
 from official_bert.tasks.base import DataFiles
 from tests import toy
 from tests.hostile.checkpoints import KERNEL, Tensors, tensors_of, with_head, with_value, without, write_output_dir
-from tests.hostile.commands import (
-    CLASSIFIER,
-    CONVERT,
-    EXPORT,
-    FEATURES,
-    PRETRAINING,
-    classifier,
-    conversion,
-    features,
-    pretraining,
-)
+from tests.hostile.commands import classifier, conversion, export, features, pretraining
 from tests.hostile.rows import Row, check, edit_json, model_flags, row, table
 
 
 class Use(NamedTuple):
     """A use of a trained checkpoint without training, which needs the heads of pre-training or one with outputs."""
 
-    script: str
-    flags: Callable[[pathlib.Path], list[str]]
+    command: Callable[[pathlib.Path], list[str]]
     leaves: str = "out/*"
     num_outputs: int = 0
     scope: str = ""
@@ -39,22 +28,14 @@ class Use(NamedTuple):
 
 def _squad(folder: pathlib.Path) -> list[str]:
     files = {"predict_file": folder / "squad" / "dev.json", "output_dir": folder / "out"}
-    return [*model_flags(folder, **files), "--do_predict"]
+    return ["run_squad.py", *model_flags(folder, **files), "--do_predict"]
 
 
-def _export(folder: pathlib.Path) -> list[str]:
-    return [*model_flags(folder, task_name="pretraining", export_dir=folder / "export"), "--max_seq_length=16"]
-
-
-def _classification(folder: pathlib.Path) -> list[str]:
-    return classifier(folder, "--labels=a,b,c", "--do_predict")
-
-
-CLASSIFICATION = Use(CLASSIFIER, _classification, num_outputs=3)
-SQUAD = Use("run_squad.py", _squad, num_outputs=2, scope="cls/squad/")
-EVALUATION = Use(PRETRAINING, lambda folder: pretraining(folder, "--do_eval"))
-EXTRACTION = Use(FEATURES, features, leaves="features.jsonl")
-EXPORTING = Use(EXPORT, _export, leaves="export/*")
+CLASSIFICATION = Use(lambda folder: classifier(folder, "--labels=a,b,c", "--do_predict"), num_outputs=3)
+SQUAD = Use(_squad, num_outputs=2, scope="cls/squad/")
+EVALUATION = Use(lambda folder: pretraining(folder, "--do_eval"))
+EXTRACTION = Use(features, leaves="features.jsonl")
+EXPORTING = Use(export, leaves="export/*")
 
 
 def _row(
@@ -70,7 +51,7 @@ def _row(
     """A use with a fault in its checkpoint, which lies in a folder of its own; `config` changes the configuration."""
 
     def make(folder: pathlib.Path) -> list[str]:
-        own = use.flags(folder)
+        own = use.command(folder)
         tensors = tensors_of(folder)
         if head and use.num_outputs:
             tensors = with_head(tensors, use.num_outputs, use.scope)
@@ -78,11 +59,11 @@ def _row(
         edit_json(folder / "bert_config.json", **(config or {}))
         return [*own, f"--init_checkpoint={folder}/faulty.ckpt", *flags]
 
-    return row(use.script, f"{use.script}: {name}", make, *says, warns=warns, leaves=() if says else (use.leaves,))
+    return row(name, make, *says, warns=warns, leaves=() if says else (use.leaves,))
 
 
 def _without_checkpoint(folder: pathlib.Path) -> list[str]:
-    return [flag for flag in SQUAD.flags(folder) if not flag.startswith("--init_checkpoint")]
+    return [flag for flag in SQUAD.command(folder) if not flag.startswith("--init_checkpoint")]
 
 
 def _of_huggingface(dtype: np.dtype) -> Callable[[pathlib.Path], list[str]]:
@@ -119,11 +100,17 @@ TWO_LAYERS = {"num_hidden_layers": 2}
 HEAD_MISSES = ("lacks these variables of the model", "output_weights")
 
 ROWS = [
-    _row("no head", CLASSIFICATION, _same, "lacks output_weights, output_bias, which would stay random", head=False),
+    _row(
+        "no head of a task",
+        CLASSIFICATION,
+        _same,
+        "lacks output_weights, output_bias, which would stay random",
+        head=False,
+    ),
     _row("no head", EVALUATION, without("cls/predictions"), "lacks cls/predictions/", "random"),
     _row("no head on purpose", CLASSIFICATION, _same, warns=HEAD_MISSES, head=False, flags=ON_PURPOSE),
     *(
-        _row("no layer", use, _same, "lacks bert/encoder/layer_1/", config=TWO_LAYERS)
+        _row(f"no layer, {use.leaves}", use, _same, "lacks bert/encoder/layer_1/", config=TWO_LAYERS)
         for use in (EXTRACTION, EXPORTING)
     ),
     _row("no pooler, which features do not need", EXTRACTION, without("pooler")),
@@ -132,8 +119,8 @@ ROWS = [
     _row("too many on purpose", EXTRACTION, _with_second_layer, warns=("does not use", "layer_1"), flags=ON_PURPOSE),
     _row("no number on purpose", EXTRACTION, with_value(np.nan), f"{KERNEL} holds nan", flags=ON_PURPOSE),
     _row("integers", EXTRACTION, _with_integers, KERNEL, "type int32", "float32"),
-    row(FEATURES, "safetensors of int64", _of_huggingface(np.int64), "word_embeddings", "type I64"),
-    row("run_squad.py", "no checkpoint", _without_checkpoint, "--init_checkpoint", "random"),
+    row("safetensors of int64", _of_huggingface(np.int64), "word_embeddings", "type I64"),
+    row("no checkpoint", _without_checkpoint, "--init_checkpoint", "random"),
 ]
 
 
@@ -147,8 +134,7 @@ def trained(folder: pathlib.Path, labels: str = "a\nb\nc\n"):
 
 def export_as(folder: pathlib.Path, task_name: str, *flags: str) -> list[str]:
     trained(folder)
-    given = {"init_checkpoint": folder / "out", "task_name": task_name, "export_dir": folder / "export"}
-    return [*model_flags(folder, **given), *flags]
+    return export(folder, f"--init_checkpoint={folder}/out", f"--task_name={task_name}", *flags)
 
 
 def with_a_label_twice(folder: pathlib.Path) -> list[str]:
@@ -174,31 +160,27 @@ def with_short_vocabulary(folder: pathlib.Path) -> list[str]:
 
 
 TRAINED = [
-    row(EXPORT, "a classifier as a tagger", lambda folder: export_as(folder, "ner"), "a, b, c: no tags", "run_ner.py"),
+    row("a classifier as a tagger", lambda folder: export_as(folder, "ner"), "a, b, c: no tags", "run_ner.py"),
     row(
-        EXPORT,
         "labels in another order",
         lambda folder: export_as(folder, "tsv", "--labels=b,a,c"),
         "--labels: they are b, a, c, but those beside the checkpoint are a, b, c",
     ),
     row(
-        EXPORT,
         "another task",
         lambda folder: export_as(folder, "CoLA"),
         "--task_name=CoLA: ",
         "out/task.json says tsv; leave the flag out",
     ),
-    row(CLASSIFIER, "a label twice", with_a_label_twice, "out/labels.txt: must name each label once"),
-    row(CONVERT, "another vocabulary", with_another_vocabulary, "there/vocab.txt: is of another conversion"),
+    row("a label twice", with_a_label_twice, "out/labels.txt: must name each label once"),
+    row("another vocabulary", with_another_vocabulary, "there/vocab.txt: is of another conversion"),
     row(
-        CONVERT,
         "another class than the training's",
         to_another_class,
         warns=("task.json says that the model is a BertForSequenceClassification",),
         leaves=("there/*",),
     ),
     row(
-        FEATURES,
         "a vocabulary that was cut",
         with_short_vocabulary,
         warns=("vocab.txt: has 47 lines, fewer than the model's vocab_size 50",),
