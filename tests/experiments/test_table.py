@@ -101,7 +101,7 @@ def test_the_page_says_how_many_members_an_ensemble_has():
 
 @pytest.mark.parametrize("name", ["table5", "table6", "table7", "table8"])
 def test_the_committed_pages_are_those_of_the_committed_results(name):
-    """All but the times; and the report has the same numbers."""
+    """All but the times."""
     folder = ROOT / "docs" / "reports" / "experiments_tiny"
     lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
     found = {(line["arm"], line["column"], line["seed"]): line["value"] for line in lines}
@@ -112,11 +112,3 @@ def test_the_committed_pages_are_those_of_the_committed_results(name):
     assert not found
     page = table.markdown(plan, values, {}).split("## Times")[0]
     assert page == (folder / f"{name}.md").read_text().split("## Times")[0]
-    section = (
-        (ROOT / "docs" / "reports" / "experiments.md").read_text().split(f"## {name.replace('table', 'Table ')}: ")[1]
-    )
-    for label in {cell.row for cell in plan.cells}:
-        (row,) = [line for line in page.splitlines() if line.startswith(f"| {label} |")][:1]
-        shown = next(line for line in section.splitlines() if line.startswith(f"| {label} |"))
-        shown_cells = shown.split(" | ")[1 : 1 + len(plan.columns)]
-        assert shown_cells == [cell.rpartition(" (")[0] for cell in row.split(" | ") if cell.endswith(")")]

@@ -4,6 +4,7 @@ import io
 import json
 import pathlib
 import shutil
+import types
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -67,11 +68,7 @@ def test_inputs(row, folder):
 # --- run state
 
 
-class _Best:
-    output_dir, latest = "best", "best/model.ckpt-2"
-
-    def latest_step(self):
-        return 2
+BEST = types.SimpleNamespace(output_dir="best", latest="best/model.ckpt-2", latest_step=lambda: 2)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("run.jsonl", {"type": "evaluation"}), ("eval_history.jsonl", {})])
@@ -81,23 +78,17 @@ def test_lines_of_a_history_that_are_none_are_passed_over(name, kind, tmp_path):
             {"step": 6, "f1": "high"}, {"step": "6", "f1": 1}, {"step": 12, "f1": 1}]  # fmt: skip
     lines = [json.dumps(kind | row if isinstance(row, dict) else row) for row in rows]
     (tmp_path / name).write_text("\n".join([*lines, lines[0][:-4]]))
-    found = PeriodicEvaluation(str(tmp_path), str(tmp_path), 2, None, "f1", dict, best=_Best(), first_step=10)
+    found = PeriodicEvaluation(str(tmp_path), str(tmp_path), 2, None, "f1", dict, best=BEST, first_step=10)
     assert found._values == {2: 0.5, 4: None}
 
 
 HEADER = "run\ttrain_batch_size\tlearning_rate\tnum_train_epochs\trandom_seed\teval_accuracy\tbest\n"
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("run\tscore\n", "line 1: is no row of a search's results"),
-        (HEADER + "a\tmany\t5e-05\t2.0\t0\t0.5\t*\n", "line 2: is no row"),
-    ],
-)
-def test_results_of_a_search(content, says, tmp_path):
+@pytest.mark.parametrize(("content", "number"), [("run\tscore\n", 1), (f"{HEADER}a\tmany\t5e-05\t2.0\t0\t0.5\t*\n", 2)])
+def test_results_of_a_search(content, number, tmp_path):
     (tmp_path / search.RESULTS_FILE).write_text(content)
-    with pytest.raises(InputError, match=f"{tmp_path}/search_results.tsv: {says}"):
+    with pytest.raises(InputError, match=f"{tmp_path}/search_results.tsv: line {number}: is no row of a search's"):
         search._read_results(str(tmp_path))
 
 
