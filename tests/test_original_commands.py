@@ -97,18 +97,17 @@ def write_xnli(folder):
     """50 pairs to learn from, and 10 to evaluate in each of two languages."""
     draws = np.random.default_rng(2)
 
-    def sentence():
-        return "".join(draws.choice(list("猫坐在公园里，火车正午离站。"), 8))
+    def pair():
+        characters = draws.choice(list("猫坐在公园里，火车正午离站。"), 16)
+        return f"{''.join(characters[:8])}\t{''.join(characters[8:])}"
 
-    rows = ["premise\thypo\tlabel"]
-    rows += [f"{sentence()}\t{sentence()}\t{label}" for label in
-             draws.choice(["contradictory", "entailment", "neutral"], 50)]  # fmt: skip
+    labels = draws.choice(["contradictory", "entailment", "neutral"], 50)
+    rows = ["premise\thypo\tlabel", *(f"{pair()}\t{label}" for label in labels)]
     (folder / "multinli").mkdir(parents=True)
     (folder / "multinli" / "multinli.train.zh.tsv").write_text("\n".join(rows), encoding="utf-8")
     rows = ["language\tgold_label\t1\t2\t3\t4\tsentence1\tsentence2\tpromptID"]
     for language in ("de", "zh"):
-        labels = draws.choice(["contradiction", "entailment", "neutral"], 10)
-        rows += [f"{language}\t{label}\t\t\t\t\t{sentence()}\t{sentence()}\t1" for label in labels]
+        rows += [f"{language}\tneutral\t\t\t\t\t{pair()}\t1" for _ in range(10)]
     (folder / "xnli.dev.tsv").write_text("\n".join(rows), encoding="utf-8")
 
 

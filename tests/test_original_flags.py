@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from tests.scripts import run_script
+from tests.scripts import end_of, run_script
 
 REQUIRED = "no default: the flag has to be given"
 
@@ -165,8 +165,7 @@ def test_the_help_shows_the_types_and_defaults(script):
 
 @EVERY_SCRIPT
 def test_the_required_flags_are_the_originals(script):
-    stderr = run_script(script, status=1).stderr
-    missing = re.findall(r"--(\w+): must be given", stderr)
+    missing = re.findall(r"--(\w+): must be given", end_of(script).sentence)
     assert sorted(missing) == sorted(name for name, (_, default) in ours(script).items() if default == REQUIRED)
 
 

@@ -8,7 +8,7 @@ import pytest
 from official_bert.cli.commands import COMMANDS
 from official_bert.config import BertConfig
 from official_bert.experiments.declarations import names_of, read_catalogue, read_experiment
-from official_bert.experiments.plan import Plan, make_plan, shown_columns
+from official_bert.experiments.plan import Plan, make_plan
 from official_bert.experiments.steps import Layout, Place
 from official_bert.io.errors import InputError
 from tests.experiment_data import TWO_ROWS
@@ -210,14 +210,6 @@ def test_what_is_left_out_has_its_reason(two_rows):
         plan_of(dataclasses.replace(plan.experiment, rows=of_absent_task), "smoke")
     with pytest.raises(InputError, match=r"table1.toml: nothing is left .*add --model=base=FOLDER; row"):
         plan_of("table1", encoders=[])
-
-
-def test_one_run_is_not_shown_twice():
-    experiment = read_experiment("table1", CATALOGUE)
-    experiment = dataclasses.replace(experiment, columns=experiment.columns[:2])  # MNLI-m and MNLI-mm
-    shown, left_out = shown_columns(experiment, CATALOGUE.scales["tiny"], CATALOGUE.tasks)
-    assert [column.heading for column in shown] == ["STS-B for MNLI-m"]
-    assert left_out == ["column 'MNLI-mm': STS-B, which stands in for its task, is shown already"]
 
 
 def test_a_stand_in_keeps_its_own_metric_and_only_fractions_become_percentages():

@@ -93,12 +93,6 @@ def test_numbers_that_are_not_finite_are_shown_and_are_null_in_json(plan):
     assert lines[-1] == place | ran
 
 
-def test_the_page_says_how_many_members_an_ensemble_has():
-    for scale, members in (("tiny", "3 fine-tunings instead of 7"), ("paper", "7 fine-tunings")):
-        page = page_of(plan_of("table2", scale, encoders=["base"]), {})
-        assert page.count(f"An ensemble is one run, the mean of the predictions of {members}.") == 1
-
-
 @pytest.mark.parametrize("name", ["table5", "table6", "table7", "table8"])
 def test_the_committed_pages_are_those_of_the_committed_results(name):
     """All but the times."""

@@ -24,7 +24,7 @@ from tests.hostile.commands import features
 from tests.hostile.rows import check, edit_json, model_flags, row, table
 from tests.serving import exported
 
-# --- inputs of scripts; what else is wrong in them, tests/test_config.py and tests/tasks/squad/test_examples.py know
+# What else is wrong in configurations and questions, tests/test_config.py and tests/tasks/squad/test_examples.py know
 
 
 def config_row(name: str, content: str | dict, *says: str):
@@ -65,9 +65,6 @@ def test_inputs(row, folder):
     check(row, folder)
 
 
-# --- run state
-
-
 BEST = types.SimpleNamespace(output_dir="best", latest="best/model.ckpt-2", latest_step=lambda: 2)
 
 
@@ -91,8 +88,6 @@ def test_results_of_a_search(content, number, tmp_path):
     with pytest.raises(InputError, match=f"{tmp_path}/search_results.tsv: line {number}: is no row of a search's"):
         search._read_results(str(tmp_path))
 
-
-# --- files of logits
 
 MADE_FROM = {"file": "a"}
 
@@ -133,9 +128,6 @@ def test_files_of_logits(name, tmp_path):
     path.write_bytes(LOGITS[name])
     with pytest.raises(InputError, match=rf"^{path}: no file of logits \(.+\); predict again in its folder$"):
         read_logits(str(path), MADE_FROM)
-
-
-# --- exports
 
 
 @pytest.fixture(scope="module")
