@@ -5,6 +5,11 @@ import pathlib
 
 import numpy as np
 
+from official_bert.cli.commands import COMMANDS
+from official_bert.experiments.declarations import Experiment, Scale, read_catalogue, read_experiment
+from official_bert.experiments.plan import Plan, make_plan
+from tests.shared import ROOT
+
 _TEXT = """
 the cat sat on mat it was a sunny day in park children were playing football train left station at noon nobody
 driver waved his hand rain started falling soon after Anna Paris Berlin Tom
@@ -29,6 +34,19 @@ label = "No NSP"
 size = "12/768/12"
 pretraining = { use_next_sentence = false }
 """
+
+
+CATALOGUE = read_catalogue(str(ROOT / "experiments"))
+
+
+def plan_of(experiment: str | Experiment, scale: str | Scale = "tiny", **settings) -> Plan:
+    """The plan of an experiment at a scale, each of which may be named."""
+    if isinstance(experiment, str):
+        experiment = read_experiment(experiment, CATALOGUE)
+    if isinstance(scale, str):
+        scale = CATALOGUE.scales[scale]
+    settings.setdefault("encoders", ("base", "large"))
+    return make_plan(experiment, scale, CATALOGUE, COMMANDS, **settings)
 
 
 def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD", "CODAH")) -> pathlib.Path:

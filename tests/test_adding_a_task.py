@@ -109,6 +109,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
         for commands in (RUN_TICKETS, RUN, RUN_ON_TWO, SEARCH)
     )
     tickets = tickets.replace("--learning_rate=3e-3", "--learning_rate=1e-3")
+    on_two = on_two.replace("--num_train_epochs=24", "--num_train_epochs=2")
     copy, *highlights = highlights.replace("\\\n", "").splitlines()
     # predict.py finds no tickets.py: it runs elsewhere.
     ask_tickets = ASK_TICKETS.replace("tickets_export", f"{folder}/tickets_export").rstrip()
@@ -147,6 +148,7 @@ def test_texts_in_a_layout_of_ones_own(folder):
 def test_a_task_of_a_new_kind_is_trained_evaluated_and_predicts(folder):
     results = figures(folder / "highlights_output")
     assert set(results) == {"eval_spearman", "eval_loss", "loss", "global_step"}
+    assert results["global_step"] == 24 * 192 / 32
     assert results["eval_spearman"] > 0.7  # 0.94 at most, for many true scores are equal
     predicted = read_scores(folder / "highlights_output" / "highlights.txt")
     _, truth = drawn_texts("test")
@@ -158,14 +160,10 @@ def test_a_task_of_a_new_kind_is_trained_evaluated_and_predicts(folder):
 
 def test_a_task_of_a_new_kind_runs_on_two_replicas(folder):
     """192 texts a pass, of which the dev set's last batch of 8 is full and the test set's, of 6, is not."""
-    results = figures(folder / "highlights_on_two")
-    assert results["eval_spearman"] > 0.6
-    assert results["global_step"] == figures(folder / "highlights_output")["global_step"] == 144
+    assert figures(folder / "highlights_on_two")["global_step"] == 2 * 192 / 32
     predicted = read_scores(folder / "highlights_on_two" / "highlights.txt")
-    _, truth = drawn_texts("test")
-    assert spearman(np.concatenate(truth), np.concatenate(predicted))["spearman"] > 0.6
-    record = run_log.read(str(folder / "highlights_on_two"), run_log.START)[0]
-    assert record["num_replicas"] == 2
+    assert [len(scores) for scores in predicted] == [len(scores) for scores in drawn_texts("test")[1]]
+    assert run_log.read(str(folder / "highlights_on_two"), run_log.START)[0]["num_replicas"] == 2
 
 
 def test_a_task_of_a_new_kind_is_searched(folder):

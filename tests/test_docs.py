@@ -77,15 +77,6 @@ def test_every_promise_names_a_test():
         assert re.search(r"`(\w+/)*test_\w+(\.py)?`", promise), promise
 
 
-def test_the_first_hour_has_every_step():
-    page = (ROOT / "docs" / "first_hour.md").read_text()
-    for script in (
-        "make quickstart", "run_classifier.py", "predict.py", "export_saved_model.py", "serving_server.py",
-        "serving_client.py", "convert_checkpoint.py", "run_pretraining.py", "extract_features.py",
-    ):  # fmt: skip
-        assert script in page
-
-
 @pytest.mark.long
 @pytest.mark.needs_program("curl", "git", "make")
 def test_the_first_hour_of_a_user(tmp_path):

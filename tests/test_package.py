@@ -1,4 +1,4 @@
-"""The wheel: built from the checkout, unpacked into a clean folder and imported from there, and installed by pip."""
+"""The wheel, which is unpacked into a clean folder and installed by pip, and the targets of the Makefile."""
 
 import os
 import re
@@ -144,3 +144,29 @@ def test_commands_work_without_a_checkout(installed, tmp_path):
     script = [sys.executable, ROOT / "create_pretraining_data.py", *flags, "--output_file=of_the_script"]
     subprocess.run(script, cwd=tmp_path, capture_output=True, check=True)
     assert (tmp_path / "records").read_bytes() == (tmp_path / "of_the_script").read_bytes() != b""
+
+
+def make(folder, *targets: str) -> str:
+    """Runs make as a user does, also where the tests are run by `make test`, which tells its children so."""
+    shutil.copy(ROOT / "Makefile", folder)
+    alone = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    finished = subprocess.run(["make", *targets], cwd=folder, env=alone, capture_output=True, text=True, check=True)
+    return finished.stdout
+
+
+@pytest.mark.needs_program("make")
+def test_make_alone_prints_every_target(tmp_path):
+    (targets,) = re.findall(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    lines = [line.split(maxsplit=2) for line in make(tmp_path).splitlines()]
+    assert [line[:2] for line in lines] == [["make", target] for target in targets.split()]
+    assert all(len(line) == 3 for line in lines), "a target without an explanation"
+
+
+@pytest.mark.needs_program("make")
+def test_clean_keeps_trained_models(tmp_path):
+    for name in (".venv/bin/python", "build/lib", "x.egg-info/PKG-INFO", "quickstart_output/model/checkpoint"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    make(tmp_path, "clean")
+    kept = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert kept == {"Makefile", "quickstart_output/model/checkpoint"}

@@ -11,23 +11,15 @@ import pytest
 from official_bert.data.records.framing import open_example_files
 from tests.shared import ROOT, example
 
+QUICKSTART, CORPUS = example("quickstart"), example("quickstart_corpus")
+
 
 def output_of(name: str, *flags: str) -> str:
     command = [sys.executable, ROOT / "examples" / f"{name}.py", *flags]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.fixture(scope="module")
-def quickstart():
-    return example("quickstart")
-
-
-@pytest.fixture(scope="module")
-def corpus():
-    return example("quickstart_corpus")
-
-
-def test_baselines_are_counted_over_real_predictions(quickstart, tmp_path):
+def test_baselines_are_counted_over_real_predictions(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[MASK]\nthe\nof\n")
     with open_example_files([str(tmp_path / "held_out.tfrecord")]) as records:
         records.write(
@@ -37,7 +29,7 @@ def test_baselines_are_counted_over_real_predictions(quickstart, tmp_path):
                 "next_sentence_labels": np.array([[0], [1], [1]]),
             }
         )
-    assert quickstart.baselines(tmp_path) == quickstart.Baselines(
+    assert QUICKSTART.baselines(tmp_path) == QUICKSTART.Baselines(
         num_records=3,
         word="of",
         masked_lm_accuracy=3 / 5,  # "of" three times, "the" twice; three positions are padding
@@ -54,35 +46,35 @@ def test_baselines_are_counted_over_real_predictions(quickstart, tmp_path):
         ("short", 0.125, 0.0, None),
     ],
 )
-def test_a_model_must_be_better_than_the_baselines(quickstart, setting, masked_lm, next_sentence, sentence):
-    baseline = quickstart.Baselines(10, "the", masked_lm_accuracy=0.0625, next_sentence_accuracy=0.5)
+def test_a_model_must_be_better_than_the_baselines(setting, masked_lm, next_sentence, sentence):
+    baseline = QUICKSTART.Baselines(10, "the", masked_lm_accuracy=0.0625, next_sentence_accuracy=0.5)
     end = {"masked_lm_accuracy": masked_lm, "next_sentence_accuracy": next_sentence}
     with pytest.raises(SystemExit, match=sentence) if sentence else contextlib.nullcontext():
-        quickstart.check_learning(quickstart.SETTINGS[setting], end, baseline)
+        QUICKSTART.check_learning(QUICKSTART.SETTINGS[setting], end, baseline)
 
 
-def test_a_command_that_fails_ends_the_quickstart_with_its_status(quickstart, capsys):
+def test_a_command_that_fails_ends_the_quickstart_with_its_status(capsys):
     with pytest.raises(SystemExit) as left:
-        quickstart.run("build_vocab.py", "--vocab_size=none of it")
+        QUICKSTART.run("build_vocab.py", "--vocab_size=none of it")
     assert left.value.code == 1
     assert "$ python build_vocab.py \\\n    '--vocab_size=none of it'\n" in capsys.readouterr().out
 
 
-def test_a_finished_model_is_neither_trained_again_nor_deleted(quickstart, tmp_path, monkeypatch, capsys):
+def test_a_finished_model_is_neither_trained_again_nor_deleted(tmp_path, monkeypatch, capsys):
     output = tmp_path / "short"
     (output / "bert").mkdir(parents=True)
     (output / "bert" / "bert_model.ckpt.index").touch()
-    monkeypatch.setattr(quickstart, "OUTPUTS", tmp_path)
-    monkeypatch.setattr(quickstart.os, "chdir", lambda _: None)
-    monkeypatch.setattr(quickstart, "run", lambda *command: pytest.fail(f"ran {command}"))
-    monkeypatch.setattr(quickstart, "predict_masked_words", lambda model: print(f"predicts with {model}"))
-    monkeypatch.setattr(quickstart, "baselines", lambda _: quickstart.Baselines(9, "the", 0.05, 0.7))
+    monkeypatch.setattr(QUICKSTART, "OUTPUTS", tmp_path)
+    monkeypatch.setattr(QUICKSTART.os, "chdir", lambda _: None)
+    monkeypatch.setattr(QUICKSTART, "run", lambda *command: pytest.fail(f"ran {command}"))
+    monkeypatch.setattr(QUICKSTART, "predict_masked_words", lambda model: print(f"predicts with {model}"))
+    monkeypatch.setattr(QUICKSTART, "baselines", lambda _: QUICKSTART.Baselines(9, "the", 0.05, 0.7))
     for name, accuracy in (("untrained", 0.001), ("model", 0.3)):
         (output / name).mkdir()
         text = f"loss = 2.5\nmasked_lm_accuracy = {accuracy}\nnext_sentence_accuracy = 0.5\n"
         (output / name / "eval_results.txt").write_text(text)
-    monkeypatch.setattr(quickstart.sys, "argv", ["quickstart.py", "--setting=short"])
-    quickstart.main()
+    monkeypatch.setattr(QUICKSTART.sys, "argv", ["quickstart.py", "--setting=short"])
+    QUICKSTART.main()
     said = capsys.readouterr().out
     assert f"{output}/bert holds a trained model already" in said
     assert "masked LM accuracy           0.1%    30.0%       5.0%" in said
@@ -116,8 +108,8 @@ Too short for us: yes. This one is left alone by us.
 """
 
 
-def test_running_text_is_kept_as_sentences(corpus):
-    (document,) = corpus.documents(corpus.HEADING.split(PAGE)[::3])
+def test_running_text_is_kept_as_sentences():
+    (document,) = CORPUS.documents(CORPUS.HEADING.split(PAGE)[::3])
     assert document == [
         "A mapping object maps built-in values, e.g. numbers, to objects.",
         "Can it be changed?",
@@ -144,12 +136,12 @@ def undocumented():
 '''
 
 
-def test_a_module_gives_the_prose_of_its_docstrings(corpus, tmp_path):
+def test_a_module_gives_the_prose_of_its_docstrings(tmp_path):
     (tmp_path / "a.py").write_text(MODULE)
     (tmp_path / "broken.py").write_text("def :")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "b.py").write_text(MODULE)
-    (document,) = corpus.documents(map(corpus.paragraphs_of_docstrings, corpus.docstrings(tmp_path)))
+    (document,) = CORPUS.documents(map(CORPUS.paragraphs_of_docstrings, CORPUS.docstrings(tmp_path)))
     assert document == [
         "Reads and writes tables.",
         "A table has rows and columns.",

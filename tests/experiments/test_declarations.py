@@ -2,19 +2,17 @@
 
 import pytest
 
-from official_bert.experiments.declarations import names_of, read_catalogue, read_experiment, scale_of
+from official_bert.experiments.declarations import names_of, read_experiment, scale_of
 from official_bert.io.errors import InputError
-from tests.shared import ROOT
+from tests.experiment_data import CATALOGUE
 
-FOLDER = str(ROOT / "experiments")
-CATALOGUE = read_catalogue(FOLDER)
 OURS = ["figure5", *(f"table{number}" for number in range(1, 9))]
 GOOD = 'title = "T"\nsource = "S"\ncolumns = [{ task = "CoLA" }]\n[[rows]]\nlabel = "A"\nencoder = "base"\n'
 TASK, ENCODER = '{ task = "CoLA" }', 'encoder = "base"'
 
 
 def test_the_papers_tables_are_all_there():
-    assert names_of(FOLDER) == OURS
+    assert names_of(CATALOGUE.folder) == OURS
     assert list(CATALOGUE.scales) == ["smoke", "tiny", "small", "paper"]
     assert [len(read_experiment(name, CATALOGUE).rows) for name in OURS] == [2, 2, 6, 2, 2, 4, 6, 8, 6]
 

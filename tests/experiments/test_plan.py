@@ -5,26 +5,13 @@ import dataclasses
 
 import pytest
 
-from official_bert.cli.commands import COMMANDS
 from official_bert.config import BertConfig
-from official_bert.experiments.declarations import names_of, read_catalogue, read_experiment
-from official_bert.experiments.plan import Plan, make_plan
+from official_bert.experiments.declarations import names_of, read_experiment
+from official_bert.experiments.plan import Plan
 from official_bert.experiments.steps import Layout, Place
 from official_bert.io.errors import InputError
-from tests.experiment_data import TWO_ROWS
+from tests.experiment_data import CATALOGUE, TWO_ROWS, plan_of
 from tests.shared import ROOT
-
-FOLDER = str(ROOT / "experiments")
-CATALOGUE = read_catalogue(FOLDER)
-
-
-def plan_of(experiment, scale="tiny", **settings) -> Plan:
-    """The plan of an experiment, or of one by its name, at a scale, or at one by its name."""
-    if isinstance(experiment, str):
-        experiment = read_experiment(experiment, CATALOGUE)
-    scale = CATALOGUE.scales.get(scale, scale) if isinstance(scale, str) else scale
-    settings.setdefault("encoders", ("base", "large"))
-    return make_plan(experiment, scale, CATALOGUE, COMMANDS, **settings)
 
 
 @pytest.fixture
@@ -35,7 +22,7 @@ def two_rows(tmp_path):
         path = tmp_path / "two.toml"
         assert old in TWO_ROWS
         path.write_text(TWO_ROWS.replace(old, new))
-        return plan_of(read_experiment(str(path), CATALOGUE), "smoke", **settings)
+        return plan_of(str(path), "smoke", **settings)
 
     return plan
 
@@ -109,7 +96,7 @@ def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
 
 
 @pytest.mark.parametrize("scale", CATALOGUE.scales)
-@pytest.mark.parametrize("name", names_of(FOLDER))
+@pytest.mark.parametrize("name", names_of(CATALOGUE.folder))
 def test_every_table_expands_at_every_scale_with_flags_that_the_scripts_have(name, scale):
     plan = plan_of(name, scale)
     assert plan.cells

@@ -6,22 +6,14 @@ import math
 import numpy as np
 import pytest
 
-from official_bert.cli.commands import COMMANDS
 from official_bert.experiments import table
-from official_bert.experiments.declarations import read_catalogue, read_experiment
-from official_bert.experiments.plan import Plan, make_plan
+from official_bert.experiments.plan import Plan
 from official_bert.experiments.steps import Layout
 from official_bert.experiments.table import Summary, difference, summary
-from tests.experiment_data import TWO_ROWS
+from tests.experiment_data import TWO_ROWS, plan_of
 from tests.shared import ROOT
 
-CATALOGUE = read_catalogue(str(ROOT / "experiments"))
 LAYOUT = Layout("out/steps", "data", {"base": "x"}, ".")
-
-
-def plan_of(name: str, scale: str = "tiny", **settings) -> Plan:
-    experiment = read_experiment(name, CATALOGUE)
-    return make_plan(experiment, CATALOGUE.scales[scale], CATALOGUE, COMMANDS, **settings)
 
 
 @pytest.fixture

@@ -156,6 +156,21 @@ def test_a_tpu_that_does_not_answer_is_waited_for_with_a_limit(folder, monkeypat
     assert f"waiting for the TPU {tpu}" in ended.log
 
 
+def failing(monkeypatch, error: Exception) -> list[str]:
+    """The command of a script whose work raises an error."""
+
+    def fail(name, options):
+        raise error
+
+    monkeypatch.setattr("tests.scripts.run_runner", fail)
+    return ["create_pretraining_data.py", "--input_file=a", "--output_file=b", "--vocab_file=c"]
+
+
+def test_a_defect_is_no_fault_of_the_user(monkeypatch):
+    with pytest.raises(ZeroDivisionError):
+        end_of(*failing(monkeypatch, ZeroDivisionError("ours")))
+
+
 @pytest.mark.parametrize(
     ("error", "says"),
     [
@@ -167,22 +182,7 @@ def test_a_tpu_that_does_not_answer_is_waited_for_with_a_limit(folder, monkeypat
     ],
 )
 def test_errors_from_outside_are_one_sentence(monkeypatch, error, says):
-    ended = end_of_failure(monkeypatch, error)
+    ended = end_of(*failing(monkeypatch, error))
     assert ended.status == 1
     assert "\n" not in ended.sentence
     assert says in ended.sentence
-
-
-def test_a_defect_is_no_fault_of_the_user(monkeypatch):
-    with pytest.raises(ZeroDivisionError):
-        end_of_failure(monkeypatch, ZeroDivisionError("ours"))
-
-
-def end_of_failure(monkeypatch, error: Exception):
-    """The end of a script whose work raises an error."""
-
-    def fail(name, options):
-        raise error
-
-    monkeypatch.setattr("tests.scripts.run_runner", fail)
-    return end_of("create_pretraining_data.py", "--input_file=a", "--output_file=b", "--vocab_file=c")

@@ -87,12 +87,7 @@ def _same(tensors: Tensors) -> Tensors:
 
 
 def _with_second_layer(tensors: Tensors) -> Tensors:
-    added = {name.replace("layer_0", "layer_1"): value for name, value in tensors.items() if "layer_0" in name}
-    return tensors | added
-
-
-def _with_integers(tensors: Tensors) -> Tensors:
-    return tensors | {KERNEL: tensors[KERNEL].astype(np.int32)}
+    return tensors | {name.replace("layer_0", "layer_1"): value for name, value in tensors.items()}
 
 
 ON_PURPOSE = ("--allow_missing_weights",)
@@ -118,7 +113,7 @@ ROWS = [
     _row("a layer too many", EXTRACTION, _with_second_layer, "has bert/encoder/layer_1/", "more"),
     _row("too many on purpose", EXTRACTION, _with_second_layer, warns=("does not use", "layer_1"), flags=ON_PURPOSE),
     _row("no number on purpose", EXTRACTION, with_value(np.nan), f"{KERNEL} holds nan", flags=ON_PURPOSE),
-    _row("integers", EXTRACTION, _with_integers, KERNEL, "type int32", "float32"),
+    _row("integers", EXTRACTION, lambda tensors: tensors | {KERNEL: tensors[KERNEL].astype(int)}, "type int64"),
     row("safetensors of int64", _of_huggingface(np.int64), "word_embeddings", "type I64"),
     row("no checkpoint", _without_checkpoint, "--init_checkpoint", "random"),
 ]
