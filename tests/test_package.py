@@ -1,4 +1,4 @@
-"""The wheel: built from the checkout, unpacked into a clean folder and imported from there, and installed by pip."""
+"""The wheel, which is unpacked into a clean folder and installed by pip, and the targets of the Makefile."""
 
 import os
 import re
@@ -7,7 +7,6 @@ import subprocess
 import sys
 import sysconfig
 import venv
-import zipfile
 
 import pytest
 
@@ -28,6 +27,7 @@ with open(sys.argv[1], "w") as file:
     file.write("\\n".join(["[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world"]))
 assert official_bert.FullTokenizer(sys.argv[1]).tokenize("Hello, world") == ["hello", "[UNK]", "world"]
 assert issubclass(official_bert.InputError, ValueError)
+assert not hasattr(official_bert, "Bert")
 print([name for name in ("tensorflow", "keras", "absl.flags") if name in sys.modules])
 """
 
@@ -57,10 +57,8 @@ def wheel(tmp_path_factory):
 @pytest.fixture(scope="module")
 def unpacked(wheel):
     """Folder that holds what the wheel installs."""
-    work = wheel.parent
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(work / "site")
-    return work / "site"
+    shutil.unpack_archive(wheel, wheel.parent / "site", "zip")
+    return wheel.parent / "site"
 
 
 @pytest.fixture(scope="module")
@@ -78,16 +76,6 @@ def installed(wheel, tmp_path_factory):
     finished = subprocess.run([*pip, wheel], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     return environment / "bin"
-
-
-def run(unpacked, code: str, *arguments) -> str:
-    """Output of a program that sees the unpacked wheel before anything else, and no checkout."""
-    program = f"import sys; sys.path.insert(0, {str(unpacked)!r})\n{code}"
-    finished = subprocess.run(
-        [sys.executable, "-I", "-c", program, *arguments], cwd=unpacked.parent, capture_output=True, text=True
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
 
 
 def test_every_module_is_in_the_wheel(unpacked):
@@ -119,21 +107,10 @@ def test_a_tpu_needs_the_same_packages_with_another_tensorflow():
 
 
 def test_light_use_loads_no_tensorflow(unpacked, tmp_path):
-    assert run(unpacked, LIGHT_USE, str(tmp_path / "vocab.txt")) == "[]\n"
-
-
-def test_a_model_is_built_from_the_wheel(unpacked):
-    code = (
-        "import official_bert, numpy as np\n"
-        "config = official_bert.BertConfig.from_size('tiny', vocab_size=6, max_position_embeddings=8)\n"
-        "print(official_bert.BertModel(config)(np.ones((2, 4), 'int32')).sequence_output.shape)\n"
-    )
-    assert run(unpacked, code) == "(2, 4, 128)\n"
-
-
-def test_a_name_that_is_not_public_is_an_attribute_error(unpacked):
-    code = "import official_bert\ntry:\n    official_bert.Bert\nexcept AttributeError as error:\n    print(error)"
-    assert run(unpacked, code) == "module 'official_bert' has no attribute 'Bert'\n"
+    program = f"import sys; sys.path.insert(0, {str(unpacked)!r})\n{LIGHT_USE}"
+    command = [sys.executable, "-I", "-c", program, tmp_path / "vocab.txt"]
+    finished = subprocess.run(command, cwd=unpacked.parent, capture_output=True, text=True)
+    assert finished.stdout == "[]\n", finished.stderr
 
 
 def command(installed, folder, *words, status=0) -> subprocess.CompletedProcess:
@@ -146,10 +123,13 @@ def command(installed, folder, *words, status=0) -> subprocess.CompletedProcess:
     return finished
 
 
-def test_the_command_lists_its_subcommands(installed, tmp_path):
+def test_the_command_lists_its_subcommands_and_names_itself_in_messages(installed, tmp_path):
     stdout = command(installed, tmp_path).stdout
     assert re.findall(r"^  (\w+)", stdout, re.MULTILINE) == list(COMMANDS)
     assert "--task_name" in command(installed, tmp_path, "run-classifier", "--help", status=1).stdout
+    flags = ["--input_file=no", "--vocab_file=no", "--output_file=x"]
+    stderr = command(installed, tmp_path, "create-pretraining-data", *flags, status=1).stderr
+    assert stderr.splitlines()[-1].startswith("official-bert create-pretraining-data: no: no such file")
 
 
 def test_commands_work_without_a_checkout(installed, tmp_path):
@@ -166,7 +146,27 @@ def test_commands_work_without_a_checkout(installed, tmp_path):
     assert (tmp_path / "records").read_bytes() == (tmp_path / "of_the_script").read_bytes() != b""
 
 
-def test_messages_name_the_command(installed, tmp_path):
-    flags = ["--input_file=no", "--vocab_file=no", "--output_file=x"]
-    stderr = command(installed, tmp_path, "create-pretraining-data", *flags, status=1).stderr
-    assert stderr.splitlines()[-1].startswith("official-bert create-pretraining-data: no: no such file")
+def make(folder, *targets: str) -> str:
+    """Runs make as a user does, also where the tests are run by `make test`, which tells its children so."""
+    shutil.copy(ROOT / "Makefile", folder)
+    alone = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    finished = subprocess.run(["make", *targets], cwd=folder, env=alone, capture_output=True, text=True, check=True)
+    return finished.stdout
+
+
+@pytest.mark.needs_program("make")
+def test_make_alone_prints_every_target(tmp_path):
+    (targets,) = re.findall(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    lines = [line.split(maxsplit=2) for line in make(tmp_path).splitlines()]
+    assert [line[:2] for line in lines] == [["make", target] for target in targets.split()]
+    assert all(len(line) == 3 for line in lines), "a target without an explanation"
+
+
+@pytest.mark.needs_program("make")
+def test_clean_keeps_trained_models(tmp_path):
+    for name in (".venv/bin/python", "build/lib", "x.egg-info/PKG-INFO", "quickstart_output/model/checkpoint"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    make(tmp_path, "clean")
+    kept = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert kept == {"Makefile", "quickstart_output/model/checkpoint"}

@@ -1,6 +1,5 @@
 """The attention map: what is drawn are the probabilities of one head, and the picture is written."""
 
-import importlib.util
 import subprocess
 import sys
 
@@ -9,9 +8,8 @@ import pytest
 
 from official_bert import BertModel, FullTokenizer
 from tests import toy
-from tests.shared import ROOT
+from tests.shared import ROOT, example
 
-SCRIPT = ROOT / "examples" / "attention_map.py"
 TEXT = "The sunny cat sat."
 
 
@@ -21,15 +19,12 @@ def folder(tmp_path_factory):
 
 
 def test_one_head_is_drawn(folder, monkeypatch):
-    spec = importlib.util.spec_from_file_location("attention_map", SCRIPT)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    drawn = []
-    monkeypatch.setattr(example, "check_ending", lambda output_file: None)  # it needs matplotlib
-    monkeypatch.setattr(example, "draw", lambda *arguments: drawn.append(arguments))
+    script, drawn = example("attention_map"), []
+    monkeypatch.setattr(script, "check_ending", lambda output_file: None)  # it needs matplotlib
+    monkeypatch.setattr(script, "draw", lambda *arguments: drawn.append(arguments))
     flags = [f"--model={folder}", f"--text={TEXT}", "--pair=Rain", "--layer=-2", "--head=1"]
     monkeypatch.setattr(sys, "argv", ["attention_map.py", *flags, "--output_file=map.png"])
-    example.main()
+    script.main()
     ((probabilities, tokens, output_file),) = drawn
     assert (" ".join(tokens), output_file) == ("[CLS] the sun ##ny cat sat . [SEP] rain [SEP]", "map.png")
     batch = FullTokenizer(f"{folder}/vocab.txt")(TEXT, "Rain")
@@ -40,5 +35,5 @@ def test_one_head_is_drawn(folder, monkeypatch):
 @pytest.mark.needs_extra("matplotlib")
 def test_the_picture_is_written(folder, tmp_path):
     flags = [f"--model={folder}", f"--text={TEXT}", f"--output_file={tmp_path}/map.png"]
-    subprocess.run([sys.executable, SCRIPT, *flags], check=True)
+    subprocess.run([sys.executable, ROOT / "examples" / "attention_map.py", *flags], check=True)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")

@@ -1,6 +1,5 @@
 """The example as a process: it learns, and what it saves is read by Keras and by from_pretrained."""
 
-import os
 import subprocess
 import sys
 
@@ -36,14 +35,9 @@ def test_it_learns_and_saves(folder, tmp_path):
     finished = run(model=folder, train_file=tmp_path / "train.tsv", output_dir=output, learning_rate=0.01, epochs=8)
     assert finished.returncode == 0, finished.stderr
     assert "accuracy on 5 held-out examples: 1.0000" in finished.stdout
-    assert sorted(name for name in os.listdir(output) if not name.startswith("bert_model.ckpt")) == [
-        "bert_config.json",
-        "labels.txt",
-        "model.keras",
-        "task.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-    ]
+    names = {path.name for path in output.iterdir() if not path.name.startswith("bert_model.ckpt")}
+    saved = {"bert_config.json", "labels.txt", "model.keras", "task.json", "tokenizer_config.json", "vocab.txt"}
+    assert names == saved
     assert (output / "labels.txt").read_text() == "animal\nmachine\n"
     predictor = Predictor(str(output))
     assert [answer["label"] for answer in predictor([CAT, TRAIN])] == ["animal", "machine"]

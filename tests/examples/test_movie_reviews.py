@@ -8,7 +8,8 @@ import pytest
 from tests.shared import ROOT, minilm, shared
 
 NOTEBOOK = ROOT / "examples" / "movie_reviews.ipynb"
-MAX_BYTES = 150_000
+WONDERFUL = "This movie was a wonderful surprise from beginning to end."
+DULL = "The plot is dull, and the acting is worse."
 
 
 def outputs_of(notebook) -> list[dict]:
@@ -38,12 +39,10 @@ def test_it_is_committed_with_the_outputs_of_one_run():
     counts = [cell["execution_count"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert counts == list(range(1, len(counts) + 1))
     assert {output["output_type"] for output in outputs_of(notebook)} == {"stream", "display_data"}
-    assert NOTEBOOK.stat().st_size < MAX_BYTES
     text = printed(notebook)
     assert min(accuracies(text)) > 0.8
-    labels = {sentence: label for sentence, (label, _) in own_sentences(text).items()}
-    assert labels["This movie was a wonderful surprise from beginning to end."] == "1"
-    assert labels["The plot is dull, and the acting is worse."] == "0"
+    found = own_sentences(text)
+    assert (found[WONDERFUL][0], found[DULL][0]) == ("1", "0")
 
 
 @pytest.mark.needs_shared("data/glue/SST-2")
@@ -72,11 +71,4 @@ def test_it_runs_from_top_to_bottom(monkeypatch, tmp_path):
     assert predicted == pytest.approx(evaluated, abs=5e-5)  # the export answers as the run evaluates
     assert predicted > 0.6  # always the more frequent label: 0.52
     found = own_sentences(text)
-    wonderful, dull = (
-        found[sentence][1]
-        for sentence in (
-            "This movie was a wonderful surprise from beginning to end.",
-            "The plot is dull, and the acting is worse.",
-        )
-    )
-    assert wonderful > dull
+    assert found[WONDERFUL][1] > found[DULL][1]

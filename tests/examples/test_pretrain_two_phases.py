@@ -1,6 +1,5 @@
 """The recipe in two phases, on the sample text with a tiny model, with a stop between the phases."""
 
-import importlib.util
 import json
 import pathlib
 import sys
@@ -12,27 +11,20 @@ from official_bert.checkpoints.folder import newest
 from official_bert.training import run_log
 from tests import toy
 from tests.commands.pretraining_run import checkpoint_values
-from tests.scripts import run_here
-from tests.shared import ROOT
-
-SCRIPT = "examples/pretrain_two_phases.py"
+from tests.scripts import flag_list, run_here
+from tests.shared import ROOT, example
 
 
-@pytest.fixture
-def model(tmp_path) -> dict[str, pathlib.Path]:
-    """The flags that name a vocabulary and a configuration."""
-    config = tmp_path / "bert_config.json"
+def flags_of(folder: pathlib.Path) -> list[str]:
+    """The flags of a short run in the folder `out`."""
+    config = folder / "bert_config.json"
     config.write_text(json.dumps(toy.BERT_CONFIG | {"max_position_embeddings": 64}))
-    return {"vocab_file": pathlib.Path(toy.write_vocabulary(tmp_path)), "bert_config_file": config}
-
-
-def flags_of(model, output: pathlib.Path, **changes) -> list[str]:
-    flags = {
-        "input_file": ROOT / "sample_text.txt", "output_dir": output, "num_train_steps": 20, "train_batch_size": 4,
-        "max_seq_length": 32, "phase2_max_seq_length": 64, "dupe_factor": 2, "learning_rate": 1e-3,
-        "random_seed": 5, "log_every_steps": 10, **model,
-    }  # fmt: skip
-    return [f"--{name}={value}" for name, value in (flags | changes).items()]
+    files = {"input_file": ROOT / "sample_text.txt", "vocab_file": toy.write_vocabulary(folder)}
+    return flag_list(
+        **files, bert_config_file=config, output_dir=folder / "out", num_train_steps=20, train_batch_size=4,
+        max_seq_length=32, phase2_max_seq_length=64, dupe_factor=2, learning_rate=1e-3, random_seed=5,
+        log_every_steps=10,
+    )  # fmt: skip
 
 
 def step_of(folder: pathlib.Path) -> int:
@@ -61,10 +53,7 @@ def assert_two_phases(output: pathlib.Path):
 @pytest.fixture
 def recipe(monkeypatch):
     """The script as a module whose commands run in this process; returns (main with flags, the commands so far)."""
-    spec = importlib.util.spec_from_file_location("pretrain_two_phases", ROOT / SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    commands = []
+    module, commands = example("pretrain_two_phases"), []
 
     def run(script, *flags):
         commands.append(script.removesuffix(".py"))
@@ -76,7 +65,7 @@ def recipe(monkeypatch):
         nonlocal stops_before
         stops_before = stop
         commands.clear()
-        monkeypatch.setattr(sys, "argv", [SCRIPT, *flags])
+        monkeypatch.setattr(sys, "argv", ["pretrain_two_phases.py", *flags])
         module.main()
 
     stops_before = None
@@ -84,9 +73,9 @@ def recipe(monkeypatch):
     return main, commands
 
 
-def test_the_same_command_goes_on_after_a_stop(recipe, model, tmp_path):
+def test_the_same_command_goes_on_after_a_stop(recipe, tmp_path):
     main, commands = recipe
-    flags = flags_of(model, tmp_path / "out")
+    flags = flags_of(tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(flags, stop=4)
     assert stopped.value.code == 143

@@ -1,6 +1,5 @@
 """The example client gets the outputs of a direct call from the example server, a process, over REST and gRPC."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -14,17 +13,14 @@ from tests import toy
 from tests.scripts import run_script
 from tests.serving import exported
 from tests.serving.answers import signatures_of
-from tests.shared import ROOT
+from tests.shared import ROOT, example
 
 pytestmark = pytest.mark.needs_extra("grpc", "tensorflow_serving")
 
 
 @pytest.fixture(scope="module")
 def client():
-    spec = importlib.util.spec_from_file_location("serving_client", ROOT / "examples" / "serving_client.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example("serving_client")
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +67,16 @@ def test_a_refusal_is_told(client, server):
     assert client.rest_call(f"{rest}/v1/models/mrpc", None)["model_version_status"][0]["state"] == "AVAILABLE"
     ids = {"input_ids": np.int32([[99]])}
     sentence = r"assertion failed: \[input_ids must be at least 0 and below 50"
-    with pytest.raises(client.RefusedError, match=f"400: {sentence}"):
-        client.rest_predict(rest, "mrpc", "serving_ids", ids)
-    with pytest.raises(client.RefusedError, match=f"INVALID_ARGUMENT: {sentence}"):
-        client.grpc_predict(grpc, "mrpc", "serving_ids", ids)
+    for predict, address, invalid, absent in (
+        (client.rest_predict, rest, "400", "404"),
+        (client.grpc_predict, grpc, "INVALID_ARGUMENT", "NOT_FOUND"),
+    ):
+        with pytest.raises(client.RefusedError, match=f"{invalid}: {sentence}"):
+            predict(address, "mrpc", "serving_ids", ids)
+        with pytest.raises(client.RefusedError, match=f"{absent}: Servable not found"):
+            predict(address, "other", "serving_ids", ids)
     with pytest.raises(client.RefusedError, match="400: missing input: input_mask, segment_ids"):
         client.rest_predict(rest, "mrpc", "serving_default", ids)
-    with pytest.raises(client.RefusedError, match="404: Servable not found"):
-        client.rest_predict(rest, "other", "serving_ids", ids)
-    with pytest.raises(client.RefusedError, match="NOT_FOUND: Servable not found"):
-        client.grpc_predict(grpc, "other", "serving_ids", ids)
 
 
 def test_the_client_as_a_process(made, server):

@@ -2,19 +2,17 @@
 
 import pytest
 
-from official_bert.experiments.declarations import names_of, read_catalogue, read_experiment, scale_of
+from official_bert.experiments.declarations import names_of, read_experiment, scale_of
 from official_bert.io.errors import InputError
-from tests.shared import ROOT
+from tests.experiment_data import CATALOGUE
 
-FOLDER = str(ROOT / "experiments")
-CATALOGUE = read_catalogue(FOLDER)
 OURS = ["figure5", *(f"table{number}" for number in range(1, 9))]
 GOOD = 'title = "T"\nsource = "S"\ncolumns = [{ task = "CoLA" }]\n[[rows]]\nlabel = "A"\nencoder = "base"\n'
 TASK, ENCODER = '{ task = "CoLA" }', 'encoder = "base"'
 
 
 def test_the_papers_tables_are_all_there():
-    assert names_of(FOLDER) == OURS
+    assert names_of(CATALOGUE.folder) == OURS
     assert list(CATALOGUE.scales) == ["smoke", "tiny", "small", "paper"]
     assert [len(read_experiment(name, CATALOGUE).rows) for name in OURS] == [2, 2, 6, 2, 2, 4, 6, 8, 6]
 
@@ -24,7 +22,6 @@ def test_the_papers_tables_are_all_there():
     [
         ('title = "T"\n', "", "title is missing; add it"),
         ('title = "T"', "title = 5", "title: must be a text, got 5"),
-        ('title = "T"', 'title = "T"\ntitel = "T"', "unknown field 'titel'; did you mean title?"),
         ('title = "T"', "title = ", "is no TOML (Invalid value"),
         ("encoder", "encodr", "rows, number 1: unknown field 'encodr'; did you mean encoder?"),
         (ENCODER, "", "rows, 'A': has neither or both of encoder and size"),
@@ -34,15 +31,12 @@ def test_the_papers_tables_are_all_there():
         (ENCODER, f'{ENCODER}\nfirst_task = "CoLa"', "'CoLa' is no task of tasks.toml; did you mean CoLA?"),
         (ENCODER, f"{ENCODER}\nensemble = 1", "rows, 'A': ensemble must be at least 2, got 1"),
         (ENCODER, f"{ENCODER}\nfine_tuning = {{ dtype = [[1]] }}", "each value a text, a number, true, false, or a"),
-        ('"CoLA"', '"COLA2"', "columns, 'COLA2': task: 'COLA2' is no task of tasks.toml"),
         (TASK, f"{TASK}, {TASK}", "have the same label; give each its own"),
-        (TASK, '{ label = "x" }', "columns, 'x': has neither or both of task and measure"),
         (TASK, '{ task = "CoLA", set = "tets" }', "set is 'tets'; write dev or test"),
         (TASK, '{ task = "CoLA", at = 0.5 }', "column 'CoLA' needs one that is pre-trained"),
         (TASK, '{ task = "CoLA", at = nan }', "at is nan; write a share above 0 and at most 1"),
         (TASK, '{ measure = "perplexty" }', "no measure 'perplexty'; did you mean perplexity?"),
         (f"[{TASK}]", "[]", "columns: must be a list of tables, at least one"),
-        ("[[rows]]", "[rows]", "rows: must be a list of tables, at least one"),
     ],
 )
 def test_a_wrong_experiment_ends_in_one_sentence(old, new, sentence, tmp_path):

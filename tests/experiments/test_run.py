@@ -1,30 +1,22 @@
-"""The running of steps, with a script of a few lines in the place of ours: once each, in order, past failures."""
+"""Steps: their identity, folders and commands; and how they run, with a script of a few lines in place of ours."""
 
+import dataclasses
 import os
 import pathlib
-import signal
-import textwrap
 
 import pytest
 
 from official_bert.experiments import run
-from official_bert.experiments.steps import OWN, Layout, Place, Step
+from official_bert.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step
 from official_bert.io.errors import InputError
-from tests.shared import has_ended
 
 SCRIPT = """
-import os, sys, time
+import os, sys
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 print("begins", flags.get("name"))
 with open("order.txt", "a") as file:
     file.write(flags["name"] + "\\n")
-is_mended = os.path.exists("mended")
-if flags.get("sleeps") and not is_mended:
-    with open("number.txt", "w") as file:
-        file.write(str(os.getpid()))
-    os.kill(os.getppid(), 2)
-    time.sleep(600)
-if flags.get("fails") and not is_mended:
+if flags.get("fails") and not os.path.exists("mended"):
     sys.exit("it went wrong")
 for name in ("model.ckpt-1", "eval_results.txt"):
     with open(os.path.join(flags["output_dir"], name), "w") as file:
@@ -32,11 +24,25 @@ for name in ("model.ckpt-1", "eval_results.txt"):
 """
 
 
+RECORDS = Step(
+    "records", "of text", "create_pretraining_data", (("input_file", Place(DATA, "text*.txt")), ("num_workers", 2))
+)
+FLAGS = (
+    ("input_file", Place(RECORDS, "train")),
+    ("bert_config_file", Place(CONFIG)),
+    ("output_dir", Place(OWN)),
+    ("do_train", True),
+)
+MODEL = Step("pretraining", "2/16/2 seed 1", "run_pretraining", FLAGS, (("hidden_size", 16),), seed=1)
+
+
 @pytest.fixture
 def layout(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "toy.py").write_text(textwrap.dedent(SCRIPT))
-    return Layout("steps", "data", {}, ".")
+    (tmp_path / "toy.py").write_text(SCRIPT)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "text0.txt").write_text("one")
+    return Layout("steps", "data", {"base": "bert"}, ".")
 
 
 def step(name: str, *needed: Step, kind: str = "fine-tuning", **flags) -> Step:
@@ -95,21 +101,6 @@ def test_checkpoints_are_deleted_when_no_step_needs_them(layout, tmp_path):
     assert order() == ["model", "tuned", "test", "test", "tuned", "other"]
 
 
-def test_a_signal_ends_the_step_and_the_next_run_goes_on(layout, tmp_path):
-    quick, slow = step("quick"), step("slow", sleeps=True)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run.execute([quick, slow], layout)
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    assert has_ended(int((tmp_path / "number.txt").read_text()), within_secs=10)
-    assert run.pending_steps([quick, slow], layout) == [slow]
-    (tmp_path / "mended").touch()
-    assert run.execute([quick, slow], layout) == []
-    assert order() == ["quick", "slow", "slow"]
-
-
 def test_a_corrupt_result_is_named_with_its_remedy(layout):
     made = step("x")
     assert run.execute([made], layout) == []
@@ -128,3 +119,44 @@ def test_metrics_of_all_sets_and_of_the_best_run_of_a_search(tmp_path):
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "eval_results.txt").write_text("eval_f1 = 0.2\n")
     assert run.read_metrics(str(tmp_path)) == {"eval_f1": 0.2}
+
+
+def test_command_and_folders(layout):
+    records = f"steps/records-of-text-{layout.key(RECORDS)}"
+    model = f"steps/pretraining-2-16-2-seed-1-{layout.key(MODEL)}"
+    assert layout.folder(MODEL) == model
+    assert layout.command(MODEL) == [
+        "run_pretraining.py",
+        f"--input_file={records}/output/train",
+        f"--bert_config_file={model}/bert_config.json",
+        f"--output_dir={model}/output",
+        "--do_train=true",
+    ]
+    assert layout.shell_line(RECORDS).endswith("data.py '--input_file=data/text*.txt' --num_workers=2")
+    assert MODEL.config_text == '{\n  "hidden_size": 16\n}\n'
+    assert layout.path(Place("base")) == "bert"
+
+
+def test_a_step_is_another_one_when_its_flags_or_its_inputs_are(layout, tmp_path):
+    before = layout.key(MODEL)
+    other_flags = [RECORDS.flags[::-1], (RECORDS.flags[0], ("num_workers", 8))]  # which change no record
+    for flags in (*other_flags, (*RECORDS.flags, ("dupe_factor", 2))):
+        step = dataclasses.replace(RECORDS, flags=flags)
+        assert (layout.key(step) == layout.key(RECORDS)) == (flags in other_flags)
+    assert layout.key(dataclasses.replace(MODEL, config=())) != before
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert Layout("other", "moved", {}, "scripts").key(MODEL) == before
+    (tmp_path / "moved" / "text0.txt").write_text("two")  # of the same size
+    assert Layout("steps", "moved", {}, ".").key(MODEL) != before  # by the records that it reads
+
+
+def test_models_are_told_apart_by_their_weights_and_not_by_their_folders(tmp_path):
+    def key_of(folder) -> str:
+        layout = Layout("steps", "data", {"base": str(folder)}, ".")
+        return layout.key(Step("fine-tuning", "CoLA", "run_classifier", (("model", Place("base")),)))
+
+    for name, weights in (("a", "1234"), ("b", "5678"), ("c", "1234")):
+        (tmp_path / name / "best").mkdir(parents=True)
+        (tmp_path / name / "best" / "model.safetensors").write_text(weights)
+    assert key_of(tmp_path / "a") == key_of(f"{tmp_path}/a/") == key_of(tmp_path / "c")
+    assert key_of(tmp_path / "a") != key_of(tmp_path / "b")

@@ -4,7 +4,6 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
 from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import names, tf1
@@ -28,11 +27,6 @@ def with_head(tensors: Tensors, num_outputs: int, scope: str = "") -> Tensors:
     }
 
 
-def with_second_layer(tensors: Tensors) -> Tensors:
-    added = {name.replace("layer_0", "layer_1"): value for name, value in tensors.items() if "layer_0" in name}
-    return tensors | added
-
-
 def with_value(value: float, name: str = KERNEL) -> Callable[[Tensors], Tensors]:
     """Returns a function that puts one value into a weight."""
 
@@ -40,16 +34,6 @@ def with_value(value: float, name: str = KERNEL) -> Callable[[Tensors], Tensors]
         weight = tensors[name].copy()
         weight.flat[3] = value
         return tensors | {name: weight}
-
-    return changed
-
-
-def as_type(dtype: str, name: str = KERNEL) -> Callable[[Tensors], Tensors]:
-    """Returns a function that gives a weight another type."""
-
-    def changed(tensors: Tensors) -> Tensors:
-        values = tf.convert_to_tensor(tensors[name])
-        return tensors | {name: tf.as_string(values) if dtype == "string" else tf.cast(values, dtype)}
 
     return changed
 

@@ -10,9 +10,6 @@ from tests.commands.pretraining_run import PREDICTIONS, SEQ, write_records
 from tests.hostile.rows import model_flags
 from tests.scripts import flag_list
 
-DATA, VOCABULARY, FEATURES = "create_pretraining_data.py", "build_vocab.py", "extract_features.py"
-PREDICT, TRIVIAQA, CONVERT = "predict.py", "convert_triviaqa.py", "convert_checkpoint.py"
-PRETRAINING, CLASSIFIER, EXPORT = "run_pretraining.py", "run_classifier.py", "export_saved_model.py"
 ROOM = "make room or name another path"  # what the sentence about a full disk says
 
 
@@ -30,55 +27,65 @@ def _flags(folder, given: dict[str, str]) -> list[str]:
 
 def corpus(folder, output="a.tfrecord", *others, **files):
     given = {"input_file": "corpus.txt", "vocab_file": "vocab.txt", "output_file": output, **files}
-    return [*_flags(folder, given), "--max_seq_length=16", "--dupe_factor=1", *others]
+    return ["create_pretraining_data.py", *_flags(folder, given), "--max_seq_length=16", "--dupe_factor=1", *others]
 
 
 def vocabulary(folder, output="v.txt"):
-    return [*_flags(folder, {"input_file": "corpus.txt", "output_file": output}), "--vocab_size=200"]
+    return ["build_vocab.py", *_flags(folder, {"input_file": "corpus.txt", "output_file": output}), "--vocab_size=200"]
 
 
 def features(folder, output="features.jsonl", *others, **files):
     given = {"input_file": "corpus.txt", "output_file": output, **files}
-    return [*model_flags(folder), *_flags(folder, given), "--layers=-1", "--max_seq_length=16", *others]
+    flags = ["--layers=-1", "--max_seq_length=16"]
+    return ["extract_features.py", *model_flags(folder), *_flags(folder, given), *flags, *others]
 
 
 def predictions(folder, output="answers.jsonl", **files):
-    """The flags of predict.py for a folder that only looks like an export."""
+    """A prediction by a folder that only looks like an export."""
     model = folder / "export" / "1"
     (model / "assets").mkdir(parents=True)
     (model / "saved_model.pb").write_bytes(b"no model")
     (model / "assets" / "vocab.txt").write_text("[PAD]\n")
-    return _flags(folder, {"model": "export", "input_file": "corpus.txt", "output_file": output, **files})
+    given = {"model": "export", "input_file": "corpus.txt", "output_file": output, **files}
+    return ["predict.py", *_flags(folder, given)]
 
 
 def triviaqa(folder, output="squad.json", document="doc.txt", times=1):
-    """The flags for a file that has one question, so many times."""
+    """A conversion of a file that has one question, so many times."""
     (folder / "evidence").mkdir()
     (folder / "evidence" / "doc.txt").write_text("The answer is Paris.")
     (folder / "secret.txt").write_text("Paris")
     answer, pages = {"Value": "Paris", "Aliases": []}, [{"Filename": document}]
     question = {"QuestionId": "q1", "Question": "Where?", "Answer": answer, "EntityPages": pages}
     (folder / "qa.json").write_text(json.dumps({"Data": [question] * times}))
-    return _flags(folder, {"input_file": "qa.json", "data_dir": "evidence", "output_file": output})
+    given = {"input_file": "qa.json", "data_dir": "evidence", "output_file": output}
+    return ["convert_triviaqa.py", *_flags(folder, given)]
 
 
 def conversion(folder, output="there", checkpoint="bert_model.ckpt", output_format="tf1"):
-    return [*_flags(folder, {"model": checkpoint, "output_dir": output}), f"--output_format={output_format}"]
+    given = {"model": checkpoint, "output_dir": output}
+    return ["convert_checkpoint.py", *_flags(folder, given), f"--output_format={output_format}"]
+
+
+def export(folder, *others):
+    flags = model_flags(folder, export_dir=folder / "export", task_name="pretraining")
+    return ["export_saved_model.py", *flags, "--max_seq_length=16", *others]
 
 
 def classifier(folder, *others, **files):
     given = {"data_dir": "classification", "output_dir": "out", **files}
-    lengths = ["--max_seq_length=16", "--train_batch_size=2"]
-    return [*model_flags(folder), *_flags(folder, given), "--task_name=tsv", *lengths, *others]
+    flags = ["--task_name=tsv", "--max_seq_length=16", "--train_batch_size=2"]
+    return ["run_classifier.py", *model_flags(folder), *_flags(folder, given), *flags, *others]
 
 
 def pretraining(folder, *others):
-    """The flags of a pre-training run in `out` on 16 records."""
+    """A pre-training run in `out` on 16 records."""
     if not (folder / "records.tfrecord").exists():
         write_records(folder / "records.tfrecord", 16)
     steps = {"max_eval_steps": 1, "num_train_steps": 6, "num_warmup_steps": 1, "random_seed": 7}
     sizes = {"max_seq_length": SEQ, "max_predictions_per_seq": PREDICTIONS, "train_batch_size": 8, "eval_batch_size": 8}
     return [
+        "run_pretraining.py",
         *model_flags(folder, vocab_file=None),
         *_flags(folder, {"input_file": "records.tfrecord", "output_dir": "out"}),
         *flag_list(**sizes, **steps),

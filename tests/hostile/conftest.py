@@ -1,5 +1,7 @@
 """The good files of hostile runs: written once, copied for every row."""
 
+import shutil
+
 import pytest
 
 from tests.hostile import rows
@@ -15,5 +17,4 @@ def good_files(tmp_path_factory):
 @pytest.fixture
 def folder(good_files, tmp_path):
     """A folder of the test's own with a copy of the good files."""
-    rows.copy_good_files(good_files, tmp_path)
-    return tmp_path
+    return shutil.copytree(good_files, tmp_path, dirs_exist_ok=True)

@@ -1,8 +1,6 @@
 """Runs of scripts in child processes that are killed at a chosen event, or that may write only small files.
 
-The children are forked from a server process that has imported TensorFlow and run nothing, so they start at once. A
-child counts its events: calls of this project's functions, and the calls that write, rename and delete files. It kills
-itself with SIGKILL before the event that it was told. TensorFlow is imported here, at the top, for the server.
+The children are forked from a server process that has imported TensorFlow, here at the top, and run nothing.
 """
 
 import collections
@@ -38,47 +36,40 @@ class Point(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of a child.
-
-    Attributes:
-        status: its exit status, negative for a signal.
-        sentence: the sentence with which the script ended.
-        counts: the number of events of each kind; empty after a kill.
-    """
+    """The end of a child: its exit status, negative for a signal, and its events by kind, none after a kill."""
 
     status: int
     sentence: str
     counts: dict[str, int]
 
 
-def run(
-    folder: pathlib.Path, script: str, arguments: list[str], point: Point | None = None, most_bytes: int | None = None
-) -> Ended:
+def run(folder: pathlib.Path, command: list[str], point: Point | None = None, most_bytes: int | None = None) -> Ended:
     """Runs a script in a child.
+
+    The child counts its events: calls of this project's functions, and the calls that write, rename and delete files.
 
     Args:
         folder: for the report of the child.
-        script: the script of the repository root.
-        arguments: its flags.
-        point: where the child kills itself; None for nowhere.
+        command: the script of the repository root, and its flags.
+        point: the event before which the child kills itself; None for nowhere.
         most_bytes: the size of the largest file that the child may write; None for any.
     """
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    child = context.Process(target=_child, args=(str(report), script, arguments, point, most_bytes))
+    child = context.Process(target=_child, args=(str(report), command, point, most_bytes))
     child.start()
     child.join(300)
     if child.is_alive():
         child.kill()
         child.join()
-        raise AssertionError(f"{script} hung after {point}")
+        raise AssertionError(f"{command[0]} hung after {point}")
     content = json.loads(report.read_text()) if report.exists() else {"sentence": "", "counts": {}}
     return Ended(child.exitcode, **content)
 
 
-def _child(report: str, script: str, arguments: list[str], point: Point | None, most_bytes: int | None):
+def _child(report: str, command: list[str], point: Point | None, most_bytes: int | None):
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
@@ -96,7 +87,7 @@ def _child(report: str, script: str, arguments: list[str], point: Point | None, 
 
     sys.setprofile(watch)
     try:
-        ended = end_of(script, *arguments)
+        ended = end_of(*command)
     finally:
         sys.setprofile(None)
     if most_bytes is not None:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,24 +28,22 @@ class Row(NamedTuple):
 
     Attributes:
         name: the name of the test.
-        script: the script of the repository root.
-        make: makes the files of the row in a folder, which holds the good files, and returns the flags.
+        make: makes the files of the row in a folder, which holds the good files, and returns the script and its flags.
         says: parts of the one sentence with which the run ends; empty for a run that succeeds.
         warns: parts of the log.
         leaves: globs of the files, relative to the folder, that the run may add or, where they begin with "~", change.
     """
 
     name: str
-    script: str
     make: Callable[[pathlib.Path], list[str]]
     says: tuple[str, ...] = ()
     warns: tuple[str, ...] = ()
     leaves: tuple[str, ...] = ()
 
 
-def row(script: str, name: str, make: Callable, *says: str, warns: tuple[str, ...] = (), leaves: tuple[str, ...] = ()):
+def row(name: str, make: Callable, *says: str, warns: tuple[str, ...] = (), leaves: tuple[str, ...] = ()):
     """Makes a row; what the sentence says comes last, because there is most of it."""
-    return Row(name, script, make, says, warns, leaves)
+    return Row(name, make, says, warns, leaves)
 
 
 def table(rows: list[Row]):
@@ -57,9 +54,9 @@ def table(rows: list[Row]):
 
 def check(row: Row, folder: pathlib.Path):
     """Runs a row in a folder with the good files and asserts its end."""
-    arguments = row.make(folder)
+    command = row.make(folder)
     before = contents(folder)
-    ended = end_of(row.script, *arguments)
+    ended = end_of(*command)
     after = contents(folder)
 
     if row.says:
@@ -119,7 +116,3 @@ def edit_json(path: pathlib.Path, **changes):
     """Changes fields of a JSON file; None removes a field."""
     content = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
-
-
-def copy_good_files(source: pathlib.Path, target: pathlib.Path):
-    shutil.copytree(source, target, dirs_exist_ok=True)

@@ -1,18 +1,19 @@
-"""Hostile files: outputs that are inputs, links, devices, names and schemes that cannot be read."""
+"""Hostile files: outputs that are inputs, links, devices, names, full disks, closed streams, missing permissions."""
 
+import contextlib
 import os
 import pathlib
+import resource
 import stat
+import subprocess
+import sys
 
+import pytest
+
+from official_bert.io import writing
+from official_bert.io.errors import InputError
 from tests.hostile.commands import (
-    CLASSIFIER,
-    CONVERT,
-    DATA,
-    FEATURES,
-    PREDICT,
     ROOM,
-    TRIVIAQA,
-    VOCABULARY,
     classifier,
     conversion,
     corpus,
@@ -23,7 +24,9 @@ from tests.hostile.commands import (
     triviaqa,
     vocabulary,
 )
-from tests.hostile.rows import check, row, table
+from tests.hostile.rows import check, contents, row, table
+from tests.scripts import end_of
+from tests.shared import ROOT
 
 WEIGHTS = "bert_model.ckpt.data-00000-of-00001"
 
@@ -33,12 +36,12 @@ def over(flag: str) -> str:
     return f"is an input of this run, too (--{flag})"
 
 
-def linked_folder(folder: pathlib.Path, output: str) -> str:
-    """A folder of texts, with a second name."""
+def corpus_in_a_linked_folder(folder: pathlib.Path) -> list[str]:
+    """The flags for a folder of texts with a second name."""
     (folder / "texts").mkdir()
     (folder / "texts" / "one.txt").write_text("the cat\n")
     (folder / "same").symlink_to("texts")
-    return output
+    return corpus(folder, "same/two.txt", input_file="texts/*.txt")
 
 
 def broken_name(folder: pathlib.Path) -> str:
@@ -56,140 +59,77 @@ def after_kill(folder: pathlib.Path, process: int) -> list[str]:
 
 
 OUTPUTS_THAT_ARE_INPUTS = [
-    row(DATA, "over a link", lambda at: corpus(at, link(at, "link", "corpus.txt")), over("input_file")),
-    row(DATA, "over a hard link", lambda at: corpus(at, hard_link(at, "other", "corpus.txt")), over("input_file")),
-    row(DATA, "where the glob reads", lambda at: corpus(at, "records.txt", input_file="*.txt"), "*.txt matches it"),
-    row(
-        DATA,
-        "where a glob of another name reads",
-        lambda at: corpus(at, linked_folder(at, "same/two.txt"), input_file="texts/*.txt"),
-        "so that the next run would read it",
-    ),
-    row(
-        DATA,
-        "hidden from a glob",
-        lambda at: corpus(at, ".records.txt", input_file="corpus*"),
-        leaves=(".records.txt",),
-    ),
-    row(
-        DATA, "twice", lambda at: corpus(at, "a.tfrecord," + link(at, "b.tfrecord", "a.tfrecord")), "is an output twice"
-    ),
-    row(DATA, "over the vocabulary", lambda at: corpus(at, "vocab.txt"), over("vocab_file")),
-    row(FEATURES, "over the weights", lambda at: features(at, WEIGHTS), over("init_checkpoint")),
-    row(
-        PREDICT,
-        "over the vocabulary of an export",
-        lambda at: predictions(at, "export/1/assets/vocab.txt"),
-        over("model"),
-    ),
-    row(TRIVIAQA, "over a document", lambda at: triviaqa(at, "evidence/doc.txt"), over("data_dir")),
-    row(CONVERT, "over its own checkpoint", lambda at: conversion(at, "."), over("bert_config_file")),
-    row(
-        CONVERT,
-        "into the folder of the input",
-        lambda at: conversion(at, ".", output_format="huggingface"),
-        leaves=("config.json", "model.safetensors", "tokenizer_config.json"),
-    ),
+    row("over a link", lambda at: corpus(at, link(at, "link", "corpus.txt")), over("input_file")),
+    row("over a hard link", lambda at: corpus(at, hard_link(at, "other", "corpus.txt")), over("input_file")),
+    row("where the glob reads", lambda at: corpus(at, "records.txt", input_file="*.txt"), "*.txt matches it"),
+    row("where another name is read", corpus_in_a_linked_folder, "so that the next run would read it"),
+    row("hidden from a glob", lambda at: corpus(at, ".a.txt", input_file="corpus*"), leaves=(".a.txt",)),
+    row("twice", lambda at: corpus(at, f"a,{link(at, 'b', 'a')}"), "is an output twice"),
+    row("over the weights", lambda at: features(at, WEIGHTS), over("init_checkpoint")),
+    row("over an export", lambda at: predictions(at, "export/1/assets/vocab.txt"), over("model")),
+    row("over a document", lambda at: triviaqa(at, "evidence/doc.txt"), over("data_dir")),
+    row("over its own checkpoint", lambda at: conversion(at, "."), over("bert_config_file")),
 ]
 
 DOCUMENTS = [
-    row(TRIVIAQA, f"document {name!a}", lambda at, name=name: triviaqa(at, document=name), *says)
+    row(f"document {name!a}", lambda at, name=name: triviaqa(at, document=name), says)
     for name, says in (
-        ("../secret.txt", ("qa.json", "'../secret.txt' is outside of", "Filename")),
-        (".", ("is a folder",)),
-        ("a\0b", ("zero byte",)),
-        ("\ud800", ("is not UTF-8",)),
-        ("", ("qa.json: the document '' is no file; correct its Filename",)),
+        ("../secret.txt", "qa.json: the document '../secret.txt' is outside of"),
+        ("a\0b", "zero byte"),
+        ("\ud800", "is not UTF-8"),
+        ("", "qa.json: the document '' is no file; correct its Filename"),
     )
 ]
 
 LINKS_AND_DEVICES = [
     row(
-        DATA,
         "through a link",
         lambda at: corpus(at, link(at, "link", "classification/train.tsv")),
         leaves=("~classification/train.tsv",),
     ),
-    row(VOCABULARY, "to nothing", lambda at: vocabulary(at, "/dev/null")),
-    row(DATA, "link to itself", lambda at: corpus(at, link(at, "link", "link")), "symbolic links"),
-    row(
-        DATA,
-        "full device",
-        lambda at: corpus(at, "/dev/full"),
-        f"/dev/full: cannot be written (No space left on device); {ROOM}",
-    ),
+    row("to nothing", lambda at: vocabulary(at, "/dev/null")),
+    row("link to itself", lambda at: corpus(at, link(at, "link", "link")), "symbolic links"),
+    row("full device", lambda at: corpus(at, "/dev/full"), f"cannot be written (No space left on device); {ROOM}"),
 ]
 
 INPUTS = [
-    row(FEATURES, f"input that is a {what}", lambda at, path=path: features(at, input_file=path), *says)
+    row(f"input that is a {what}", lambda at, path=path: features(at, input_file=path), says)
     for what, path, says in (
-        ("folder", "classification", ("classification: is a folder",)),
-        ("file that is not there", "absent", ("absent: no such file",)),
-        ("file below a file", "corpus.txt/below", ("below: cannot be read (Not a directory)",)),
-        ("unknown scheme", "s3://bucket/file", ("s3://bucket/file", "UnimplementedError")),
-        ("name that is too long", "x" * 300, ("cannot be read (File name too long)",)),
+        ("folder", "classification", "classification: is a folder"),
+        ("unknown scheme", "s3://bucket/file", "UnimplementedError"),
     )
 ]
 
 OUTPUTS = [
-    row(FEATURES, f"output that is a {what}", lambda at, path=path: features(at, path), *says)
+    row(f"output that is a {what}", lambda at, path=path: features(at, path), says)
     for what, path, says in (
-        ("folder", "classification", ("classification: cannot be written, it is a folder",)),
-        ("file in no folder", "absent/out", ("out: cannot be written", "check that its folder exists")),
-        ("file below a file", "corpus.txt/out", ("out: cannot be written",)),
-        ("unknown scheme", "s3://bucket/file", ("s3://bucket/file", "UnimplementedError")),
-        ("empty name", "", ("--output_file=: a name is empty; give one",)),
+        ("folder", "classification", "classification: cannot be written, it is a folder"),
+        ("file in no folder", "absent/out", "check that its folder exists"),
+        ("unknown scheme", "s3://bucket/file", "UnimplementedError"),
+        ("empty name", "", "--output_file=: a name is empty; give one"),
     )
 ]
 
 NAMES = [
-    *(
-        row(
-            CLASSIFIER,
-            f"{path} as folder of a run",
-            lambda at, path=path: classifier(at, "--do_train", output_dir=path),
-            path.split(":")[0],
-        )
-        for path in ("s3://bucket/out", "corpus.txt/out")
-    ),
+    row("a file as folder", lambda at: classifier(at, "--do_train", output_dir="corpus.txt/a"), "corpus.txt"),
+    row("output not in UTF-8", lambda at: corpus(at, "a\udcff"), r"a\udcff': the name is not UTF-8"),
+    row("input not in UTF-8", lambda at: corpus(at, input_file=broken_name(at)), r"\udcff.txt': the name is not"),
     row(
-        CLASSIFIER,
-        "unknown scheme",
-        lambda at: classifier(at, "--do_train", data_dir="s3://bucket/data"),
-        "UnimplementedError",
-        leaves=("out/*",),
-    ),
-    row(
-        DATA,
-        "output that is not UTF-8",
-        lambda at: corpus(at, "a\udcff.tfrecord"),
-        r"a\udcff.tfrecord': the name is not UTF-8",
-    ),
-    row(
-        DATA,
-        "input that is not UTF-8",
-        lambda at: corpus(at, input_file=broken_name(at)),
-        r"\udcff.txt': the name is not UTF-8",
-    ),
-    row(CONVERT, "to a file", lambda at: conversion(at, "corpus.txt"), "corpus.txt: no folder can be made there"),
-    row(
-        DATA,
         "brackets that are no glob",
         lambda at: corpus(at, input_file=str((at / "corpus.txt").rename(at / "a[1].txt"))),
         leaves=("a.tfrecord",),
     ),
-    row(TRIVIAQA, "question twice", lambda at: triviaqa(at, times=2), "qa.json: question q1: is there twice"),
+    row("question twice", lambda at: triviaqa(at, times=2), "qa.json: question q1: is there twice"),
 ]
 
 KILLED_RUNS = [
     row(
-        DATA,
         "beside a dead one",
         lambda at: after_kill(at, 4194305),
         warns=(".a.tfrecord.tmp-4194305: deleted",),
         leaves=("a.tfrecord", "~.a.tfrecord.tmp-4194305"),
     ),
-    row(DATA, "beside one that runs", lambda at: after_kill(at, 1), leaves=("a.tfrecord",)),
+    row("beside one that runs", lambda at: after_kill(at, 1), leaves=("a.tfrecord",)),
 ]
 
 
@@ -197,3 +137,80 @@ KILLED_RUNS = [
 def test_files(row, folder):
     check(row, folder)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+@contextlib.contextmanager
+def largest_file(num_bytes: int):
+    """Lets no file of this process grow above a size, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+TOO_LARGE = "cannot be written (File too large)"
+FULL_DISK = [
+    row("records", lambda at: corpus(at, "a.tfrecord", "--dupe_factor=50"), f"a.tfrecord: {TOO_LARGE}", ROOM),
+    row("gzip", lambda at: corpus(at, "a.tfrecord.gz", "--dupe_factor=300"), f"a.tfrecord.gz: {TOO_LARGE}"),
+    row("tf1", lambda at: conversion(at), "bert_model.ckpt", "cannot be written"),
+    row(
+        "safetensors", lambda at: conversion(at, output_format="huggingface"), "model.safetensors", "cannot be written"
+    ),
+]
+
+
+@table(FULL_DISK)
+def test_a_full_disk_leaves_nothing(row, folder):
+    with largest_file(8192):
+        check(row, folder)
+    assert not (folder / "there").exists()
+    assert [path.name for path in folder.rglob("*.tmp-*")] == []
+
+
+def test_a_line_is_appended_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text("half")
+    writing.append_line(str(path), "one")
+    writing.append_line(str(path), "two")
+    assert path.read_text() == "half\none\ntwo\n"
+    with largest_file(1024), pytest.raises(InputError, match=rf"runs.jsonl: cannot .* {ROOM}"):
+        writing.append_line(str(path), "x" * 2000)
+    assert path.read_text() == "half\none\ntwo\n"
+    assert contents(tmp_path).keys() == {"runs.jsonl"}
+
+
+@pytest.mark.parametrize(("stream", "name"), [("stdin", "input"), ("stdout", "output")])
+def test_predict_needs_the_streams_that_it_is_told_to_use(folder, monkeypatch, stream, name):
+    monkeypatch.setattr(sys, f"__{stream}__", None)
+    ended = end_of(*predictions(folder, "-", input_file="-"))
+    assert ended.status == 1
+    assert f"--{name}_file=-: standard {name} is closed; name a file" in ended.sentence
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can run a process as another user")
+@pytest.mark.parametrize(
+    ("mode", "mode_of_text", "sentence"),
+    [
+        (0o755, 0o644, "a.tfrecord: cannot be written (Permission denied)"),
+        (0o777, 0o600, "corpus.txt: cannot be read (Permission denied)"),
+    ],
+)
+def test_folders_without_permission(folder, mode, mode_of_text, sentence):
+    (folder / "corpus.txt").chmod(mode_of_text)
+    folder.chmod(mode)
+    program = (  # what is imported belongs to root, so it comes before the change of the user
+        "import os, sys; sys.path.insert(0, os.getcwd()); from official_bert.cli import commands as command_line; "
+        "from official_bert.commands import create_pretraining_data; "
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv[0] = 'create_pretraining_data.py'; "
+        "command_line.run_command('create_pretraining_data')"
+    )
+    for above in folder.parents:
+        if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(("pytest-", "popen-")):
+            above.chmod(0o755)
+    command = [sys.executable, "-c", program, *corpus(folder)[1:]]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert finished.returncode == 1
+    assert sentence in finished.stderr
+    assert "Traceback" not in finished.stderr

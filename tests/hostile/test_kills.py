@@ -1,8 +1,4 @@
-"""Kills, full disks and two processes: each job ends with the same results as if nothing had happened, or says so.
-
-Each job is killed 20 times, at points spread over its start-up, its run, its saves and its renames, and is then given
-the same command again.
-"""
+"""Kills, full disks and two processes: each job ends with the same results as if nothing had happened, or says so."""
 
 import contextlib
 import json
@@ -22,9 +18,8 @@ import tensorflow as tf
 from official_bert.data.records.framing import read_examples
 from official_bert.training import run_log
 from tests.commands.pretraining_run import checkpoint_values
-from tests.hostile.commands import classifier, corpus, pretraining
+from tests.hostile.commands import classifier, corpus, export, pretraining
 from tests.hostile.killed import RENAME, RUN, SAVE, START, Ended, Point, run
-from tests.hostile.rows import model_flags
 from tests.scripts import run_script
 from tests.shared import ROOT
 
@@ -33,39 +28,18 @@ DISK_BYTES = [8 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 <<
 
 
 class Job(NamedTuple):
-    """A job whose results lie in the folder `out`.
+    """A job, its command for a folder with the good files, and its results in `out` by name: bytes, or arrays."""
 
-    Attributes:
-        script: the script.
-        flags: of the run, for a folder with the good files.
-        results: the results in `out`, by name: bytes, or arrays.
-    """
-
-    script: str
-    flags: Callable[[pathlib.Path], list[str]]
+    command: Callable[[pathlib.Path], list[str]]
     results: Callable[[pathlib.Path], dict]
 
 
-def _pretraining(folder: pathlib.Path) -> list[str]:
-    return pretraining(folder, "--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
+TRAINING = ("--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
+OF_CLASSIFIER = ("--do_predict", "--eval_every=4", "--labels=a,b,c", "--num_train_epochs=4", "--random_seed=7")
+OF_CORPUS = ("--max_seq_length=32", "--dupe_factor=2")
 
 
-def _fine_tuning(folder: pathlib.Path) -> list[str]:
-    checkpoints = ("--save_checkpoints_steps=2", "--keep_checkpoint_max=2", "--eval_every=4")
-    work = ("--labels=a,b,c", "--num_train_epochs=4", "--random_seed=7", "--do_train", "--do_eval", "--do_predict")
-    return classifier(folder, *checkpoints, *work)
-
-
-def _data_creation(folder: pathlib.Path) -> list[str]:
-    return corpus(folder, "out/a.tfrecord,out/b.tfrecord.gz", "--max_seq_length=32", "--dupe_factor=2")
-
-
-def _export(folder: pathlib.Path) -> list[str]:
-    flags = ["--task_name=pretraining", f"--export_dir={folder}/out", "--max_seq_length=16"]
-    return [*model_flags(folder), *flags]
-
-
-def _of_training(out: pathlib.Path) -> dict:
+def _of_folder(out: pathlib.Path) -> dict:
     """The names of all files but TensorBoard's, the tensors of all checkpoints, and the bytes of the other results."""
     found = {}
     for path in sorted(out.rglob("*")):
@@ -74,16 +48,10 @@ def _of_training(out: pathlib.Path) -> dict:
             continue
         if name == "run.jsonl":
             found[name] = json.dumps(run_log.read(str(out), run_log.EVALUATION)).encode()
-            continue
-        if name == "model_card.md":  # has the time of the run in it
-            found[name] = b""
-            continue
-        if name.endswith(".index"):
+        elif name.endswith(".index"):
             found |= {f"{name}: {key}": value for key, value in _tensors(path).items()}
-        elif ".data-" in name:
-            found[name] = b""
-        else:
-            found[name] = path.read_bytes()
+        else:  # the model card has the time of the run in it
+            found[name] = b"" if name == "model_card.md" or ".data-" in name else path.read_bytes()
     return found
 
 
@@ -94,26 +62,20 @@ def _tensors(index: pathlib.Path) -> dict[str, np.ndarray]:
     return {name: np.asarray(reader.get_tensor(name)) for name in types if types[name] != tf.variant}
 
 
-def _of_data_creation(out: pathlib.Path) -> dict:
-    return {path.name: path.read_bytes() for path in out.iterdir()}
-
-
 def _of_export(out: pathlib.Path) -> dict:
     """The files of the newest version, and its weights; there is nothing but versions."""
     newest = max(out.iterdir(), key=lambda path: int(path.name))
     names = {str(path.relative_to(newest)): b"" for path in newest.rglob("*") if path.is_file()}
-    weights = tf.train.load_checkpoint(str(newest / "variables" / "variables"))
-    graph = ("_CHECKPOINTABLE_OBJECT_GRAPH",)
-    return names | {
-        name: np.asarray(weights.get_tensor(name)) for name in weights.get_variable_to_shape_map() if name not in graph
-    }
+    weights = _tensors(newest / "variables" / "variables.index")
+    del weights["_CHECKPOINTABLE_OBJECT_GRAPH"]
+    return names | weights
 
 
 JOBS = {
-    "pre-training": Job("run_pretraining.py", _pretraining, _of_training),
-    "fine-tuning": Job("run_classifier.py", _fine_tuning, _of_training),
-    "data creation": Job("create_pretraining_data.py", _data_creation, _of_data_creation),
-    "export": Job("export_saved_model.py", _export, _of_export),
+    "pre-training": Job(lambda folder: pretraining(folder, *TRAINING), _of_folder),
+    "fine-tuning": Job(lambda folder: classifier(folder, *TRAINING, *OF_CLASSIFIER), _of_folder),
+    "data creation": Job(lambda folder: corpus(folder, "out/a.tfrecord,out/b.tfrecord.gz", *OF_CORPUS), _of_folder),
+    "export": Job(lambda folder: export(folder, f"--export_dir={folder}/out"), _of_export),
 }
 
 
@@ -125,7 +87,7 @@ def assert_equal(found: dict, expected: dict):
 
 
 def finished(folder: pathlib.Path, job: Job) -> Ended:
-    ended = run(folder, job.script, job.flags(folder))
+    ended = run(folder, job.command(folder))
     assert ended.status == 0, ended.sentence
     return ended
 
@@ -133,17 +95,17 @@ def finished(folder: pathlib.Path, job: Job) -> Ended:
 @pytest.mark.long
 @pytest.mark.parametrize("name", JOBS)
 def test_a_killed_job_ends_as_one_that_was_not(name, folder):
+    """It is killed at points spread over its start-up, its run, its saves and its renames, and given again."""
     job, out = JOBS[name], folder / "out"
     out.mkdir()
-    whole = finished(folder, job)
-    expected = job.results(out)
+    whole, expected = finished(folder, job), job.results(out)
     assert expected
     for kind in (START, RUN, SAVE, RENAME):
         count = whole.counts[kind]
         for number in sorted({count * k // KILLS_OF_A_KIND for k in range(KILLS_OF_A_KIND)}):
             out.rename(folder / f"done-{kind}-{number}")
             out.mkdir()
-            killed = run(folder, job.script, job.flags(folder), Point(kind, number))
+            killed = run(folder, job.command(folder), Point(kind, number))
             assert killed.status == -signal.SIGKILL, f"{kind} {number} of {count}: ended with {killed}"
             finished(folder, job)
             assert_equal(job.results(out), expected)
@@ -169,7 +131,7 @@ def test_a_full_disk_is_said_and_leaves_no_half_file(name, num_bytes, folder):
     """The disk is a mounted one of this size; where none can be mounted, no file may grow beyond the size."""
     job, out = JOBS[name], folder / "out"
     with _small_disk(out, num_bytes) as mounted:
-        ended = run(folder, job.script, job.flags(folder), most_bytes=None if mounted else num_bytes)
+        ended = run(folder, job.command(folder), most_bytes=None if mounted else num_bytes)
         if ended.status == 0:
             assert job.results(out)
         else:
@@ -202,16 +164,15 @@ def _assert_whole(out: pathlib.Path):
 def test_two_processes_on_one_folder(folder):
     """The second says who is there; after a kill of the first it goes on from what that one saved."""
     out = folder / "out"
-    flags = pretraining(folder, "--do_train", "--save_checkpoints_steps=50", "--num_train_steps=100000")
-    command = [sys.executable, str(ROOT / "run_pretraining.py"), *flags]
-    first = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    command = pretraining(folder, "--do_train", "--save_checkpoints_steps=50", "--num_train_steps=100000")
+    first = subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 300
         while not (out / "model.ckpt-50.index").exists():
             assert first.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        second = run_script("run_pretraining.py", *flags, status=1)
+        second = run_script(*command, status=1)
         sentence = second.stderr.splitlines()[-1]
         assert f"{out}: process {first.pid} of host" in sentence
         assert "works in it" in sentence
@@ -221,7 +182,7 @@ def test_two_processes_on_one_folder(folder):
         first.wait()
     state = tf.train.get_checkpoint_state(str(out))
     step = int(state.model_checkpoint_path.rpartition("-")[2])
-    third = run_script("run_pretraining.py", *flags, f"--num_train_steps={step + 1}")
+    third = run_script(*command, f"--num_train_steps={step + 1}")
     assert f"process {first.pid} of host" in third.stderr
     assert "the lock is taken over" in third.stderr
     assert checkpoint_values(out / f"model.ckpt-{step + 1}")["global_step"] == step + 1

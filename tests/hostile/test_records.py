@@ -14,28 +14,24 @@ from official_bert.data.records.pretraining_input import explaining_input_errors
 from official_bert.data.records.record_files import records_of
 from official_bert.features import Feature, pretraining_features
 from official_bert.io.errors import InputError
-from tests.hostile.rows import Row, check, model_flags, table
+from tests.hostile.commands import pretraining
+from tests.scripts import end_of
 
 LENGTH, PREDICTIONS = 8, 2
 
 
 def record(**changes) -> bytes:
-    """A pre-training example of the good files' model, with some features changed or, by None, left out."""
+    """A pre-training example with some features changed."""
     features = {
         "input_ids": [2, 5, 6, 3, 7, 8, 3, 0],
         "input_mask": [1, 1, 1, 1, 1, 1, 1, 0],
         "segment_ids": [0, 0, 0, 0, 1, 1, 1, 0],
         "masked_lm_positions": [1, 2],
         "masked_lm_ids": [5, 6],
-        "masked_lm_weights": [1.0, 1.0],
+        "masked_lm_weights": np.float32([1.0, 1.0]),
         "next_sentence_labels": [0],
     }
-    arrays = {
-        name: np.array([values], np.float32 if name == "masked_lm_weights" else np.int64)
-        for name, values in (features | changes).items()
-        if values is not None
-    }
-    return encode_examples(arrays)[0]
+    return encode_examples({name: np.array([values]) for name, values in (features | changes).items()})[0]
 
 
 def forged(length: int) -> bytes:
@@ -45,8 +41,6 @@ def forged(length: int) -> bytes:
 
 
 GOOD = frame(record())
-ENDS = "is damaged: the file ends within it"
-NO_EXAMPLE = "is damaged: it is no tf.Example"
 
 
 class File(NamedTuple):
@@ -61,23 +55,12 @@ class File(NamedTuple):
 
 FILES = [
     File("a length of 2^40", GOOD + forged(1 << 40), "is damaged: its length is 1099511627776 bytes"),
-    File("a length of 2^62", GOOD + forged(1 << 62), f"is damaged: its length is {1 << 62} bytes"),
     File("a length of 2^64 - 1", GOOD + forged((1 << 64) - 1), "is damaged: its length is 18446744073709551615"),
-    File("a length of 2^64 - 16", GOOD + forged((1 << 64) - 16), "is damaged: its length is 18446744073709551600"),
-    File("a length beyond the file", GOOD + forged(5000), ENDS),
+    File("a length beyond the file", GOOD + forged(5000), "is damaged: the file ends within it"),
     File("a compressed length of 2^40", GOOD + forged(1 << 40), "its length is 1099511627776 bytes", 1, True),
-    File("a compressed length beyond the file", GOOD + forged(5000), ENDS, 1, True),
-    File("a first length of 2^40", forged(1 << 40), "is damaged: its length is 1099511627776 bytes", 0),
     File("a length without its checksum", GOOD * 2 + b"\x01" + GOOD[1:], "does not fit its checksum", 2),
-    File("bytes without their checksum", GOOD * 2 + GOOD[:-1] + b"\x00", "its bytes do not fit their checksum", 2),
-    File("half a record", GOOD * 3 + GOOD[:-9], ENDS, 3),
-    File("no example", GOOD + frame(b"hello"), NO_EXAMPLE),
-    File("no example that begins like one", GOOD + frame(b"\x0a\x05ab"), NO_EXAMPLE),
-    File("an example cut short", GOOD + frame(record()[:-5]), NO_EXAMPLE),
-    File("a compressed record that is no example", GOOD + frame(b"hello"), NO_EXAMPLE, 1, True),
+    File("no example", GOOD + frame(b"\x0a\x05ab"), "is damaged: it is no tf.Example"),
     File("an empty record", GOOD + frame(b""), "has no input_ids"),
-    File("a record without ids", GOOD + frame(record(input_ids=None)), "has no input_ids"),
-    File("text", b"The cat sat on the mat.\n" * 9, "is damaged", 0),
     File("a feature too short", GOOD + frame(record(input_mask=[1])), "input_mask has 1 values where 8"),
     File("an id of 2^62", GOOD + frame(record(input_ids=[1 << 62] * 8)), f"input_ids holds {1 << 62}"),
     File("an id below 0", GOOD + frame(record(input_ids=[-1] * 8)), "input_ids holds -1"),
@@ -99,38 +82,14 @@ def test_the_reader_names_file_and_record(file, tmp_path):
     assert "\n" not in said
 
 
-def training(name: str, file: str, content: bytes, *says: str) -> Row:
-    """A run of pre-training on a file with this content."""
-
-    def make(folder):
-        (folder / file).write_bytes(content)
-        return [
-            *model_flags(folder, vocab_file=None),
-            f"--input_file={folder}/{file}",
-            f"--output_dir={folder}/out",
-            f"--max_seq_length={LENGTH}",
-            f"--max_predictions_per_seq={PREDICTIONS}",
-            "--train_batch_size=2",
-            "--num_train_steps=2",
-            "--num_warmup_steps=0",
-            "--do_train",
-        ]
-
-    return Row(name, "run_pretraining.py", make, says=(file, *says), leaves=("out/*",))
+def test_a_run_on_gzip_under_another_name_that_ends_early(folder):
+    (folder / "records.tfrecord").write_bytes(gzip.compress(GOOD, mtime=0)[:-12])
+    ended = end_of(*pretraining(folder, "--do_train"))
+    assert ended.status == 1
+    assert f"{folder}/records.tfrecord: record 0 (from 0) is damaged" in ended.sentence
 
 
-ROWS = [
-    training("a run on a length of 2^40", "a.tfrecord", GOOD + forged(1 << 40), "record 1 (from 0) is damaged"),
-    training("gzip under another name that ends early", "a.tfrecord", gzip.compress(GOOD, mtime=0)[:-12], "is damaged"),
-]
-
-
-@table(ROWS)
-def test_runs(row, folder):
-    check(row, folder)
-
-
-@pytest.mark.parametrize("length", [1 << 40, 1 << 62, (1 << 64) - 4, (1 << 64) - 16, 5000])
+@pytest.mark.parametrize("length", [1 << 40, (1 << 64) - 16, 5000])
 def test_a_pipeline_refuses_a_length_before_it_reserves_memory(tmp_path, length):
     """TensorFlow alone ends the process for most of these lengths."""
     path = tmp_path / "a.tfrecord"
@@ -140,13 +99,3 @@ def test_a_pipeline_refuses_a_length_before_it_reserves_memory(tmp_path, length)
     read = record_input_fn(str(path), [Feature("input_ids", LENGTH, "int32")], False, False)
     with pytest.raises((tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
         list(read({"batch_size": 1}))
-
-
-@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
-def test_every_record_is_read_once(tmp_path, name):
-    content = b"".join(frame(b"%d" % number) for number in range(700))
-    is_compressed = name.endswith(".gz")
-    (tmp_path / name).write_bytes(gzip.compress(content) if is_compressed else content)
-    for _ in range(2):
-        found = [int(value.numpy()) for value in records_of(str(tmp_path / name), is_compressed)]
-        assert found == list(range(700))

@@ -1,7 +1,4 @@
-"""What a training survives: damaged checkpoints and records, a loss that is not a number, a disk that is full.
-
-Each test prints what it compared.
-"""
+"""What a training survives: damaged checkpoints and records, a loss that is not a number, a disk that is full."""
 
 import hashlib
 import pathlib
@@ -11,6 +8,7 @@ import shutil
 import pytest
 
 from official_bert.checkpoints import CheckpointManager
+from official_bert.checkpoints.folder import write_state
 from official_bert.data.records.framing import frame, read_records
 from official_bert.features import pretraining_features
 from official_bert.training import run_log
@@ -20,13 +18,8 @@ from tests.hostile.commands import classifier, pretraining
 from tests.scripts import end_of
 from tests.shared import in_test_long
 
-TRAINING = (
-    "--do_train",
-    "--save_checkpoints_steps=2",
-    "--keep_checkpoint_max=0",
-    "--log_every_steps=1",
-    "--learning_rate=1e-3",
-)
+SAVING = ("--save_checkpoints_steps=2", "--keep_checkpoint_max=0")
+TRAINING = ("--do_train", *SAVING, "--log_every_steps=1", "--learning_rate=1e-3")
 STEPS = (0, 2, 4, 6)
 DATA = "data-00000-of-00001"
 
@@ -36,7 +29,7 @@ def trained(good_files, tmp_path_factory):
     """A folder with the good files and, in `expected`, a run of 6 updates that nothing disturbed."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     shutil.copytree(good_files, folder)
-    ended = end_of("run_pretraining.py", *pretraining(folder, *TRAINING))
+    ended = end_of(*pretraining(folder, *TRAINING))
     assert ended.status == 0, ended.sentence
     (folder / "out").rename(folder / "expected")
     return folder
@@ -52,12 +45,16 @@ def run(trained):
 
 def damage(path: pathlib.Path, how: str):
     content = bytearray(path.read_bytes())
-    if how == "flipped":
-        content[len(content) // 2] ^= 0x10
-    if how in ("flipped", "half", "empty"):
-        path.write_bytes(content[: {"half": len(content) // 2, "empty": 0}.get(how)])
-    else:
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content[: {"half": len(content) // 2, "empty": 0}.get(how)])
+    if how == "missing":
         path.unlink()
+
+
+def go_back_to_step_4(out: pathlib.Path):
+    for path in out.glob("*.ckpt-6*"):
+        path.unlink()
+    write_state(str(out), [f"model.ckpt-{step}" for step in (0, 2, 4)])
 
 
 def digests(out: pathlib.Path) -> dict[str, str]:
@@ -72,90 +69,54 @@ def assert_ends_as_expected(folder: pathlib.Path):
     for step in STEPS:
         found, whole = (checkpoint_values(each / f"model.ckpt-{step}") for each in (out, expected))
         training_state.assert_equal(found, whole)
-        print(f"step {step}: {len(whole)} tensors are equal, bit for bit")
     assert (out / "checkpoint").read_text() == (expected / "checkpoint").read_text()
     logs = [run_log.read(str(each), run_log.TRAIN) for each in (out, expected)]
-    losses = [[(row["step"], row["loss"]) for row in log] for log in logs]
-    print(f"losses by step: {losses[0]}")
-    assert losses[0] == losses[1]
+    found, whole = ([(row["step"], row["loss"]) for row in log] for log in logs)
+    assert found == whole
 
 
-def assert_input_is_at(folder: pathlib.Path, step: int):
-    """The state of the input that goes with a step of the pre-training run."""
+def assert_ends_at_step_6(folder: pathlib.Path):
+    """The same command ends the run as expected, with the input at its place; returns its end."""
+    ended = end_of(*pretraining(folder, *TRAINING))
+    assert ended.status == 0, ended.sentence
+    assert_ends_as_expected(folder)
     files, features = [str(folder / "records.tfrecord")], pretraining_features(SEQ, PREDICTIONS)
-    prefix = folder / "out" / f"input.ckpt-{step}-0"
-    training_state.assert_input_is_at(prefix, files, features, 8, seed=7, num_read=step)
-    print(f"the input at step {step} has read {step} batches")
+    training_state.assert_input_is_at(folder / "out" / "input.ckpt-6-0", files, features, 8, seed=7, num_read=6)
+    return ended
 
 
 @pytest.mark.parametrize(
-    ("name", "how"),
+    ("names", "how", "step"),
     [
-        (f"model.ckpt-6.{DATA}", "flipped"),
-        ("model.ckpt-6.index", "half"),
-        (f"input.ckpt-6-0.{DATA}", "flipped"),
+        (["model.ckpt-6.index"], "half", 4),
+        ([f"model.ckpt-6.{DATA}", f"input.ckpt-4-0.{DATA}"], "flipped", 2),  # nothing of both is used
         *in_test_long(
-            (f"model.ckpt-6.{DATA}", "half"),
-            (f"model.ckpt-6.{DATA}", "empty"),
-            (f"model.ckpt-6.{DATA}", "missing"),
-            ("model.ckpt-6.index", "flipped"),
-            ("model.ckpt-6.index", "empty"),
-            (f"input.ckpt-6-0.{DATA}", "half"),
-            (f"input.ckpt-6-0.{DATA}", "empty"),
-            (f"input.ckpt-6-0.{DATA}", "missing"),
-            ("input.ckpt-6-0.index", "flipped"),
+            ([f"model.ckpt-6.{DATA}"], "missing", 4),
+            ([f"input.ckpt-6-0.{DATA}"], "empty", 4),
+            (["input.ckpt-6-0.index"], "flipped", 4),
         ),
     ],
 )
-def test_training_goes_on_from_the_checkpoint_before_a_damaged_one(run, name, how):
-    damage(run / "out" / name, how)
-    ended = end_of("run_pretraining.py", *pretraining(run, *TRAINING))
-    assert ended.status == 0, ended.sentence
-    (warning,) = [line for line in ended.log.splitlines() if "is damaged" in line]
-    print(warning)
-    assert warning.startswith(f"{run}/out/{name} is damaged (")
-    assert warning.endswith(f"): training goes on from step 4, that of the older {run}/out/model.ckpt-4")
-    assert_ends_as_expected(run)
-    assert_input_is_at(run, 6)
-
-
-def test_several_damaged_checkpoints_are_passed_over(run):
-    """Weights at step 6 and the input at step 4 are damaged: nothing of both is used."""
-    damage(run / "out" / f"model.ckpt-6.{DATA}", "flipped")
-    damage(run / "out" / f"input.ckpt-4-0.{DATA}", "flipped")
-    ended = end_of("run_pretraining.py", *pretraining(run, *TRAINING))
-    assert ended.status == 0, ended.sentence
+def test_training_goes_on_from_the_checkpoint_before_a_damaged_one(run, names, how, step):
+    for name in names:
+        damage(run / "out" / name, how)
+    ended = assert_ends_at_step_6(run)
     warnings = [line for line in ended.log.splitlines() if "is damaged" in line]
-    print(*warnings, sep="\n")
-    assert [line.partition(" ")[0] for line in warnings] == [
-        f"{run}/out/model.ckpt-6.{DATA}",
-        f"{run}/out/input.ckpt-4-0.{DATA}",
-    ]
-    assert all("goes on from step 2" in line for line in warnings)
-    assert_ends_as_expected(run)
-    assert_input_is_at(run, 6)
+    assert [line.partition(" is damaged (")[0] for line in warnings] == [f"{run}/out/{name}" for name in names]
+    for line in warnings:
+        assert line.endswith(f"): training goes on from step {step}, that of the older {run}/out/model.ckpt-{step}")
 
 
-def test_what_does_not_train_refuses_a_damaged_checkpoint(run):
-    damage(run / "out" / f"model.ckpt-6.{DATA}", "empty")
+@pytest.mark.parametrize(("flags", "damaged", "how"), [(["--do_eval"], [6], "empty"), (TRAINING, STEPS, "flipped")])
+def test_where_no_older_checkpoint_is_taken_the_run_ends_and_changes_nothing(run, flags, damaged, how):
+    """What does not train takes none, and a training finds none that is whole."""
+    for step in damaged:
+        damage(run / "out" / f"model.ckpt-{step}.{DATA}", how)
     before = digests(run / "out")
-    ended = end_of("run_pretraining.py", *pretraining(run, "--do_eval"))
-    print(ended.sentence)
+    ended = end_of(*pretraining(run, *flags))
     assert ended.status == 1
     assert f"{run}/out/model.ckpt-6: " in ended.sentence
     assert "copy its files anew or name another checkpoint" in ended.sentence
-    assert digests(run / "out") == before
-
-
-def test_without_an_older_checkpoint_the_run_ends_and_changes_nothing(run):
-    for step in STEPS:
-        damage(run / "out" / f"model.ckpt-{step}.{DATA}", "flipped")
-    before = digests(run / "out")
-    ended = end_of("run_pretraining.py", *pretraining(run, *TRAINING))
-    print(ended.sentence)
-    assert ended.status == 1
-    assert f"{run}/out/model.ckpt-6: " in ended.sentence
-    assert "copy its files anew" in ended.sentence
     assert digests(run / "out") == before
 
 
@@ -163,92 +124,68 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
     """Fine-tuning with evaluations during the training: the history and the best checkpoint are as before."""
     flags = classifier(folder, *TRAINING, "--eval_every=2", "--num_train_epochs=3", "--random_seed=3", "--labels=a,b,c")
     out, expected = folder / "out", folder / "expected"
-    ended = end_of("run_classifier.py", *flags)
+    ended = end_of(*flags)
     assert ended.status == 0, ended.sentence
     shutil.copytree(out, expected)
     damage(out / f"model.ckpt-6.{DATA}", "half")
-    ended = end_of("run_classifier.py", *flags)
+    ended = end_of(*flags)
     assert ended.status == 0, ended.sentence
     assert "training goes on from step 4" in ended.log
     assert_ends_as_expected(folder)
-    history = run_log.read(str(out), run_log.EVALUATION)
-    print(history)
-    assert history == run_log.read(str(expected), run_log.EVALUATION)
+    histories = [run_log.read(str(each), run_log.EVALUATION) for each in (out, expected)]
+    assert histories[0] == histories[1]
     assert (out / "best" / "checkpoint").read_text() == (expected / "best" / "checkpoint").read_text()
 
 
 def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
     """A run that goes on from step 4 with a rate of 2e9: weights of that size give no finite loss."""
     out = run / "out"
-    for path in out.glob("*.ckpt-6*"):
-        path.unlink()
-    names = "".join(f'all_model_checkpoint_paths: "model.ckpt-{step}"\n' for step in (0, 2, 4))
-    (out / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-4"\n{names}')
+    go_back_to_step_4(out)
     before, flags = (digests(out), ("--learning_rate=2e9", "--save_checkpoints_steps=100", "--num_train_steps=10"))
-    ended = end_of("run_pretraining.py", *pretraining(run, *TRAINING, *flags))
+    ended = end_of(*pretraining(run, *TRAINING, *flags))
     assert ended.status == 1
-    sentence = ended.sentence
-    print(sentence)
-    assert "the loss is nan between steps 6 and 7" in sentence
-    assert f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command goes on" in sentence
+    assert "the loss is nan between steps 6 and 7" in ended.sentence
+    assert f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command goes on" in ended.sentence
     for remedy in ("lower --learning_rate", "--num_warmup_steps", "--adam_bias_correction", "--init_checkpoint"):
-        assert remedy in sentence
+        assert remedy in ended.sentence
     assert digests(out) == before
-    print(f"{len(before)} files of checkpoints are as before")
-    ended = end_of("run_pretraining.py", *pretraining(run, *TRAINING))
-    assert ended.status == 0, ended.sentence
-    assert_ends_as_expected(run)
-    assert_input_is_at(run, 6)
 
 
 def test_a_full_disk_keeps_the_checkpoint_before(run, monkeypatch):
-    """No file may grow beyond 16 kB while step 4 is saved; afterwards there is room again."""
+    """No file may grow beyond 16 kB while step 6 is saved; afterwards there is room again."""
     real, out = CheckpointManager.save, run / "out"
-    shutil.rmtree(out)
+    go_back_to_step_4(out)
+    before = digests(out)
 
-    def save(self, step, *arguments):
-        if step < 4:
-            return real(self, step, *arguments)
-        before, limits = digests(out), resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, limits[1]))
+    def save(*arguments):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, hard))
         try:
-            return real(self, step, *arguments)
+            return real(*arguments)
         finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            left = {name: digest for name, digest in digests(out).items() if not name.startswith("input.ckpt-4-")}
-            assert left == before
-            print(f"{len(before)} files of checkpoints are as before: {', '.join(before)}")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointManager, "save", save)
-        ended = end_of("run_pretraining.py", *pretraining(run, *TRAINING))
-    print(ended.sentence)
+        ended = end_of(*pretraining(run, *TRAINING))
     assert ended.status == 1
-    assert f"{out}/" in ended.sentence
-    assert "ckpt-4" in ended.sentence
-    assert "cannot be written (" in ended.sentence
-    assert "make room" in ended.sentence
-    ended = end_of("run_pretraining.py", *pretraining(run, *TRAINING))
-    assert ended.status == 0, ended.sentence
-    assert_ends_as_expected(run)
-    assert_input_is_at(run, 6)
-
-
-def _damaged_records(folder: pathlib.Path) -> int:
-    """Writes records.tfrecord of 16 records, of which record 5 is damaged; returns where it begins."""
-    write_records(folder / "records.tfrecord", 16)
-    records = [frame(data) for _, data in read_records(str(folder / "records.tfrecord"))]
-    records[5] = records[5][:40] + bytes([records[5][40] ^ 1]) + records[5][41:]
-    (folder / "records.tfrecord").write_bytes(b"".join(records))
-    return sum(map(len, records[:5]))
+    for part in (f"{out}/", "ckpt-6", "cannot be written (", "make room"):
+        assert part in ended.sentence
+    assert {name: digest for name, digest in digests(out).items() if not name.startswith("input.ckpt-6-")} == before
+    assert_ends_at_step_6(run)
 
 
 def test_a_damaged_record_ends_the_run_with_its_place(folder):
-    offset = _damaged_records(folder)
-    ended = end_of("run_pretraining.py", *pretraining(folder, *TRAINING))
-    print(ended.sentence)
+    path = folder / "records.tfrecord"
+    write_records(path, 16)
+    records = [frame(data) for _, data in read_records(str(path))]
+    offset = sum(map(len, records[:5]))
+    content = bytearray(b"".join(records))
+    content[offset + 40] ^= 1
+    path.write_bytes(content)
+    ended = end_of(*pretraining(folder, *TRAINING))
     assert ended.status == 1
     assert (
-        f"{folder}/records.tfrecord: record 5 (from 0) is damaged: its bytes do not fit their checksum (it begins at "
-        f"byte {offset}); make the file anew with create_pretraining_data.py"
+        f"{path}: record 5 (from 0) is damaged: its bytes do not fit their checksum (it begins at byte {offset}); "
+        "make the file anew with create_pretraining_data.py"
     ) in ended.sentence

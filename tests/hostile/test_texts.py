@@ -5,18 +5,7 @@ import gzip
 import lzma
 import random
 
-from tests.hostile.commands import (
-    CLASSIFIER,
-    DATA,
-    FEATURES,
-    TRIVIAQA,
-    VOCABULARY,
-    classifier,
-    corpus,
-    features,
-    triviaqa,
-    vocabulary,
-)
+from tests.hostile.commands import classifier, corpus, features, triviaqa, vocabulary
 from tests.hostile.rows import CORPUS, check, model_flags, row, table
 
 BINARY = random.Random(1).randbytes(5000)
@@ -35,16 +24,15 @@ NO_TEXTS = {
     "xz": (lzma.compress(CORPUS.encode()), "is compressed with xz"),
     "zip": (b"PK\x03\x04" + BINARY, "is compressed with zip"),
     "binary data": (b"..\n" + BINARY, "is binary, or text in another encoding than UTF-8"),
-    "zeros": (bytes(5000), "is binary"),
     "Cyrillic in eight bits": (RUSSIAN.encode("cp1251"), "another encoding than UTF-8"),
 }
 
 
 def tagger(folder):
-    return [*model_flags(folder, data_dir=folder / "tagging", output_dir=folder / "out"), "--do_train"]
+    return ["run_ner.py", *model_flags(folder, data_dir=folder / "tagging", output_dir=folder / "out"), "--do_train"]
 
 
-def written(script, what, name, data, make, *says, **others):
+def written(what, name, data, make, *says, **others):
     """A run whose input `name` holds these bytes."""
 
     def prepare(folder):
@@ -52,74 +40,44 @@ def written(script, what, name, data, make, *says, **others):
         (folder / name).write_bytes(data)
         return flags
 
-    return row(script, what, prepare, *says, **others)
+    return row(what, prepare, *says, **others)
+
+
+def sharded(folder):
+    return corpus(folder, "a", "--generator=sharded", "--num_shards=2", "--num_workers=1")
 
 
 def train(folder):
     return classifier(folder, "--do_train")
 
 
+def utf16(name, make):
+    data = CORPUS.encode("utf-16")
+    return written(f"UTF-16 in {name} for {make.__name__}", name, data, make, name, "is UTF-16", leaves=("out/*",))
+
+
+CONTROLS = b"the \0 cat\x01\r\n" + CORPUS.replace("\n", "\r\n").encode()
+LEFT_OUT = ("corpus.txt: left out bytes that are not UTF-8 in 4 lines",)
+
 ROWS = [
-    *(
-        written(FEATURES, kind, "corpus.txt", data, features, "corpus.txt", says)
-        for kind, (data, says) in NO_TEXTS.items()
-    ),
+    *(written(kind, "corpus.txt", data, features, "corpus.txt", says) for kind, (data, says) in NO_TEXTS.items()),
     # Each of the other readers of texts looks at what it reads; a corpus may be compressed with gzip.
-    *(
-        written(
-            script,
-            f"UTF-16 for {script}, {name}",
-            name,
-            CORPUS.encode("utf-16"),
-            make,
-            name,
-            "is UTF-16",
-            leaves=("out/*",),
-        )
-        for script, make, name in (
-            (DATA, corpus, "corpus.txt"),
-            (DATA, corpus, "vocab.txt"),
-            (VOCABULARY, vocabulary, "corpus.txt"),
-            (CLASSIFIER, train, "classification/train.tsv"),
-            ("run_ner.py", tagger, "tagging/train.conll"),
-        )
-    ),
-    *(
-        written(script, f"{what} for {script}", "corpus.txt", data, make, "corpus.txt", says)
-        for script, make in ((DATA, corpus), (VOCABULARY, vocabulary))
-        for what, data, says in (
-            ("half a gzip file", GZIP[:-9], "is a damaged gzip file"),
-            ("gzip of UTF-16", gzip.compress(CORPUS.encode("utf-16")), "is UTF-16"),
-        )
-    ),
-    *(
-        written(
-            script,
-            f"some bytes of Latin-1 for {script}",
-            "corpus.txt",
-            LATIN,
-            make,
-            leaves=(output,),
-            warns=("corpus.txt: left out bytes that are not UTF-8 in 4 lines",),
-        )
-        for script, make, output in (
-            (DATA, corpus, "a.tfrecord"),
-            (VOCABULARY, vocabulary, "v.txt"),
-            (FEATURES, features, "features.jsonl"),
-        )
-    ),
-    *(
-        written(DATA, what, "corpus.txt", data, corpus, leaves=("a.tfrecord",))
-        for what, data in (
-            ("a few control characters", b"the \0 cat\x01\r\n" + CORPUS.encode()),
-            ("carriage returns and line feeds", CORPUS.replace("\n", "\r\n").encode()),
-        )
-    ),
-    written(TRIVIAQA, "gzip for questions", "qa.json", GZIP, triviaqa, "qa.json", "UTF-8"),
-    written(DATA, "empty corpus", "corpus.txt", b"", corpus, "corpus.txt", "no text"),
-    written(DATA, "corpus of blank lines", "corpus.txt", b"\n \n\t\n", corpus, "corpus.txt", "no text"),
-    written(VOCABULARY, "empty text", "corpus.txt", b"", vocabulary, "--input_file", "no word to learn from"),
-    written(FEATURES, "no sentences", "corpus.txt", b"", features, "corpus.txt: is empty"),
+    utf16("corpus.txt", corpus),
+    utf16("vocab.txt", corpus),
+    utf16("corpus.txt", vocabulary),
+    utf16("classification/train.tsv", train),
+    utf16("tagging/train.conll", tagger),
+    written("half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a damaged gzip file"),
+    written("gzip of UTF-16", "corpus.txt", gzip.compress(CORPUS.encode("utf-16")), corpus, "is UTF-16"),
+    written("some Latin-1", "corpus.txt", LATIN, corpus, warns=LEFT_OUT, leaves=("a.tfrecord",)),
+    written("binary for shards", "corpus.txt", BINARY, sharded, "corpus.txt: is binary", "save it as UTF-8 text"),
+    written("some Latin-1 for shards", "corpus.txt", LATIN, sharded, warns=LEFT_OUT, leaves=("a*",)),
+    written("some Latin-1 lines", "corpus.txt", LATIN, features, warns=LEFT_OUT, leaves=("features.jsonl",)),
+    written("a few control characters", "corpus.txt", CONTROLS, corpus, leaves=("a.tfrecord",)),
+    written("gzip for questions", "qa.json", GZIP, triviaqa, "qa.json", "UTF-8"),
+    written("corpus of blank lines", "corpus.txt", b"\n \n\t\n", corpus, "corpus.txt", "no text"),
+    written("empty text", "corpus.txt", b"", vocabulary, "--input_file", "no word to learn from"),
+    written("no sentences", "corpus.txt", b"", features, "corpus.txt: is empty"),
 ]
 
 

@@ -1,69 +1,46 @@
-"""Hostile weights: what a checkpoint lacks, has too much of, or holds in place of numbers."""
+"""Hostile weights: what a checkpoint lacks or holds, and a trained model with the task or labels of another one."""
 
 import json
 import pathlib
-import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import safetensors.numpy
 
 from official_bert.checkpoints import huggingface, tf1
 from official_bert.config import BertConfig
-from tests.hostile.checkpoints import (
-    KERNEL,
-    Tensors,
-    as_type,
-    tensors_of,
-    with_head,
-    with_second_layer,
-    with_value,
-    without,
-)
-from tests.hostile.commands import CLASSIFIER, EXPORT, FEATURES, PRETRAINING, classifier, features, pretraining
+from official_bert.tasks.base import DataFiles
+from tests import toy
+from tests.hostile.checkpoints import KERNEL, Tensors, tensors_of, with_head, with_value, without, write_output_dir
+from tests.hostile.commands import classifier, conversion, export, features, pretraining
 from tests.hostile.rows import Row, check, edit_json, model_flags, row, table
 
 
 class Use(NamedTuple):
-    """A use of a trained checkpoint without training, which ends the flags with those of the checkpoint.
+    """A use of a trained checkpoint without training, which needs the heads of pre-training or one with outputs."""
 
-    Attributes:
-        script: the script.
-        flags: of the run.
-        num_outputs: of the head that the run needs; 0 for the heads of pre-training.
-        scope: of the names of the head.
-        leaves: the files of a successful run.
-    """
-
-    script: str
-    flags: Callable[[pathlib.Path], list[str]]
+    command: Callable[[pathlib.Path], list[str]]
+    leaves: str = "out/*"
     num_outputs: int = 0
     scope: str = ""
-    leaves: tuple[str, ...] = ("out/*",)
 
 
 def _squad(folder: pathlib.Path) -> list[str]:
     files = {"predict_file": folder / "squad" / "dev.json", "output_dir": folder / "out"}
-    return [*model_flags(folder, **files), "--do_predict"]
+    return ["run_squad.py", *model_flags(folder, **files), "--do_predict"]
 
 
-def _export(folder: pathlib.Path) -> list[str]:
-    return [*model_flags(folder, task_name="pretraining", export_dir=folder / "export"), "--max_seq_length=16"]
-
-
-USES = {
-    "classification": Use(CLASSIFIER, lambda folder: classifier(folder, "--labels=a,b,c", "--do_predict"), 3),
-    "squad": Use("run_squad.py", _squad, 2, "cls/squad/"),
-    "pretraining": Use(PRETRAINING, lambda folder: pretraining(folder, "--do_eval")),
-    "extraction": Use(FEATURES, features, leaves=("features.jsonl",)),
-    "export": Use(EXPORT, _export, leaves=("export/*",)),
-}
-SCRIPTS = ("classification", "pretraining", "extraction", "export")  # those with code of their own that loads weights
+CLASSIFICATION = Use(lambda folder: classifier(folder, "--labels=a,b,c", "--do_predict"), num_outputs=3)
+SQUAD = Use(_squad, num_outputs=2, scope="cls/squad/")
+EVALUATION = Use(lambda folder: pretraining(folder, "--do_eval"))
+EXTRACTION = Use(features, leaves="features.jsonl")
+EXPORTING = Use(export, leaves="export/*")
 
 
 def _row(
     name: str,
-    use: str,
+    use: Use,
     fault: Callable[[Tensors], Tensors],
     *says: str,
     warns: tuple[str, ...] = (),
@@ -72,115 +49,148 @@ def _row(
     flags: tuple[str, ...] = (),
 ) -> Row:
     """A use with a fault in its checkpoint, which lies in a folder of its own; `config` changes the configuration."""
-    used = USES[use]
 
     def make(folder: pathlib.Path) -> list[str]:
-        own = used.flags(folder)
+        own = use.command(folder)
         tensors = tensors_of(folder)
-        if head and used.num_outputs:
-            tensors = with_head(tensors, used.num_outputs, used.scope)
+        if head and use.num_outputs:
+            tensors = with_head(tensors, use.num_outputs, use.scope)
         tf1.write(str(folder / "faulty.ckpt"), fault(tensors))
         edit_json(folder / "bert_config.json", **(config or {}))
         return [*own, f"--init_checkpoint={folder}/faulty.ckpt", *flags]
 
-    return row(used.script, f"{use}: {name}", make, *says, warns=warns, leaves=() if says else used.leaves)
+    return row(name, make, *says, warns=warns, leaves=() if says else (use.leaves,))
 
 
-def _without_checkpoint(use: str) -> Row:
-    def make(folder: pathlib.Path) -> list[str]:
-        return [flag for flag in USES[use].flags(folder) if not flag.startswith("--init_checkpoint")]
-
-    return row(USES[use].script, f"{use}: no checkpoint", make, "--init_checkpoint", "random")
+def _without_checkpoint(folder: pathlib.Path) -> list[str]:
+    return [flag for flag in SQUAD.command(folder) if not flag.startswith("--init_checkpoint")]
 
 
-def _huggingface_row(name: str, dtype: str, num_bytes: int, *says: str) -> Row:
-    """Features of a model.safetensors, one tensor of which has another type; its bytes are zeros."""
+def _of_huggingface(dtype: np.dtype) -> Callable[[pathlib.Path], list[str]]:
+    """Features of a model.safetensors, one tensor of which has another type."""
 
     def make(folder: pathlib.Path) -> list[str]:
         there = folder / "hf"
         there.mkdir()
-        tensors = without("cls/")(tensors_of(folder))
         config = BertConfig.from_json_file(str(folder / "bert_config.json"))
-        huggingface.write(str(there), tensors, config)
-        _retype(there / "model.safetensors", "embeddings.word_embeddings.weight", dtype, num_bytes)
+        huggingface.write(str(there), without("cls/")(tensors_of(folder)), config)
+        stored = safetensors.numpy.load_file(there / "model.safetensors")
+        (name,) = (name for name in stored if name.endswith("embeddings.word_embeddings.weight"))
+        safetensors.numpy.save_file(stored | {name: stored[name].astype(dtype)}, there / "model.safetensors")
         return [*features(folder), f"--init_checkpoint={there}"]
 
-    return row(FEATURES, name, make, *says, leaves=() if says else ("features.jsonl",))
-
-
-def _retype(path: pathlib.Path, name: str, dtype: str, num_bytes: int):
-    """Gives a tensor of a safetensors file another type by rewriting the header, and zeros of the new size."""
-    content = path.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
-    body, entries = b"", {}
-    for key, entry in header.items():
-        if key == "__metadata__":
-            continue
-        start, end = entry["data_offsets"]
-        part = data[start:end]
-        if key == name:
-            entry["dtype"], part = dtype, bytes(int(np.prod(entry["shape"])) * num_bytes)
-        entries[key] = entry | {"data_offsets": [len(body), len(body) + len(part)]}
-        body += part
-    text = json.dumps(entries).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+    return make
 
 
 def _same(tensors: Tensors) -> Tensors:
     return tensors
 
 
+def _with_second_layer(tensors: Tensors) -> Tensors:
+    return tensors | {name.replace("layer_0", "layer_1"): value for name, value in tensors.items()}
+
+
 ON_PURPOSE = ("--allow_missing_weights",)
 TWO_LAYERS = {"num_hidden_layers": 2}
+HEAD_MISSES = ("lacks these variables of the model", "output_weights")
 
 ROWS = [
-    *(
-        _row("head left random", use, _same, f"lacks {head}output_weights, {head}output_bias, which would", head=False)
-        for use, head in (("classification", ""), ("squad", "cls/squad/"))
-    ),
-    _row("head left random", "pretraining", without("cls/predictions"), "lacks cls/predictions/", "random"),
-    *(_row("layer left random", use, _same, "lacks bert/encoder/layer_1/", config=TWO_LAYERS) for use in SCRIPTS),
-    *(_row("layer left out", use, with_second_layer, "has bert/encoder/layer_1/", "more") for use in SCRIPTS),
-    *(_row("weight that is no number", use, with_value(np.nan), f"{KERNEL} holds nan") for use in SCRIPTS),
-    _row("infinite weight", "extraction", with_value(-np.inf), f"{KERNEL} holds -inf"),
-    _row("weight of a diverged run", "extraction", with_value(3e30), f"{KERNEL} holds 3e+30", "diverged"),
-    *(
-        _row(f"weights of type {dtype}", "extraction", as_type(dtype), KERNEL, f"type {dtype}", "float32")
-        for dtype in ("int32", "bool", "complex64", "string", "float8_e5m2")
-    ),
-    _row("head of type int32", "classification", as_type("int32", "output_bias"), "type int32"),
-    *(_row(f"weights of type {dtype}", "extraction", as_type(dtype)) for dtype in ("float16", "bfloat16", "float64")),
-    _row("pooler that features do not need", "extraction", without("pooler")),
-    _row("pooler that answers do not need", "squad", without("pooler")),
     _row(
-        "head left random on purpose",
-        "classification",
+        "no head of a task",
+        CLASSIFICATION,
         _same,
+        "lacks output_weights, output_bias, which would stay random",
         head=False,
-        warns=("lacks these variables of the model", "output_weights"),
-        flags=ON_PURPOSE,
     ),
-    _row(
-        "layer left out on purpose",
-        "extraction",
-        with_second_layer,
-        warns=("weights that the model does not use", "layer_1"),
-        flags=ON_PURPOSE,
-    ),
-    _row("no number on purpose", "extraction", with_value(np.nan), "holds nan", flags=ON_PURPOSE),
+    _row("no head", EVALUATION, without("cls/predictions"), "lacks cls/predictions/", "random"),
+    _row("no head on purpose", CLASSIFICATION, _same, warns=HEAD_MISSES, head=False, flags=ON_PURPOSE),
     *(
-        _huggingface_row(f"safetensors of type {dtype}", dtype, size, "word_embeddings", f"type {dtype}")
-        for dtype, size in (("F8_E4M3", 1), ("BOOL", 1), ("I64", 8))
+        _row(f"no layer, {use.leaves}", use, _same, "lacks bert/encoder/layer_1/", config=TWO_LAYERS)
+        for use in (EXTRACTION, EXPORTING)
     ),
-    *(
-        _huggingface_row(f"safetensors of type {dtype}", dtype, size)
-        for dtype, size in (("F16", 2), ("BF16", 2), ("F64", 8))
-    ),
-    *map(_without_checkpoint, ("classification", "squad", "pretraining")),
+    _row("no pooler, which features do not need", EXTRACTION, without("pooler")),
+    _row("no pooler, which answers do not need", SQUAD, without("pooler")),
+    _row("a layer too many", EXTRACTION, _with_second_layer, "has bert/encoder/layer_1/", "more"),
+    _row("too many on purpose", EXTRACTION, _with_second_layer, warns=("does not use", "layer_1"), flags=ON_PURPOSE),
+    _row("no number on purpose", EXTRACTION, with_value(np.nan), f"{KERNEL} holds nan", flags=ON_PURPOSE),
+    _row("integers", EXTRACTION, lambda tensors: tensors | {KERNEL: tensors[KERNEL].astype(int)}, "type int64"),
+    row("safetensors of int64", _of_huggingface(np.int64), "word_embeddings", "type I64"),
+    row("no checkpoint", _without_checkpoint, "--init_checkpoint", "random"),
 ]
 
 
-@table(ROWS)
+def trained(folder: pathlib.Path, labels: str = "a\nb\nc\n"):
+    """Writes what a training of the classifier leaves in `out`: a checkpoint, its labels, and the record of the run."""
+    write_output_dir(folder, with_head(tensors_of(folder), 3))
+    (folder / "out" / "labels.txt").write_text(labels)
+    record = {"task_name": "tsv", "family": "classification", "settings": {"max_seq_length": 16}}
+    (folder / "out" / "task.json").write_text(json.dumps(record))
+
+
+def export_as(folder: pathlib.Path, task_name: str, *flags: str) -> list[str]:
+    trained(folder)
+    return export(folder, f"--init_checkpoint={folder}/out", f"--task_name={task_name}", *flags)
+
+
+def with_a_label_twice(folder: pathlib.Path) -> list[str]:
+    trained(folder, "a\nb\nb\n")
+    return classifier(folder, "--do_eval")
+
+
+def with_another_vocabulary(folder: pathlib.Path) -> list[str]:
+    trained(folder)
+    (folder / "there").mkdir()
+    (folder / "there" / "vocab.txt").write_text("of\nanother\n")
+    return conversion(folder, checkpoint="out")
+
+
+def to_another_class(folder: pathlib.Path) -> list[str]:
+    trained(folder)
+    return [*conversion(folder, checkpoint="out", output_format="huggingface"), "--task_name=ner"]
+
+
+def with_short_vocabulary(folder: pathlib.Path) -> list[str]:
+    toy.write_vocabulary(folder, toy.VOCABULARY[:-3])
+    return features(folder)
+
+
+TRAINED = [
+    row("a classifier as a tagger", lambda folder: export_as(folder, "ner"), "a, b, c: no tags", "run_ner.py"),
+    row(
+        "labels in another order",
+        lambda folder: export_as(folder, "tsv", "--labels=b,a,c"),
+        "--labels: they are b, a, c, but those beside the checkpoint are a, b, c",
+    ),
+    row(
+        "another task",
+        lambda folder: export_as(folder, "CoLA"),
+        "--task_name=CoLA: ",
+        "out/task.json says tsv; leave the flag out",
+    ),
+    row("a label twice", with_a_label_twice, "out/labels.txt: must name each label once"),
+    row("another vocabulary", with_another_vocabulary, "there/vocab.txt: is of another conversion"),
+    row(
+        "another class than the training's",
+        to_another_class,
+        warns=("task.json says that the model is a BertForSequenceClassification",),
+        leaves=("there/*",),
+    ),
+    row(
+        "a vocabulary that was cut",
+        with_short_vocabulary,
+        warns=("vocab.txt: has 47 lines, fewer than the model's vocab_size 50",),
+        leaves=("features.jsonl",),
+    ),
+]
+
+
+@table([*ROWS, *TRAINED])
 def test_weights(row, folder):
     check(row, folder)
+
+
+def test_the_file_that_is_not_read_is_named(tmp_path, caplog):
+    for name in ("train.conll", "train.txt"):
+        (tmp_path / name).touch()
+    assert DataFiles(str(tmp_path)).path("train", ["train.conll", "train.txt"]) == f"{tmp_path}/train.conll"
+    assert f"{tmp_path}/train.conll is read, and {tmp_path}/train.txt, which is there, too, is not" in caplog.text
