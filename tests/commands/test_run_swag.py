@@ -76,31 +76,6 @@ def test_a_choice_is_learnt_evaluated_and_predicted(model, tmp_path):
         assert figures(again)[name] == pytest.approx(results[name], rel=1e-4)
 
 
-@pytest.mark.long
-def test_a_search_trains_every_combination_and_predicts_with_the_best(model, tmp_path):
-    labels = write_swag(tmp_path)
-    out = tmp_path / "search"
-    flags = flag_list(
-        data_dir=tmp_path, output_dir=out, do_train=True, do_predict=True,
-        search="train_batch_size=16,learning_rate=1e-9,3e-3,num_train_epochs=8",
-        eval_every="2epochs", random_seed=1, steps_per_loop=10,
-    )  # fmt: skip
-    run_here("run_swag.py", *model, *flags)
-    with (out / "search_results.tsv").open() as file:
-        slow, fast = csv.DictReader(file, delimiter="\t")
-    assert (slow["run"], slow["best"]) == ("batch16_lr1e-09_epochs8_seed1", "")
-    assert (fast["run"], fast["best"]) == ("batch16_lr0.003_epochs8_seed1", "*")
-    assert float(slow["eval_accuracy"]) < 0.6 < 0.9 < float(fast["eval_accuracy"])
-    best = out / fast["run"]
-    assert figures(best)["eval_accuracy"] == pytest.approx(float(fast["eval_accuracy"]), abs=1e-6)
-    assert (np.loadtxt(best / "test_results.tsv").argmax(1) == labels).mean() > 0.9
-    assert not list((out / slow["run"]).rglob("model.ckpt-*"))
-
-    # The same command again has only the prediction left to do.
-    finished = run_here("run_swag.py", *model, *flags)
-    assert "Running training" not in finished.stderr
-
-
 def test_a_label_that_is_no_choice_is_named(model, tmp_path):
     row = "i\tthe cat\tsat\twas\tfell\tplay\t{}\n"
     (tmp_path / "train.tsv").write_text(row.format(3) + row.format(4))
