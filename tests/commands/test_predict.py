@@ -132,22 +132,6 @@ def test_lines_of_a_pipe_are_handed_on_when_they_are_there():
     assert read_from_pipe([b"a\n", b"b\nc\n", b"d", b"e\n", b"f"], most=9) == [[b"a"], [b"b", b"c"], [b"de"], [b"f"]]
 
 
-def test_lines_of_a_file_come_in_full_windows(tmp_path):
-    lines = [b"x" * length for length in (0, 70000, 5, 0, 200000, 1, 2)]
-    for end in (b"", b"\n"):
-        (tmp_path / "file").write_bytes(b"\n".join(lines) + end)
-        with open(tmp_path / "file", "rb") as file:
-            found = [list(window) for window in predict.available_lines(file, most=3)]
-        assert found == [lines[:3], lines[3:6], lines[6:]]
-    (tmp_path / "empty").touch()
-    with open(tmp_path / "empty", "rb") as file:
-        assert list(predict.available_lines(file, most=3)) == []
-
-
-def test_a_file_without_lines_has_no_answers(tmp_path, tags_dir):
-    assert answers_to(tmp_path, tags_dir, b"") == []
-
-
 def start(tags_dir, *others: str) -> subprocess.Popen:
     command = [sys.executable, str(ROOT / "predict.py"), *flag_list(model=tags_dir), *others]
     pipe = subprocess.PIPE

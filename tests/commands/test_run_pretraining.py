@@ -86,7 +86,6 @@ def test_the_originals_evaluation_is_reproduced(tmp_path):
     actual, expected = figures(tmp_path), figures(recorded("eval_results.txt").parent)
     assert list(actual) == list(expected)
     assert actual == pytest.approx(expected, rel=2e-5, abs=2e-5)
-    assert (tmp_path / "eval_results.txt").read_text().endswith("\n")
 
 
 def test_the_originals_readme_commands(base, tmp_path):
@@ -134,7 +133,6 @@ def test_the_originals_readme_commands(base, tmp_path):
     assert "perplexity" not in next(line for line in finished.stderr.splitlines() if "step 10/20" in line)
     assert "30 trainable variables with" in finished.stderr
     assert "all from the checkpoint" in finished.stderr
-    assert "*INIT_FROM_CKPT*" not in finished.stderr  # with --verbosity=1
     assert "***** Eval results *****" in finished.stderr
     assert "port.cc" not in finished.stderr, "TensorFlow's start-up messages are shown"
 
@@ -142,7 +140,6 @@ def test_the_originals_readme_commands(base, tmp_path):
     weights = pretraining_shapes(BertConfig.from_dict(toy.BERT_CONFIG))
     slots = {f"{name}/{slot}": shape for name, shape in weights.items() for slot in ("adam_m", "adam_v")}
     assert {name: value.shape for name, value in values.items()} == weights | slots | {"global_step": ()}
-    assert len(values) == 91
     assert values["global_step"] == 20
 
 

@@ -162,19 +162,6 @@ def test_a_checkpoint_predicts_alone_and_a_threshold_comes_from_another_file(tra
     assert not any(name.startswith(("untuned", "threshold_is")) for name in results)
 
 
-def test_a_printed_threshold_gives_the_same_answers(trained):
-    folder, model, dev = trained
-    tuned = figures(folder / "trained")
-    run_here(
-        "run_squad.py", *model,
-        *flag_list(do_predict=True, ensemble_dirs=folder / "trained", predict_file=dev, output_dir=folder / "given",
-                   null_score_diff_threshold=tuned["null_score_diff_threshold"]),
-    )  # fmt: skip
-    assert read_json(folder / "given", "predictions") == read_json(folder / "trained", "predictions")
-    given = figures(folder / "given")
-    assert {name: given[name] for name in ("f1", "exact")} == {name: tuned[name] for name in ("f1", "exact")}
-
-
 def test_an_ensemble_of_a_run_with_itself_is_that_run(trained):
     folder, model, dev = trained
     twice = f"{folder / 'trained'},{folder / 'trained'}"
@@ -217,11 +204,6 @@ def run(base, **given):
 def test_flags_that_do_not_go_together_are_named(base, given, sentence):
     with pytest.raises(InputError, match=sentence):
         run(base, **given)
-
-
-def test_too_few_questions_for_a_batch_are_counted(base, tmp_path):
-    with pytest.raises(InputError, match="2 training examples are no whole batch of --train_batch_size=32"):
-        run(base, do_train=True, train_file=write_squad(tmp_path))
 
 
 @pytest.mark.parametrize(
