@@ -17,7 +17,7 @@ from official_bert.modeling import BertConfig, BertModel
 from official_bert.options.serving import ExtractionOptions
 from official_bert.tokenization import FullTokenizer
 from tests import toy
-from tests.scripts import run_recorded
+from tests.scripts import run_here, run_recorded
 from tests.shared import ROOT
 
 TEXT = "The cat sat on the mat. ||| It was a sunny day.\n\na ||| b ||| rain\nNobody  waved\n" + "train " * 60
@@ -78,7 +78,7 @@ def with_numbers_apart(value) -> tuple[str, list[float]]:
 
 
 def test_the_originals_file(tmp_path):
-    _, recorded = run_recorded("extract_features", tmp_path)
+    _, recorded = run_recorded("extract_features", tmp_path, run_here)
     actual = read_output(tmp_path / "features.jsonl")
     expected = read_output(recorded("features.jsonl"))
     text, numbers = with_numbers_apart(actual)
