@@ -12,8 +12,7 @@ IN_VENV := .venv/bin/python
 
 # What `make test-tf220` runs: the parts of the project that compute something with TensorFlow.
 TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoints tests/serving tests/graph_text \
-    tests/commands/test_run_pretraining.py tests/test_run_pretraining.py \
-    tests/commands/test_run_classifier.py tests/test_run_classifier.py
+    tests/commands/test_run_pretraining.py tests/commands/test_run_classifier.py
 
 .PHONY: help quickstart test test-long test-tf220 lint docs install install-dev install-tpu-compile install-beam clean
 .DELETE_ON_ERROR:

@@ -1,4 +1,4 @@
-"""Fine-tuning on several replicas: training, evaluation and prediction give the numbers of one device.
+"""Pre-training and fine-tuning on several replicas: all that they do has the numbers of one device.
 
 The sets end in a batch that is not full and that the replicas do not divide.
 """
@@ -18,29 +18,38 @@ from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import fine_tuning_runs
-from tests.commands.pretraining_run import checkpoint_values
+from tests.commands.pretraining_run import checkpoint_values, flags_of, make_base, scalars
 from tests.hostile.rows import edit_json
+from tests.scripts import flag_list, run_here, run_script
 from tests.shared import ROOT, in_test_long
 from tests.training_state import assert_close
 
 BATCH_SIZE = 8  # of 14 examples
 
 
-def run_described(family: str, described: str):
-    """A run of which the options are given as JSON; the subprocess calls it before TensorFlow has done anything.
+@pytest.fixture(autouse=True)
+def _no_dropout_of_heads(monkeypatch):
+    """Replicas draw masks of their own."""
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
 
-    Replicas draw dropout masks of their own, so that of the heads is left out, too.
-    """
+
+def run_described(family: str, described: str):
+    """A run of which the options are given as JSON, in a process that calls it before TensorFlow has done anything."""
     heads.CLASSIFIER_DROPOUT = 0.0
     kind = fine_tuning_runs.FAMILIES[family]
     kind.run(kind.options(**json.loads(described)))
 
 
-def predictions(path: pathlib.Path) -> np.ndarray | str:
-    """Numbers of a table of scores, else the text."""
-    if path.suffix == ".tsv":
-        return np.loadtxt(path, ndmin=2)
-    return path.read_text()
+def program_of(family: str, options, output_dir: pathlib.Path, **changes) -> str:
+    """A Python program that makes such a run."""
+    described = json.dumps(dataclasses.asdict(options) | changes | {"output_dir": str(output_dir)})
+    return f"from tests.test_replicas import run_described; run_described({family!r}, {described!r})"
+
+
+def run_program(program: str) -> str:
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return ran.stdout
 
 
 @pytest.mark.parametrize(
@@ -55,11 +64,9 @@ def predictions(path: pathlib.Path) -> np.ndarray | str:
         ),
     ],
 )
-def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch, family, count, flags):
-    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
+def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, family, count, flags):
     options = run_of_family(tmp_path, family)
-    run_on_replicas(tmp_path, family, options, count, **flags)
-    assert_same_results(family, tmp_path / "one", tmp_path / "several", count)
+    assert_replicas_equal_it(tmp_path, family, options, count, **flags)
 
 
 @pytest.mark.long
@@ -70,26 +77,21 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, monkeypatch
         ("tagging", {}, {"feature_layers": "weighted_sum_of_all"}),
     ],
 )
-def test_replicas_train_the_papers_variants_as_one_device(tmp_path, monkeypatch, family, config, flags):
-    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
+def test_replicas_train_the_papers_variants_as_one_device(tmp_path, family, config, flags):
     options = run_of_family(tmp_path, family, config, **flags)
-    run_on_replicas(tmp_path, family, options, 2)
-    assert_same_results(family, tmp_path / "one", tmp_path / "several", 2)
+    assert_replicas_equal_it(tmp_path, family, options, 2)
 
 
-def run_on_replicas(tmp_path: pathlib.Path, family: str, options, count: int, **flags):
-    """Makes a run again on several replicas, in a process of its own, into tmp_path/several."""
+def assert_replicas_equal_it(tmp_path: pathlib.Path, family: str, options, count: int, **flags):
+    """The run of tmp_path/one again on several replicas, in a process of its own, into tmp_path/several."""
     mirrored = {"distribution_strategy": "mirrored", "num_devices": count, **flags}
-    described = json.dumps(dataclasses.asdict(options) | mirrored | {"output_dir": str(tmp_path / "several")})
-    program = f"from tests.test_replicas import run_described; run_described({family!r}, {described!r})"
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    run_program(program_of(family, options, tmp_path / "several", **mirrored))
+    assert_same_results(family, tmp_path / "one", tmp_path / "several", count)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_parts_of_batches_of_any_length_train_as_whole_batches(tmp_path, monkeypatch, dtype):
+def test_parts_of_batches_of_any_length_train_as_whole_batches(tmp_path, dtype):
     """On one device, where a step is compiled for every length at once."""
-    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     options = run_of_family(tmp_path, "classification", dtype=dtype)
     fine_tuning_runs.run("classification", options, tmp_path / "parts", num_accumulation_steps=2)
     weights = [checkpoint_values(latest_checkpoint(str(tmp_path / name))) for name in ("parts", "one")]
@@ -120,13 +122,85 @@ def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, n
     figures = fine_tuning_runs.figures(several)
     assert figures == pytest.approx(fine_tuning_runs.figures(one), abs=1e-5)
     name = fine_tuning_runs.FAMILIES[family].predictions
-    found, wanted = predictions(several / name), predictions(one / name)
-    if isinstance(wanted, np.ndarray):
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    if name.endswith(".tsv"):
+        np.testing.assert_allclose(*(np.loadtxt(folder / name, ndmin=2) for folder in (several, one)), atol=1e-5)
     else:
-        assert found == wanted
-    weights = {folder: checkpoint_values(latest_checkpoint(str(folder))) for folder in (one, several)}
-    assert_close(weights[several], weights[one], weights=5e-6, first_moments=1e-6)
+        assert (several / name).read_text() == (one / name).read_text()
+    weights = [checkpoint_values(latest_checkpoint(str(folder))) for folder in (several, one)]
+    assert_close(*weights, weights=5e-6, first_moments=1e-6)
     records = run_log.read(str(several), run_log.START)
     assert [record["num_replicas"] for record in records] == [num_replicas]
-    print(f"{family}: {len(figures)} figures, the predictions and {len(weights[one])} tensors agree")
+    print(f"{family}: {len(figures)} figures, the predictions and {len(weights[1])} tensors agree")
+
+
+@pytest.mark.parametrize(
+    ("count", "flags"),
+    [
+        (2, {"packed_sequences": True}),
+        *in_test_long((2, {}), (2, {"jit_compile": True}), (1, {}), (4, {})),
+        *in_test_long((4, {"jit_compile": True}), (4, {"packed_sequences": True})),
+    ],
+)
+def test_replicas_pretrain_as_one_device(tmp_path, count, flags):
+    """The device has no flags, so that with them the replicas are compared with another computation, too."""
+    base = make_base(tmp_path / "base")
+    alone = {"bert_config_file": base / "no_dropout.json", "input_file": base / "padded.tfrecord"}
+    alone |= {"do_eval": True, "max_eval_steps": 0, "eval_batch_size": 12}  # the last batch has 4 of 64
+    mirrored = {"distribution_strategy": "mirrored", "num_devices": count, "steps_per_loop": 5, **flags}
+    run_here("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "one", **alone)))
+    # Two strategies in one process clash.
+    run_script("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "several", **alone, **mirrored)))
+    assert_same_pretraining(tmp_path / "one", tmp_path / "several", count)
+
+
+def assert_same_pretraining(one: pathlib.Path, several: pathlib.Path, num_replicas: int):
+    """The 10 steps on several replicas have the losses, the evaluation and the weights of those on one device."""
+    losses = [scalars(folder, "loss") for folder in (several, one)]
+    assert sorted(losses[1]) == list(range(1, 11))
+    assert len({round(loss, 4) for loss in losses[1].values()}) > 5, "the losses move"
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    evaluations = [scalars(folder / "eval", "loss")[10] for folder in (several, one)]
+    assert evaluations[0] == pytest.approx(evaluations[1], abs=1e-5)
+    weights = [checkpoint_values(folder / "model.ckpt-10") for folder in (several, one)]
+    assert_close(*weights, weights=1e-6, first_moments=1e-7)
+    records = run_log.read(str(several), run_log.START)
+    assert [record["num_replicas"] for record in records] == [num_replicas]
+    largest = max(abs(losses[0][step] - loss) for step, loss in losses[1].items())
+    print(f"{num_replicas} replicas and one device: losses within {largest:.2g}, {len(weights[1])} tensors compared")
+
+
+MASKS_OF_TWO_REPLICAS = """
+import tensorflow as tf
+from official_bert.modeling.layers import dropout
+from official_bert.options.training import PretrainingOptions
+from official_bert.training.distribution import make_strategy
+from official_bert.training.step import step_seed
+
+options = PretrainingOptions(
+    bert_config_file="", input_file=[], output_dir="", distribution_strategy="mirrored", num_devices=2
+)
+strategy = make_strategy(options)
+
+def mask(step):
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return dropout(tf.ones([64, 64]), 0.5, step_seed(3, step, replica), index=1)
+
+compiled = tf.function(mask, jit_compile=True)
+for step in (0, 0, 1):
+    a, b = strategy.experimental_local_results(tf.function(lambda: strategy.run(mask, args=(step,)))())
+    by_xla = strategy.experimental_local_results(tf.function(lambda: strategy.run(compiled, args=(step,)))())
+    differing = sum(int(tf.math.count_nonzero(one != other)) for one, other in zip((a, b), by_xla))
+    agreement = tf.reduce_mean(tf.cast(a == b, tf.float32)).numpy()
+    print(agreement, tf.reduce_sum(a * tf.range(64.0)).numpy(), differing)
+"""
+
+
+def test_replicas_draw_masks_of_their_own():
+    lines = [list(map(float, line.split())) for line in run_program(MASKS_OF_TWO_REPLICAS).splitlines()]
+    (agreement, first, _), (_, repeated, _), (other_agreement, second, _) = lines
+    print("share of equal decisions of two replicas, sum of the first mask, values in which XLA's differ:", lines)
+    for share in (agreement, other_agreement):
+        assert abs(share - 0.5) < 0.04, "two independent coins agree half of the time"
+    assert first == repeated
+    assert first != second
+    assert [differing for _, _, differing in lines] == [0, 0, 0]

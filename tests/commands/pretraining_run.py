@@ -1,15 +1,28 @@
 """A small pre-training run for the tests: records of the toy text, and readers of the run's files."""
 
+import json
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.records.framing import open_example_files
+from official_bert.data.records.framing import open_example_files, read_examples
 from official_bert.features import pretraining_features
 from tests import toy
 
 SEQ, PREDICTIONS = 24, 4
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def make_base(folder: pathlib.Path) -> pathlib.Path:
+    """A toy $BERT_BASE_DIR with two files of records and padded ones beside it, and a config without dropout."""
+    toy.make_bert_base_dir(folder)
+    write_records(folder / "records.tfrecord")
+    write_records(folder / "more.tfrecord", seed=1)
+    write_records(folder / "padded.tfrecord", is_padded=True)
+    (folder / "no_dropout.json").write_text(json.dumps(toy.BERT_CONFIG | NO_DROPOUT))
+    return folder
 
 
 def write_records(path: pathlib.Path, count: int = 64, seed: int = 0, is_padded: bool = False) -> str:
@@ -18,14 +31,7 @@ def write_records(path: pathlib.Path, count: int = 64, seed: int = 0, is_padded:
     Their masks are random, too. Those of records that are padded have ones before zeros, and predictions at ones.
     """
     draws = np.random.default_rng(seed)
-    highest = {
-        "input_ids": len(toy.VOCABULARY),
-        "input_mask": 2,
-        "segment_ids": 2,
-        "masked_lm_positions": SEQ,
-        "masked_lm_ids": len(toy.VOCABULARY),
-        "next_sentence_labels": 2,
-    }
+    highest = {"input_mask": 2, "segment_ids": 2, "masked_lm_positions": SEQ, "next_sentence_labels": 2}
     features = {}
     for name, length, dtype in pretraining_features(SEQ, PREDICTIONS):
         if dtype == "float32":
@@ -33,7 +39,7 @@ def write_records(path: pathlib.Path, count: int = 64, seed: int = 0, is_padded:
             real = draws.integers(1, PREDICTIONS + 1, (count, 1))
             features[name] = (np.arange(PREDICTIONS) < real).astype(np.float32)
         else:
-            features[name] = draws.integers(0, highest[name], (count, length))
+            features[name] = draws.integers(0, highest.get(name, len(toy.VOCABULARY)), (count, length))
     if is_padded:
         lengths = draws.integers(1, SEQ + 1, (count, 1))
         features["input_mask"] = (np.arange(SEQ) < lengths).astype(int)
@@ -41,6 +47,16 @@ def write_records(path: pathlib.Path, count: int = 64, seed: int = 0, is_padded:
     with open_example_files([str(path)]) as files:
         files.write(features)
     return str(path)
+
+
+def first_batches(path: pathlib.Path, count: int, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+    records = [record for _, record in read_examples(str(path))]
+    for k in range(count):
+        rows = records[k * batch_size : (k + 1) * batch_size]
+        yield {
+            name: np.stack([row[name] for row in rows]).astype(np.float32 if "weights" in name else np.int32)
+            for name in rows[0]
+        }
 
 
 def flags_of(folder: pathlib.Path, output_dir: pathlib.Path, **changes) -> dict:

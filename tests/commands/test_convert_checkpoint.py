@@ -1,4 +1,4 @@
-"""Runs convert_checkpoint.py as a process: files of both formats, and errors for what cannot be converted."""
+"""convert_checkpoint.py: files of both formats, and errors for what cannot be converted."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.serving import ConversionOptions
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
 from tests.hostile.rows import edit_json
-from tests.scripts import end_of, flag_list, run_script
+from tests.scripts import end_of, flag_list
 
 VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n" + "".join(f"w{i}\n" for i in range(15))
 
@@ -39,20 +39,17 @@ def converted(**options):
     convert_checkpoint.run(ConversionOptions(**texts))
 
 
-def test_to_hugging_face_as_a_process_and_back(tmp_path, trained):
+def test_to_hugging_face_and_back(tmp_path, trained):
     folder, weights = trained
     there, back = tmp_path / "there", tmp_path / "back"
-    run_script("convert_checkpoint.py", *flag_list(model=folder, output_dir=there, output_format="huggingface"))
+    converted(model=folder, output_dir=there, output_format="huggingface")
     assert sorted(os.listdir(there)) == ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
     assert json.loads((there / "config.json").read_text())["hidden_act"] == "gelu_new"
     converted(model=there, output_dir=back, output_format="tf1")
     assert sorted(os.listdir(back)) == [
-        "bert_config.json",
-        "bert_model.ckpt.data-00000-of-00001",
-        "bert_model.ckpt.index",
-        "tokenizer_config.json",
-        "vocab.txt",
-    ]
+        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index",
+        "tokenizer_config.json", "vocab.txt",
+    ]  # fmt: skip
     assert BertConfig.from_json_file(str(back / "bert_config.json")).to_dict() == CONFIG.to_dict()
     assert (back / "vocab.txt").read_text() == VOCAB
     checkpoint = open_checkpoint(str(back))
@@ -133,15 +130,6 @@ def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
         class_of("")
 
 
-def test_weights_of_no_float_type_are_not_converted(tmp_path, trained):
-    folder, weights = trained
-    name = "bert/pooler/dense/bias"
-    tf1.write(str(folder / "model.ckpt-30"), weights | {name: weights[name].astype(np.int32)})
-    with pytest.raises(InputError, match=rf"{name} has the type int32, which is none of float16, "):
-        converted(model=folder, output_dir=tmp_path / "out", output_format="huggingface")
-    assert not (tmp_path / "out").exists()
-
-
 def test_config_and_vocabulary_from_flags(tmp_path, trained, caplog):
     folder, _ = trained
     (folder / "vocab.txt").unlink()
@@ -177,21 +165,10 @@ def test_a_config_of_another_model(tmp_path, trained, field, value, sentence):
     assert not (tmp_path / "out").exists()
 
 
-def test_damaged_weights_leave_no_folder_behind(tmp_path, trained):
-    folder, _ = trained
-    os.truncate(folder / "model.ckpt-30.data-00000-of-00001", 500)
-    with pytest.raises(InputError, match=r"model\.ckpt-30: .* cannot be read \(.*\); copy its files anew"):
-        converted(model=folder, output_dir=tmp_path / "out", output_format="huggingface")
-    assert not (tmp_path / "out").exists()
-
-
 def test_errors_are_one_sentence_and_status_1(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    for output_format, words in {
-        "tf1": ("pytorch_model.bin", "safe_serialization=True"),
-        "onnx": ("output_format",),
-    }.items():
-        flags = flag_list(model=tmp_path, output_dir=tmp_path / "out", output_format=output_format)
-        ended = end_of("convert_checkpoint.py", *flags)
-        assert ended.status == 1
-        assert all(word in ended.sentence for word in words)
+    flags = flag_list(model=tmp_path, output_dir=tmp_path / "out", output_format="tf1")
+    ended = end_of("convert_checkpoint.py", *flags)
+    assert ended.status == 1
+    assert "pytorch_model.bin" in ended.sentence
+    assert "safe_serialization=True" in ended.sentence

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
+from official_bert.io.errors import InputError
 from tests import toy
-from tests.scripts import run_script
+from tests.scripts import run_here
 from tests.shared import ROOT
 
 PYTHON = ROOT / ".venv-beam" / "bin" / "python"
@@ -46,7 +47,7 @@ def test_beam_makes_the_files_of_the_local_generator(tmp_path):
         if name == "beam":
             run_beam(*flags, output, *TWO_PROCESSES)
         else:
-            run_script("create_pretraining_data.py", "--generator=sharded", *flags, output)
+            run_here("create_pretraining_data.py", "--generator=sharded", *flags, output)
         made[name] = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert sorted(made["beam"]) == [*(f"records-{shard:05}-of-00003.gz" for shard in range(3)), "records.manifest.json"]
     assert made["beam"] == made["local"]
@@ -72,13 +73,8 @@ def test_bad_input_ends_in_one_sentence_and_leaves_nothing(tmp_path):
     assert [path.name for path in output.iterdir()] == ["records-00000-of-00007"]
 
 
-def test_without_beam_a_sentence_says_what_to_install(tmp_path):
-    program = (
-        "import sys; sys.modules['apache_beam'] = None\n"
-        "from official_bert.options.data_tools import BeamDataOptions\n"
-        "from official_bert.commands import create_pretraining_data_beam\n"
-        "create_pretraining_data_beam.run(BeamDataOptions(input_file=['a'], output_file=['b']))\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    sentence = "InputError: apache_beam: is not installed; make a virtual environment with requirements-beam.txt"
-    assert sentence in ran.stderr
+def test_without_beam_a_sentence_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.delitem(sys.modules, "official_bert.commands.create_pretraining_data_beam", raising=False)
+    with pytest.raises(InputError, match="apache_beam: is not installed; make a virtual environment with"):
+        run_here("create_pretraining_data_beam.py", *corpus(tmp_path), f"--output_file={tmp_path}/records")

@@ -1,6 +1,9 @@
+"""extract_features.py: the original's file, the vectors of the model, and the text of its numbers."""
+
 import dataclasses
 import json
 import logging
+import os
 import subprocess
 import sys
 
@@ -14,10 +17,9 @@ from official_bert.modeling import BertConfig, BertModel
 from official_bert.options.serving import ExtractionOptions
 from official_bert.tokenization import FullTokenizer
 from tests import toy
-from tests.scripts import end_of, flag_list, run_recorded, run_script
+from tests.scripts import run_here, run_recorded
 from tests.shared import ROOT
 
-SCRIPT = "extract_features.py"
 TEXT = "The cat sat on the mat. ||| It was a sunny day.\n\na ||| b ||| rain\nNobody  waved\n" + "train " * 60
 
 # Two logical CPUs stand for the cores of a TPU.
@@ -76,7 +78,7 @@ def with_numbers_apart(value) -> tuple[str, list[float]]:
 
 
 def test_the_originals_file(tmp_path):
-    _, recorded = run_recorded("extract_features", tmp_path)
+    _, recorded = run_recorded("extract_features", tmp_path, run_here)
     actual = read_output(tmp_path / "features.jsonl")
     expected = read_output(recorded("features.jsonl"))
     text, numbers = with_numbers_apart(actual)
@@ -84,40 +86,6 @@ def test_the_originals_file(tmp_path):
     assert text == expected_text
     differences = np.abs(np.subtract(numbers, expected_numbers))
     assert np.all(differences <= 2e-5 * np.maximum(1, np.abs(expected_numbers)))
-
-
-def test_the_readme_command(base, tmp_path):
-    (tmp_path / "input.txt").write_text(
-        "Was it a sunny day ? ||| The driver waved his hand\nIt was a sunny day.\n", encoding="utf-8"
-    )
-    finished = run_script(
-        SCRIPT,
-        *flag_list(
-            input_file=tmp_path / "input.txt",
-            output_file=tmp_path / "output.jsonl",
-            vocab_file=base / "vocab.txt",
-            bert_config_file=base / "bert_config.json",
-            init_checkpoint=base / "bert_model.ckpt",
-            layers="-1,-2,-3,-4",
-            max_seq_length=128,
-            batch_size=8,
-            verbosity=1,
-        ),
-    )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["input.txt", "output.jsonl"]
-    pair, single = read_output(tmp_path / "output.jsonl")
-    assert tokens_of(pair) == "[CLS] was it a sun ##ny day [UNK] [SEP] the driver wave ##d his hand [SEP]"
-    assert tokens_of(single) == "[CLS] it was a sun ##ny day . [SEP]"
-    for feature in pair["features"] + single["features"]:
-        assert [layer["index"] for layer in feature["layers"]] == [-1, -2, -3, -4]
-        assert [len(layer["values"]) for layer in feature["layers"]] == [16] * 4
-    for line in (
-        "tokens: [CLS] it was a sun ##ny day . [SEP]",
-        "input_type_ids: 0 0 0 0 0 0 0 0 0 1 1 1 1 1 1 1 0 0",
-        "name = bert/pooler/dense/bias:0, shape = (16,), *INIT_FROM_CKPT*",
-        "Wrote the features of 2 lines",
-    ):
-        assert line in finished.stderr
 
 
 def test_values_are_the_models_layers(options):
@@ -174,42 +142,26 @@ def test_attentions_are_the_models(options):
             np.testing.assert_allclose(heads, expected[index][0], atol=1.1e-6)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_a_vector_for_each_line(options, pooling):
+def test_a_vector_for_each_line(options):
     extract_features.run(dataclasses.replace(options, layers="-2,-1"))
     tokens = read_output(options.output_file)
-    extract_features.run(dataclasses.replace(options, layers="-2,-1", pooling=pooling))
-    written = read_output(options.output_file)
-    pool = {"mean": np.mean, "cls": lambda vectors, axis: vectors[0], "max": np.max}[pooling]
-    for line, (pooled, whole) in enumerate(zip(written, tokens, strict=True)):
-        assert list(pooled) == ["linex_index", "values"]
-        assert pooled["linex_index"] == whole["linex_index"] == line
-        vectors = np.array([feature["layers"][0]["values"] for feature in whole["features"]])
-        np.testing.assert_allclose(pooled["values"], pool(vectors, axis=0), atol=2e-6)
+    for pooling, pool in (("mean", np.mean), ("cls", lambda vectors, axis: vectors[0]), ("max", np.max)):
+        extract_features.run(dataclasses.replace(options, layers="-2,-1", pooling=pooling))
+        for line, (pooled, whole) in enumerate(zip(read_output(options.output_file), tokens, strict=True)):
+            assert list(pooled) == ["linex_index", "values"]
+            assert pooled["linex_index"] == whole["linex_index"] == line
+            vectors = np.array([feature["layers"][0]["values"] for feature in whole["features"]])
+            np.testing.assert_allclose(pooled["values"], pool(vectors, axis=0), atol=2e-6)
 
 
-def test_pooling_has_no_attentions(options):
-    with pytest.raises(InputError, match="--attentions: does not go with --pooling"):
-        extract_features.run(dataclasses.replace(options, pooling="mean", attentions=True))
-
-
-def test_the_output_does_not_depend_on_the_batch_size(options, tmp_path):
+def test_the_output_does_not_depend_on_the_batch_size_and_the_lookup(options):
     written = []
-    for batch_size in (1, 2, 5, 32):
-        extract_features.run(dataclasses.replace(options, batch_size=batch_size, layers="-1"))
+    for changes in ({"batch_size": 1}, {"batch_size": 2}, {"batch_size": 32}, {"use_one_hot_embeddings": True}):
+        extract_features.run(dataclasses.replace(options, layers="-1", **changes))
         written.append(with_numbers_apart(read_output(options.output_file)))
     for text, numbers in written[1:]:
         assert text == written[0][0]
-        np.testing.assert_allclose(numbers, written[0][1], rtol=0, atol=1.1e-6)
-
-
-def test_one_hot_embeddings_give_the_same(options):
-    extract_features.run(dataclasses.replace(options, layers="-1"))
-    text, numbers = with_numbers_apart(read_output(options.output_file))
-    extract_features.run(dataclasses.replace(options, layers="-1", use_one_hot_embeddings=True))
-    one_hot_text, one_hot_numbers = with_numbers_apart(read_output(options.output_file))
-    assert one_hot_text == text
-    np.testing.assert_allclose(one_hot_numbers, numbers, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(numbers, written[0][1], rtol=0, atol=2e-6)
 
 
 def test_the_cores_of_a_tpu_share_each_batch(options):
@@ -218,13 +170,8 @@ def test_the_cores_of_a_tpu_share_each_batch(options):
     on_tpu = dataclasses.replace(
         options, layers="-1", batch_size=4, use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=2
     )
-    finished = subprocess.run(
-        [sys.executable, "-c", TWO_CORES, json.dumps(dataclasses.asdict(on_tpu))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", TWO_CORES, json.dumps(dataclasses.asdict(on_tpu))]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout == "grpc://10.0.0.2:8470 2\n"
     shared_text, shared_numbers = with_numbers_apart(read_output(options.output_file))
@@ -232,27 +179,16 @@ def test_the_cores_of_a_tpu_share_each_batch(options):
     np.testing.assert_allclose(shared_numbers, numbers, rtol=0, atol=2e-6)
 
 
-def test_wrong_input_ends_in_a_sentence_and_leaves_nothing(options, tmp_path):
-    (tmp_path / "text.txt").write_text("")
-    flags = {name: value for name, value in dataclasses.asdict(options).items() if value is not None}
-    ended = end_of(SCRIPT, *flag_list(**flags))
-    assert ended.status == 1
-    assert ended.sentence.endswith("text.txt: is empty; give it one example a line")
-    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"layers": "-1,-5"}, r"^--layers=-1,-5: the model has no layer -5; its 4 layers are 0 to 3, or -4 to -1$"),
-        ({"layers": "4"}, r"^--layers=4: the model has no layer 4"),
         ({"layers": "-1,"}, r"^--layers=-1,: must be whole numbers separated by commas"),
         ({"max_seq_length": 513}, r"^--max_seq_length=513: the model of .* max_position_embeddings=512$"),
         ({"use_tpu": True}, r"^--use_tpu needs --master"),
-        ({"input_file": "absent.txt"}, r"^absent.txt: no such file; check the path$"),
+        ({"pooling": "mean", "attentions": True}, r"^--attentions: does not go with --pooling"),
+        ({"input_file": os.devnull}, r"null: is empty; give it one example a line$"),
         ({"output_file": "absent/output.jsonl"}, r"^absent/output.jsonl: cannot be written \(No such file"),
-        ({"output_file": "/"}, r"^/: cannot be written, it is a folder; name a file$"),
-        ({"init_checkpoint": "absent.ckpt"}, r"^absent.ckpt: no checkpoint there"),
     ],
 )
 def test_options_that_cannot_be_used(options, tmp_path, change, sentence):
@@ -274,3 +210,28 @@ def test_bfloat16_gives_nearly_the_vectors_of_float32(options, tmp_path, caplog)
     assert 1e-4 < difference / vectors["float32"].std() < 3e-2
     assert any(np.array_equal(vectors["auto"], vectors[dtype]) for dtype in ("float32", "bfloat16"))
     assert "--dtype=auto: " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (-1e-9, "[-0.0]"),
+        (1.0, "[1.0]"),
+        (1e-6, "[1e-06]"),
+        (999.125, "[999.125]"),
+        (2.0**-7, "[0.007812]"),  # 0.0078125 lies half-way: to the even digit
+        (3 * 2.0**-7, "[0.023438]"),
+    ],
+)
+def test_numbers_by_hand(number, text):
+    assert list(extract_features.json_vectors(np.float32([[number]]))) == [text]
+
+
+def test_numbers_of_every_size_and_near_half_a_millionth_are_those_of_pythons_round_and_json():
+    draws = np.random.default_rng(0)
+    of_every_size = draws.standard_normal((200, 768)) * 10.0 ** draws.integers(-8, 5, (200, 1))
+    halves = (np.arange(-20000, 20000) + 0.5) / 10**6
+    near = [np.nextafter(np.float32(halves), np.float32(way)) for way in (-1, 1)] + [halves]
+    for vectors in (np.float32(of_every_size), np.float32(near)):
+        plain = [json.dumps([round(float(x), 6) for x in vector]) for vector in vectors]
+        assert list(extract_features.json_vectors(vectors)) == plain

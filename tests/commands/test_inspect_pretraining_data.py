@@ -1,11 +1,11 @@
+"""inspect_pretraining_data.py: what it prints and draws, and what is refused."""
+
 import struct
 
 import pytest
 
-from official_bert.commands import create_pretraining_data
-from official_bert.options.data_tools import PretrainingDataOptions
 from tests import toy
-from tests.scripts import end_of, run_script
+from tests.scripts import end_of, flag_list, run_here, run_script
 
 SCRIPT = "inspect_pretraining_data.py"
 
@@ -14,16 +14,9 @@ SCRIPT = "inspect_pretraining_data.py"
 def flags(tmp_path):
     """Compressed records with their manifest, and the flags that show them."""
     vocab_file = toy.write_vocabulary(tmp_path)
-    options = PretrainingDataOptions(
-        input_file=[toy.write_text(tmp_path)],
-        output_file=[str(tmp_path / "toy.gz")],
-        vocab_file=vocab_file,
-        generator="sharded",
-        num_shards=2,
-        max_seq_length=24,
-        max_predictions_per_seq=4,
-    )
-    create_pretraining_data.run(options)
+    settings = {"generator": "sharded", "num_shards": 2, "max_seq_length": 24, "max_predictions_per_seq": 4}
+    files = {"input_file": toy.write_text(tmp_path), "output_file": tmp_path / "toy.gz", "vocab_file": vocab_file}
+    run_here("create_pretraining_data.py", *flag_list(**settings, **files))
     return [f"--input_file={tmp_path}/toy*", f"--vocab_file={vocab_file}"]
 
 
@@ -37,8 +30,6 @@ def test_the_script_prints_records_and_statistics_without_tensorflow(flags, tmp_
     assert "{[MASK]|" in shown
     assert "of 24\n" in shown
     records = int(shown.partition("\nrecords")[2].split()[0])
-    first = end_of(SCRIPT, *flags, "--num_records=0")
-    assert first.status == 0
     assert records > 3
 
 
@@ -55,12 +46,9 @@ def test_bad_input_ends_in_one_sentence(flags, tmp_path):
     (tmp_path / "few.txt").write_text("[PAD]\n[UNK]\n[MASK]\n")
     (tmp_path / "bare.txt").write_text("[PAD]\n[UNK]\n")
     for given, sentence in (
-        (["--input_file=/absent", flags[1]], "--input_file: no file matches '/absent'"),
         ([f"--input_file={tmp_path}/empty", flags[1]], "empty: no record in any file"),
-        ([f"--input_file={tmp_path}/toy.manifest.json", flags[1]], "toy.manifest.json: record 0 (from 0) is damaged"),
         ([flags[0], f"--vocab_file={tmp_path}/few.txt"], "toy-00000-of-00002.gz: record 0 (from 0): input_ids has a"),
         ([flags[0], f"--vocab_file={tmp_path}/bare.txt"], "--vocab_file: the vocabulary lacks [MASK]"),
-        ([flags[0]], "--vocab_file: must be given"),
         ([*flags, f"--plot_file={tmp_path}/toy-00000-of-00002.gz"], "is an input of this run, too"),
     ):
         ended = end_of(SCRIPT, *given)

@@ -1,6 +1,5 @@
-"""The picture of a run: which curve is in which panel, and a PNG file from the script."""
+"""The figures of a run, from the files of this version and of older ones, their panels, and a PNG file."""
 
-import json
 import struct
 import sys
 
@@ -9,20 +8,47 @@ import pytest
 from official_bert.commands import plot_run
 from official_bert.io.errors import InputError
 from official_bert.options.running import PlotOptions
-from tests.scripts import run_script
-
-ROWS = [
-    {"step": 10, "loss": 7.0, "masked_lm_accuracy": 0.1, "learning_rate": 1e-4, "examples_per_second": 5.0},
-    {"step": 20, "loss": 6.0, "masked_lm_accuracy": 0.2, "learning_rate": 5e-5, "examples_per_second": 5.0},
-]
+from official_bert.training import run_log
+from official_bert.training.reporting import write_scalars
+from tests.scripts import run_here
 
 
 @pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "train_log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    evaluated = {"step": 20, "loss": 6.5, "eval_loss": 6.4, "eval_f1": 0.3}
-    (tmp_path / "eval_history.jsonl").write_text(json.dumps(evaluated) + "\n")
+def run(tmp_path):
+    for step in (10, 20, 30):
+        scalars = {"loss": 1.0 / step, "learning_rate": 0.5}
+        write_scalars(str(tmp_path), scalars, step)
+        run_log.write(str(tmp_path), run_log.TRAIN, {"step": step} | scalars)
+    for step in (20, 30):
+        write_scalars(str(tmp_path / "eval"), {"loss": 2.0 / step, "f1": 0.25}, step)
     return tmp_path
+
+
+def test_lines_and_event_files_give_the_same_figures(run):
+    expected = {"loss": {10: 0.1, 20: 0.05, 30: 1 / 30}, "learning_rate": dict.fromkeys((10, 20, 30), 0.5)}
+    for _ in range(2):
+        found = plot_run.training_figures(str(run))
+        assert found.keys() == expected.keys()
+        for name, points in expected.items():
+            assert found[name] == pytest.approx(points)
+        (run / "run.jsonl").unlink(missing_ok=True)  # event files remain
+
+
+def test_evaluations_during_training_come_before_those_after_it(run):
+    found = plot_run.evaluation_figures(str(run))
+    assert found == {"loss": {20: pytest.approx(0.1), 30: pytest.approx(2 / 30)}, "f1": {20: 0.25, 30: 0.25}}
+    for step, value in ((7, 0.5), (14, None)):
+        run_log.write(str(run), run_log.EVALUATION, {"step": step, "f1": value})
+    assert plot_run.evaluation_figures(str(run)) == {"f1": {7: 0.5}}
+
+
+def test_a_folder_without_figures_is_refused(tmp_path):
+    assert plot_run.evaluation_figures(str(tmp_path)) == {}
+    with pytest.raises(InputError, match=r"has neither run\.jsonl nor TensorBoard's event files"):
+        plot_run.training_figures(str(tmp_path))
+    (tmp_path / "events.out.tfevents.1").write_text("something that is longer than a header of a record")
+    with pytest.raises(InputError, match=r"tfevents.1: is no event file of TensorBoard"):
+        plot_run.training_figures(str(tmp_path))
 
 
 def test_every_figure_has_its_panel():
@@ -37,17 +63,17 @@ def test_every_figure_has_its_panel():
 
 
 @pytest.mark.needs_extra("matplotlib")
-def test_the_script_writes_a_picture(folder, tmp_path):
-    finished = run_script("plot_run.py", f"--output_dir={folder}")
-    data = (folder / "plot.png").read_bytes()
+def test_the_script_writes_a_picture(run):
+    finished = run_here("plot_run.py", f"--output_dir={run}")
+    data = (run / "plot.png").read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", data[16:24])
     assert (width, height) == (990, 990)  # three panels of 3 inches at 110 dots an inch
-    assert f"Wrote {folder / 'plot.png'}" in finished.stderr
+    assert f"Wrote {run / 'plot.png'}" in finished.stderr
 
 
-def test_a_missing_matplotlib_is_said_with_the_remedy(folder, monkeypatch):
+def test_a_missing_matplotlib_is_said_with_the_remedy(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"needs matplotlib.*pip install -r requirements-plots.txt"):
-        plot_run.run(PlotOptions(output_dir=str(folder)))
-    assert not (folder / "plot.png").exists()
+        plot_run.run(PlotOptions(output_dir=str(run)))
+    assert not (run / "plot.png").exists()

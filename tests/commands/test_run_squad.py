@@ -1,19 +1,24 @@
-"""Tests what run_squad refuses before training or prediction; its results are tested with the script."""
+"""run_squad.py: the original's answers, a task whose answer is always the same word, and what is refused."""
 
 import json
 
 import numpy as np
 import pytest
 
+from official_bert.checkpoints import open_checkpoint
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
+from official_bert.metrics.squad import evaluate_v2
 from official_bert.options.fine_tuning import SquadOptions
-from official_bert.options.serving import ExportOptions
-from official_bert.serving import model as serving_model
-from official_bert.tasks.squad.examples import read_squad_examples
+from official_bert.tasks.squad.examples import read_gold_answers, read_squad_examples
 from tests import toy
+from tests.fine_tuning_runs import figures
+from tests.scripts import flag_list, run_here, run_recorded, run_script
 from tests.serving.answers import answers
 from tests.tasks.squad.sample import QUESTIONS, write_squad
+
+FILLERS = ["the", "sat", "on", "mat", "was", "a", "day", "in", "park", "at", "noon"]
+WITHOUT_ANSWERS = [{"id": entry["id"], "question": entry["question"]} for entry in QUESTIONS]
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +26,159 @@ def base(tmp_path_factory):
     return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
 
 
+def read_json(folder, name):
+    return json.loads((folder / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize(("version", "run"), [("v1", run_here), ("v2", run_script)])
+def test_the_originals_files_are_reproduced(version, run, tmp_path):
+    finished, recorded = run_recorded(f"run_squad_{version}", tmp_path, run)
+    assert "Num orig examples = 30" in finished.stderr
+
+    def expected(name):
+        return json.loads(recorded(f"{name}.json").read_text())
+
+    wanted = expected("predictions")
+    found = read_json(tmp_path, "predictions")
+    assert list(found) == list(wanted)
+    assert sum(found[key] != text for key, text in wanted.items()) <= len(wanted) // 100
+    entries = [
+        pair
+        for key, entries in expected("nbest_predictions").items()
+        for pair in zip(entries, read_json(tmp_path, "nbest_predictions")[key], strict=True)
+    ]
+    differing = [pair for pair in entries if pair[0]["text"] != pair[1]["text"]]
+    assert len(differing) <= len(entries) // 100
+    for theirs, ours in entries:
+        if theirs["text"] == ours["text"]:
+            assert list(ours) == list(theirs)
+            numbers = [[entry[name] for name in list(entry)[1:]] for entry in (ours, theirs)]
+            np.testing.assert_allclose(*numbers, rtol=2e-5, atol=2e-5)
+    if version == "v2":
+        odds, wanted = read_json(tmp_path, "null_odds"), expected("null_odds")
+        assert list(odds) == list(wanted)
+        np.testing.assert_allclose(list(odds.values()), list(wanted.values()), rtol=2e-5, atol=2e-5)
+    assert (tmp_path / "null_odds.json").exists() == (version == "v2")
+    assert (tmp_path / "eval.tf_record").stat().st_size > 0
+
+
+def write_task(folder, name, count, seed):
+    """What is in the context besides fillers: the word `cat`, the answer, in three of four."""
+    draws = np.random.default_rng(seed)
+    paragraphs = []
+    for number in range(count):
+        words = list(draws.choice(FILLERS, draws.integers(3, 12)))
+        answers = []
+        if number % 4:
+            place = int(draws.integers(len(words) + 1))
+            answers = [{"text": "cat", "answer_start": sum(len(word) + 1 for word in words[:place])}]
+            words.insert(place, "cat")
+        question = {
+            "id": f"{name}{number}", "question": "what was it", "answers": answers, "is_impossible": not answers,
+        }  # fmt: skip
+        paragraphs.append({"context": " ".join(words), "qas": [question]})
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"version": "v2.0", "data": [{"paragraphs": paragraphs}]}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(base, tmp_path_factory):
+    """A folder with the data, the flags of the model and a run that was trained and tuned on what it predicts."""
+    folder = tmp_path_factory.mktemp("squad")
+    dev = write_task(folder, "dev", 60, seed=2)
+    model = flag_list(
+        vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=24,
+        doc_stride=8, max_query_length=4, version_2_with_negative=True,
+    )  # fmt: skip
+    finished = run_here(
+        "run_squad.py", *model,
+        *flag_list(train_file=write_task(folder, "train", 256, seed=1), predict_file=dev, do_train=True,
+                   do_predict=True, num_train_epochs=12, train_batch_size=16, learning_rate=3e-3, random_seed=1,
+                   output_dir=folder / "trained", null_score_diff_threshold="auto"),
+    )  # fmt: skip
+    assert "Num orig examples = 256" in finished.stderr
+    assert "Num split examples = 256" in finished.stderr
+    return folder, model, dev
+
+
+def test_answers_are_learnt_and_scored_by_the_official_rules(trained):
+    folder, _, dev = trained
+    results = figures(folder / "trained")
+    assert results["f1"] > 90
+    assert results["global_step"] == 192  # 256 questions / 16 * 12
+    assert results["total"] == 60
+    assert results["HasAns_total"] == 45
+    assert results["threshold_is_tuned_on_predicted_file"] == 1
+    assert results["untuned_f1"] <= results["f1"]
+    predictions, odds = (read_json(folder / "trained", name) for name in ("predictions", "null_odds"))
+    threshold = results["null_score_diff_threshold"]
+    unanswered = {key for key, text in predictions.items() if not text}
+    assert unanswered == {key for key, value in odds.items() if value > threshold}
+    assert {threshold, results["best_f1_thresh"], results["best_exact_thresh"]} <= {0.0, *odds.values()}
+    for name, value in evaluate_v2(read_gold_answers(str(dev)), predictions).items():
+        assert results[name] == pytest.approx(value, rel=1e-6), name
+    assert (folder / "trained" / "train.tf_record").stat().st_size > 0
+
+
+def test_an_export_that_reads_text_has_the_tuned_threshold(trained):
+    folder, _, dev = trained
+    exports = flag_list(model=folder / "trained", export_dir=folder / "exports", export_text=True)
+    run_here("export_saved_model.py", *exports)
+    examples = read_squad_examples(str(dev), False)
+    texts = {
+        "question": np.array([example.question_text.encode() for example in examples], object),
+        "context": np.array([" ".join(example.doc_tokens).encode() for example in examples], object),
+    }
+    found = answers(folder / "exports" / "1", "serving_text", texts)
+    odds, predictions = (read_json(folder / "trained", name) for name in ("null_odds", "predictions"))
+    np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-5)
+    np.testing.assert_array_equal(found["answer"] == b"", [not text for text in predictions.values()])
+
+
+def test_the_pooler_is_not_trained(trained):
+    first, last = (open_checkpoint(str(trained[0] / "trained" / f"model.ckpt-{step}")) for step in (0, 192))
+    for name in ("bert/pooler/dense/kernel", "bert/pooler/dense/bias"):
+        np.testing.assert_array_equal(first.read(name), last.read(name))
+        assert f"{name}/adam_m" not in last.shapes
+    assert "cls/squad/output_weights/adam_m" in last.shapes
+    assert np.abs(first.read("cls/squad/output_weights") - last.read("cls/squad/output_weights")).max() > 1e-3
+
+
+def test_a_checkpoint_predicts_alone_and_a_threshold_comes_from_another_file(trained):
+    folder, model, dev = trained
+    again = folder / "again"
+    run_here(
+        "run_squad.py", *model,
+        *flag_list(predict_file=dev, do_predict=True, predict_batch_size=7,
+                   init_checkpoint=folder / "trained", output_dir=again, null_score_diff_threshold=f"auto:{dev}",
+                   length_aware_batches=True),
+    )  # fmt: skip
+    assert read_json(again, "predictions") == read_json(folder / "trained", "predictions")
+    results = figures(again)
+    assert results["null_score_diff_threshold"] == pytest.approx(
+        figures(folder / "trained")["null_score_diff_threshold"], abs=1e-4
+    )
+    assert not any(name.startswith(("untuned", "threshold_is")) for name in results)
+
+
+def test_an_ensemble_of_a_run_with_itself_is_that_run(trained):
+    folder, model, dev = trained
+    twice = f"{folder / 'trained'},{folder / 'trained'}"
+    ensemble = flag_list(do_predict=True, ensemble_dirs=twice, predict_file=dev, null_score_diff_threshold="auto")
+    run_here("run_squad.py", *model, *ensemble, f"--output_dir={folder / 'twice'}")
+    for name in ("predictions", "nbest_predictions", "null_odds"):
+        assert read_json(folder / "twice", name) == read_json(folder / "trained", name)
+
+    other = [*flag_list(doc_stride=6), f"--output_dir={folder / 'refused'}"]
+    with pytest.raises(InputError, match=r"logits\.npz: its logits are of another doc_stride"):
+        run_here("run_squad.py", *model, *ensemble, *other)
+
+
 def run(base, **given):
     defaults = {"max_seq_length": 32, "max_query_length": 8, "doc_stride": 8, "output_dir": str(base / "out")}
-    fine_tune(
-        SquadOptions(
-            vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"), **(defaults | given)
-        )
-    )
+    model = {"vocab_file": str(base / "vocab.txt"), "bert_config_file": str(base / "bert_config.json")}
+    fine_tune(SquadOptions(**(model | defaults | given)))
 
 
 @pytest.mark.parametrize(
@@ -43,12 +194,9 @@ def run(base, **given):
         ),
         ({"do_predict": True, "predict_file": "f", "null_score_diff_threshold": "auto"}, "--version_2_with_negative"),
         ({"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]}, "--ensemble_dirs: only goes with --do_predict"),
-        *(
-            (
-                {"do_predict": True, "predict_file": "f", "ensemble_dirs": dirs},
-                "--ensemble_dirs: the name of a folder is empty",
-            )
-            for dirs in ([], ["d", ""])
+        (
+            {"do_predict": True, "predict_file": "f", "ensemble_dirs": ["d", ""]},
+            "--ensemble_dirs: the name of a folder is empty",
         ),
         ({"do_train": True, "train_file": "f", "search": "paper"}, "--predict_file: must be given with --search"),
     ],
@@ -58,14 +206,8 @@ def test_flags_that_do_not_go_together_are_named(base, given, sentence):
         run(base, **given)
 
 
-def test_too_few_questions_for_a_batch_are_counted(base, tmp_path):
-    with pytest.raises(InputError, match="2 training examples are no whole batch of --train_batch_size=32"):
-        run(base, do_train=True, train_file=write_squad(tmp_path))
-
-
 @pytest.mark.parametrize(
-    ("questions", "context"),
-    [((), "The Driver waved."), (QUESTIONS, "Nobody waved. Nothing started falling."), (QUESTIONS, "")],
+    ("questions", "context"), [((), "The Driver waved."), (QUESTIONS, "Nobody waved. Nothing started falling.")]
 )
 def test_training_without_an_answer_is_refused(base, tmp_path, questions, context):
     path = write_squad(tmp_path, questions, context)
@@ -73,49 +215,29 @@ def test_training_without_an_answer_is_refused(base, tmp_path, questions, contex
         run(base, do_train=True, train_file=path)
 
 
-def absent(path):
-    return "no such file"
-
-
-def broken(path):
-    path.write_text('{"data": [}')
-    return "line 1, column 11: no JSON"
-
-
-def without_questions(path):
-    path.write_text('{"data": []}')
-    return "has no question; give a file"
-
-
-def without_answers(path):
-    questions = [{"id": entry["id"], "question": entry["question"]} for entry in QUESTIONS]
-    write_squad(path.parent, questions)
-    return "has no answers to"
-
-
 @pytest.mark.parametrize(
-    ("flag", "given", "faults"),
+    ("flag", "given", "questions", "message"),
     [
-        ("predict_file", {"do_predict": True}, (absent, broken, without_questions)),
-        ("predict_file", {"eval_every": "1"}, (absent, broken, without_questions, without_answers)),
-        (
-            "null_score_diff_threshold",
-            {"do_predict": True, "version_2_with_negative": True},
-            (absent, broken, without_questions, without_answers),
-        ),
+        ("predict_file", {"do_predict": True}, None, "no such file"),
+        ("predict_file", {"do_predict": True}, (), "has no question; give a file"),
+        ("predict_file", {"eval_every": "1"}, WITHOUT_ANSWERS, "has no answers to"),
+        ("threshold", {"do_predict": True}, WITHOUT_ANSWERS, "has no answers to"),
+        ("predict_file", {"search": "paper"}, WITHOUT_ANSWERS, "has no answers to compare the runs of a search by"),
     ],
 )
-def test_files_are_read_before_the_training(base, tmp_path, flag, given, faults):
-    (tmp_path / "train").mkdir()
+def test_files_are_read_before_the_training(base, tmp_path, flag, given, questions, message):
     (tmp_path / "faulty").mkdir()
-    train_file, path = write_squad(tmp_path / "train"), tmp_path / "faulty" / "squad.json"
-    for fault in faults:
-        message = fault(path)
-        value = f"auto:{path}" if flag == "null_score_diff_threshold" else str(path)
-        arguments = {"predict_file": train_file, flag: value, "output_dir": str(tmp_path / "out")}
-        with pytest.raises(InputError, match=f"^{path}: {message}"):
-            run(base, do_train=True, train_file=train_file, train_batch_size=2, **given | arguments)
-        assert not list(tmp_path.glob("out/*"))
+    train_file, path = write_squad(tmp_path), tmp_path / "faulty" / "squad.json"
+    if questions is not None:
+        write_squad(path.parent, questions)
+    files = {"train_file": train_file, "predict_file": train_file, "output_dir": str(tmp_path / "out")}
+    if flag == "threshold":
+        files |= {"version_2_with_negative": True, "null_score_diff_threshold": f"auto:{path}"}
+    else:
+        files["predict_file"] = str(path)
+    with pytest.raises(InputError, match=f"^{path}: {message}"):
+        run(base, do_train=True, train_batch_size=2, **given | files)
+    assert not list(tmp_path.glob("out/*"))
 
 
 @pytest.mark.parametrize(
@@ -135,58 +257,7 @@ def test_an_ensemble_says_how_its_logits_are_made(base, tmp_path, tunes, message
         run(base, **flags, output_dir=str(tmp_path / "ensemble"), ensemble_dirs=[str(tmp_path / "member")])
 
 
-def test_a_file_without_questions_is_refused(base, tmp_path):
-    with pytest.raises(InputError, match="has no question"):
-        run(base, do_predict=True, predict_file=write_squad(tmp_path, questions=()))
-
-
-def test_a_threshold_cannot_be_tuned_without_answers(base, tmp_path):
-    questions = [{"id": entry["id"], "question": entry["question"]} for entry in QUESTIONS]
-    with pytest.raises(InputError, match="has no answers to tune the threshold on"):
-        run(
-            base,
-            do_predict=True,
-            predict_file=write_squad(tmp_path, questions),
-            version_2_with_negative=True,
-            null_score_diff_threshold="auto",
-        )
-
-
-def test_a_search_without_answers_is_refused_before_its_first_run(base, tmp_path):
-    questions = [{"id": entry["id"], "question": entry["question"]} for entry in QUESTIONS]
-    path = write_squad(tmp_path, questions)
-    with pytest.raises(InputError, match="has no answers to compare the runs of a search by"):
-        run(base, do_train=True, train_file="not read", predict_file=path, search="paper")
-
-
 def test_an_empty_document_is_answered(base, tmp_path):
     path = write_squad(tmp_path, context="\n")
     run(base, do_predict=True, predict_file=path, version_2_with_negative=True, allow_missing_weights=True)
     assert (base / "out" / "predictions.json").read_text() == '{\n    "q1": "",\n    "q2": ""\n}\n'
-
-
-def test_an_export_that_reads_text_has_the_tuned_threshold(base, tmp_path):
-    unanswered = QUESTIONS[1] | {"answers": [], "is_impossible": True}
-    path = write_squad(tmp_path, [QUESTIONS[0], unanswered])
-    run(
-        base,
-        do_train=True,
-        train_file=path,
-        train_batch_size=2,
-        do_predict=True,
-        predict_file=path,
-        version_2_with_negative=True,
-        null_score_diff_threshold="auto",
-    )
-    exports = str(tmp_path / "exports")
-    serving_model.export(ExportOptions(model=str(base / "out"), export_dir=exports, export_text=True))
-    examples = read_squad_examples(path, False)
-    texts = {
-        "question": np.array([example.question_text.encode() for example in examples], object),
-        "context": np.array([" ".join(example.doc_tokens).encode() for example in examples], object),
-    }
-    found = answers(tmp_path / "exports" / "1", "serving_text", texts)
-    odds = json.loads((base / "out" / "null_odds.json").read_text())
-    np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-5)
-    predictions = json.loads((base / "out" / "predictions.json").read_text())
-    np.testing.assert_array_equal(found["answer"] == b"", [not text for text in predictions.values()])

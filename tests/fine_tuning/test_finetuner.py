@@ -16,7 +16,7 @@ from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.training import run_log
 from tests import toy
 from tests.commands.pretraining_run import checkpoint_values, scalars
-from tests.test_run_classifier import write_task
+from tests.commands.test_run_classifier import write_task
 
 
 @pytest.fixture(scope="module")

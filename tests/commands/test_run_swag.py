@@ -1,4 +1,4 @@
-"""run_swag.py: a choice that can be learnt, from SWAG's files by a process, and what is wrong with CODAH's."""
+"""run_swag.py: a choice that can be learnt, from SWAG's files, and what is wrong with CODAH's."""
 
 import csv
 import re
@@ -8,9 +8,17 @@ import pytest
 
 from official_bert.io.errors import InputError
 from tests import toy
-from tests.scripts import flag_list, run_here, run_script
+from tests.fine_tuning_runs import figures
+from tests.scripts import flag_list, run_here
 
 FILLERS = ["sat", "on", "mat", "was", "a", "day", "in", "park", "at", "noon"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> list[str]:
+    """Flags of a toy model."""
+    base = toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
+    return flag_list(vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=32)
 
 
 def write_swag(folder):
@@ -34,32 +42,23 @@ def write_swag(folder):
     return labels
 
 
-def model_flags(base):
-    return flag_list(vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=32)
-
-
-def results_of(folder):
-    return dict(line.split(" = ") for line in (folder / "eval_results.txt").read_text().splitlines())
-
-
-def test_a_choice_is_learnt_evaluated_and_predicted(tmp_path):
-    base = toy.make_bert_base_dir(tmp_path / "base")
+def test_a_choice_is_learnt_evaluated_and_predicted(model, tmp_path):
     labels = write_swag(tmp_path)
     trained, again = tmp_path / "trained", tmp_path / "again"
     usual = tmp_path / "usual.flags"
     usual.write_text(
-        "\n".join(["# As docs/finetuning.md has it.", *model_flags(base), "--train_batch_size=16", "--learning_rate=1"])
+        "\n".join(["# As docs/finetuning.md has it.", *model, "--train_batch_size=16", "--learning_rate=1"])
     )
-    run_script(
+    run_here(
         "run_swag.py", f"--flagfile={usual}",
         *flag_list(data_dir=tmp_path, output_dir=trained, do_train=True, do_eval=True, do_predict=True,
                    num_train_epochs=8, learning_rate=3e-3, random_seed=1),
     )  # fmt: skip
-    results = results_of(trained)
+    results = figures(trained)
     assert set(results) == {"eval_accuracy", "eval_loss", "loss", "global_step"}
-    assert float(results["eval_accuracy"]) > 0.9
-    assert float(results["eval_loss"]) < 0.5  # ln 4 = 1.39 is what guessing gives
-    assert results["global_step"] == "96"  # 192 / 16 * 8
+    assert results["eval_accuracy"] > 0.9
+    assert results["eval_loss"] < 0.5  # ln 4 = 1.39 is what guessing gives
+    assert results["global_step"] == 96  # 192 / 16 * 8
     first = np.loadtxt(trained / "test_results.tsv")
     assert first.shape == (30, 4)
     np.testing.assert_allclose(first.sum(1), 1.0, atol=1e-5)
@@ -67,44 +66,17 @@ def test_a_choice_is_learnt_evaluated_and_predicted(tmp_path):
 
     # The checkpoint alone, files by their names, other batches.
     run_here(
-        "run_swag.py", *model_flags(base),
+        "run_swag.py", *model,
         *flag_list(dev_file=tmp_path / "val.csv", test_file=tmp_path / "test.csv", output_dir=again,
                    init_checkpoint=trained, do_eval=True, do_predict=True, predict_batch_size=7,
                    eval_batch_size=5),
     )  # fmt: skip
     np.testing.assert_allclose(np.loadtxt(again / "test_results.tsv"), first, atol=2e-6)
-    assert results_of(again)["eval_accuracy"] == results["eval_accuracy"]
-    np.testing.assert_allclose(float(results_of(again)["eval_loss"]), float(results["eval_loss"]), rtol=1e-4)
+    for name in ("eval_accuracy", "eval_loss"):
+        assert figures(again)[name] == pytest.approx(results[name], rel=1e-4)
 
 
-@pytest.mark.long
-def test_a_search_trains_every_combination_and_predicts_with_the_best(tmp_path):
-    base = toy.make_bert_base_dir(tmp_path / "base")
-    labels = write_swag(tmp_path)
-    out = tmp_path / "search"
-    flags = flag_list(
-        data_dir=tmp_path, output_dir=out, do_train=True, do_predict=True,
-        search="train_batch_size=16,learning_rate=1e-9,3e-3,num_train_epochs=8",
-        eval_every="2epochs", random_seed=1, steps_per_loop=10,
-    )  # fmt: skip
-    run_here("run_swag.py", *model_flags(base), *flags)
-    with (out / "search_results.tsv").open() as file:
-        slow, fast = csv.DictReader(file, delimiter="\t")
-    assert (slow["run"], slow["best"]) == ("batch16_lr1e-09_epochs8_seed1", "")
-    assert (fast["run"], fast["best"]) == ("batch16_lr0.003_epochs8_seed1", "*")
-    assert float(slow["eval_accuracy"]) < 0.6 < 0.9 < float(fast["eval_accuracy"])
-    best = out / fast["run"]
-    assert float(results_of(best)["eval_accuracy"]) == pytest.approx(float(fast["eval_accuracy"]), abs=1e-6)
-    assert (np.loadtxt(best / "test_results.tsv").argmax(1) == labels).mean() > 0.9
-    assert not list((out / slow["run"]).rglob("model.ckpt-*"))
-
-    # The same command again has only the prediction left to do.
-    finished = run_here("run_swag.py", *model_flags(base), *flags)
-    assert "Running training" not in finished.stderr
-
-
-def test_a_label_that_is_no_choice_is_named(tmp_path):
-    base = toy.make_bert_base_dir(tmp_path / "base")
+def test_a_label_that_is_no_choice_is_named(model, tmp_path):
     row = "i\tthe cat\tsat\twas\tfell\tplay\t{}\n"
     (tmp_path / "train.tsv").write_text(row.format(3) + row.format(4))
     flags = flag_list(
@@ -112,4 +84,4 @@ def test_a_label_that_is_no_choice_is_named(tmp_path):
     )
     sentence = f"{tmp_path / 'train.tsv'}: line 2: has the label '4', which is none of 0 to 3"
     with pytest.raises(InputError, match=re.escape(sentence)):
-        run_here("run_swag.py", *model_flags(base), *flags)
+        run_here("run_swag.py", *model, *flags)
