@@ -18,7 +18,7 @@ _PUBLIC = (  # the names that users import from this script
 def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("official_bert.compat.create_pretraining_data"), name)
+    return getattr(importlib.import_module("official_bert.compat.training_instances"), name)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def test_the_config_of_another_program_is_none_of_a_model(tmp_path):
         ),
     ],
 )
-def test_a_damaged_record_is_refused(tmp_path, content, sentence):
+def test_a_corrupt_record_is_refused(tmp_path, content, sentence):
     (tmp_path / "task.json").write_text(content)
     with pytest.raises(InputError, match=sentence):
         ModelFolder(str(tmp_path)).task()

@@ -135,7 +135,7 @@ def _listed(folder: str) -> list[str]:
         state = None
     if state is None:
         raise InputError(
-            f'{state_file}: is damaged; write model_checkpoint_path: "<the newest model.ckpt-...>" into it, or '
+            f'{state_file}: is corrupt; write model_checkpoint_path: "<the newest model.ckpt-...>" into it, or '
             "delete it if this folder's checkpoints are not wanted"
         )
     current = state.model_checkpoint_path

@@ -74,7 +74,7 @@ class CheckpointManager:
                 self._corrupt.add(self.latest)
         for error in faults:
             logging.warning(
-                "%s is damaged (%s): training goes on from step %d, that of the older %s",
+                "%s is corrupt (%s): training goes on from step %d, that of the older %s",
                 error.file,
                 error.reason,
                 self.latest_step(),

@@ -102,7 +102,7 @@ def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
         weight = np.asarray(checkpoint.read(name), np.float32)
     if not _is_valid(weight):
         raise InputError(
-            f"{checkpoint.path}: {name} holds {_invalid_value(weight)}, so the checkpoint is damaged or of a run that "
+            f"{checkpoint.path}: {name} holds {_invalid_value(weight)}, so the checkpoint is corrupt or of a run that "
             "diverged; give an earlier checkpoint"
         )
     return weight

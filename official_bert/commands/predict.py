@@ -167,7 +167,7 @@ def _json_line(answer: dict | InputError) -> bytes:
         return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     except ValueError:
         raise InputError(
-            "the model gives numbers that are not finite; its checkpoint is damaged, or its training diverged"
+            "the model gives numbers that are not finite; its checkpoint is corrupt, or its training diverged"
         ) from None
 
 

@@ -16,8 +16,8 @@ from absl import logging
 
 from official_bert.config import BertConfig
 from official_bert.experiments.declarations import read_catalogue, read_experiment, scale_of
+from official_bert.experiments.execution import check_given, execute, pending_steps, read_result
 from official_bert.experiments.plan import OWN_FLAGS, Plan, make_plan
-from official_bert.experiments.run import check_given, execute, pending_steps, read_result
 from official_bert.experiments.steps import CONFIG, Layout, Place
 from official_bert.experiments.table import lines_of, markdown, values_of
 from official_bert.io import files, writing

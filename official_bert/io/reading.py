@@ -32,7 +32,7 @@ def read_lines(
 
     Bytes that are not UTF-8 are left out, as in the original, or become U+FFFD; a warning counts the lines with them.
     """
-    num_damaged = 0
+    num_corrupt = 0
     with open_file(path, "rb") as opened:
         is_gzip = decompresses and _begins_as_gzip(path, open_file)
         file = _Decompressed(path, opened) if is_gzip else opened
@@ -41,11 +41,11 @@ def read_lines(
             try:
                 yield line.decode("utf-8")
             except UnicodeDecodeError:
-                num_damaged += 1
+                num_corrupt += 1
                 yield line.decode("utf-8", undecodable)
-    if num_damaged:
+    if num_corrupt:
         done = "left out" if undecodable == "ignore" else "replaced"
-        errors.warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_damaged)
+        errors.warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_corrupt)
 
 
 def _begins_as_gzip(path: str, open_file: Callable) -> bool:
@@ -76,7 +76,7 @@ class _Decompressed:
             return read(*arguments)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise InputError(
-                f"{self._path}: is a damaged gzip file ({error}); compress or download it again"
+                f"{self._path}: is a corrupt gzip file ({error}); compress or download it again"
             ) from error
 
 

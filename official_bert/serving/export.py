@@ -22,7 +22,7 @@ from absl import logging
 
 from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
-from official_bert.graph_text.inputs import TextReader
+from official_bert.graph_text.text_reader import TextReader
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field, is_of_kind

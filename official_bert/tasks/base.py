@@ -140,8 +140,8 @@ class ServedTask(OptionalMembers, abc.ABC):
     def serving_text(self, model, texts: dict, reader) -> dict:
         """Returns the outputs of an export of text: a dict of tensors [B, ...].
 
-        `texts` are string tensors by name, as in `text_inputs`; `reader`, a graph_text.inputs.TextReader, makes encoder
-        features of them.
+        `texts` are string tensors by name, as in `text_inputs`; `reader` is a TextReader of graph_text, which makes
+        encoder features of them.
         """
         raise NotImplementedError(f"{type(self).__name__} has text_inputs, but no method serving_text")
 

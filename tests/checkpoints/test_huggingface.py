@@ -137,7 +137,7 @@ def test_a_pickle_gets_the_remedy(tmp_path, given):
         huggingface.HuggingFaceCheckpoint(str(tmp_path / given))
 
 
-def test_a_damaged_file_is_named(tmp_path):
+def test_a_corrupt_file_is_named(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"\x00" * 20)
     with pytest.raises(InputError, match=r"model\.safetensors: cannot be read as safetensors"):
         huggingface.HuggingFaceCheckpoint(str(tmp_path))

@@ -106,7 +106,7 @@ def test_a_state_file_without_a_checkpoint_stops_the_run(tmp_path, content):
     CheckpointManager(str(tmp_path), variables()).save(3)
     before = (tmp_path / "model.ckpt-3.index").read_bytes()
     (tmp_path / "checkpoint").write_bytes(content)
-    with pytest.raises(InputError, match=r"checkpoint: (is damaged|names no existing checkpoint)"):
+    with pytest.raises(InputError, match=r"checkpoint: (is corrupt|names no existing checkpoint)"):
         CheckpointManager(str(tmp_path), variables()).restore()
     assert (tmp_path / "model.ckpt-3.index").read_bytes() == before
 
@@ -124,12 +124,12 @@ def saved_run(folder, steps=(10, 20, 30)) -> CheckpointManager:
 @pytest.mark.parametrize(
     "name", ["model.ckpt-30.index", f"model.ckpt-30.{DATA}", "input.ckpt-30-0.index", f"input.ckpt-30-0.{DATA}"]
 )
-def test_a_damaged_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, caplog):
-    """The older one gives the weights, the step and the seed; the next list has no damaged one."""
+def test_a_corrupt_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, caplog):
+    """The older one gives the weights, the step and the seed; the next list has no corrupt one."""
     manager = saved_run(tmp_path)
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:20])
     assert manager.from_newest_valid(manager.restore)
-    assert f"{tmp_path}/{name} is damaged (" in caplog.text
+    assert f"{tmp_path}/{name} is corrupt (" in caplog.text
     assert f"training goes on from step 20, that of the older {tmp_path}/model.ckpt-20" in caplog.text
     assert manager.variables["w"].numpy().tolist() == [20.0, -20.0]
     assert (manager.latest_step(), manager.saved_input_value("seed")) == (20, 2)
@@ -161,7 +161,7 @@ def test_a_saved_input_is_sealed(tmp_path):
 
 
 def test_all_workers_pass_over_the_same_checkpoints(tmp_path):
-    """The input state of worker 1 is damaged, and worker 0 finds it, too."""
+    """The input state of worker 1 is corrupt, and worker 0 finds it, too."""
     for worker in (1, 0):
         for step in (10, 20):
             manager = CheckpointManager(str(tmp_path), variables(step), 0, worker, wait_for_all=lambda: None)

@@ -176,7 +176,7 @@ def test_values_of_no_sound_model_are_named(tmp_path, value, said):
     tf1.write(prefix, {"w": np.array([0.0, value])})
     with pytest.raises(InputError) as refusal:
         tf1.read_weight(tf1.Tf1Checkpoint(prefix), "w")
-    assert f"a: w holds {said}, so the checkpoint is damaged or of a run that diverged" in str(refusal.value)
+    assert f"a: w holds {said}, so the checkpoint is corrupt or of a run that diverged" in str(refusal.value)
 
 
 def test_a_step_is_an_integer(tmp_path):
@@ -255,7 +255,7 @@ def test_a_file_cut_off_is_found(sealed, kept):
     assert found.value.file == path
 
 
-def test_missing_and_damaged_files_are_told_from_those_out_of_reach(tmp_path, monkeypatch):
+def test_missing_and_corrupt_files_are_told_from_those_out_of_reach(tmp_path, monkeypatch):
     prefix = str(tmp_path / "model")
     tf1.write(prefix, {"w": np.arange(6, dtype=np.float32)})
     data = tf1.data_file(prefix)

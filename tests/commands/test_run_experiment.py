@@ -16,7 +16,7 @@ import pytest
 
 from official_bert.cli.commands import COMMANDS
 from official_bert.commands import run_experiment
-from official_bert.experiments.run import write_result
+from official_bert.experiments.execution import write_result
 from official_bert.io.errors import InputError
 from official_bert.options.running import ExperimentOptions
 from tests import toy

@@ -185,7 +185,7 @@ EXPORTS = [
 
 
 def refusal(damage: Damage, version: pathlib.Path, folder: pathlib.Path, **settings) -> str:
-    """The sentence for a damaged copy of an export."""
+    """The sentence for a corrupt copy of an export."""
     shutil.copytree(version, folder)
     damage.make(folder)
     with pytest.raises(InputError) as refused:

@@ -54,12 +54,12 @@ class File(NamedTuple):
 
 
 FILES = [
-    File("a length of 2^40", GOOD + forged(1 << 40), "is damaged: its length is 1099511627776 bytes"),
-    File("a length of 2^64 - 1", GOOD + forged((1 << 64) - 1), "is damaged: its length is 18446744073709551615"),
-    File("a length beyond the file", GOOD + forged(5000), "is damaged: the file ends within it"),
+    File("a length of 2^40", GOOD + forged(1 << 40), "is corrupt: its length is 1099511627776 bytes"),
+    File("a length of 2^64 - 1", GOOD + forged((1 << 64) - 1), "is corrupt: its length is 18446744073709551615"),
+    File("a length beyond the file", GOOD + forged(5000), "is corrupt: the file ends within it"),
     File("a compressed length of 2^40", GOOD + forged(1 << 40), "its length is 1099511627776 bytes", 1, True),
     File("a length without its checksum", GOOD * 2 + b"\x01" + GOOD[1:], "does not fit its checksum", 2),
-    File("no example", GOOD + frame(b"\x0a\x05ab"), "is damaged: it is no tf.Example"),
+    File("no example", GOOD + frame(b"\x0a\x05ab"), "is corrupt: it is no tf.Example"),
     File("an empty record", GOOD + frame(b""), "has no input_ids"),
     File("a feature too short", GOOD + frame(record(input_mask=[1])), "input_mask has 1 values where 8"),
     File("an id of 2^62", GOOD + frame(record(input_ids=[1 << 62] * 8)), f"input_ids holds {1 << 62}"),
@@ -86,7 +86,7 @@ def test_a_run_on_gzip_under_another_name_that_ends_early(folder):
     (folder / "records.tfrecord").write_bytes(gzip.compress(GOOD, mtime=0)[:-12])
     ended = end_of(*pretraining(folder, "--do_train"))
     assert ended.status == 1
-    assert f"{folder}/records.tfrecord: record 0 (from 0) is damaged" in ended.sentence
+    assert f"{folder}/records.tfrecord: record 0 (from 0) is corrupt" in ended.sentence
 
 
 @pytest.mark.parametrize("length", [1 << 40, (1 << 64) - 16, 5000])

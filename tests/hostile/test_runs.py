@@ -97,7 +97,7 @@ RESUMING = [
     _in_earlier_run(
         "the list is no list",
         lambda folder: (folder / "out" / "checkpoint").write_text("model.ckpt-4\n"),
-        "out/checkpoint: is damaged",
+        "out/checkpoint: is corrupt",
     ),
     _in_earlier_run(
         "slots that diverged",

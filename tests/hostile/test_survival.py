@@ -1,4 +1,4 @@
-"""What a training survives: damaged checkpoints and records, a loss that is not a number, a disk that is full."""
+"""What a training survives: corrupt checkpoints and records, a loss that is not a number, a disk that is full."""
 
 import hashlib
 import pathlib
@@ -97,20 +97,20 @@ def assert_ends_at_step_6(folder: pathlib.Path):
         ),
     ],
 )
-def test_training_goes_on_from_the_checkpoint_before_a_damaged_one(run, names, how, step):
+def test_training_goes_on_from_the_checkpoint_before_a_corrupt_one(run, names, how, step):
     for name in names:
         damage(run / "out" / name, how)
     ended = assert_ends_at_step_6(run)
-    warnings = [line for line in ended.log.splitlines() if "is damaged" in line]
-    assert [line.partition(" is damaged (")[0] for line in warnings] == [f"{run}/out/{name}" for name in names]
+    warnings = [line for line in ended.log.splitlines() if "is corrupt" in line]
+    assert [line.partition(" is corrupt (")[0] for line in warnings] == [f"{run}/out/{name}" for name in names]
     for line in warnings:
         assert line.endswith(f"): training goes on from step {step}, that of the older {run}/out/model.ckpt-{step}")
 
 
-@pytest.mark.parametrize(("flags", "damaged", "how"), [(["--do_eval"], [6], "empty"), (TRAINING, STEPS, "flipped")])
-def test_where_no_older_checkpoint_is_taken_the_run_ends_and_changes_nothing(run, flags, damaged, how):
+@pytest.mark.parametrize(("flags", "corrupt", "how"), [(["--do_eval"], [6], "empty"), (TRAINING, STEPS, "flipped")])
+def test_where_no_older_checkpoint_is_taken_the_run_ends_and_changes_nothing(run, flags, corrupt, how):
     """What does not train takes none, and a training finds none that is whole."""
-    for step in damaged:
+    for step in corrupt:
         damage(run / "out" / f"model.ckpt-{step}.{DATA}", how)
     before = digests(run / "out")
     ended = end_of(*pretraining(run, *flags))
@@ -175,7 +175,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(run, monkeypatch):
     assert_ends_at_step_6(run)
 
 
-def test_a_damaged_record_ends_the_run_with_its_place(folder):
+def test_a_corrupt_record_ends_the_run_with_its_place(folder):
     path = folder / "records.tfrecord"
     write_records(path, 16)
     records = [frame(data) for _, data in read_records(str(path))]
@@ -186,6 +186,6 @@ def test_a_damaged_record_ends_the_run_with_its_place(folder):
     ended = end_of(*pretraining(folder, *TRAINING))
     assert ended.status == 1
     assert (
-        f"{path}: record 5 (from 0) is damaged: its bytes do not fit their checksum (it begins at byte {offset}); "
+        f"{path}: record 5 (from 0) is corrupt: its bytes do not fit their checksum (it begins at byte {offset}); "
         "make the file anew with create_pretraining_data.py"
     ) in ended.sentence

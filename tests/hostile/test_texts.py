@@ -67,7 +67,7 @@ ROWS = [
     utf16("corpus.txt", vocabulary),
     utf16("classification/train.tsv", train),
     utf16("tagging/train.conll", tagger),
-    written("half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a damaged gzip file"),
+    written("half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a corrupt gzip file"),
     written("gzip of UTF-16", "corpus.txt", gzip.compress(CORPUS.encode("utf-16")), corpus, "is UTF-16"),
     written("some Latin-1", "corpus.txt", LATIN, corpus, warns=LEFT_OUT, leaves=("a.tfrecord",)),
     written("binary for shards", "corpus.txt", BINARY, sharded, "corpus.txt: is binary", "save it as UTF-8 text"),

@@ -52,7 +52,7 @@ def test_lines_of_lost_steps_are_not_read(tmp_path):
 
 def test_the_four_files_of_older_versions_are_read(tmp_path):
     for name, lines in OLD_FILES.items():
-        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines) + "damaged\n[]\n")
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines) + "corrupt\n[]\n")
     folder = str(tmp_path)
     assert [line["seed"] for line in run_log.trainings(folder)] == [1, 2]
     assert [line["f1"] for line in run_log.read(folder, run_log.EVALUATION)] == [0.5]

@@ -23,7 +23,7 @@ from official_bert.io.errors import InputError
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
-_LARGEST_RECORD_BYTES = 1 << 30  # a larger length must be damaged
+_LARGEST_RECORD_BYTES = 1 << 30  # a larger length must be corrupt
 COMPRESSED_SUFFIX = ".gz"
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 
@@ -105,7 +105,7 @@ def read_records(path: str) -> Iterator[tuple[int, bytes]]:
                 number, offset = number + 1, offset + _HEADER.size + length + _CHECKSUM.size
         except _CorruptError as error:
             of_what = " of the decompressed file" if is_compressed(path) else ""
-            raise _damaged(path, number, f"{error} (it begins at byte {offset}{of_what})") from error
+            raise _corrupt(path, number, f"{error} (it begins at byte {offset}{of_what})") from error
 
 
 def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
@@ -114,7 +114,7 @@ def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         try:
             yield number, decode_example(data)
         except MalformedExample as error:
-            raise _damaged(path, number, f"it is no tf.Example: {error}") from error
+            raise _corrupt(path, number, f"it is no tf.Example: {error}") from error
 
 
 def _checksum(data: bytes) -> bytes:
@@ -154,9 +154,9 @@ def _read(file: BinaryIO, size: int, may_end: bool = False) -> bytes:
     return data
 
 
-def _damaged(path: str, number: int, reason: str) -> InputError:
+def _corrupt(path: str, number: int, reason: str) -> InputError:
     return InputError(
-        f"{path}: record {number} (from 0) is damaged: {reason}; make the file anew with create_pretraining_data.py"
+        f"{path}: record {number} (from 0) is corrupt: {reason}; make the file anew with create_pretraining_data.py"
     )
 
 

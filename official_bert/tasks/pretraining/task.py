@@ -17,7 +17,7 @@ from official_bert.data.pretraining.settings import InstanceVocabulary, mask_con
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.record_files import expand_records
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS, Feature, pretraining_features, unmasked_features
-from official_bert.graph_text.inputs import model_inputs
+from official_bert.graph_text.text_reader import model_inputs
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
 from official_bert.options.shared import MaskingOptions

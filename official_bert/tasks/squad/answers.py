@@ -255,7 +255,7 @@ def _window(feature: InputFeatures, results: Mapping[int, RawResult], qas_id: st
     window = _Window(feature, np.asarray(result.start_logits, float), np.asarray(result.end_logits, float))
     if not (np.isfinite(window.start_logits).all() and np.isfinite(window.end_logits).all()):
         raise InputError(
-            f"question {qas_id}: the model gives logits that are no finite numbers; its checkpoint is damaged, or its "
+            f"question {qas_id}: the model gives logits that are no finite numbers; its checkpoint is corrupt, or its "
             "training diverged"
         )
     return window

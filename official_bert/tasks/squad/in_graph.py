@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_bert.graph_text.inputs import TextReader, Windows, document_windows, in_batches
+from official_bert.graph_text.text_reader import TextReader, Windows, document_windows, in_batches
 from official_bert.graph_text.tokenizer import Pieces, readable
 from official_bert.tasks.squad.answers import CERTAINLY_NO_ANSWER
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules

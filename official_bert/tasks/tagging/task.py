@@ -13,7 +13,7 @@ from absl import logging
 from keras import ops
 
 from official_bert.data.tables import IOB2, ConllFile, Sentence, in_scheme, is_tag, read_conll, write_predictions
-from official_bert.graph_text.inputs import TextReader, in_batches, word_windows
+from official_bert.graph_text.text_reader import TextReader, in_batches, word_windows
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io.errors import InputError
 from official_bert.metrics.entities import entities_of, entity_scores

@@ -177,7 +177,7 @@ def test_resume_keeps_what_is_whole_and_what_the_run_would_make_again(corpus, wh
     assert hashes(tmp_path) == whole
 
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
-    with open(work / "00001.records", "r+b") as file:  # damaged
+    with open(work / "00001.records", "r+b") as file:  # corrupt
         file.write(b"\0\0\0")
     (work / "00002.records").unlink()
     (tmp_path / "out-00002-of-00007").unlink()

@@ -71,7 +71,7 @@ def test_paragraphs_are_split_and_blank_lines_stay(tmp_path, form):
         ("json_lines", '{"text": "a"}\n{"text"\n', "line 2: no JSON"),
         ("json_lines", '{"title": "a"}\n', 'line 1: has no field "text" with a text'),
         ("json_lines", '{"text": 3}\n', 'line 1: has no field "text" with a text'),
-        ("text", gzip.compress(b"It rains.\n" * 1000, mtime=0)[:-12], "is a damaged gzip file"),
+        ("text", gzip.compress(b"It rains.\n" * 1000, mtime=0)[:-12], "is a corrupt gzip file"),
         ("text", gzip.compress("It rains.\n".encode("utf-16"), mtime=0), "is UTF-16; save it as UTF-8"),
     ],
 )

@@ -70,7 +70,7 @@ def test_damage_is_named_with_file_and_record(tmp_path, damage, number, reason):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(damage(frame(b"x" * 100) * 3))
     with pytest.raises(
-        InputError, match=rf"a\.tfrecord: record {number} \(from 0\) is damaged: {reason}.*create_pretraining_data.py"
+        InputError, match=rf"a\.tfrecord: record {number} \(from 0\) is corrupt: {reason}.*create_pretraining_data.py"
     ):
         list(read_records(str(path)))
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.fine_tuning.run import fine_tune
-from official_bert.graph_text.inputs import TextReader
+from official_bert.graph_text.text_reader import TextReader
 from official_bert.graph_text.tokenizer import TextTokenizer
 from official_bert.options.fine_tuning import SquadOptions
 from official_bert.tasks.squad.answers import RawResult, choose_answers, extract_candidates

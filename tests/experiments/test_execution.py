@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from official_bert.experiments import run
+from official_bert.experiments import execution
 from official_bert.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step
 from official_bert.io.errors import InputError
 
@@ -63,10 +63,10 @@ def has_checkpoint(layout: Layout, each: Step) -> bool:
 def test_each_step_runs_once_and_after_its_inputs(layout):
     first, second = step("first"), step("second")
     last = step("last", first, second)
-    assert run.execute([first, second, last], layout) == []
-    assert run.execute([first, second, last, step("more")], layout) == []
+    assert execution.execute([first, second, last], layout) == []
+    assert execution.execute([first, second, last, step("more")], layout) == []
     assert order() == ["first", "second", "last", "more"]
-    result = run.read_result(layout, last)
+    result = execution.read_result(layout, last)
     assert (result["metrics"], result["is_resumed"]) == ({"f1": 0.5}, False)
     assert result["command"].startswith("python toy.py --name=last ")
 
@@ -74,51 +74,51 @@ def test_each_step_runs_once_and_after_its_inputs(layout):
 def test_a_failure_stops_only_what_needs_it(layout, tmp_path):
     bad = step("bad", fails=True)
     steps = [bad, step("after", bad), step("other")]
-    (sentence,) = run.execute(steps, layout)
+    (sentence,) = execution.execute(steps, layout)
     log = f"{layout.folder(bad)}/log.txt"
     end = "begins bad\nit went wrong"
     assert sentence == f"fine-tuning bad ended with status 1; the end of {log}:\n{end}"
     assert order() == ["bad", "other"]
     (tmp_path / "mended").touch()
-    assert run.execute(steps, layout) == []
+    assert execution.execute(steps, layout) == []
     assert order()[2:] == ["bad", "after"]
-    assert run.read_result(layout, bad)["is_resumed"]
+    assert execution.read_result(layout, bad)["is_resumed"]
 
 
 def test_checkpoints_are_deleted_when_no_step_needs_them(layout, tmp_path):
     model, tuned = step("model", kind="pretraining"), step("tuned")
     test = step("test", tuned, model, kind="test", fails=True)
-    run.execute([model, tuned, test], layout)
+    execution.execute([model, tuned, test], layout)
     assert has_checkpoint(layout, tuned)  # which the failed step needs
     (tmp_path / "mended").touch()
-    run.execute([model, tuned, test], layout)
+    execution.execute([model, tuned, test], layout)
     assert has_checkpoint(layout, model)
     assert not has_checkpoint(layout, tuned)
     # A later step that needs the model has it trained again.
     other = step("other", tuned, kind="test")
-    assert run.pending_steps([model, tuned, test, other], layout) == [tuned, other]
-    assert run.execute([model, tuned, test, other], layout) == []
+    assert execution.pending_steps([model, tuned, test, other], layout) == [tuned, other]
+    assert execution.execute([model, tuned, test, other], layout) == []
     assert order() == ["model", "tuned", "test", "test", "tuned", "other"]
 
 
 def test_a_corrupt_result_is_named_with_its_remedy(layout):
     made = step("x")
-    assert run.execute([made], layout) == []
+    assert execution.execute([made], layout) == []
     folder = layout.folder(made)
     pathlib.Path(folder, "result.json").write_text('{"secs": 1.5,')
     with pytest.raises(InputError, match=f"^{folder}/result.json: line 1, column 14: .*; delete the folder {folder}"):
-        run.read_result(layout, made)
+        execution.read_result(layout, made)
 
 
 def test_metrics_of_all_sets_and_of_the_best_run_of_a_search(tmp_path):
     (tmp_path / "eval_results.txt").write_text("eval_accuracy = 0.25\neval_matthews = nan\nglobal_step = 7\n")
     (tmp_path / "eval_results_mm.txt").write_text("eval_accuracy = 0.5\n")
     found = {"eval_accuracy": 0.25, "eval_matthews": None, "global_step": 7.0, "eval_accuracy_mm": 0.5}
-    assert run.read_metrics(str(tmp_path)) == found
+    assert execution.read_metrics(str(tmp_path)) == found
     (tmp_path / "search_results.tsv").write_text("run\teval_f1\tbest\none\t0.1\t\ntwo\t0.2\t*\n")
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "eval_results.txt").write_text("eval_f1 = 0.2\n")
-    assert run.read_metrics(str(tmp_path)) == {"eval_f1": 0.2}
+    assert execution.read_metrics(str(tmp_path)) == {"eval_f1": 0.2}
 
 
 def test_command_and_folders(layout):

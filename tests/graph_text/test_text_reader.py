@@ -10,7 +10,7 @@ import tensorflow as tf
 from official_bert.compat.feature_writer import convert_examples_to_features
 from official_bert.data.model_inputs import model_input, padded_features
 from official_bert.data.tables import read_conll
-from official_bert.graph_text.inputs import document_windows, model_inputs, word_windows
+from official_bert.graph_text.text_reader import document_windows, model_inputs, word_windows
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.windows import dense
 from official_bert.tasks.tagging.windows import encoded_words
