@@ -4,6 +4,7 @@ Modules are dotted names below `official_bert`, such as "data.masking"; a room i
 """
 
 import ast
+import collections
 import graphlib
 import subprocess
 import sys
@@ -48,6 +49,8 @@ HEAVY_MODULES = ("data.pretraining.beam", "data.pretraining.vocabulary", "data.r
 HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective", "embedding")  # what the registry or an export imports late
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 500
+# Of the whole package: whoever raises them has looked for what can go instead.
+MAX_FILES, MAX_LINES_OF_ALL = 160, 24_500
 
 WITH_IMPORTER, LATE, NEVER = "with its importer", "late in a function", "never, but by type checkers"
 
@@ -178,6 +181,16 @@ def cycles(loaded: dict[str, set[str]]) -> Iterator[str]:
 
 def test_the_package_keeps_the_rules():
     assert list(offences(sources())) == []
+
+
+def test_the_package_stays_small_and_a_file_name_has_one_meaning():
+    texts = sources()
+    assert len(texts) <= MAX_FILES
+    assert sum(source.count("\n") for source in texts.values()) <= MAX_LINES_OF_ALL
+    # The families of tasks have the same parts.
+    names = [path.name for path in (ROOT / "official_bert").rglob("*.py") if "tasks" not in path.parts]
+    doubled = [name for name, count in collections.Counter(names).items() if count > 1]
+    assert doubled == ["__init__.py"]
 
 
 def test_light_modules_load_no_tensorflow():
