@@ -1,6 +1,6 @@
 """The house's import rules, held by parsing every source file: nothing is imported to test them.
 
-Modules are dotted names below `official_bert`, such as "data.masking"; a room is the first part of one.
+Modules are dotted names below `official_bert`, such as "data.pretraining.masks"; a room is the first part of one.
 """
 
 import ast

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from official_bert.data.records.pretraining_input import reading_key, training_dataset
 from official_bert.features import Feature
-from official_bert.training.batches import TrainingBatches
+from official_bert.training.batches import RecordBatches
 from official_bert.training.starting_point import seed_initial_weights
 
 SECOND_MOMENTS = 1e-3  # relative; beta_2 = 0.9991 instead of 0.999 moves them by a tenth
@@ -65,7 +65,7 @@ def assert_input_is_at(
     def dataset():
         return training_dataset(files, features, batch_size, seed, limits={})
 
-    saved = TrainingBatches(dataset(), tf.distribute.get_strategy(), 1, seed=0, key=0)
+    saved = RecordBatches(dataset(), tf.distribute.get_strategy(), 1, seed=0, key=0)
     saved.state.read(str(prefix)).assert_existing_objects_matched()
     assert int(saved.state.seed) == seed
     assert int(saved.state.key) == reading_key(files, features, batch_size)

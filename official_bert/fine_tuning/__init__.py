@@ -1,1 +1,1 @@
-"""The skeleton of all fine-tuning scripts: a run, its fine-tuner, and searches over runs."""
+"""The skeletons of the runs: `pretrain`, and `fine_tune` with its fine-tuner and searches over runs."""

@@ -22,8 +22,8 @@ from official_bert.tasks.base import Task
 from official_bert.training import distribution, reporting, run_log, workers
 from official_bert.training.batches import ExampleBatches, padded_length
 from official_bert.training.distribution import split_over_replicas
-from official_bert.training.evaluation import PeriodicEvaluation
 from official_bert.training.loop import compiled_outputs, predict
+from official_bert.training.periodic_evaluation import PeriodicEvaluation
 from official_bert.training.trainer import Trainer
 
 

@@ -17,7 +17,7 @@ from official_bert.tasks.base import DataFiles
 from official_bert.tasks.pretraining.objective import perplexity
 from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
 from official_bert.training import distribution, loop, reporting, run_log, workers
-from official_bert.training.batches import TrainingBatches
+from official_bert.training.batches import RecordBatches
 from official_bert.training.model_card import write_model_card
 from official_bert.training.trainer import Trainer
 from official_bert.training.workers import output_folder
@@ -70,7 +70,7 @@ def pretrain(options: PretrainingOptions):
         write_model_card(folder, "masked words and next sentences", options)
 
 
-def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) -> TrainingBatches:
+def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) -> RecordBatches:
     """Logs the input of a training, and returns its batches; with --file_order=own, those of this worker's files."""
     strategy, batch_size = trainer.strategy, options.train_batch_size
     each_pass, has_own_files = options.file_order in OF_EACH_PASS, options.file_order in OF_OWN_FILES
@@ -91,7 +91,7 @@ def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) 
             len(records.files),
         )
     dataset, key = records.training(trainer.config, batch_size, trainer.seed, each_pass)
-    return TrainingBatches(dataset, strategy, trainer.steps_per_loop, trainer.seed, key, has_own_files)
+    return RecordBatches(dataset, strategy, trainer.steps_per_loop, trainer.seed, key, has_own_files)
 
 
 def _log_input(title: str, batch_size: int, records: RecordSet):

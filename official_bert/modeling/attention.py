@@ -71,22 +71,22 @@ class Attention(keras.layers.Layer):
         self.merge = ResidualOutput(self.config, self.dropout_index + 1)
         self.merge.build(input_shape)
 
-    def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
+    def call(self, from_x, x, bias_or_packing, dropout_seed=None, from_length=None):
         """Computes attention from the vectors `from_x`, float[B*F, N*H], to the vectors `x`, float[B*T, N*H].
 
-        `bias` is float[B, 1, 1 or F, T], added to the scores; or a Packing, with which both are the same packed
-        vectors, float[T, N*H]. `dropout_seed` is int32[2]; without `from_length`, F is T.
+        `bias_or_packing` is float[B, 1, 1 or F, T], added to the scores; or a Packing, with which both are the same
+        packed vectors, float[T, N*H]. `dropout_seed` is int32[2]; without `from_length`, F is T.
 
         Returns float[B*F, hidden], the output of the sub-layer, and the attention probabilities before dropout,
         float[B, N, F, T]; of packed vectors None.
         """
         with keras.name_scope("self_1"):  # see EncoderLayer.call
             query, key, value = self.heads.query(from_x), self.heads.key(x), self.heads.value(x)
-            if isinstance(bias, Packing):
-                context, probabilities = self._in_groups(query, key, value, bias, dropout_seed), None
+            if isinstance(bias_or_packing, Packing):
+                context, probabilities = self._in_groups(query, key, value, bias_or_packing, dropout_seed), None
             else:
                 context, probabilities = self._attend(
-                    query, key, value, bias, dropout_seed, self.dropout_index, from_length
+                    query, key, value, bias_or_packing, dropout_seed, self.dropout_index, from_length
                 )
         return self.merge(context, from_x, dropout_seed), probabilities
 

@@ -30,9 +30,9 @@ class EncoderLayer(keras.layers.Layer):
         self.merge = ResidualOutput(config, self.dropout_index + 2)
         self.merge.build((*input_shape[:-1], config.intermediate_size))
 
-    def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
+    def call(self, from_x, x, bias_or_packing, dropout_seed=None, from_length=None):
         """Returns float[B*F, hidden] and float[B, N, F, T], as Attention, whose arguments these are."""
-        attended, probabilities = self.attention(from_x, x, bias, dropout_seed, from_length=from_length)
+        attended, probabilities = self.attention(from_x, x, bias_or_packing, dropout_seed, from_length=from_length)
         # TensorFlow sums the gradients of a dynamic shape in an order that the names of the operations determine: with
         # these scopes, which a called layer would have, the sums keep the bits of earlier versions.
         with keras.name_scope("intermediate_1"):
@@ -60,15 +60,15 @@ class Encoder(keras.layers.Layer):
         """
         padded_shape = (-1, ops.shape(x)[1], self.config.hidden_size)
         x = ops.reshape(x, (-1, self.config.hidden_size))
-        bias, packing = attention_bias(input_mask, x.dtype, self.config.direction), None
+        bias_or_packing, packing = attention_bias(input_mask, x.dtype, self.config.direction), None
         if self.packed_sequences and not (first_token_only or output_attentions):
-            bias = packing = pack(input_mask)
+            bias_or_packing = packing = pack(input_mask)
             x = packing.packed(x)
         outputs, attentions = [], []
         for layer in self.stack[: -1 if first_token_only else None]:
             if self.recompute_layers and not output_attentions:
                 layer = _recomputed(layer)
-            x, probabilities = layer(x, x, bias, dropout_seed)
+            x, probabilities = layer(x, x, bias_or_packing, dropout_seed)
             outputs.append(ops.reshape(packing.padded(x) if packing else x, padded_shape))
             if output_attentions:
                 attentions.append(probabilities)
@@ -86,8 +86,8 @@ class Encoder(keras.layers.Layer):
 def _recomputed(layer: EncoderLayer):
     """Returns a layer whose inner values the backward pass computes again; it gives no probabilities, None."""
 
-    def apply(x, _, bias, dropout_seed):
+    def apply(x, _, bias_or_packing, dropout_seed):
         # Of `x` alone, the only argument that needs a gradient.
-        return keras.remat(lambda x: layer(x, x, bias, dropout_seed)[0])(x), None
+        return keras.remat(lambda x: layer(x, x, bias_or_packing, dropout_seed)[0])(x), None
 
     return apply

@@ -82,8 +82,8 @@ class BertPretrainer(HeadedModel):
     def call(self, features, training=None, dropout_seed=None):
         """Encodes a batch and scores words and next sentences: PretrainingOutput.
 
-        The arguments are BertClassifier's; the features may have `masked_lm_positions`, int32[B, P], too, without which
-        every position is scored.
+        Beside the features of BertModel there may be `masked_lm_positions`, int32[B, P], without which every position
+        is scored. The other arguments are BertModel's.
         """
         encoded = self.bert(features, training=training, dropout_seed=dropout_seed)
         words = self.cls.predictions(

@@ -127,20 +127,20 @@ class AdamWeightDecayOptimizer(tf.Module):
         rate = self.current_rate()
         for name, (gradient, weight) in zip(self._names, pairs, strict=True):
             if gradient is not None:
-                self._update(name, weight, gradient, rate, is_made)
+                self._assign_update(name, weight, gradient, rate, is_made)
         self.global_step.assign_add(1 if is_made is None else tf.cast(is_made, tf.int64))
 
-    def _update(self, name, weight, gradient, rate, is_made):
+    def _assign_update(self, name, weight, gradient, rate, is_made):
         slots = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
         # The compiled function takes values: a mirrored variable would be the first replica's on all replicas.
         values = [tf.convert_to_tensor(variable) for variable in (weight, *slots)]
-        new_values = self._updated(name, *values, gradient, rate)
+        new_values = self._new_values(name, *values, gradient, rate)
         for variable, value, new in zip((weight, *slots), values, new_values, strict=True):
             # `where` instead of `cond`, which could not stand round the collective operations of the update.
             variable.assign(new if is_made is None else tf.where(is_made, new, value))
 
-    def _updated(self, name, weight, m, v, gradient, rate):
-        """Returns the weight and its slots after the update."""
+    def _new_values(self, name, weight, m, v, gradient, rate):
+        """Returns the weight and its slots after the update; another optimizer with these slots overrides it."""
         decay = tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
         step = tf.cast(self.global_step + 1, tf.float32) if self.bias_correction else None
         return _compiled_update(weight, m, v, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, step)

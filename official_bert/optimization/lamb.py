@@ -26,7 +26,7 @@ class LambOptimizer(AdamWeightDecayOptimizer):
         """
         super().__init__(*arguments, name=name, bias_correction=True, **others)
 
-    def _updated(self, name, weight, m, v, gradient, rate):
+    def _new_values(self, name, weight, m, v, gradient, rate):
         is_decayed = self.decays(name)
         decay = tf.constant(self.weight_decay_rate if is_decayed else 0.0)
         step = tf.cast(self.global_step + 1, tf.float32)

@@ -133,7 +133,10 @@ class DistributionOptions:
         help="The number of devices that --distribution_strategy=mirrored uses: the first GPUs, of which it uses all "
         "without this flag; without a GPU, the logical devices that it splits the CPU into, for tests.",
     )
-    jit_compile: bool = option(False, help="Compile the training step with XLA. On a TPU it is always compiled.")
+    jit_compile: bool = option(
+        False,
+        help="Compile the training step with XLA. A TPU always does, and other devices the update of each weight.",
+    )
 
 
 MAX_SPAN = 1000  # words

@@ -1,7 +1,4 @@
-"""Makes training batches of a data set in memory, in an order that the seed determines.
-
-The position is the number of examples drawn so far, so a run resumes exactly, and a checkpoint stores no buffer.
-"""
+"""The batches of a training, in an order that the seed determines: of record files, or of a set in memory."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from official_bert.training.distribution import split_over_replicas
 LENGTH_MULTIPLE = 8
 
 
-class TrainingBatches:
-    """An endless dataset, read some steps at a time; `trainer.Batches`."""
+class RecordBatches:
+    """An endless dataset of records, read some steps at a time; `trainer.Batches`. Its state is the dataset's."""
 
     def __init__(
         self,
@@ -73,7 +70,10 @@ def padded_length(longest: int, max_length: int) -> int:
 
 
 class ExampleBatches:
-    """Batches of an encoded set; `trainer.Batches`."""
+    """Batches of an encoded set in memory; `trainer.Batches`.
+
+    The position is the number of examples drawn so far, so a run resumes exactly, and a checkpoint stores no buffer.
+    """
 
     def __init__(
         self,

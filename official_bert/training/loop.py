@@ -61,7 +61,11 @@ _as_it_is = tf.autograph.experimental.do_not_convert
 
 
 def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[Drawn, int], Sums]:
-    """Returns a function of drawn batches and their number that makes the updates, and returns the sums of all."""
+    """Returns a function of drawn batches and their number that makes the updates, and returns the sums of all.
+
+    Stacked batches, as of pre-training, are updates of one loop inside TensorFlow; those in a list, which fine-tuning
+    draws in lengths of their own, are a call each.
+    """
 
     @_as_it_is
     def call_of(batches, index):

@@ -67,6 +67,7 @@ class TrainingStep:
         self._run_seed, self._loss_scale, self._clips_per_replica = run_seed, loss_scale, clips_per_replica
         self._num_micro_batches = num_micro_batches
         self._gradients = self._whole_gradients if num_micro_batches == 1 else self._accumulated_gradients
+        # What XLA compiles replaces the method.
         if jit_compile and tf.distribute.get_strategy().num_replicas_in_sync == 1:
             self.update = tf.function(self.update, jit_compile=True)
         elif jit_compile:

@@ -187,10 +187,10 @@ class Trainer:
             for hook in hooks:
                 hook(step, {})  # the earlier run may have been killed before this call
             return
-        run_steps, stops = self._compile(objective), self._stops(hooks)
+        run_steps, stops = self._step_function(objective), self._stops(hooks)
         report = self._report = self._new_report(objective)
 
-        def is_stopped_by_hooks() -> bool:
+        def is_stopped_by_hooks(step: int) -> bool:
             due = (hook for hook in hooks if stops.is_due(step, hook.every_steps))
             answers = [hook(step, report.metrics) for hook in due]
             return any(answers)
@@ -198,7 +198,7 @@ class Trainer:
         if self.checkpoints.latest is None:
             self._save(step, batches)
         with self._summarised(report):
-            is_over = step > 0 and is_stopped_by_hooks()
+            is_over = step > 0 and is_stopped_by_hooks(step)
             while step < self.num_train_steps and not is_over:
                 num_steps = stops.next_count(step)
                 with processes.deferred() as arrived:
@@ -214,7 +214,7 @@ class Trainer:
                     if is_ending:
                         workers.wait_for_all(self.strategy)  # for the process that saves
                         raise Terminated(arrived() or signal.SIGTERM)
-                is_over = num_updates > 0 and is_stopped_by_hooks()
+                is_over = num_updates > 0 and is_stopped_by_hooks(step)
             report.write()
 
     def _restore(self, batches: Batches) -> int:
@@ -236,7 +236,7 @@ class Trainer:
         checkpoints.remove_leftovers()
         return self.global_step
 
-    def _compile(self, objective: Objective) -> Callable[[Drawn, int], Sums]:
+    def _step_function(self, objective: Objective) -> Callable[[Drawn, int], Sums]:
         """Returns a function that makes several updates; its first call compiles."""
         options = self.options
         with self.strategy.scope():

@@ -18,7 +18,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.serving import PredictOptions
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.squad.answers import read_logits
-from official_bert.training.evaluation import PeriodicEvaluation
+from official_bert.training.periodic_evaluation import PeriodicEvaluation
 from tests import toy
 from tests.hostile.commands import features
 from tests.hostile.rows import check, edit_json, model_flags, row, table

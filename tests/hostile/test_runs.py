@@ -14,7 +14,7 @@ import tensorflow as tf
 from official_bert.checkpoints import tf1
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.data.records.framing import open_example_files, read_examples
-from official_bert.training.batches import TrainingBatches
+from official_bert.training.batches import RecordBatches
 from tests.commands.pretraining_run import write_records
 from tests.hostile.checkpoints import tensors_of, with_head, with_value, write_output_dir
 from tests.hostile.commands import classifier, export, features, pretraining
@@ -204,7 +204,7 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
 
 def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
     """A signal arrives before the fifth call into TensorFlow: SIGTERM is deferred and saves, Ctrl-C ends the run."""
-    real = TrainingBatches.draw
+    real = RecordBatches.draw
     for number, status, step, saved_step in ((signal.SIGTERM, 143, 5, 5), (signal.SIGINT, 130, 4, 3)):
         calls = itertools.count(1)
 
@@ -213,7 +213,7 @@ def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
                 os.kill(os.getpid(), number)
             return real(self, num_steps)
 
-        monkeypatch.setattr(TrainingBatches, "draw", draw)
+        monkeypatch.setattr(RecordBatches, "draw", draw)
         shutil.rmtree(folder / "out", ignore_errors=True)
         flags = ("--do_train", "--save_checkpoints_steps=3", "--steps_per_loop=1")
         ended = end_of(*pretraining(folder, *flags))

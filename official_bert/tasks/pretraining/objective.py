@@ -30,7 +30,7 @@ class _Metrics(abc.ABC):
         return {"loss": sums["loss"] / num_batches, **self._means(sums, num_batches * self.batch_size)}
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """Returns the metrics of a progress line, which has the perplexity, too."""
+        """Returns the metrics of a report; those of `tensorboard_only`, such as the perplexity, are not in its line."""
         metrics = self.metrics(sums, num_steps)
         return metrics | perplexity(metrics)
 

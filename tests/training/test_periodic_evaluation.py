@@ -6,7 +6,7 @@ import pytest
 
 from official_bert.io.errors import InputError
 from official_bert.training import run_log
-from official_bert.training.evaluation import PeriodicEvaluation
+from official_bert.training.periodic_evaluation import PeriodicEvaluation
 
 
 class Recorder:
