@@ -22,8 +22,8 @@ SIZES = {
 # The values of the field "attention_direction", which only models of the second kind have.
 BIDIRECTIONAL, LEFT_TO_RIGHT = "bidirectional", "left_to_right"
 FURTHER_FIELDS = ("attention_direction", "num_bilstm_layers")  # that the original does not know
-# Name -> Hugging Face's name; modeling/layers.py has the functions. The original's gelu is the tanh form, and Hugging
-# Face's is the erf form.
+# Name -> Hugging Face's name; the functions are Keras' of the same name, unless modeling/layers.py has one. The
+# original's gelu is the tanh form, and Hugging Face's is the erf form.
 ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
 _FROM_HUGGING_FACE = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
 _FROM_HUGGING_FACE |= {"gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
@@ -50,7 +50,7 @@ class BertConfig:
         num_hidden_layers: the number of encoder layers.
         num_attention_heads: the number of attention heads of a layer, which must divide `hidden_size`.
         intermediate_size: the width of the feed-forward layer.
-        hidden_act: "gelu" (the tanh form), "gelu_erf", "relu", "tanh" or "linear"; a callable works, too.
+        hidden_act: a name of ACTIVATIONS, such as "gelu" (the tanh form) or "gelu_erf"; a callable works, too.
         hidden_dropout_prob: the dropout rate of the embeddings and of the two outputs of a layer.
         attention_probs_dropout_prob: the dropout rate of the attention probabilities.
         max_position_embeddings: the length of the longest sequence, in tokens.

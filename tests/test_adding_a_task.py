@@ -196,6 +196,6 @@ def test_a_task_of_a_new_kind_is_served_and_answers(folder):
 def test_a_line_in_the_registry_gives_a_name(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     processor = importlib.import_module("tickets").TicketProcessor
-    added = eval(f"{{{REGISTRY_LINE}}}", vars(registry) | {"TicketProcessor": processor})
-    monkeypatch.setattr(registry, "_TASKS", registry._TASKS | added)
+    added = eval(f"({REGISTRY_LINE.strip()})", vars(registry) | {"TicketProcessor": processor})
+    monkeypatch.setattr(registry, "_TASKS", registry._TASKS + added)
     assert registry.make_task("Tickets", {"task_name": "Tickets"}).labels == ["low", "high"]

@@ -46,7 +46,9 @@ cli config data features io metrics model_dir model_source options tasks tokeniz
 LIGHT_ROOMS = _LIGHT_ROOMS.split()
 # Of the light rooms; what makes instances loads none of them.
 HEAVY_MODULES = ("data.pretraining.beam", "data.pretraining.vocabulary", "data.records.pretraining_input")
-HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective", "embedding")  # what the registry or an export imports late
+# What the registry or an export imports late; a family may also be one file.
+HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective")
+LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 500
 # Of the whole package: whoever raises them has looked for what can go instead.
@@ -101,8 +103,11 @@ def room_of(module: str) -> str:
 def is_light(module: str) -> bool:
     """Whether loading the module must not load TensorFlow: that costs 5 s and 550 MB, in every worker process."""
     room = room_of(module)
-    if room == "tasks" and module.split(".")[-1] in HEAVY_IN_A_FAMILY:
-        return False
+    name = module.split(".")[-1]
+    if room == "tasks" and module not in LIGHT_TASKS:
+        is_family = (ROOT / "official_bert" / "tasks" / f"{name}.py").exists()
+        if is_family or name in HEAVY_IN_A_FAMILY:
+            return False
     return (not module or room in LIGHT_ROOMS) and module not in HEAVY_MODULES
 
 

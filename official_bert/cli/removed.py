@@ -33,8 +33,8 @@ REMOVED = {
     "regression": "write --label_type=score",
     "xnli_language": "write the language behind the task's name, --task_name=XNLI-de",
     "glue_submission_dir": "the folder glue_submission in --output_dir has the files for the tasks of GLUE",
-    "num_gpus": "write --num_devices=4",
-    "num_logical_cpus": "write --num_devices=2; without a GPU it splits the CPU",
+    "num_gpus": "write --distribution_strategy=mirrored --num_devices=4",
+    "num_logical_cpus": "write --distribution_strategy=mirrored --num_devices=2; without a GPU it splits the CPU",
     **dict.fromkeys(
         ("worker_hosts", "task_index"),
         'set the environment variable TF_CONFIG to {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
@@ -54,7 +54,7 @@ REMOVED = {
     "max_document_words": "documents are cut to 400 words, as in the paper; triviaqa_to_squad in Python takes another",
     "early_stopping_patience": "write --eval_every=500,patience=2",
     "export_dir": "run export_saved_model.py --model=OUTPUT_DIR --export_dir=EXPORT_DIR after the training",
-    "export_text": "run export_saved_model.py --model=OUTPUT_DIR --export_text after the training",
+    "export_text": "run export_saved_model.py --model=OUTPUT_DIR --export_dir=EXPORT_DIR --export_text afterwards",
     "export_dtype": "write --dtype=bfloat16 for export_saved_model.py",
     **dict.fromkeys(("input_checkpoint", "model_dir"), "write --model"),
     "model_class": "write --task_name=tsv, ner or swag for a task of that kind",

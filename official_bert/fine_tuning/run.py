@@ -51,7 +51,7 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
 
     Returns the task's main metric on the first evaluated set; None without an evaluation.
     """
-    entry = registry.find(options.task_name, options.family)
+    entry = registry.find(options.task_name, options.script)
     source = resolve(options, entry.family)
     options = source.options
     _check_flags(options)

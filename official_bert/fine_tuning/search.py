@@ -153,7 +153,8 @@ def _check_same_flags(options: FineTuningOptions):
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
         earlier = as_object(reading.read_json(path), path)
-        other = [f"--{name} was {earlier.get(name)}" for name in shared if shared[name] != earlier.get(name)]
+        known = shared.keys() & earlier.keys()  # an earlier version had other flags
+        other = [f"--{name} was {earlier[name]}" for name in shared if name in known and shared[name] != earlier[name]]
         if other:
             raise InputError(f"{path}: is of a search with other flags ({', '.join(other)}); give another --output_dir")
     with writing.replacing(path) as file:

@@ -15,10 +15,10 @@ def accuracy(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     return {"accuracy": float(np.mean(targets == predictions))}
 
 
-def f1(targets: np.ndarray, predictions: np.ndarray, positive_class: int = 1) -> dict[str, float]:
-    """Returns the F1 of one class against all others, as `f1`: GLUE's metric for MRPC and QQP."""
+def f1(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+    """Returns the F1 of class 1 against all others, as `f1`: GLUE's metric for MRPC and QQP."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
-    expected, predicted = targets == positive_class, predictions == positive_class
+    expected, predicted = targets == 1, predictions == 1
     return {"f1": precision_recall_f1(np.sum(expected & predicted), np.sum(predicted), np.sum(expected))["f1"]}
 
 

@@ -12,6 +12,7 @@ import math
 import keras
 from keras import ops
 
+from official_bert import config
 from official_bert.io.errors import InputError
 
 LAYER_NORM_EPSILON = 1e-12
@@ -43,6 +44,7 @@ def gelu_erf(x):
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
+# Those of config.ACTIVATIONS that are not Keras' own of the same name.
 ACTIVATIONS = {"gelu": gelu, "gelu_erf": gelu_erf, "relu": ops.relu, "tanh": ops.tanh, "linear": None}
 
 
@@ -50,15 +52,15 @@ def get_activation(activation_string):
     """Returns the activation function of a given name, or None for linear.
 
     Args:
-        activation_string: "relu", "gelu", "gelu_erf", "tanh" or "linear", in upper or lower case. An empty string and
-            None mean linear. A value that is not a string is returned unchanged.
+        activation_string: a name of ACTIVATIONS in config.py, in upper or lower case. An empty string and None mean
+            linear. A value that is not a string is returned unchanged.
     """
     if activation_string is not None and not isinstance(activation_string, str):
         return activation_string
     name = (activation_string or "linear").lower()
-    if name not in ACTIVATIONS:
-        raise InputError(f"no activation is called {activation_string!r}; use one of {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    if name not in config.ACTIVATIONS:
+        raise InputError(f"no activation is called {activation_string!r}; use one of {', '.join(config.ACTIVATIONS)}")
+    return ACTIVATIONS[name] if name in ACTIVATIONS else keras.activations.get(name)
 
 
 def create_initializer(initializer_range: float = 0.02):

@@ -1,7 +1,9 @@
 """The optimizer, its learning rate schedule, and the treatment of gradients before the update.
 
-OPTIMIZERS and SCHEDULES are what the flags choose from; their names are in options/training.py, too.
+OPTIMIZERS and SCHEDULES are what the flags choose from, by the names in options/training.py.
 """
+
+import importlib
 
 from official_bert.optimization.adam import (
     EXCLUDED_FROM_DECAY,
@@ -12,8 +14,15 @@ from official_bert.optimization.adam import (
 from official_bert.optimization.keras_optimizer import KerasAdamWeightDecay, keras_optimizer
 from official_bert.optimization.lamb import LambOptimizer
 from official_bert.optimization.schedules import SCHEDULES, Schedule, WarmupLinearDecay, chosen
+from official_bert.options import training
 
-OPTIMIZERS = {"adamw": AdamWeightDecayOptimizer, "lamb": LambOptimizer}
+
+def _class_of(place: str) -> type[AdamWeightDecayOptimizer]:
+    module, name = place.split(":")
+    return getattr(importlib.import_module(f"official_bert.optimization.{module}"), name)
+
+
+OPTIMIZERS = {name: _class_of(place) for name, place in training.OPTIMIZERS.items()}
 
 __all__ = [
     "EXCLUDED_FROM_DECAY",

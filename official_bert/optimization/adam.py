@@ -62,8 +62,10 @@ class AdamWeightDecayOptimizer(tf.Module):
 
     Attributes:
         global_step: int64[], the number of updates made. Its value before an update determines the update's rate.
-        slots: the optimizer slots by name: `<name>/adam_m` and `<name>/adam_v` for each variable.
+        slots: the optimizer slots by name, such as `<name>/adam_m`, for each variable and each of `slot_names`.
     """
+
+    slot_names = ("adam_m", "adam_v")  # of checkpoints/names.py; an optimizer with one moment has the first
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         for name, variable in named_variables:
             self._names.append(name)
             self._weights.append(variable)
-            for slot in ("adam_m", "adam_v"):
+            for slot in self.slot_names:
                 full = f"{name}/{slot}"
                 zeros = tf.zeros(variable.shape, tf.float32)
                 self.slots[full] = tf.Variable(zeros, trainable=False, name=full)
@@ -131,7 +133,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         self.global_step.assign_add(1 if is_made is None else tf.cast(is_made, tf.int64))
 
     def _assign_update(self, name, weight, gradient, rate, is_made):
-        slots = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
+        slots = [self.slots[f"{name}/{slot}"] for slot in self.slot_names]
         # The compiled function takes values: a mirrored variable would be the first replica's on all replicas.
         values = [tf.convert_to_tensor(variable) for variable in (weight, *slots)]
         new_values = self._new_values(name, *values, gradient, rate)
@@ -140,7 +142,7 @@ class AdamWeightDecayOptimizer(tf.Module):
             variable.assign(new if is_made is None else tf.where(is_made, new, value))
 
     def _new_values(self, name, weight, m, v, gradient, rate):
-        """Returns the weight and its slots after the update; another optimizer with these slots overrides it."""
+        """Returns the weight and its slots after the update; another optimizer overrides it."""
         decay = tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
         step = tf.cast(self.global_step + 1, tf.float32) if self.bias_correction else None
         return _compiled_update(weight, m, v, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, step)

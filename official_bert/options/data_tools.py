@@ -1,7 +1,6 @@
 """The options of the scripts that make and inspect data: vocabularies, pre-training records, TriviaQA."""
 
 import dataclasses
-from typing import ClassVar
 
 from official_bert.options.fields import (
     LENGTH,
@@ -149,8 +148,6 @@ class BeamDataOptions(RecordsOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InspectionOptions(ModelOptions):
-    optional_files: ClassVar[tuple[str, ...]] = ()
-
     input_file: list[str] = option(
         help="The TFRecords of create_pretraining_data.py: files or glob patterns, separated by commas."
     )

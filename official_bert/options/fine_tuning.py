@@ -63,12 +63,10 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     Attributes:
         script: the name of the script.
         task_name: the name of its task, a flag of the scripts that have several.
-        family: the only family whose tasks the script accepts, besides `module:Class`; None for any.
     """
 
     script: ClassVar[str]
     task_name: ClassVar[str]
-    family: ClassVar[str | None] = None
     length_aware_batches: ClassVar[bool] = True  # run_squad.py has a flag, since its original ranks padding
 
     do_predict: bool = option(
@@ -162,7 +160,7 @@ class TsvOptions:
         help="With tsv, the columns by name or number, such as --columns=text_a=text,label=kind; without this flag "
         "text_a=0, the first column, and label=-1, the last one. text_b is the second text if the examples are pairs. "
         "With header=false the first line is an example, too. separator=, stands between the labels of an example with "
-        "--label_type=multi; write separator=\\; for a semicolon.",
+        '--label_type=multi; in a shell, quote a semicolon: --columns="separator=;".',
     )
     labels: list[str] | None = option(
         None,
@@ -180,13 +178,12 @@ class TsvOptions:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationOptions(FineTuningOptions, TsvOptions):
     script: ClassVar[str] = "run_classifier"
-    family: ClassVar[str] = "classification"
 
     data_dir: str = option(help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv.")
     task_name: str = option(
-        help="The task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX or XNLI, in any case and without "
-        "hyphens if you like, XNLI-de for a language other than zh; tsv for files of your own; or module:Class for a "
-        "DataProcessor or a Task of your own."
+        help="The task: one of GLUE, such as CoLA, SST-2, MRPC or MNLI, in any case and without hyphens if you like; "
+        "XNLI, or XNLI-de for a language other than zh; tsv for files of your own; or module:Class for a DataProcessor "
+        "or a Task of your own."
     )
     max_seq_length: int | None = option(
         fallback=128,
@@ -257,7 +254,7 @@ AUTO = "auto"
 
 def _is_threshold(text: str) -> bool:
     try:
-        return text == AUTO or text.startswith(f"{AUTO}:") or not math.isnan(float(text))
+        return text == AUTO or (text.startswith(f"{AUTO}:") and text != f"{AUTO}:") or not math.isnan(float(text))
     except ValueError:
         return False
 

@@ -77,8 +77,8 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
     task_name: str | None = option(
         None,
         basic=True,
-        help="The task that the checkpoint was trained on: a task of run_classifier.py (CoLA, SST-2, MRPC, STS-B, "
-        "QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, tsv), squad, swag, codah or ner; pretraining for the vectors and the "
+        help="The task that the checkpoint was trained on: a task of run_classifier.py (such as CoLA, MNLI or "
+        "tsv), squad, swag, codah or ner; pretraining for the vectors and the "
         "masked words of a pre-trained model; embedding for one vector of a text; or module:Class for a task of your "
         "own. Without this flag the folder of the checkpoint says what it was trained on.",
     )

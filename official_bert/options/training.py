@@ -12,8 +12,10 @@ from official_bert.options.shared import (
     PrecisionOptions,
 )
 
-# The names of OPTIMIZERS and SCHEDULES in optimization/, the first of each being the original's.
-OPTIMIZERS = ADAMW, LAMB = "adamw", "lamb"
+# Name -> module and class in optimization/; the first is the original's.
+OPTIMIZERS = {"adamw": "adam:AdamWeightDecayOptimizer", "lamb": "lamb:LambOptimizer"}
+ADAMW, *_ = OPTIMIZERS
+# The names of SCHEDULES in optimization/schedules.py, the first being the original's.
 SCHEDULES = LINEAR, *_ = "linear", "constant", "cosine", "wsd"
 GLOBAL, PER_REPLICA = "global", "per_replica"
 FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
@@ -27,7 +29,7 @@ class OptimizationOptions:
 
     optimizer_type: str = option(
         ADAMW,
-        choices=OPTIMIZERS,
+        choices=tuple(OPTIMIZERS),
         help="The optimizer: adamw is the original's; lamb (You et al., 2020) scales the update of each weight matrix "
         "to its norm, which large batches need.",
     )

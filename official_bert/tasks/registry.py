@@ -17,13 +17,34 @@ from official_bert.tasks.classification.tsv import TsvProcessor
 
 CLASSIFICATION = "classification"
 
+
+class Family(NamedTuple):
+    """A family of tasks: its class, `module:Class`, and the script that trains its tasks, "" if none does by name."""
+
+    task: str
+    script: str = ""
+
+
 _FAMILIES = {
-    CLASSIFICATION: "official_bert.tasks.classification.task:ClassificationTask",
-    "choice": "official_bert.tasks.choice.task:ChoiceTask",
-    "tagging": "official_bert.tasks.tagging.task:TaggingTask",
-    "squad": "official_bert.tasks.squad.task:SquadTask",
-    "pretraining": "official_bert.tasks.pretraining.task:PretrainingTask",
-    "embedding": "official_bert.tasks.embedding:EmbeddingTask",
+    CLASSIFICATION: Family("official_bert.tasks.classification.task:ClassificationTask", "run_classifier"),
+    "choice": Family("official_bert.tasks.choice.task:ChoiceTask", "run_swag"),
+    "tagging": Family("official_bert.tasks.tagging.task:TaggingTask", "run_ner"),
+    "squad": Family("official_bert.tasks.squad.task:SquadTask", "run_squad"),
+    "pretraining": Family("official_bert.tasks.pretraining.task:PretrainingTask"),
+    "embedding": Family("official_bert.tasks.embedding:EmbeddingTask"),
+}
+
+# The names that a task class of an earlier version defined, and where they live now.
+_MOVED = {
+    "position_signatures": "in further_signatures",
+    "text_signatures": "in further_signatures",
+    "unused_weights": "an attribute of the model",
+    "frozen_weights": "an attribute of the model",
+    "frozen_features": "a method of the model",
+    "shuffle_buffer_size": "an attribute of the encoded set",
+    "record_files": "record_stem of the encoded set",
+    "loss_reads_padding": "reads_padding of the objective",
+    "constant_losses": "a method of the objective",
 }
 
 
@@ -62,17 +83,17 @@ _TASKS = (
 )
 
 
-def find(task_name: str, family: str | None = None) -> Entry:
+def find(task_name: str, script: str | None = None) -> Entry:
     """Finds a task by its name in the table, without regard to case, hyphens and underscores, or by `module:Class`.
 
-    Only names of `family` are accepted, if it is given; `module:Class` may belong to any family.
+    Only names of the tasks of `script` are accepted, if it is given; `module:Class` may belong to any family.
     """
     if is_outside(task_name):
         outside_class = load(task_name)
         is_processor = issubclass(outside_class, DataProcessor)  # a variant of classification
         return Entry(task_name, *((CLASSIFICATION, outside_class) if is_processor else (task_name, None)))
     wanted = _plain(task_name)
-    ours = [entry for entry in _TASKS if family in (None, entry.family)]
+    ours = [entry for entry in _TASKS if script in (None, _FAMILIES[entry.family].script)]
     entry = next((entry for entry in ours if _plain(entry.name) == wanted), None)
     if entry is None:
         names = [entry.name for entry in ours]
@@ -92,7 +113,7 @@ def family_of(task_name: str) -> str:
 
 def task_class(family: str) -> type[ServedTask]:
     """Returns the class of a family's tasks."""
-    return load(_FAMILIES.get(family, family))
+    return load(_FAMILIES[family].task if family in _FAMILIES else family)
 
 
 def canonical_name(task_name: str) -> str:
@@ -136,10 +157,23 @@ def load(task_name: str) -> type:
             f"--task_name={task_name}: is neither a DataProcessor nor a Task of official_bert/tasks/base.py; inherit "
             "from one of them"
         )
+    if issubclass(outside_class, ServedTask):
+        _check_contract(task_name, outside_class)
     missing = sorted(getattr(outside_class, "__abstractmethods__", ()))
     if missing:
         raise InputError(f"--task_name={task_name}: lacks {', '.join(missing)}; define what Task asks for")
     return outside_class
+
+
+def _check_contract(task_name: str, outside_class: type):
+    """Refuses what a task of an earlier version defined in its class, which nothing would read."""
+    own = [cls for cls in outside_class.__mro__ if cls.__module__.partition(".")[0] != "official_bert"]
+    found = [f"{name} (now {place})" for name, place in _MOVED.items() if any(name in vars(cls) for cls in own)]
+    if found:
+        raise InputError(
+            f"--task_name={task_name}: defines names that moved: {', '.join(found)}; move them as "
+            "official_bert/tasks/base.py shows"
+        )
 
 
 def _failure(task_name: str, what: str, error: Exception) -> InputError:

@@ -1,6 +1,6 @@
 """Sets up the devices of a run: makes the strategy that the flags name, and splits batches over its replicas.
 
-Each strategy is made by one function in `_STRATEGIES`, under its name in `options.distribution.STRATEGIES`.
+Each strategy is made by one function in `_STRATEGIES`, under its name in `options.shared.STRATEGIES`.
 """
 
 from __future__ import annotations

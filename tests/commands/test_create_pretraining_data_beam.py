@@ -69,7 +69,7 @@ def test_bad_input_ends_in_one_sentence_and_leaves_nothing(tmp_path):
         assert "--input_file: no " in refused.stderr.splitlines()[-1]
     (output / "records-00000-of-00007").write_text("")
     refused = run_beam(*flags, f"--output_file={output}/records", *TWO_PROCESSES, status=1)
-    assert "is a shard of another run with another number of shards" in refused.stderr.splitlines()[-1]
+    assert "is a shard of a run with another number of shards" in refused.stderr.splitlines()[-1]
     assert [path.name for path in output.iterdir()] == ["records-00000-of-00007"]
 
 

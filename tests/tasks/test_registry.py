@@ -31,6 +31,12 @@ class Unfinished(Task):
     def build_model(self, config, use_one_hot_embeddings):
         pass
 
+class Former(ChoiceTask):
+    unused_weights = ("bert/pooler",)
+
+    def text_signatures(self, model, reader):
+        return {}
+
 class Theirs(DataProcessor):
     def get_train_examples(self, data_dir):
         return self._create_examples(self._read_tsv(os.path.join(data_dir, "train.tsv")), "train")
@@ -58,7 +64,7 @@ def modules(tmp_path, monkeypatch):
 
 
 def processor_of(task_name):
-    return find(task_name, "classification").make({"task_name": task_name, "labels": None}).processor
+    return find(task_name, "run_classifier").make({"task_name": task_name, "labels": None}).processor
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_every_family_is_there(task_name, family):
 def test_a_class_outside_the_package_goes_by_its_module(modules):
     assert processor_of("made_up_package.tasks:Mine").get_labels() == ["yes", "no"]
     assert family_of("made_up_package.tasks:Mine") == "classification"
-    assert isinstance(find("made_up_package.tasks:ChoiceTask", "classification").make({}), ChoiceTask)
+    assert isinstance(find("made_up_package.tasks:ChoiceTask", "run_classifier").make({}), ChoiceTask)
     assert family_of("made_up_package.tasks:ChoiceTask") == "made_up_package.tasks:ChoiceTask"
 
 
@@ -121,6 +127,7 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
         ("sys:Mine", "built-in defines no class 'Mine'"),
         ("swag", "Task not found: swag"),
         ("collections:OrderedDict", "is neither a DataProcessor nor a Task of official_bert/tasks/base.py"),
+        ("made_up_package.tasks:Former", r"text_signatures \(now in further_signatures\), unused_weights \(now"),
         ("made_up_package.tasks:Unfinished", "lacks encode, metrics, objective, outputs, read, serving_outputs"),
     ],
 )

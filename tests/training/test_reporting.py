@@ -120,7 +120,7 @@ def test_a_loss_that_is_not_finite_is_an_error(tmp_path, clock, loss):
         training.run(3, loss=loss)
 
 
-def test_the_final_loss_is_that_of_the_last_tenth(tmp_path, clock, lines):
+def test_the_final_loss_is_that_of_the_last_tenth(tmp_path, clock):
     """It is counted in whole progress lines: a line of one update alone would be noise."""
 
     def final_loss(*reports, first_step=0):

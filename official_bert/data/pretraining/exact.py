@@ -18,6 +18,7 @@ from official_bert.features import pretraining_features
 from official_bert.io.errors import InputError
 
 NUM_SPECIAL_TOKENS = 3  # [CLS] a [SEP] b [SEP]
+_AT_ONCE = 1024  # instances whose features are made together
 Token = TypeVar("Token", int, str)
 
 
@@ -230,10 +231,10 @@ class Instances:
         self._replacements.extend(replacements)
         self._prediction_starts.append(len(self._positions))
 
-    def batches(self, order: np.ndarray, batch_size: int = 1024) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the `features` of the instances in `order`, `batch_size` at a time."""
-        for start in range(0, len(order), batch_size):
-            yield self.features(order[start : start + batch_size])
+    def batches(self, order: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the `features` of the instances in `order`, some at a time."""
+        for start in range(0, len(order), _AT_ONCE):
+            yield self.features(order[start : start + _AT_ONCE])
 
     def features(self, indices: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the record features of the instances int[batch]: name -> int32 or float32[batch, length]."""

@@ -119,8 +119,8 @@ def check_no_others(job: ShardJob, paths: Iterable[str]):
     for path in sorted(set(paths).difference(job.outputs())):
         if _SHARD_NAME.search(path):
             raise InputError(
-                f"{path}: is a shard of another run with another number of shards; delete those files, or name another "
-                "--output_file"
+                f"{path}: is a shard of a run with another number of shards or another ending; delete those files, or "
+                "name another --output_file"
             )
 
 

@@ -26,7 +26,8 @@ class GlueProcessor(DataProcessor):
     Attributes:
         labels: in the order of the model's outputs; None in regression.
         labelled: layout of the files for training and evaluation.
-        unlabelled: layout of the files for prediction; their first column is GLUE's index.
+        unlabelled: layout of the files for prediction.
+        has_index: whether their first column is GLUE's index, as the files for GLUE's site need it.
         dev_files, test_files: the files for evaluation and for prediction, by the suffix of their result files.
         submissions: GLUE's submission files, by the same suffix, if they are not named like the task.
         skip_short_rows: whether the labelled files are known to contain rows that lack columns.
@@ -39,6 +40,7 @@ class GlueProcessor(DataProcessor):
     dev_files: ClassVar[dict[str, str]] = {"": "dev.tsv"}
     test_files: ClassVar[dict[str, str]] = {"": "test.tsv"}
     submissions: ClassVar[dict[str, str]] = {}
+    has_index = True
     skip_short_rows = False
 
     @property

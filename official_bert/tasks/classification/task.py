@@ -231,7 +231,8 @@ class ClassificationTask(Task):
         with writing.replacing(path) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in values.astype(np.float32))
         logging.info("Wrote %s", path)
-        if self._data_dir and type(self.processor) in PROCESSORS.values():  # a user's subclass may read other files
+        is_glue = type(self.processor) in PROCESSORS.values()  # a user's subclass may read other files
+        if self._data_dir and is_glue and self.processor.has_index:
             folder = os.path.join(output_dir, "glue_submission")
             try:
                 path = self.processor.write_submission(folder, self._data_dir, self.predictions(outputs), suffix)

@@ -128,7 +128,7 @@ def test_a_killed_run_goes_on_with_the_same_files(corpus, long_run, tmp_path, nu
     assert hashes(tmp_path) == long_run
 
 
-def test_a_terminated_run_leaves_its_finished_shards_and_says_so(corpus, whole, tmp_path):
+def test_a_terminated_run_leaves_its_finished_shards_and_says_so(corpus, tmp_path):
     flags = flag_list(**flags_of(corpus, tmp_path))
     process = subprocess.Popen(
         [sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True
