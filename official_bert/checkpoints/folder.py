@@ -46,7 +46,11 @@ def listed_paths(folder: str) -> list[str]:
 
     Only names count, not folders: the file of a folder that was moved or copied may hold paths into another one.
     """
-    return [os.path.join(folder, os.path.basename(path)) for path in _listed(folder)]
+    return _in_folder(folder, _listed(folder))
+
+
+def _in_folder(folder: str, listed: list[str]) -> list[str]:
+    return [os.path.join(folder, os.path.basename(path)) for path in listed]
 
 
 def checkpoint_paths(folder: str) -> list[str]:
@@ -59,7 +63,8 @@ def latest_checkpoint(folder: str) -> str | None:
 
     If the newest one is not there, an older one is, and a warning says so.
     """
-    listed, found = _listed(folder), checkpoint_paths(folder)
+    listed = _listed(folder)  # once, since the chief of several workers may replace the file at any time
+    found = [path for path in _in_folder(folder, listed) if _gfile.exists(f"{path}.index")]
     if not listed:
         return None
     state_file, current = os.path.join(folder, STATE_NAME), listed[-1]

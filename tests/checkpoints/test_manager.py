@@ -121,6 +121,21 @@ def saved_run(folder, steps=(10, 20, 30)) -> CheckpointManager:
     return CheckpointManager(str(folder), variables(), keep_max=0)
 
 
+def test_another_worker_may_replace_the_list_while_it_is_read(tmp_path, monkeypatch):
+    for step in (10, 20):
+        (tmp_path / f"model.ckpt-{step}.index").touch()
+    checkpoint_folder.write_state(str(tmp_path), ["model.ckpt-10"])
+    read = tf.train.get_checkpoint_state
+
+    def read_before_the_chief_saves(folder):
+        state = read(folder)
+        checkpoint_folder.write_state(folder, ["model.ckpt-10", "model.ckpt-20"])
+        return state
+
+    monkeypatch.setattr(tf.train, "get_checkpoint_state", read_before_the_chief_saves)
+    assert checkpoint_folder.newest(str(tmp_path)) == f"{tmp_path}/model.ckpt-10"
+
+
 @pytest.mark.parametrize(
     "name", ["model.ckpt-30.index", f"model.ckpt-30.{DATA}", "input.ckpt-30-0.index", f"input.ckpt-30-0.{DATA}"]
 )

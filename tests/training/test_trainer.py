@@ -200,7 +200,7 @@ class MadeUp:
         self.trainer = Trainer(
             options, str(folder), one_device, config, lambda: BertPretrainer(config), num_train_steps, 0
         )
-        monkeypatch.setattr(self.trainer, "_compile", lambda objective: self.run_steps)
+        monkeypatch.setattr(self.trainer, "_step_function", lambda objective: self.run_steps)
         monkeypatch.setattr(self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step))
 
     def draw(self, num_steps):

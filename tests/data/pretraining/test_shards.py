@@ -236,7 +236,7 @@ def test_the_number_of_shards_goes_by_the_size_of_the_text(num_bytes, expected):
         ({"output_file": "{0}/a,{0}/b"}, "--output_file={0}/a,{0}/b: --generator=sharded names its files itself"),
         ({"output_file": "{0}"}, "{0}: is a folder; give the beginning of the names"),
         ({"output_file": "gs://bucket/out"}, "--generator=sharded needs a folder of this machine"),
-        ({"output_file": "{0}/old"}, "{0}/old-00000-of-00099: is a shard of another run with another number"),
+        ({"output_file": "{0}/old"}, "{0}/old-00000-of-00099: is a shard of a run with another number"),
         ({"output_file": "{0}/out", "input_file": "{0}/out-00000-of-00007"}, "is an input of this run, too"),
         ({"input_file": "{0}/blank"}, "--input_file: no text in {0}/blank; give files with one sentence a line"),
         ({"vocab_file": "{0}/blank"}, "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]"),
