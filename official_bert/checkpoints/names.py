@@ -64,7 +64,7 @@ _TABLE = (
     *_head("", "classifier"),
 )
 _SCOPES = ("bert", "cls")
-NEW_SCOPES = ("bilstm", "features_")  # that the original does not have
+NEW_SCOPES = ("bilstm", "features_")  # that the original does not have; no name of a model begins so
 # The names of what is no head begin so; a name of Hugging Face that is not in the table keeps its dots.
 ENCODER = ("bert/", "bert.", "bilstm/")
 _PRETRAINED, _LINEAR = ("pretraining",), ("classification", "tagging", "choice")

@@ -75,7 +75,7 @@ class OptionalMembers:
     def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig) -> ServedTask:
         """Returns the part of the task that a checkpoint with variables of these TF1 names can serve.
 
-        The checkpoint may lack a head, for example.
+        The checkpoint may lack a head, for example; and a task learns here the ids of special tokens that it serves.
         """
         return self
 
