@@ -81,7 +81,11 @@ def check_divides(batch_size: int, num_replicas: int, flag: str, num_micro_batch
 def split_over_replicas(
     strategy: tf.distribute.Strategy, batch: Mapping[str, tf.Tensor | np.ndarray], axis: int = 1, is_own: bool = False
 ) -> dict:
-    """Gives replica r the r-th part of every value along `axis`, of this worker's with `is_own`, for `strategy.run`."""
+    """Gives replica r the r-th part of every value along `axis`, of this worker's with `is_own`, for `strategy.run`.
+
+    Values are [steps, batch, ...] with `axis` 1, and become distributed ones, [steps, batch / replicas, ...]; of one
+    replica they stay as they are.
+    """
     num_replicas = strategy.num_replicas_in_sync // (workers.num_workers(strategy) if is_own else 1)
     if strategy.num_replicas_in_sync == 1:
         return dict(batch)
