@@ -37,13 +37,13 @@ class Benchmark(NamedTuple):
 
 
 def _glue(name: str, metric: str, num_seeds: int = 1, epochs: float = 3.0) -> Benchmark:
-    flags = {"task_name": name, "data_dir": name, "num_train_epochs": epochs}
+    flags = {"task_name": name, "data_dir": name, "num_train_epochs": epochs, "shuffle_buffer_size": 0}
     return Benchmark("run_classifier", metric, flags | {"eval_batch_size": 32}, num_seeds)
 
 
 def _squad(name: str, **flags) -> Benchmark:
     flags |= {"train_file": f"{name}/train.json", "predict_file": f"{name}/dev.json", "max_seq_length": 256}
-    flags |= {"doc_stride": 128, "train_batch_size": 16, "predict_batch_size": 32}
+    flags |= {"doc_stride": 128, "shuffle_buffer_size": 0, "train_batch_size": 16, "predict_batch_size": 32}
     flags |= {"length_aware_batches": True}
     return Benchmark("run_squad", "f1", flags, evaluation="do_predict", in_percent=True)
 

@@ -64,8 +64,7 @@ REMOVED = {
     "shuffle_files_each_pass": "write --file_order=each_pass",
     "shard_input_files": "write --file_order=own",
     "length_aware_batches": "a batch is always padded to its longest example, and on a TPU to --max_seq_length",
-    "shuffle_buffer_size": "the original's tasks draw from a buffer of 100 examples as the original does, others from "
-    "the whole set; for a sorted training file of the original's tasks, shuffle its lines",
+    "adam_bias_correction": "write --optimizer_type=adamw_bias_correction, or lamb, which always corrects it",
     "compression": "name an --output_file that ends in .gz",
     "vectors": "write --pooling=pooler or --pooling=none",
     "training_flags": "write the flags behind --, as in run_experiment.py table1 -- --dtype=bfloat16",

@@ -217,13 +217,13 @@ class Finetuner:
             logging.info("  Num %sexamples = %d", kind, count)
         logging.info("  Batch size = %d", options.train_batch_size)
         logging.info("  Num steps = %d", trainer.num_train_steps)
-        objective = self.task.objective(trainer.model)
+        objective, buffer_size = self.task.objective(trainer.model), options.shuffle_buffer_size
         batches = ExampleBatches(
             self._with_frozen_features(encoded),
             self.strategy,
             options.train_batch_size,
             trainer.seed,
-            buffer_size=getattr(encoded, "shuffle_buffer_size", 0),
+            buffer_size=getattr(encoded, "shuffle_buffer_size", 0) if buffer_size is None else buffer_size,
             max_length=options.max_seq_length,
             most_steps=trainer.steps_per_loop,
             pad_to_longest=self._pads_to_longest and not getattr(objective, "reads_padding", False),
@@ -248,8 +248,8 @@ class Finetuner:
         if not self._has_learnt:
             logging.warning(
                 "The training loss is %.4g at the end, no better than the %.4g of a constant prediction: the model has "
-                "learnt nothing. Fine-tuning fails so by chance; give --adam_bias_correction, a longer warm-up "
-                "(--warmup_proportion), a lower --learning_rate or another --random_seed",
+                "learnt nothing. Fine-tuning fails so by chance; give --optimizer_type=adamw_bias_correction, a longer "
+                "warm-up (--warmup_proportion), a lower --learning_rate or another --random_seed",
                 loss,
                 losses.mean(),
             )

@@ -23,6 +23,7 @@ from official_bert.io.folder_lock import locked
 from official_bert.io.reading import as_object
 from official_bert.options.fields import MAX_SIZE, POSITIVE, PROCESSES, SIZE, Check, parse_settings, without_flag
 from official_bert.options.fine_tuning import COLUMNS, MULTI, PAPER, SCORE, SEARCHED, SINGLE, FineTuningOptions
+from official_bert.options.training import with_todays_optimizer
 from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
 
@@ -120,8 +121,8 @@ def _warn_of_nothing_learnt(scores: Mapping[Trial, Score]):
     failed = [trial.folder for trial, score in scores.items() if not score.has_learnt]
     if failed:
         logging.warning(
-            "%d of %d runs have learnt nothing (%s); give --adam_bias_correction, a longer warm-up "
-            "(--warmup_proportion), lower values of learning_rate or more restarts",
+            "%d of %d runs have learnt nothing (%s); give --optimizer_type=adamw_bias_correction, a longer "
+            "warm-up (--warmup_proportion), lower values of learning_rate or more restarts",
             len(failed),
             len(scores),
             ", ".join(failed),
@@ -168,7 +169,7 @@ def _without_flags(options: FineTuningOptions) -> dict[str, object]:
 
 def _in_new_flags(flags: Mapping[str, object]) -> dict[str, object]:
     """Returns the flags of a search of an earlier version under today's names."""
-    new = dict(flags)
+    new = with_todays_optimizer(flags)
     if "multi_label" in flags:
         new["label_type"] = MULTI if flags["multi_label"] else SCORE if flags.get("regression") else SINGLE
         parts = {

@@ -81,6 +81,13 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         check=PROBABILITY,
         help="The proportion of all updates during which the learning rate warms up; 0.1 is the first tenth.",
     )
+    shuffle_buffer_size: int | None = option(
+        None,
+        check=NOT_NEGATIVE,
+        help="The number of examples in the buffer from which the training draws; 0 shuffles the whole training set "
+        "anew for each pass. Without this flag it is 100 for SQuAD and the original's tasks, as in the original, and "
+        "0 for other tasks.",
+    )
     freeze_layers: int | None = option(
         None,
         check=NOT_NEGATIVE,

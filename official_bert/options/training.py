@@ -1,6 +1,7 @@
 """The options of every training script, and those of run_pretraining.py."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar
 
 from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, Check, between, option
@@ -13,14 +14,24 @@ from official_bert.options.shared import (
 )
 
 # Name -> module and class in optimization/; the first is the original's.
-OPTIMIZERS = {"adamw": "adam:AdamWeightDecayOptimizer", "lamb": "lamb:LambOptimizer"}
-ADAMW, *_ = OPTIMIZERS
+OPTIMIZERS = {
+    "adamw": "adam:AdamWeightDecayOptimizer",
+    "adamw_bias_correction": "adam:BiasCorrectedAdam",
+    "lamb": "lamb:LambOptimizer",
+}
+ADAMW, BIAS_CORRECTED, *_ = OPTIMIZERS
 # The names of SCHEDULES in optimization/schedules.py, the first being the original's.
 SCHEDULES = LINEAR, *_ = "linear", "constant", "cosine", "wsd"
 GLOBAL, PER_REPLICA = "global", "per_replica"
 FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
 OF_EACH_PASS, OF_OWN_FILES = ("each_pass", "own_each_pass"), ("own", "own_each_pass")
 _DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and below 1")
+
+
+def with_todays_optimizer(flags: Mapping[str, object]) -> dict[str, object]:
+    """Returns the recorded flags of a run, also of a version that had a flag for the bias correction."""
+    is_corrected = flags.get("adam_bias_correction") and flags.get("optimizer_type") == ADAMW
+    return dict(flags) | ({"optimizer_type": BIAS_CORRECTED} if is_corrected else {})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,13 +41,10 @@ class OptimizationOptions:
     optimizer_type: str = option(
         ADAMW,
         choices=tuple(OPTIMIZERS),
-        help="The optimizer: adamw is the original's; lamb (You et al., 2020) scales the update of each weight matrix "
-        "to its norm, which large batches need.",
-    )
-    adam_bias_correction: bool = option(
-        False,
-        help="Correct the bias of Adam's moments, as Adam's authors do and the original does not. It makes fine-tuning "
-        "on few examples fail less often. lamb always corrects it.",
+        help="The optimizer: adamw is the original's; adamw_bias_correction corrects the bias of Adam's moments, as "
+        "Adam's authors do and the original does not, which makes fine-tuning on few examples fail less often; lamb "
+        "(You et al., 2020) corrects it, too, and scales the update of each weight matrix to its norm, which large "
+        "batches need.",
     )
     adam_beta1: float = option(0.9, check=_DECAY_RATE, help="The decay rate of the mean of the gradients.")
     adam_beta2: float = option(0.999, check=_DECAY_RATE, help="The decay rate of the mean of their squares.")

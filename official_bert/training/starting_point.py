@@ -14,13 +14,12 @@ from official_bert.checkpoints import CheckpointManager, load_checkpoint
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_source import check_config_beside, difference_beside
-from official_bert.options.training import ADAMW, TrainingOptions
+from official_bert.options.training import ADAMW, BIAS_CORRECTED, TrainingOptions, with_todays_optimizer
 from official_bert.training import run_log, workers
 
 # Flags on which the updates depend, beside those of the data and the model, which are compared elsewhere.
 _OF_UPDATES = (
     "optimizer_type",
-    "adam_bias_correction",
     "adam_beta1",
     "adam_beta2",
     "adam_epsilon",
@@ -117,15 +116,15 @@ def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
     """Warns of flags that make the rest of a training differ from its beginning, which may be on purpose."""
     earlier = run_log.trainings(run_dir)
     now = dataclasses.asdict(options)
-    if earlier and (changed := run_log.changed_flags(earlier[-1].get("flags") or {}, now, _OF_UPDATES)):
+    before = with_todays_optimizer(earlier[-1].get("flags") or {}) if earlier else {}
+    if changed := run_log.changed_flags(before, now, _OF_UPDATES):
         logging.warning("%s goes on from step %d with other flags than before: %s", run_dir, step, changed)
 
 
 def way_out(options: TrainingOptions, latest: str | None) -> str:
     """Returns what a user can do about a training that diverged, as the end of a sentence."""
     warmup = "num_warmup_steps" if hasattr(options, "num_warmup_steps") else "warmup_proportion"
-    can_correct = options.optimizer_type == ADAMW and not options.adam_bias_correction
-    correction = ", or give --adam_bias_correction" if can_correct else ""
+    correction = f", or give --optimizer_type={BIAS_CORRECTED}" if options.optimizer_type == ADAMW else ""
     return (
         f"the last checkpoint is valid: {latest}, from which the same command goes on; lower --learning_rate, lengthen "
         f"its warm-up (--{warmup}){correction}; to go further back, give an older checkpoint as --init_checkpoint, and "

@@ -61,7 +61,7 @@ def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
         f"python run_classifier.py --model={model}/output "
         f"--output_dir={model.replace('pretraining', 'fine-tuning-sts-b')}/output --do_train=true --do_eval=true "
         "--data_dir=data/STS-B --task_name=STS-B --num_train_epochs=1.0 --train_batch_size=8 --eval_batch_size=32 "
-        "--max_seq_length=32 --dtype=bfloat16 --random_seed=1",
+        "--shuffle_buffer_size=0 --max_seq_length=32 --dtype=bfloat16 --random_seed=1",
     ]
     config = next(dict(step.config) for step in plan.steps if step.kind == "pretraining")
     assert (config["hidden_size"], config["intermediate_size"], config["max_position_embeddings"]) == (16, 64, 128)
@@ -91,7 +91,7 @@ def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
     assert commands(plan)[1] == (
         f"python run_ner.py --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output --do_eval=true "
         "--data_dir=data/WNUT-17 --num_train_epochs=3.0 --learning_rate=0.0001 --train_batch_size=32 "
-        "--eval_batch_size=32 --adam_bias_correction=true --dev_file=data/WNUT-17/test.conll"
+        "--eval_batch_size=32 --optimizer_type=adamw_bias_correction --dev_file=data/WNUT-17/test.conll"
     )
 
 

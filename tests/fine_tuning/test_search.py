@@ -149,7 +149,7 @@ def test_runs_that_have_learnt_nothing_are_marked_and_counted(tmp_path, caplog):
     assert [row["learnt_nothing"] for row in table_of(tmp_path)] == ["yes", "", "yes", ""]
     assert (
         "2 of 4 runs have learnt nothing (batch8_lr0.0001_epochs1_seed0, batch16_lr0.0001_epochs1_seed0); "
-        "give --adam_bias_correction"
+        "give --optimizer_type=adamw_bias_correction"
     ) in caplog.text
     caplog.clear()
     search(options_in(tmp_path / "all_learn"), Runs([1, 2, 3, 4]))
@@ -189,6 +189,8 @@ def test_what_cannot_be_searched_is_named(tmp_path):
     ("new", "old"),
     [
         ({}, {}),
+        ({"optimizer_type": "adamw_bias_correction"}, {"optimizer_type": "adamw", "adam_bias_correction": True}),
+        ({"optimizer_type": "lamb"}, {"adam_bias_correction": True}),
         ({"eval_every": "0.5epochs"}, {"eval_every_steps": 0, "eval_every_epochs": 0.5}),
         (
             {"label_type": "score", "columns": "text_a=text,header=false"},

@@ -146,7 +146,12 @@ def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
     assert ended.status == 1
     assert "the loss is nan between steps 6 and 7" in ended.sentence
     assert f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command goes on" in ended.sentence
-    for remedy in ("lower --learning_rate", "--num_warmup_steps", "--adam_bias_correction", "--init_checkpoint"):
+    for remedy in (
+        "lower --learning_rate",
+        "--num_warmup_steps",
+        "--optimizer_type=adamw_bias_correction",
+        "--init_checkpoint",
+    ):
         assert remedy in ended.sentence
     assert digests(out) == before
 

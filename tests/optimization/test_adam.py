@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from official_bert.optimization import (
     EXCLUDED_FROM_DECAY,
+    OPTIMIZERS,
     AdamWeightDecayOptimizer,
     LambOptimizer,
     clip_by_global_norm,
@@ -66,11 +67,13 @@ def test_the_norm_is_that_of_the_summed_rows():
     np.testing.assert_allclose(clip_by_global_norm(gradients)[0], [[0], [0.6], [0], [0]])
 
 
-def test_bias_correction_by_numpy():
+@pytest.mark.parametrize("kind", [AdamWeightDecayOptimizer, OPTIMIZERS["adamw_bias_correction"]])
+def test_bias_correction_by_numpy(kind):
     draws = np.random.default_rng(5)
     weight = tf.Variable(draws.normal(size=(3, 4)).astype(np.float32))
     w, m, v = weight.numpy().astype(np.float64), 0.0, 0.0
-    optimizer = AdamWeightDecayOptimizer(0.02, weight_decay_rate=0.01, bias_correction=True)
+    given = {"bias_correction": True} if kind is AdamWeightDecayOptimizer else {}
+    optimizer = kind(0.02, weight_decay_rate=0.01, **given)
     optimizer.build([("w/kernel", weight)])
     for number in range(1, 6):
         gradient = draws.normal(size=(3, 4)).astype(np.float32)

@@ -89,16 +89,19 @@ def test_length_aware_predictions_of_squad_rank_no_padding(tmp_path):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Callable[[str], tuple[pathlib.Path, np.ndarray]]:
     """A function from a family to the folder of a run on 301 examples in batches of 20, and the ids that it was trained
-    on, int[rows, length] (of an example's four choices the first)."""
+    on, int[rows, length] (of an example's four choices the first). "mixed" is "original" with the whole set shuffled,
+    and "tagging" has a buffer of 30 examples."""
 
     @functools.cache
     def train(family):
         folder = tmp_path_factory.mktemp(family)
-        options = prepared(folder, family, train=301)
+        name = "original" if family == "mixed" else family
+        options = prepared(folder, name, train=301)
+        given = {"shuffle_buffer_size": {"tagging": 30, "mixed": 0}.get(family)}
         batches = {"train_batch_size": 20, "num_train_epochs": 2.1, "length_aware_batches": False}
         with pytest.MonkeyPatch.context() as patch:
             drawn = noted_batches(patch)
-            run(family, options, folder / "out", do_train=True, warmup_proportion=0.25, **batches)
+            run(name, options, folder / "out", do_train=True, warmup_proportion=0.25, **batches, **given)
         rows = np.concatenate([batch["input_ids"] for batch in drawn])
         return folder / "out", rows.reshape(len(rows), -1, rows.shape[-1])[:, 0]
 
@@ -132,13 +135,15 @@ def assert_mixed_by_a_buffer(order: list[int], count: int, size: int):
     assert len(set(before_the_end)) == len(before_the_end) > 150
 
 
-def test_the_originals_tasks_hold_back_100_examples_of_which_the_next_is_drawn(trained):
-    _, rows = trained("original")
-    assert_mixed_by_a_buffer([mark_of(row) for row in rows], 301, 100)
+@pytest.mark.parametrize(("family", "size"), [("original", 100), ("tagging", 30)])
+def test_a_shuffle_buffer_holds_back_examples_of_which_the_next_is_drawn(family, size, trained):
+    _, rows = trained(family)
+    assert_mixed_by_a_buffer([mark_of(row) for row in rows], 301, size)
 
 
-def test_other_tasks_than_the_originals_shuffle_the_whole_set(trained):
-    _, rows = trained("choice")
+@pytest.mark.parametrize("family", ["choice", "mixed"])
+def test_other_tasks_than_the_originals_shuffle_the_whole_set_and_these_if_asked(family, trained):
+    _, rows = trained(family)
     order = [mark_of(row) for row in rows]
     first, second = order[:301], order[301:602]
     assert sorted(first) == sorted(second) == list(range(301))
