@@ -213,7 +213,8 @@ def main():
 
         try:
             tokenizer = FullTokenizer(arguments.vocab_file, do_lower_case=not arguments.cased)
-            check_vocabulary(tokenizer, 1 << 31, arguments.vocab_file)
+            # The client does not know the size of the model; the server refuses ids that it does not have.
+            check_vocabulary(tokenizer, 1 + max(tokenizer.vocab.values()), arguments.vocab_file)
         except InputError as error:
             raise SystemExit(f"serving_client.py: {error}") from None
     inputs = inputs_of(

@@ -39,7 +39,7 @@ class PretrainingClient(TextClient):
         num_masks = sum(text.count(MASK) for text in texts)
         if num_masks:
             if not self._fills_masks:
-                raise InputError(f"has {MASK}, but the model was exported without a head for masked words")
+                raise InputError(f"has {MASK}, but the model has no head for masked words")
             if self._tokenizer.mask_id is None:
                 raise InputError(f"has {MASK}, which the vocabulary of the model lacks")
             ids, _ = self._encode(texts)
