@@ -65,7 +65,7 @@ class OriginalAdam:
         self.step_number += 1
 
 
-def batches_of(sets: tasks.Sets, batch_size: int, num_steps: int, max_length: int) -> list[dict]:
+def batches_of(sets: tasks.Sets, batch_size: int, num_steps: int) -> list[dict]:
     """Returns batches of randomly drawn examples, padded to the longest one, or for spans to the maximum length."""
     from official_bert.training.batches import padded_length
 
@@ -73,8 +73,8 @@ def batches_of(sets: tasks.Sets, batch_size: int, num_steps: int, max_length: in
     batches = []
     for _ in range(num_steps):
         rows = draws.choice(len(sets.train.lengths), batch_size, replace=False)
-        longest = padded_length(int(sets.train.lengths[rows].max()), max_length)
-        length = max_length if sets.task.objective(None).reads_padding else longest
+        longest = padded_length(int(sets.train.lengths[rows].max()), sets.max_length)
+        length = sets.max_length if sets.task.objective(None).reads_padding else longest
         batches.append(sets.train.features(rows, length))
     return batches
 
@@ -161,7 +161,7 @@ def main():
             tasks.prepare_data(flags.data, data)
             options = tasks.options_of(benchmark, data, flags.model, pathlib.Path(folder) / "output")
             sets = tasks.read_sets(options)
-        batches = batches_of(sets, options.train_batch_size, flags.num_steps, options.max_seq_length)
+        batches = batches_of(sets, options.train_batch_size, flags.num_steps)
         ours, initial = our_losses(sets, batches, flags.model)
         model = tasks.peer_model(benchmark, sets, flags.model, **NO_DROPOUT)
         theirs = peer_losses(model, batches, initial)

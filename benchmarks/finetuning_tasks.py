@@ -155,6 +155,7 @@ class Sets(NamedTuple):
         train, dev: the encoded sets.
         num_outputs: the number of outputs of the head.
         num_targets: the number of targets in the development set that the metric counts.
+        max_length: the value of --max_seq_length.
     """
 
     task: object
@@ -162,6 +163,7 @@ class Sets(NamedTuple):
     dev: object
     num_outputs: int
     num_targets: int
+    max_length: int
 
 
 def read_sets(options) -> Sets:
@@ -186,7 +188,7 @@ def read_sets(options) -> Sets:
         for each, name in zip(examples, set_names, strict=True)
     )
     num_outputs = {"squad": 2}.get(task_name, len(task.labels or "1"))
-    return Sets(task, train, dev, num_outputs, _num_targets(task_name, examples[1], dev))
+    return Sets(task, train, dev, num_outputs, _num_targets(task_name, examples[1], dev), options.max_seq_length)
 
 
 _TASK_NAMES = {"TaggingOptions": "ner", "SquadOptions": "squad"}

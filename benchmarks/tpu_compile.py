@@ -98,7 +98,7 @@ def lowered(step: Step) -> bytes:
             lambda value: gen_xla_ops.xla_all_reduce(value, replicas, reduce_op="Add", mode="CrossReplica"), values
         )
 
-    compiled = tf.function(training_step, jit_compile=True, autograph=False)
+    compiled = tf.function(training_step.update, jit_compile=True, autograph=False)
     with mock.patch.object(step_module, "all_reduced", all_reduced):
         return compiled.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
 
