@@ -75,6 +75,14 @@ def classifier_features(max_seq_length: int, num_targets: int = 1, target_dtype:
     )
 
 
+# The names of all features above, which a batch of records may have although a model does not read them.
+RECORD_FEATURES = frozenset(
+    feature.name
+    for table in (pretraining_features(1, 1), squad_features(1, True), classifier_features(1))
+    for feature in table
+)
+
+
 class EncodedSet(Protocol):
     """A data set in memory without padding, which is padded batch by batch."""
 

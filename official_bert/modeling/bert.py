@@ -1,7 +1,6 @@
 """The whole encoder, from token ids to the output of every layer and the pooled output."""
 
 import copy
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -104,6 +103,7 @@ class BertModel(ConfiguredModel):
     """
 
     checkpoint_scope = "bert"  # the first part of these names, whatever the name of the model is
+    feature_names = ENCODER_INPUTS  # that a dict of features may have; a head has more
 
     def __init__(
         self,
@@ -151,16 +151,19 @@ class BertModel(ConfiguredModel):
         dropout_seed=None,
         first_token_only=False,
         output_attentions=False,
+        **keywords,
     ):
         """Encodes a batch.
 
         Inputs may also be lists or arrays, and of other integer types.
 
         Args:
-            input_ids: int32[B, S], the token ids; or a dict with `input_ids` and possibly the next two arguments, whose
-                other entries are not read.
-            input_mask: int32[B, S], 1 for a token and 0 for padding; None means all ones.
-            segment_ids: int32[B, S], 0 for the first segment and 1 for the second; None means all zeros.
+            input_ids: int32[B, S], the token ids; or a dict with `input_ids` and possibly the next two arguments, in
+                which other features of records are not read.
+            input_mask: int32[B, S], 1 for a token and 0 for padding; None means all ones. It may also be given as
+                `attention_mask`, its name in transformers.
+            segment_ids: int32[B, S], 0 for the first segment and 1 for the second; None means all zeros. It may also be
+                given as `token_type_ids`.
             training: whether dropout is applied; None follows the calling context, such as `fit` or a model around
                 this one, and means no dropout outside of any.
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
@@ -172,12 +175,12 @@ class BertModel(ConfiguredModel):
             BertOutput or, with `output_attentions`, BertOutputWithAttentions.
 
         Raises:
-            InputError: the inputs do not fit each other or the model; ids are checked in eager calls only.
+            InputError: the inputs do not fit each other or the model, or have another name; values are checked in eager
+                calls only.
         """
-        if isinstance(input_ids, Mapping):
-            features = given_features(input_ids, {"input_mask": input_mask, "segment_ids": segment_ids})
-            input_ids, input_mask, segment_ids = (features.get(name) for name in ENCODER_INPUTS)
-        inputs = checked_encoder_inputs(self.config, input_ids, input_mask, segment_ids)
+        keywords |= {"input_mask": input_mask, "segment_ids": segment_ids}
+        features = given_features(input_ids, keywords, self.feature_names)
+        inputs = checked_encoder_inputs(self.config, *(features.get(name) for name in ENCODER_INPUTS))
         return super().__call__(
             *inputs,
             dropout_seed=dropout_seed,

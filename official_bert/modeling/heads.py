@@ -11,7 +11,6 @@ from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS
-from official_bert.io.errors import InputError
 from official_bert.modeling.attention import pooled_vectors
 from official_bert.modeling.bert import BertModel
 from official_bert.modeling.inputs import checked_features, given_features
@@ -91,7 +90,7 @@ class HeadedModel(ConfiguredModel):
     """A model whose encoder is `bert`; a subclass builds the head and computes `call`."""
 
     default_name: str
-    feature_names = ENCODER_INPUTS  # that may be keyword arguments of a call
+    feature_names: tuple[str, ...] = ENCODER_INPUTS  # which a call reads
     bilstm_class = BertWithBiLstm  # of the encoder if the configuration has BiLSTM layers
 
     def __init__(
@@ -108,18 +107,17 @@ class HeadedModel(ConfiguredModel):
         self.bert = encoder_class(
             config, use_one_hot_embeddings, recompute_layers=recompute_layers, packed_sequences=packed_sequences
         )
+        self.bert.feature_names = self.feature_names  # a head may give it all that it has
         self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
         self.build()
 
     def __call__(self, features=None, training=None, dropout_seed=None, **keywords):
         """Checks the features and computes what `call` describes; `model(**features)` is `model(features)`.
 
-        Lists, arrays and tensors of other integers do as well.
+        Token ids alone, lists, arrays and tensors of other integers do as well, and `attention_mask` and
+        `token_type_ids`, transformers' names for `input_mask` and `segment_ids`.
         """
-        for name in keywords:
-            if name not in self.feature_names:
-                raise InputError(f"{name}: no argument of the model; it takes {', '.join(self.feature_names)}")
-        given = given_features(features, keywords)
+        given = given_features(features, keywords, self.feature_names)
         return super().__call__(self.checked(given), dropout_seed=dropout_seed, **in_context(training))
 
     def checked(self, given: dict) -> dict:

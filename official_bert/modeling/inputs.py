@@ -4,13 +4,16 @@ The values are known only in eager calls; in a compiled step the input pipeline 
 checks in `__call__`, because Keras wraps an error that occurs in `call` in a page of text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 
 import numpy as np
 from keras import SymbolicScope, backend, ops
 
-from official_bert.features import ENCODER_INPUTS
-from official_bert.io.errors import InputError
+from official_bert.features import ENCODER_INPUTS, RECORD_FEATURES
+from official_bert.io.errors import InputError, did_you_mean
+
+SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # the names that transformers uses
+_BELONG = "use the vocabulary and the configuration that belong together"
 
 
 def checked_ids(name: str, ids, size: int, table: str):
@@ -23,23 +26,52 @@ def checked_ids(name: str, ids, size: int, table: str):
     dtype = backend.standardize_dtype(ids.dtype)
     if "int" not in dtype and not _finds_shapes():
         raise InputError(f"{name} must be whole numbers, got {dtype}")
-    _check_values(name, ids, size, table)
+    _check_values(name, ids, size, f"{table} {size}); {_BELONG}")
     return ids if dtype == "int32" else ops.cast(ids, "int32")
 
 
-def given_features(features, keywords: Mapping) -> dict:
-    """Returns the features of a call that are not None, from a dict with `input_ids` or from keyword arguments."""
-    keywords = {name: value for name, value in keywords.items() if value is not None}
-    if features is not None and keywords:
-        raise InputError(f"{', '.join(keywords)}: given beside the features; put all of them into one dict")
-    features = keywords if features is None else features
-    if not isinstance(features, Mapping) or features.get("input_ids") is None:
-        given = ", ".join(map(str, features)) if isinstance(features, Mapping) else type(features).__name__
+def given_features(features, keywords: Mapping, names: Collection[str]) -> dict:
+    """Returns the features of a call that are not None, under the original's names.
+
+    They are given as a dict with `input_ids`, or as keyword arguments, of which the ids may also stand alone. Besides
+    `names`, which the model reads, a dict may have the features of records. Other names are refused in eager and
+    functional calls; the batches of a compiled step may have labels of any name.
+    """
+    _check_names(keywords, names, names)
+    given = _in_our_names(keywords)
+    if isinstance(features, Mapping):
+        if given:
+            raise InputError(f"{', '.join(given)}: given beside the features; put all of them into one dict")
+        if not hasattr(features.get("input_ids"), "graph"):  # as a tensor has while TensorFlow traces a function
+            _check_names(features, names, RECORD_FEATURES.union(names))
+        given = _in_our_names(features)
+    elif features is not None:
+        if "input_ids" in given:
+            raise InputError("input_ids: given twice, with its name and without")
+        given["input_ids"] = features
+    if "input_ids" not in given:
         raise InputError(
-            f"the model takes a dict of features with {', '.join(ENCODER_INPUTS)}, of which only the first is needed; "
-            f"got {given or 'an empty one'}"
+            f"the model takes {', '.join(ENCODER_INPUTS)}, of which only the first is needed, in a dict or by name; "
+            f"got {', '.join(given) or 'nothing'}"
         )
-    return {name: value for name, value in features.items() if value is not None}
+    return given
+
+
+def _check_names(given: Iterable[str], names: Iterable[str], known: Container[str]):
+    for name in given:
+        if name not in known and name not in SYNONYMS:
+            question = did_you_mean(name, (*names, *SYNONYMS))
+            ending = f"; {question}" if question else ""
+            raise InputError(f"{name}: no input of the model, which takes {', '.join(names)}{ending}")
+
+
+def _in_our_names(features: Mapping) -> dict:
+    """Returns what is not None under the original's names."""
+    given = {name: value for name, value in features.items() if value is not None}
+    for other, name in SYNONYMS.items():
+        if other in given and name in given:
+            raise InputError(f"{other}: given beside {name}, which is the same input; give one of them")
+    return {SYNONYMS.get(name, name): value for name, value in given.items()}
 
 
 def checked_features(config, given: dict) -> dict:
@@ -64,6 +96,9 @@ def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
         )
     input_mask = _of_equal_shape("input_mask", input_mask, input_ids)
     segment_ids = _of_equal_shape("segment_ids", segment_ids, input_ids)
+    _check_values("input_mask", input_mask, 2, "1 for a token, 0 for padding)")
+    num_segments = config.type_vocab_size
+    _check_values("segment_ids", segment_ids, num_segments, f"type_vocab_size {num_segments}); {_BELONG}")
     if segment_ids is not None and _finds_shapes():
         segment_ids = ops.cast(segment_ids, "int32")
     return checked_ids("input_ids", input_ids, config.vocab_size, "vocab_size"), input_mask, segment_ids
@@ -97,13 +132,13 @@ def _of_equal_shape(name, value, input_ids):
     return value
 
 
-def _check_values(name, ids, size, table):
-    values = ids.numpy() if hasattr(ids, "numpy") else ids
+def _check_values(name: str, values, size: int, meaning: str):
+    """Checks that values, as far as they are known, are whole numbers in [0, size); `meaning` ends the sentence."""
+    values = values.numpy() if hasattr(values, "numpy") else values
     if not isinstance(values, np.ndarray) or not values.size:
         return
-    for value in (int(values.min()), int(values.max())):
+    if values.dtype.kind not in "biu" and (values != np.floor(values)).any():
+        raise InputError(f"{name} holds numbers that are not whole; it takes 0 to {size - 1} ({meaning}")
+    for value in (values.min(), values.max()):
         if not 0 <= value < size:
-            raise InputError(
-                f"{name} holds {value}, outside 0 to {size - 1} ({table} {size}); use the vocabulary and the "
-                "configuration that belong together"
-            )
+            raise InputError(f"{name} holds {value}, outside 0 to {size - 1} ({meaning}")

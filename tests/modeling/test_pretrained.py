@@ -1,5 +1,6 @@
 """Models that are saved and made again, by Keras and as folders."""
 
+import collections
 import json
 import os
 
@@ -252,11 +253,18 @@ def test_a_function_in_the_configuration_cannot_be_saved():
 def test_features_are_a_dict_or_keywords(kind):
     model = MODELS[kind]()
     batch = features(model)
-    if kind == "pretrainer":
-        batch["masked_lm_positions"] = np.int32([[1, 2]] * len(IDS))
+    predictions = {"masked_lm_positions": np.int32([[1, 2]] * len(IDS))} if kind == "pretrainer" else {}
+    batch |= predictions
     expected = model(*batch.values()) if kind == "encoder" else model.call(batch)
-    assert_same(model(batch | {"labels": LABELS}), expected)
+    assert_same(model(batch | {"label_ids": LABELS}), expected)
     assert_same(model(**batch), expected)
+    # The names of transformers, whose tokenizers return a Mapping that is no dict.
+    others = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+    batch = {others.get(name, name): value for name, value in batch.items()}
+    assert_same(model(collections.UserDict(batch)), expected)
+    assert_same(model(batch["input_ids"], attention_mask=batch["attention_mask"], **predictions), expected)
+    symbolic = {name: keras.Input(value.shape[1:], dtype="int32", name=name) for name, value in batch.items()}
+    assert_same(keras.Model(symbolic, model(symbolic))(batch), expected)
     if kind == "encoder":
         np.testing.assert_allclose(model.predict(batch, verbose=0).pooled_output, expected.pooled_output, atol=1e-6)
 
@@ -265,11 +273,43 @@ def test_features_are_a_dict_or_keywords(kind):
     ("make", "positional", "keywords", "message"),
     [
         ("classifier", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
-        ("classifier", (), {"attention_mask": MASK}, "attention_mask: no argument of the model; it takes input_ids,"),
-        ("classifier", (), {"input_mask": MASK}, "takes a dict of features.*got input_mask$"),
+        ("classifier", (), {"input_mask": MASK}, "the model takes input_ids, .* in a dict or by name; got input_mask$"),
         ("encoder", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
-        ("classifier", (IDS,), {}, "takes a dict of features with input_ids, input_mask, segment_ids.*got ndarray"),
-        ("classifier", ({},), {}, "got an empty one$"),
+        ("classifier", (IDS,), {"input_ids": IDS}, "input_ids: given twice, with its name and without"),
+        ("classifier", ({},), {}, "got nothing$"),
+        (
+            "encoder",
+            ({"input_ids": IDS, "input_masks": MASK},),
+            {},
+            "input_masks: no input .*; did you mean input_mask",
+        ),
+        (
+            "pretrainer",
+            ({"input_ids": IDS, "labels": IDS},),
+            {},
+            "labels: no input .* segment_ids, masked_lm_positions",
+        ),
+        ("encoder", (IDS,), {"mask": MASK}, "mask: no input of the model, which takes input_ids, input_mask,"),
+        ("classifier", (IDS,), {"input_mask": MASK, "attention_mask": MASK}, "attention_mask: given beside input_mask"),
+        (
+            "classifier",
+            (IDS,),
+            {"input_mask": MASK * -10000},
+            r"input_mask holds -10000, outside 0 to 1 \(1 for a token",
+        ),
+        (
+            "encoder",
+            (IDS, MASK * np.nan),
+            {},
+            r"input_mask holds numbers that are not whole; it takes 0 to 1 \(1 for a",
+        ),
+        (
+            "encoder",
+            (IDS, MASK, MASK * 0.5),
+            {},
+            r"segment_ids holds numbers that are not whole; it takes 0 to 1 \(type",
+        ),
+        ("encoder", (IDS, MASK, MASK + 1), {}, r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use"),
         ("classifier", ({"input_ids": IDS, "input_mask": MASK[:, :3]},), {}, "input_mask has shape"),
     ],
 )
