@@ -124,7 +124,7 @@ def _script(options: ExportOptions, task: SquadTask, examples: list[SquadExample
     """Windows and logits as in run_squad.py."""
     import tensorflow as tf
 
-    encoded = encode_questions(examples, FullTokenizer(options.vocab_file, options.do_lower_case), task.rules)
+    encoded = encode_questions(examples, FullTokenizer(options.vocab_file, task.rules.do_lower_case), task.rules)
     model = task.build_model(BertConfig.from_json_file(options.bert_config_file), use_one_hot_embeddings=False)
     load_checkpoint(model, options.init_checkpoint)
     run = tf.function(lambda features: task.outputs(model, features), autograph=False, reduce_retracing=True)
