@@ -248,10 +248,11 @@ class Finetuner:
         if not self._has_learnt:
             logging.warning(
                 "The training loss is %.4g at the end, no better than the %.4g of a constant prediction: the model has "
-                "learnt nothing. Fine-tuning fails so by chance; give --optimizer_type=adamw_bias_correction, a longer "
-                "warm-up (--warmup_proportion), a lower --learning_rate or another --random_seed",
+                "learnt nothing. Fine-tuning fails so by chance; %stry a longer warm-up (--warmup_proportion), a lower "
+                "--learning_rate or another --random_seed",
                 loss,
                 losses.mean(),
+                self.options.bias_remedy,
             )
 
     def _periodic_evaluation(self, encoded: EncodedSet | None) -> PeriodicEvaluation | None:

@@ -111,21 +111,22 @@ def _run_trials(options: FineTuningOptions, run: Callable[[FineTuningOptions], S
         raise InputError("--search: the loss of every run diverged; give lower values of learning_rate")
     folder = os.path.join(options.output_dir, best.folder)
     logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best][:2], folder)
-    _warn_of_nothing_learnt(scores)
+    _warn_of_nothing_learnt(options, scores)
     if options.do_predict and evaluates:
         run(_options_of(options, best, {"do_train": False, "do_eval": False, "do_predict": True}))
 
 
-def _warn_of_nothing_learnt(scores: Mapping[Trial, Score]):
+def _warn_of_nothing_learnt(options: FineTuningOptions, scores: Mapping[Trial, Score]):
     """Warns of the runs whose training ended no better than a constant prediction."""
     failed = [trial.folder for trial, score in scores.items() if not score.has_learnt]
     if failed:
         logging.warning(
-            "%d of %d runs have learnt nothing (%s); give --optimizer_type=adamw_bias_correction, a longer "
-            "warm-up (--warmup_proportion), lower values of learning_rate or more restarts",
+            "%d of %d runs have learnt nothing (%s); %stry a longer warm-up (--warmup_proportion), lower values of "
+            "learning_rate or more restarts",
             len(failed),
             len(scores),
             ", ".join(failed),
+            options.bias_remedy,
         )
 
 

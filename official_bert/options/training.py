@@ -80,6 +80,11 @@ class OptimizationOptions:
         "about a third more time and much less memory for long sequences.",
     )
 
+    @property
+    def bias_remedy(self) -> str:
+        """What a message advises first when a training fails, with a comma; "" if the bias is corrected already."""
+        return f"give --optimizer_type={BIAS_CORRECTED}, " if self.optimizer_type == ADAMW else ""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportingOptions:

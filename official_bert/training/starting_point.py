@@ -14,7 +14,7 @@ from official_bert.checkpoints import CheckpointManager, load_checkpoint
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_source import check_config_beside, difference_beside
-from official_bert.options.training import ADAMW, BIAS_CORRECTED, TrainingOptions, with_todays_optimizer
+from official_bert.options.training import TrainingOptions, with_todays_optimizer
 from official_bert.training import run_log, workers
 
 # Flags on which the updates depend, beside those of the data and the model, which are compared elsewhere.
@@ -124,9 +124,8 @@ def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
 def way_out(options: TrainingOptions, latest: str | None) -> str:
     """Returns what a user can do about a training that diverged, as the end of a sentence."""
     warmup = "num_warmup_steps" if hasattr(options, "num_warmup_steps") else "warmup_proportion"
-    correction = f", or give --optimizer_type={BIAS_CORRECTED}" if options.optimizer_type == ADAMW else ""
     return (
-        f"the last checkpoint is valid: {latest}, from which the same command goes on; lower --learning_rate, lengthen "
-        f"its warm-up (--{warmup}){correction}; to go further back, give an older checkpoint as --init_checkpoint, and "
-        "another --output_dir"
+        f"the last checkpoint is valid: {latest}, from which the same command goes on; {options.bias_remedy}lower "
+        f"--learning_rate or lengthen its warm-up (--{warmup}); to go further back, give an older "
+        "checkpoint as --init_checkpoint, and another --output_dir"
     )
