@@ -75,12 +75,12 @@ def classifier_features(max_seq_length: int, num_targets: int = 1, target_dtype:
     )
 
 
-# The names of all features above, which a batch of records may have although a model does not read them.
-RECORD_FEATURES = frozenset(
+# What a batch may have although a model does not read it: the features of all records, and the mask of the tags.
+BATCH_FEATURES = {
     feature.name
     for table in (pretraining_features(1, 1), squad_features(1, True), classifier_features(1))
     for feature in table
-)
+} | {"label_mask"}
 
 
 class EncodedSet(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 import numpy as np
 from keras import SymbolicScope, backend, ops
 
-from official_bert.features import ENCODER_INPUTS, RECORD_FEATURES
+from official_bert.features import BATCH_FEATURES, ENCODER_INPUTS
 from official_bert.io.errors import InputError, did_you_mean
 
 SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # the names that transformers uses
@@ -34,7 +34,7 @@ def given_features(features, keywords: Mapping, names: Collection[str]) -> dict:
     """Returns the features of a call that are not None, under the original's names.
 
     They are given as a dict with `input_ids`, or as keyword arguments, of which the ids may also stand alone. Besides
-    `names`, which the model reads, a dict may have the features of records. Other names are refused in eager and
+    `names`, which the model reads, a dict may have the features of our batches. Other names are refused in eager and
     functional calls; the batches of a compiled step may have labels of any name.
     """
     _check_names(keywords, names, names)
@@ -43,7 +43,7 @@ def given_features(features, keywords: Mapping, names: Collection[str]) -> dict:
         if given:
             raise InputError(f"{', '.join(given)}: given beside the features; put all of them into one dict")
         if not hasattr(features.get("input_ids"), "graph"):  # as a tensor has while TensorFlow traces a function
-            _check_names(features, names, RECORD_FEATURES.union(names))
+            _check_names(features, names, BATCH_FEATURES.union(names))
         given = _in_our_names(features)
     elif features is not None:
         if "input_ids" in given:
