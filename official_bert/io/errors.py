@@ -39,7 +39,7 @@ def no_attribute(module: str, name: str) -> AttributeError:
     """Returns the error of a name that a module lacks; it may be one of the original."""
     return AttributeError(
         f"module {module!r} has no attribute {name!r}; if it is one of the original's names, "
-        "docs/migrating_from_tf1.md says what replaces it"
+        "docs/public_names.md says what replaces it"
     )
 
 
