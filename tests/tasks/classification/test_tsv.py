@@ -101,15 +101,9 @@ def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
 
 @pytest.mark.parametrize(
     ("header", "text"),
-    [
-        ("id\tText\tlabel", "b"),
-        ("id\tsentence\tlabel", "b"),
-        ("sentence1\tsentence2\tlabel", "a"),
-        ("body\tlabel", "a"),
-        ("id\tkind\tReview Text", None),
-        ("text\tsentence\tlabel", None),
-    ],
-)
+    [("id\tText\tlabel", "b"), ("id\tsentence\tlabel", "b"), ("sentence1\tsentence2\tlabel", "a"),
+     ("body\tlabel", "a"), ("id\tkind\tReview Text", None), ("text\tsentence\tlabel", None)],
+)  # fmt: skip
 def test_the_text_column_is_named_or_its_name_is_known(write, header, text):
     data_dir = write(train=f"{header}\na\tb\tx\nc\td\ty\n" if header.count("\t") == 2 else f"{header}\na\tx\nb\ty\n")
     processor = TsvProcessor.from_settings({"columns": None})
