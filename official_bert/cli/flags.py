@@ -295,15 +295,15 @@ def _with_flagfiles(words: list[str]) -> list[str]:
             if any(path == other for other, _ in opened[1:]) or num_read > _MOST_FLAGFILES:
                 fault = f"more than {_MOST_FLAGFILES} of them" if num_read > _MOST_FLAGFILES else "includes itself"
                 raise InputError(f"--flagfile={path}: {fault}; take out the line that names it")
-            opened.append((path, _lines_of(path)))
+            opened.append((path, iter(_lines_of(path))))
     return found
 
 
-def _lines_of(path: str) -> Iterator[str]:
-    """Yields the lines of a file of flags, without comments; of no file if the name is empty, as absl does."""
+def _lines_of(path: str) -> list[str]:
+    """Returns the lines of a file of flags, without comments; of no file if the name is empty, as absl does."""
     lines = reading.read_lines(path) if path else ()
     texts = (line.removeprefix("\ufeff").strip() for line in lines)
-    return (text for text in texts if text and not text.startswith(("#", "//")))
+    return [text for text in texts if text and not text.startswith(("#", "//"))]
 
 
 def _refuse_strays(argv, rest):
