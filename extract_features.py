@@ -3,5 +3,12 @@
 
 from official_bert.cli import commands
 
+
+def __getattr__(name: str):
+    from official_bert import compat  # late: a run needs none of it
+
+    return compat.name_of("extract_features", name)
+
+
 if __name__ == "__main__":
     commands.run_command("extract_features")

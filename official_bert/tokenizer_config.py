@@ -67,12 +67,15 @@ class TokenizerConfig:
 
 
 def joined(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[list, int]:
-    """Returns `cls first sep second sep`, truncated, and the length of segment 0; it may shorten the lists."""
-    if not second:
-        single = [cls, *first[: max_seq_length - 2], sep]
-        return single, len(single)
-    truncate_seq_pair(first, second, max_seq_length - 3)
-    return [cls, *first, sep, *second, sep], len(first) + 2
+    """Returns `cls first sep second sep`, truncated, and the length of segment 0; it may shorten the lists.
+
+    Where nothing is left of `second`, there is one `sep`, as in the original.
+    """
+    if second:
+        truncate_seq_pair(first, second, max_seq_length - 3)
+    else:
+        first = first[: max_seq_length - 2]
+    return [cls, *first, sep, *second, *([sep] if second else [])], len(first) + 2
 
 
 def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int):

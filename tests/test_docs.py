@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 import official_bert
+from tests import toy
 from tests.shared import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
@@ -52,6 +53,18 @@ def test_the_reference_and_the_type_checkers_have_every_public_name():
     imported = {alias.name: node.module for node in checked.body for alias in node.names}
     assert imported == official_bert._PUBLIC
     assert sorted(imported) == official_bert.__all__
+
+
+def test_the_python_code_for_those_who_migrate_runs(tmp_path):
+    """In each block that imports the package; the others are the original's."""
+    folder = toy.make_bert_base_dir(tmp_path / "released", num_hidden_layers=1)
+    page = (ROOT / "docs" / "public_names.md").read_text(encoding="utf-8")
+    _, with_head = made = [{}, {}]
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "official_bert" in block]
+    for block, names in zip(blocks, made, strict=True):
+        exec(block.replace("/tmp/released", str(folder)), names)
+    assert with_head["logits"].shape == (2, 2)
+    assert int(with_head["model"].optimizer.iterations) == 3
 
 
 RELIABILITY = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")

@@ -44,7 +44,8 @@ def wheel(tmp_path_factory):
     work = tmp_path_factory.mktemp("wheel")
     source = work / "source"
     source.mkdir()
-    for path in (*(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")), *REQUIREMENTS):
+    files = *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")), *ROOT.glob("*.py"), *REQUIREMENTS
+    for path in files:
         shutil.copy(path, source)
     shutil.copytree(ROOT / "official_bert", source / "official_bert", ignore=shutil.ignore_patterns("__pycache__"))
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", work, source]
@@ -108,6 +109,7 @@ def test_a_tpu_needs_the_same_packages_with_another_tensorflow():
 
 def test_light_use_loads_no_tensorflow(unpacked, tmp_path):
     program = f"import sys; sys.path.insert(0, {str(unpacked)!r})\n{LIGHT_USE}"
+    program += "from run_classifier import DataProcessor, __file__\nassert __file__.startswith(sys.path[0])\n"
     command = [sys.executable, "-I", "-c", program, tmp_path / "vocab.txt"]
     finished = subprocess.run(command, cwd=unpacked.parent, capture_output=True, text=True)
     assert finished.stdout == "[]\n", finished.stderr

@@ -10,11 +10,12 @@ import re
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 
 from absl import app, flags, logging
 
 from official_bert.cli.removed import REMOVED
-from official_bert.io import files, processes, writing
+from official_bert.io import files, processes, reading, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
 from official_bert.options.fields import command_field, first_word_field, flag_fields, kind_of, without_flag
@@ -68,6 +69,8 @@ flags.disclaim_key_flags()  # the flags belong to the running script, whose --he
 _HELP_FLAGS = {"--help", "-help", "-?", "--helpshort", "-helpshort"}
 _HELPFULL_FLAGS = {"--helpfull", "-helpfull"}
 _MISSING = "must be given"
+_MOST_FLAGFILES = 1000
+_STRICT = "strict_flags"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 _DEFINE = {
@@ -106,6 +109,8 @@ def define(options_class):
     The function takes the words behind `--`, and the word before all flags, for an options class that has a field for
     them.
     """
+    if _STRICT not in flags.FLAGS:
+        flags.DEFINE_boolean(_STRICT, False, "End the script at an unknown flag, which else is ignored with a warning.")
     fields, of_command = flag_fields(options_class), command_field(options_class)
     of_first_word = first_word_field(options_class)
     for field in fields:
@@ -156,8 +161,8 @@ def _value(field: dataclasses.Field):
 def parse(argv):
     """Parses a command line; a warning names an unknown flag, which is ignored, as the original's parser does.
 
-    A word that belongs to no flag ends the script: it is the value of a boolean flag, which needs `=`, or of a list
-    that the shell took apart.
+    With --strict_flags it ends the script, as does a word that belongs to no flag: it is the value of a boolean flag,
+    which needs `=`, or of a list that the shell took apart.
     """
     try:
         words = _with_flagfiles(argv[1:])
@@ -170,11 +175,13 @@ def parse(argv):
             raise _stray(words[0])
         rest = flags.FLAGS([argv[0], *words], known_only=True)
         _refuse_strays([argv[0], *words], rest[1:])
+        unknown = [f"{word}{_suggestion(word)}" for word in rest[1:] if word.startswith("-")]
+        if unknown and flags.FLAGS[_STRICT].value:
+            raise InputError(f"unknown flag, which --{_STRICT} refuses: {', '.join(unknown)}")
     except (flags.Error, InputError) as error:
         sys.exit(f"{argv[0]}: {_in_our_words(str(error))}")
-    for word in rest[1:]:
-        if word.startswith("-"):
-            logging.warning("unknown flag, ignored: %s%s", word, _suggestion(word))
+    for word in unknown:
+        logging.warning("unknown flag, ignored: %s", word)
     return rest
 
 
@@ -246,7 +253,8 @@ def _print_help(argv, options_class, shows_all: bool):
     hidden = f"{len(fields) - len(shown)} more flags and " if len(shown) < len(fields) else ""
     print(
         f"--helpfull shows {hidden}those of every script, such as --verbosity (-1 logs warnings only, 1 the "
-        "original's details)\nand --flagfile=FILE, a file with a flag on each line."
+        "original's details),\n--strict_flags, which ends the script at an unknown flag, and --flagfile=FILE, a file "
+        "with a flag on each line."
     )
 
 
@@ -271,11 +279,31 @@ def _help_of(name: str, mark: str = "") -> str:
 
 
 def _with_flagfiles(words: list[str]) -> list[str]:
-    """Puts the lines of each --flagfile in its place."""
-    try:
-        return flags.FLAGS.read_flags_from_files(words, force_gnu=False)
-    except UnicodeDecodeError as error:
-        raise InputError(f"--flagfile: is no UTF-8 text ({error}); write one flag a line") from error
+    """Puts the lines of each --flagfile in its place, as absl does, which would follow nested ones without a bound."""
+    found, num_read = [], 0
+    opened: list[tuple[str, Iterator[str]]] = [("", iter(words))]
+    while opened:
+        word = next(opened[-1][1], None)
+        directive = word and re.fullmatch("--?flagfile(=.*)?", word)
+        if word is None:
+            opened.pop()
+        elif not directive:
+            found.append(word)
+        else:
+            path = os.path.expanduser((directive[1] or f"={next(opened[-1][1], '')}")[1:].strip())
+            num_read += 1
+            if any(path == other for other, _ in opened[1:]) or num_read > _MOST_FLAGFILES:
+                fault = f"more than {_MOST_FLAGFILES} of them" if num_read > _MOST_FLAGFILES else "includes itself"
+                raise InputError(f"--flagfile={path}: {fault}; take out the line that names it")
+            opened.append((path, iter(_lines_of(path))))
+    return found
+
+
+def _lines_of(path: str) -> list[str]:
+    """Returns the lines of a file of flags, without comments; of no file if the name is empty, as absl does."""
+    lines = reading.read_lines(path) if path else ()
+    texts = (line.removeprefix("\ufeff").strip() for line in lines)
+    return [text for text in texts if text and not text.startswith(("#", "//"))]
 
 
 def _refuse_strays(argv, rest):

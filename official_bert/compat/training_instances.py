@@ -4,10 +4,13 @@ They wrap the generator `exact` and have the original's arguments, draws and res
 reads a flag, its counterpart here takes a keyword argument with the flag's name and default.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,6 +22,9 @@ from official_bert.data.records.record_files import log_files, write_features
 from official_bert.features import pretraining_features
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _BATCH_SIZE = 1024
 
@@ -40,6 +46,34 @@ class TrainingInstance:
     masked_lm_positions: list[int]
     masked_lm_labels: list[str]
     is_random_next: bool
+
+    def __str__(self) -> str:
+        """Returns the original's lines."""
+        order = ("tokens", "segment_ids", "is_random_next", "masked_lm_positions", "masked_lm_labels")
+        values = [getattr(self, name) for name in order]
+        texts = [" ".join(map(str, value)) if isinstance(value, list) else value for value in values]
+        return "".join(f"{name}: {text}\n" for name, text in zip(order, texts, strict=True)) + "\n"
+
+
+class MaskedLmInstance(NamedTuple):
+    """A prediction: its position, and the token that stood there."""
+
+    index: int
+    label: str
+
+
+def create_int_feature(values: Iterable[int]) -> tf.train.Feature:
+    """Makes the feature of a record."""
+    import tensorflow as tf
+
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=list(values)))
+
+
+def create_float_feature(values: Iterable[float]) -> tf.train.Feature:
+    """Makes the feature of a record."""
+    import tensorflow as tf
+
+    return tf.train.Feature(float_list=tf.train.FloatList(value=list(values)))
 
 
 def create_training_instances(

@@ -4,19 +4,21 @@ The readers remove a byte order mark and CRLF line ends, and name the file and l
 """
 
 import csv
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from absl import logging
 
-from official_bert.io import reading, writing
+from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 
 T = TypeVar("T")
 
 _MAX_FIELD_CHARACTERS = 2**31 - 1  # csv's own limit is 131,072
 IOB1, IOB2 = "IOB1", "IOB2"
+_OTHER_FORMS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".tsv.gz")
 _DOCUMENT_START = "-DOCSTART-"
 _match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator
 _columns_of = re.compile(r"[^ \t]+").findall  # other white space may be part of a word
@@ -48,6 +50,7 @@ class Row(NamedTuple):
 
 def read_tsv(path: str) -> Iterator[Row]:
     """Yields the rows of a tab-separated file without quoting; a double quote is an ordinary character."""
+    _check_there(path)
     num_blank = 0
     for line, text in numbered_lines(path):
         if text.strip(" "):
@@ -59,6 +62,7 @@ def read_tsv(path: str) -> Iterator[Row]:
 
 def read_csv(path: str, delimiter: str = ",", quotechar: str = '"') -> Iterator[Row]:
     """Yields the rows of a file whose quoted fields may hold delimiters and line ends."""
+    _check_there(path)
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     lines = (f"{text}\n" for _, text in numbered_lines(path))
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True)
@@ -72,6 +76,19 @@ def read_csv(path: str, delimiter: str = ",", quotechar: str = '"') -> Iterator[
     except csv.Error as error:
         raise InputError(f"{path}: line {reader.line_num}: {error}; check the quotes up to here") from error
     _log_blank(path, num_blank)
+
+
+def _check_there(path: str):
+    """Raises InputError if there is no such file, but one in another form, or one beside the folder."""
+    if files.exists(path):
+        return
+    stem, suffix = os.path.splitext(path)
+    folder, name = os.path.split(path)
+    for found in (stem + form for form in _OTHER_FORMS if form != suffix):
+        if files.exists(found):
+            raise InputError(f"{path}: no such file; {found} is there, but the task reads {suffix}: convert it")
+    if files.exists(beside := os.path.join(os.path.dirname(folder), name)):
+        raise InputError(f"{path}: no such file; {beside} is there: give its folder as --data_dir")
 
 
 def not_empty(examples: list[T], path: str) -> list[T]:

@@ -264,5 +264,5 @@ def _read(path: str) -> dict:
     with files.open_file(path, "rb") as file:
         try:
             return tomllib.load(file)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"{path}: is no TOML ({error}); correct it") from None

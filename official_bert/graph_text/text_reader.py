@@ -60,11 +60,10 @@ def model_inputs(
     if second is None:
         return _packed([first[:, : max_seq_length - 2]], vocab)
     room, a, b = max_seq_length - 3, first.row_lengths(), second.row_lengths()
-    is_pair = b > 0
     # The longer text, or the second one on a tie, loses its last token until both fit.
-    num_first = tf.where(is_pair, tf.maximum(room - b, room - room // 2), max_seq_length - 2)
-    num_second = tf.maximum(room - a, room // 2)
-    return _packed([_first(first, num_first), _first(second, num_second)], vocab, is_pair)
+    num_first = tf.where(b > 0, tf.maximum(room - b, room - room // 2), max_seq_length - 2)
+    second = _first(second, tf.maximum(room - a, room // 2))
+    return _packed([_first(first, num_first), second], vocab, is_pair=second.row_lengths() > 0)
 
 
 def document_windows(

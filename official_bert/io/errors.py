@@ -35,6 +35,14 @@ class Terminated(BaseException):
         self.number = number
 
 
+def no_attribute(module: str, name: str) -> AttributeError:
+    """Returns the error of a name that a module lacks; it may be one of the original."""
+    return AttributeError(
+        f"module {module!r} has no attribute {name!r}; if it is one of the original's names, "
+        "docs/public_names.md says what replaces it"
+    )
+
+
 def brief(error: Exception) -> str:
     """Returns the first line of an error's message, without the names of TensorFlow's nodes, for use in a sentence."""
     message = (getattr(error, "message", None) or str(error)).strip() or type(error).__name__

@@ -41,11 +41,12 @@ def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
 
 
 def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]) -> dict[str, float]:
-    """Returns precision, recall and F1 of all labels together and of each label.
+    """Returns precision, recall and F1 of the labels.
 
-    `precision`, `recall` and `f1` are micro-averages; with one label per example, each of them equals the accuracy.
-    `macro_...` are means over the labels, including those without examples. `..._<label>` are the scores of one label.
-    Targets and predictions are class ids, int[n], or 0 and 1 for each label, int[n, labels].
+    With two labels, one of them an example, `precision`, `recall` and `f1` are those of the second label, as in
+    `f1`. Else `micro_...` are those of all labels together; with one label per example, each of them equals the
+    accuracy. `macro_...` are means over the labels, including those without examples. `..._<label>` are the scores of
+    one label. Targets and predictions are class ids, int[n], or 0 and 1 for each label, int[n, labels].
     """
     num_axes = min(np.ndim(targets), 2)
     targets, predictions = _checked(targets, predictions, num_axes)
@@ -62,9 +63,11 @@ def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
         label: precision_recall_f1(*counts)
         for label, *counts in zip(labels, true_positives, num_predicted, num_targets, strict=True)
     }
-    scores = precision_recall_f1(np.sum(true_positives), np.sum(num_predicted), np.sum(num_targets))
-    macro = {f"macro_{name}": float(np.mean([one[name] for one in each.values()])) for name in scores}
-    return scores | macro | {f"{name}_{label}": one[name] for label, one in each.items() for name in one}
+    micro = precision_recall_f1(np.sum(true_positives), np.sum(num_predicted), np.sum(num_targets))
+    is_binary = num_axes == 1 and len(labels) == 2
+    overall = each[labels[1]] if is_binary else {f"micro_{name}": score for name, score in micro.items()}
+    macro = {f"macro_{name}": float(np.mean([one[name] for one in each.values()])) for name in micro}
+    return overall | macro | {f"{name}_{label}": one[name] for label, one in each.items() for name in one}
 
 
 def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: int) -> np.ndarray:

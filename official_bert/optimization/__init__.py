@@ -5,6 +5,7 @@ OPTIMIZERS and SCHEDULES are what the flags choose from, by the names in options
 
 import importlib
 
+from official_bert.io.errors import no_attribute
 from official_bert.optimization.adam import (
     EXCLUDED_FROM_DECAY,
     AdamWeightDecayOptimizer,
@@ -15,6 +16,10 @@ from official_bert.optimization.keras_optimizer import KerasAdamWeightDecay, ker
 from official_bert.optimization.lamb import LambOptimizer
 from official_bert.optimization.schedules import SCHEDULES, Schedule, WarmupLinearDecay, chosen
 from official_bert.options import training
+
+
+def __getattr__(name: str):
+    raise no_attribute(__name__, name)  # such as create_optimizer
 
 
 def _class_of(place: str) -> type[AdamWeightDecayOptimizer]:

@@ -149,6 +149,7 @@ class DataFilesOptions(FineTuningOptions):
 
 SINGLE, MULTI, SCORE = "single", "multi", "score"
 LABEL_TYPES = (SINGLE, MULTI, SCORE)
+NO_QUOTING, CSV = "none", "csv"
 # How the files of --task_name=tsv are read without --columns.
 COLUMNS = {"text_a": "0", "text_b": "", "label": "-1", "header": "true", "separator": ","}
 
@@ -165,9 +166,16 @@ class TsvOptions:
             'must have the form "text_a=text,text_b=other,label=kind,header=true,separator=,", or be a part of that',
         ),
         help="With tsv, the columns by name or number, such as --columns=text_a=text,label=kind; without this flag "
-        "text_a=0, the first column, and label=-1, the last one. text_b is the second text if the examples are pairs. "
-        "With header=false the first line is an example, too. separator=, stands between the labels of an example with "
-        '--label_type=multi; in a shell, quote a semicolon: --columns="separator=;".',
+        "text_a is the column called text, sentence or sentence1, else of two columns the first, and label=-1, the "
+        "last one. text_b is the second text if the examples are pairs. With header=false the first line is an "
+        "example, too. separator=, stands between the labels of an example with --label_type=multi; in a shell, quote "
+        'a semicolon: --columns="separator=;".',
+    )
+    quoting: str = option(
+        NO_QUOTING,
+        choices=(NO_QUOTING, CSV),
+        help="With tsv, what a double quote is: none, a character as any other; csv, as pandas and Excel write it, the "
+        "bound of a field that may hold tabs and line breaks and doubles its own quotes.",
     )
     labels: list[str] | None = option(
         None,

@@ -13,7 +13,7 @@ from official_bert.tasks.choice import examples as choice
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.processor import DataProcessor
-from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.tsv import TsvProcessor, refuse_tsv_flags
 
 CLASSIFICATION = "classification"
 
@@ -62,6 +62,12 @@ class Entry(NamedTuple):
     def make(self, settings: Settings) -> ServedTask:
         """Makes the task; raises InputError if the settings do not fit it."""
         family_class = task_class(self.family)
+        if is_outside(self.family) and family_class.from_settings.__func__ is ServedTask.from_settings.__func__:
+            refuse_tsv_flags(settings)  # the class reads no flag
+            if settings.get("class_weights"):
+                raise InputError(
+                    f"--class_weights: {self.name} has no method from_settings that reads it; leave it out"
+                )
         try:
             return family_class.from_settings(self.variant, settings)
         except Exception as error:

@@ -142,10 +142,13 @@ def test_values(script):
 def test_a_flagfile_stands_for_its_lines(script, tmp_path):
     """In its place among the flags: the last value counts."""
     flagfile = tmp_path / "usual.flags"
-    flagfile.write_text("# An experiment.\n--input_file=a,b\n\n--rate=1e-3\n--batch_size=8\n--verbose\n")
-    given = json.loads(run(script, "--rate=2", f"--flagfile={flagfile}", "--batch_size=16").stdout)
-    values = {name: given[name] for name in ("input_file", "rate", "batch_size", "verbose")}
-    assert values == {"input_file": ["a", "b"], "rate": 1e-3, "batch_size": 16, "verbose": True}
+    (tmp_path / "inner").write_text("--batch_size=8\n--seed=1\n")
+    flagfile.write_text(f"\ufeff# Mine.\r\n--input_file=a,b\n\n --rate=1e-3 \n--flagfile={tmp_path}/inner\n--verbose\n")
+    words = ("--rate=2", "--flagfile", flagfile, f"-flagfile={tmp_path}/inner", "--batch_size=16", "--strict_flags")
+    given = json.loads(run(script, *words).stdout)
+    assert given == DEFAULTS | {
+        "input_file": ["a", "b"], "rate": 1e-3, "batch_size": 16, "verbose": True, "seed": 1,
+    }  # fmt: skip
 
 
 def test_unknown_flags_are_named_and_left_alone(script):
@@ -168,12 +171,25 @@ def test_unknown_flags_are_named_and_left_alone(script):
         (["--input_file=a", "--noskip_corrupt_records"], "py: --skip_corrupt_records is removed: a corrupt record"),
         (["--input_file=a", "-skip_corrupt_records=1"], "py: --skip_corrupt_records is removed: a corrupt record"),
         (["--flagfile={0}/words"], "the word 'word' belongs to no flag"),
-        (["--flagfile={0}/bytes"], "--flagfile: is no UTF-8 text"),
+        (["--flagfile={0}/bytes"], "/bytes: is UTF-16; save it as UTF-8"),
+        (["--flagfile={0}/absent"], "/absent: no such file; check the path"),
+        (["--flagfile={0}/itself"], "/itself: includes itself; take out the line that names it"),
+        (["--flagfile={0}/0"], "/1000: more than 1000 of them; take out the line that names it"),
+        (["--flagfile={0}/twice0"], ": more than 1000 of them; take out the line"),
+        (
+            ["--input_file=a", "--strict_flags", "--dotrain", "--use_gpu=1"],
+            "py: unknown flag, which --strict_flags refuses: --dotrain; did you mean --do_train?, --use_gpu=1\n",
+        ),
     ],
 )
 def test_wrong_flags_end_in_one_sentence(script, tmp_path, arguments, named):
     (tmp_path / "words").write_text("--input_file=a\n--unknown=1\nword\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "itself").write_text(f"--flagfile={tmp_path}/itself")
+    for number in range(1500 if arguments == ["--flagfile={0}/0"] else 0):
+        (tmp_path / str(number)).write_text(f"--flagfile={tmp_path}/{number + 1}")
+    for number in range(30):
+        (tmp_path / f"twice{number}").write_text(f"--flagfile={tmp_path}/twice{number + 1}\n" * (number < 29) * 2)
     stderr = run(script, *(argument.format(tmp_path) for argument in arguments), status=1).stderr
     assert named in stderr
     assert stderr.count("\n") == 1

@@ -1,3 +1,5 @@
+import importlib
+import math
 import random
 
 import numpy as np
@@ -6,11 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import create_pretraining_data
+import run_classifier
+import run_squad
 from official_bert.data.records.framing import read_examples
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.oracles.plain_instances import plain_instances
+from tests.shared import ROOT
 
 TOY_INSTANCES = """\
 [CLS] a train left the [MASK] at noon . [SEP] [MASK] single cat document here . [SEP] | 10 | 1 | 5 station, 10 one, 12 line
@@ -124,3 +129,31 @@ def test_an_instance_that_does_not_fit_is_named(tmp_path, tokenizer, toy_instanc
     with pytest.raises(InputError, match="instance 0: input_ids has 17 values, more than the 16"):
         create_pretraining_data.write_instance_to_example_files(toy_instances(), tokenizer, 16, 4, [str(path)])
     assert not path.exists()
+
+
+def test_the_small_names_of_the_original():
+    instance = create_pretraining_data.TrainingInstance(["[CLS]", "a"], [0, 0], [1], ["the"], False)
+    assert str(instance) == (
+        "tokens: [CLS] a\nsegment_ids: 0 0\nis_random_next: False\nmasked_lm_positions: 1\nmasked_lm_labels: the\n\n"
+    )
+    assert create_pretraining_data.MaskedLmInstance(index=1, label="the") == (1, "the")
+    assert create_pretraining_data.create_int_feature([3, 1]).int64_list.value == [3, 1]
+    assert create_pretraining_data.create_float_feature([0.5]).float_list.value == [0.5]
+    assert run_squad._get_best_indexes([1.0, 3.0, 3.0, 2.0], 3) == [1, 2, 3]
+    assert run_squad._compute_softmax([0.0, math.log(3.0)]) == pytest.approx([0.25, 0.75])
+    assert run_squad._compute_softmax([]) == []
+    first, second = ["a", "b"], ["c", "d", "e"]
+    run_classifier._truncate_seq_pair(first, second, 3)
+    assert (first, second) == (["a", "b"], ["c"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["create_pretraining_data.FLAGS", "run_classifier.processors", "run_squad._improve_answer_span",
+     "run_pretraining.model_fn_builder", "extract_features.main", "official_bert.optimization.create_optimizer"],
+)  # fmt: skip
+def test_a_name_that_is_gone_is_answered_with_the_page_that_has_it(name):
+    module, _, name = name.rpartition(".")
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; .*docs/public_names.md says"):
+        getattr(importlib.import_module(module), name)
+    assert f"`{name}`" in (ROOT / "docs" / "public_names.md").read_text()

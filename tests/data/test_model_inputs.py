@@ -39,6 +39,14 @@ def test_inputs_of_seven_tokens(tokenizer, text_a, text_b, tokens, segments):
     assert num_first == segments.count("0")
 
 
+@pytest.mark.parametrize(("length", "tokens"), [(3, "[CLS] [SEP]"), (4, "[CLS] the [SEP]"), (5, "[CLS] the [SEP] no")])
+def test_a_second_text_of_which_nothing_is_left_has_no_separator(tokenizer, length, tokens):
+    tokens = tokens.split() + ["[SEP]"] * (length > 4)
+    assert model_input(tokenizer, "the cat", "no rain", length).tokens == tokens
+    assert tokenizer.convert_ids_to_tokens(model_input_ids(tokenizer, "the cat", "no rain", length)[0]) == tokens
+    assert tokenizer("the cat", "no rain", max_seq_length=length)["input_mask"].tolist() == [[1] * len(tokens)]
+
+
 def test_features_are_padded_with_zeros(tokenizer):
     inputs = [model_input(tokenizer, "The cat", "sat", 8), model_input(tokenizer, "", None, 8)]
     batch = padded_features(inputs, tokenizer, 8)

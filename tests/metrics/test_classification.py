@@ -39,6 +39,7 @@ def test_equals_scikit_learn(pairs):
     expected = sklearn.metrics.f1_score(targets == 1, predictions == 1, zero_division=0)
     assert f1(targets, predictions)["f1"] == pytest.approx(expected, abs=1e-12)
     assert_equals_scikit_learn(targets, predictions, range(4))
+    assert_equals_scikit_learn(targets % 2, predictions % 2, range(2), "binary")
     np.testing.assert_array_equal(
         confusion_matrix(targets, predictions, 4),
         sklearn.metrics.confusion_matrix(targets, predictions, labels=range(4)),
@@ -52,10 +53,10 @@ def test_several_labels_equal_scikit_learn(rows):
     assert_equals_scikit_learn(rows[:, :3], rows[:, 3:], range(3))
 
 
-def assert_equals_scikit_learn(targets, predictions, labels):
+def assert_equals_scikit_learn(targets, predictions, labels, overall="micro"):
     expected = {}
     names = ("precision", "recall", "f1")
-    for prefix, average in (("", "micro"), ("macro_", "macro")):
+    for prefix, average in (("" if overall == "binary" else "micro_", overall), ("macro_", "macro")):
         scores = sklearn.metrics.precision_recall_fscore_support(
             targets, predictions, labels=labels, average=average, zero_division=0
         )

@@ -31,6 +31,9 @@ class Unfinished(Task):
     def build_model(self, config, use_one_hot_embeddings):
         pass
 
+class Own(Task):
+    build_model = encode = metrics = objective = outputs = read = serving_outputs = write_predictions = None
+
 class Former(ChoiceTask):
     unused_weights = ("bert/pooler",)
 
@@ -134,6 +137,16 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
 def test_what_names_no_task_is_said(modules, task_name, sentence):
     with pytest.raises(InputError, match=sentence):
         processor_of(task_name)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("columns", "text_a=1"), ("quoting", "csv"), ("label_type", "multi"), ("class_weights", ["1"])]
+)
+def test_flags_that_a_class_does_not_read_are_refused(modules, flag, value):
+    own = find("made_up_package.tasks:Own", "run_classifier")
+    assert own.make({"task_name": own.name, "label_type": "single", "quoting": "none", flag: None}).settings() == {}
+    with pytest.raises(InputError, match=f"^--{flag}: .*made_up_package.tasks:Own.*; leave it out$"):
+        own.make({"task_name": own.name, flag: value})
 
 
 def test_what_a_module_lacks_is_no_fault_of_the_name(modules):

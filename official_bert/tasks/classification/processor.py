@@ -16,7 +16,7 @@ class DataProcessor:
 
     Attributes:
         metrics: names of the metrics, keys of the tables at the top of tasks/classification/task.py; "precision" brings
-            the precision, recall and F1 of each label.
+            the precision, recall and F1 of each label and, of more than two, their micro_ and macro_ averages.
         main_metric: the metric by which checkpoints are chosen.
         is_regression: whether labels are scores; then `get_labels` returns None.
         is_multi_label: whether an example has a tuple of any number of labels.

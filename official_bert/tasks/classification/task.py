@@ -18,13 +18,11 @@ from official_bert.metrics import classification
 from official_bert.metrics.classification import confusion_matrix, precision_recall_f1
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
-from official_bert.options.fields import without_flag
-from official_bert.options.fine_tuning import TsvOptions
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
 from official_bert.tasks.classification.glue import PROCESSORS
 from official_bert.tasks.classification.processor import DataProcessor
-from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.tsv import TsvProcessor, refuse_tsv_flags
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 
 _MOST_COLUMNS = 12  # of labels in the log; a terminal breaks the lines of a wider matrix
@@ -68,7 +66,9 @@ def _log_columns(rows: Iterable[Sequence]):
 # The metrics that a processor can name, as functions of targets and predictions.
 _LABEL_METRICS = {"accuracy": classification.accuracy, "f1": classification.f1, "matthews": classification.matthews}
 _SCORE_METRICS = {"pearson": classification.pearson, "spearman": classification.spearman}
-_METRICS_OF_EACH_LABEL = ("precision", "recall", "f1")  # "precision" brings all three, for each label
+# "precision" brings all three for each label and, of two labels, those of the second, of more, averages.
+_OF_A_LABEL = ("precision", "recall", "f1")
+_OF_EACH_LABEL = {f"{average}{name}" for average in ("", "micro_", "macro_") for name in _OF_A_LABEL}
 _LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
 _RECORD_STEMS = {"train": "train", "dev": "eval", "test": "predict"}
 LIKELY = 0.5  # the model predicts those of several labels whose probability exceeds this
@@ -94,7 +94,7 @@ class ClassificationTask(Task):
         self.processor = processor
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
-        known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_METRICS_OF_EACH_LABEL}
+        known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_OF_EACH_LABEL}
         if unknown := [name for name in (*processor.metrics, processor.main_metric) if name not in known]:
             raise InputError(
                 f"{type(processor).__name__}: names the metric {unknown[0]}, which is none of "
@@ -107,11 +107,7 @@ class ClassificationTask(Task):
     @classmethod
     def from_settings(cls, variant: type[DataProcessor], settings: Settings) -> Self:
         if not issubclass(variant, TsvProcessor):
-            for field in dataclasses.fields(TsvOptions):
-                if settings.get(field.name) not in (None, without_flag(field)):
-                    raise InputError(
-                        f"--{field.name}: only goes with --task_name=tsv, not {settings['task_name']}; leave it out"
-                    )
+            refuse_tsv_flags(settings)
         weights = _class_weights(settings.get("class_weights"))
         # A user's subclass of one of our processors is called without arguments, as any class of theirs.
         makes_itself = "from_settings" in vars(variant)
@@ -205,12 +201,12 @@ class ClassificationTask(Task):
     def metrics(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns the processor's metrics under keys of the original's form, such as `eval_accuracy`."""
         processor, targets, predictions = self.processor, encoded.label_ids, self.predictions(outputs)
-        scores = {}
+        scores, computed = {}, set()
         if "precision" in processor.metrics:
-            scores |= classification.per_label(targets, predictions, self.labels)
+            scores, computed = classification.per_label(targets, predictions, self.labels), _OF_EACH_LABEL
         table = _SCORE_METRICS if processor.is_regression else _LABEL_METRICS
         for name in processor.metrics:
-            if name not in scores:
+            if name not in computed:
                 scores |= table[name](targets, predictions)
         return {f"eval_{name}": value for name, value in scores.items()}
 
@@ -219,6 +215,9 @@ class ClassificationTask(Task):
         if not (self.processor.is_regression or self.processor.is_multi_label):
             path = os.path.join(output_dir, f"confusion_matrix{suffix}.tsv")
             report_labels(path, encoded.label_ids, self.predictions(outputs), self.labels)
+            of_second = [f"eval_{name}" for name in _OF_A_LABEL if name in self.processor.metrics]
+            if of_second and len(self.labels) == 2:
+                logging.info("%s: of the label %s", ", ".join(of_second), self.labels[1])
 
     def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes test_results.tsv: one line per example with the probability of each label, in order, or the score.

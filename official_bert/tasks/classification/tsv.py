@@ -1,29 +1,33 @@
 """A task of arbitrary TSV files: the user names the columns of the texts and of the label."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from absl import logging
 
-from official_bert.data.tables import Row, not_empty, read_tsv
+from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
 from official_bert.io.errors import InputError
-from official_bert.options.fields import parse_settings
-from official_bert.options.fine_tuning import COLUMNS, MULTI, SCORE, SINGLE
+from official_bert.options.fields import parse_settings, without_flag
+from official_bert.options.fine_tuning import COLUMNS, CSV, MULTI, SCORE, SINGLE, TsvOptions
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, checked_label, warn_of_lost_row
+
+_TEXT_NAMES = ("text", "sentence", "sentence1")
 
 
 class TsvProcessor(DataProcessor):
     """The processor of a task whose files the user describes.
 
-    A column is named as in the header, or by its number from 0 (negative: from the end). `labels` are None if the
-    training file defines them. With `is_multi_label` an example may have several labels, or none.
+    A column is named as in the header, or by its number from 0 (negative: from the end). `text_a_column` is None for
+    the one that is called a text, or the first of two. `labels` are None if the training file defines them. With
+    `is_multi_label` an example may have several labels, or none; with `is_quoted` fields may be quoted as in CSV.
     """
 
     def __init__(
         self,
-        text_a_column: str,
+        text_a_column: str | None,
         text_b_column: str | None = None,
         label_column: str = "label",
         *,
@@ -32,6 +36,7 @@ class TsvProcessor(DataProcessor):
         is_multi_label: bool = False,
         label_separator: str = ",",
         is_regression: bool = False,
+        is_quoted: bool = False,
     ):
         if is_regression and labels:
             raise InputError("--labels: a regression has scores instead of labels; leave one of the two off")
@@ -42,7 +47,7 @@ class TsvProcessor(DataProcessor):
         if labels and len(labels) == 1 and not is_multi_label:
             raise InputError(f"--labels={labels[0]}: is one label, and there is nothing to choose; name all labels")
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
-        self._has_header = has_header
+        self._has_header, self._is_quoted = has_header, is_quoted
         self.has_pairs = self.needs_pairs = text_b_column is not None
         self._labels = list(labels) if labels else None
         self._separator = label_separator
@@ -52,7 +57,7 @@ class TsvProcessor(DataProcessor):
         else:
             per_label = ("precision", "recall", "f1")
             self.metrics = per_label if is_multi_label else ("accuracy", *per_label)
-            self.main_metric = "f1" if is_multi_label else "accuracy"
+            self.main_metric = "micro_f1" if is_multi_label else "accuracy"
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -64,9 +69,10 @@ class TsvProcessor(DataProcessor):
                 "beside it says; leave the flag out"
             )
         given = settings.get("columns")
-        columns = COLUMNS | (parse_settings(given, COLUMNS) if given else {})
+        named = parse_settings(given, COLUMNS) if given else {}
+        columns = COLUMNS | named
         processor = cls(
-            columns["text_a"],
+            named.get("text_a"),
             columns["text_b"] or None,
             columns["label"],
             has_header=_truth(columns["header"]),
@@ -74,6 +80,7 @@ class TsvProcessor(DataProcessor):
             is_multi_label=label_type == MULTI,
             label_separator=columns["separator"],
             is_regression=label_type == SCORE,
+            is_quoted=settings.get("quoting") == CSV,
         )
         if "columns" not in settings:
             num_texts = settings.get("num_texts")
@@ -104,7 +111,7 @@ class TsvProcessor(DataProcessor):
         return list(self._labels)
 
     def _table(self, data_dir: str, file: str) -> "_Table":
-        return _Table(os.path.join(data_dir, file), self._has_header)
+        return _Table(os.path.join(data_dir, file), self._has_header, self._is_quoted)
 
     def _learnt_labels(self, table: "_Table") -> list[str]:
         """Returns the labels that occur, sorted; as numbers if all of them are numbers."""
@@ -125,7 +132,7 @@ class TsvProcessor(DataProcessor):
         return labels
 
     def _examples(self, table: "_Table", guid: str, labelled: bool = True) -> list[InputExample]:
-        text_a = table.column(self._text_a, "text_a")
+        text_a = table.column(table.text_column(self._text_a), "text_a")
         text_b = table.column(self._text_b, "text_b") if self._text_b else lambda row: None
         unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
         label_of = self._target_of(table) if labelled else lambda row: unknown
@@ -146,7 +153,7 @@ class TsvProcessor(DataProcessor):
     def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
         """Returns a function from a row to the values of its label column, without surrounding blanks."""
         field = table.column(self._label, "label")
-        for flag, text in (("text_a", self._text_a), ("text_b", self._text_b)):
+        for flag, text in (("text_a", table.text_column(self._text_a)), ("text_b", self._text_b)):
             if text and table.number(text, flag) == table.number(self._label, "label"):
                 raise InputError(
                     f"--columns: label={self._label} is the column of {flag}={text}, too; correct one of the two"
@@ -164,6 +171,15 @@ class TsvProcessor(DataProcessor):
         return several if self.is_multi_label else one
 
 
+def refuse_tsv_flags(settings: Mapping[str, Any]):
+    """Refuses the flags of this task in the run of another one, which would not read them."""
+    for field in dataclasses.fields(TsvOptions):
+        if settings.get(field.name) not in (None, without_flag(field)):
+            raise InputError(
+                f"--{field.name}: only goes with --task_name=tsv, not {settings['task_name']}; leave it out"
+            )
+
+
 def _truth(text: str) -> bool:
     if text not in ("true", "false"):
         raise InputError(f"--columns: header={text}: must be true or false")
@@ -173,18 +189,43 @@ def _truth(text: str) -> bool:
 class _Table:
     """The rows of a file and the names of its columns."""
 
-    def __init__(self, path: str, has_header: bool):
-        rows = list(read_tsv(path))
+    def __init__(self, path: str, has_header: bool, is_quoted: bool = False):
+        rows = list(read_csv(path, "\t") if is_quoted else read_tsv(path))
         self.path = path
         self.header = rows[0] if rows and has_header else None
         self._names = self.header.fields if self.header else []
         self._width = len(rows[0].fields) if rows else 0
         self.rows = rows[1:] if has_header else rows
+        if not is_quoted:
+            self._warn_of_quotes(rows)
         for row in self.rows if has_header else ():
             if len(row.fields) > self._width:
                 raise row.error(
                     f"has {len(row.fields)} columns, the header {self._width}; take the tabs out of its texts"
                 )
+
+    def _warn_of_quotes(self, rows: Sequence[Row]):
+        """Warns of the first field in quotes, or with one where a tab or a line break may have cut it in two."""
+        for row in rows:
+            is_cut = len(row.fields) != self._width
+            if any(field.startswith('"') and (is_cut or '"' in field[1:][-1:]) for field in row.fields):
+                logging.warning(
+                    "%s: line %d: a field is in quotes, which are read as characters; if the file quotes its fields "
+                    "as pandas and Excel do, give --quoting=csv",
+                    row.path,
+                    row.line,
+                )
+                return
+
+    def text_column(self, column: str | None) -> str:
+        """Returns the given column of the first text, or the one whose name says that it is one."""
+        named = [name for name in self._names if name.lower() in _TEXT_NAMES]
+        if column is None and len(named) != 1 and self.header and self._width > 2:
+            raise InputError(
+                f"--columns: {self.path} has {self._width} columns, {', '.join(self._names)}; name that of the text, "
+                "--columns=text_a=..."
+            )
+        return (named[0] if len(named) == 1 else COLUMNS["text_a"]) if column is None else column
 
     def number(self, column: str, flag: str) -> int:
         """Returns the index of a column; it stays negative if it lies outside the first row."""

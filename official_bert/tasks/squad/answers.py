@@ -75,8 +75,8 @@ def _unspaced(text: str, number: int) -> int:
     return index
 
 
-# The null odds of a question without any other answer: higher than any threshold that logits give. The original, which
-# crashed on such questions, starts its search for the lowest null score with this value.
+# The null odds of a question without any span: higher than any threshold that logits give. The original, which crashed
+# on such questions, starts its search for the lowest null score with this value.
 CERTAINLY_NO_ANSWER = 1000000.0
 
 
@@ -152,6 +152,9 @@ def rank_answers(
         if null:
             if all(entry.text for entry in entries):
                 entries.append(Entry("", null.start_logit, null.end_logit))
+            elif rules.n_best_size == 1:  # without a span there would be no null odds
+                entries += _nbest(_ranked_spans(found, rules.of_all_positions(), None), found, example, 1, final_text)
+                entries.sort(key=lambda entry: -entry.start_logit - entry.end_logit)
         elif not entries:
             entries.append(Entry("empty", 0.0, 0.0))
         yield Ranking(entries, _null_odds(null, entries) if null else None)

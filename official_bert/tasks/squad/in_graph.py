@@ -56,13 +56,18 @@ def answer_questions(
         window_logits = tf.where(windows.features["input_mask"][..., None] > 0, window_logits, NO_POSITION)
     window_logits = tf.cast(window_logits, tf.float64)  # the sums of different spans should not round alike
     num_questions = tf.shape(questions)[0]
-    best = _best_of_windows(windows, window_logits[..., 0], window_logits[..., 1], rules)
-    best = _best_of_questions(best, windows.texts, num_questions)
+
+    def best_spans(rules: SquadRules) -> _Spans:
+        of_windows = _best_of_windows(windows, window_logits[..., 0], window_logits[..., 1], rules)
+        return _best_of_questions(of_windows, windows.texts, num_questions)
+
+    best = best_spans(rules)
+    if rules.version_2_with_negative and rules.n_best_size == 1:  # without a span there would be no null odds
+        columns = zip(best, best_spans(rules.of_all_positions()), strict=True)
+        best = _Spans(*(tf.where(best.scores > _NO_SCORE, one, of_all) for one, of_all in columns))
     has_answer, null_scores, null_odds = best.scores > _NO_SCORE, tf.zeros_like(best.scores), {}
     if rules.version_2_with_negative:
         null_scores = _null_scores(window_logits[:, 0, 0] + window_logits[:, 0, 1], windows.texts, num_questions)
-        if rules.n_best_size == 1:  # the list holds the better of the two
-            has_answer &= best.scores >= null_scores
         odds = tf.where(has_answer, null_scores - best.scores, CERTAINLY_NO_ANSWER)
         has_answer &= odds <= rules.null_score_diff_threshold
         null_odds = {"null_odds": tf.cast(odds, tf.float32)}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from official_bert.io.errors import InputError
+from official_bert.options.fields import MAX_LENGTH
 from official_bert.options.fine_tuning import AUTO, SquadServing
 
 NO_POSITION = -1e4  # the logit of a position outside a window: finite, and below every logit of a model
@@ -53,3 +54,7 @@ class SquadRules(SquadServing):
                 f"--max_seq_length={self.max_seq_length}: leaves no room for a document beside --max_query_length="
                 f"{self.max_query_length} question tokens and 3 special tokens; raise it, or lower --max_query_length"
             )
+
+    def of_all_positions(self) -> Self:
+        """Returns the rules that consider every position of a window."""
+        return dataclasses.replace(self, n_best_size=MAX_LENGTH)

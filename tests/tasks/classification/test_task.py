@@ -41,6 +41,22 @@ def test_one_label():
     np.testing.assert_array_equal(task.weights(features([0, 1], real=(1, 0))), [1, 0])
 
 
+@pytest.mark.parametrize(("labels", "keys"), [("no yes", ("f1",)), ("a b c", ("micro_f1", "macro_f1"))])
+def test_f1_of_two_labels_is_that_of_the_second_and_of_more_an_average(tmp_path, caplog, labels, keys):
+    caplog.set_level("INFO", logger="absl")
+    task = ClassificationTask(TsvProcessor("0", labels=labels.split()))
+    encoded = types.SimpleNamespace(label_ids=np.array([0, 0, 0, 1, 1, 1, 1]))
+    outputs = {"probabilities": np.eye(len(task.labels))[[0, 1, 1, 1, 0, 1, 1]]}  # 3 of 5 said, 3 of 4 found
+    found = task.metrics(encoded, outputs)
+    of_first, of_second = 2 * 1 / (2 + 3), 2 * 3 / (5 + 4)
+    expected = {"f1": of_second, "micro_f1": 4 / 7, "macro_f1": (of_first + of_second) / 3}
+    assert {name: found[f"eval_{name}"] for name in keys} == pytest.approx({name: expected[name] for name in keys})
+    assert {"eval_f1", "eval_micro_f1"} & set(found) == {f"eval_{keys[0]}"}
+    assert found["eval_accuracy"] == 4 / 7
+    task.report(str(tmp_path), encoded, outputs)
+    assert ("eval_precision, eval_recall, eval_f1: of the label yes" in caplog.messages) == (keys == ("f1",))
+
+
 def test_several_labels_at_once():
     processor = TsvProcessor("0", labels=["x", "y", "z"], is_multi_label=True)
     task = ClassificationTask(processor)

@@ -1,3 +1,8 @@
+import contextlib
+import csv
+import io
+import re
+
 import pytest
 
 from official_bert.io.errors import InputError
@@ -51,7 +56,7 @@ def test_several_labels_at_once(write):
     processor = TsvProcessor.from_settings({"columns": "text_a=text, label=label,separator=;", "label_type": "multi"})
     assert [example.label for example in processor.get_train_examples(data_dir)] == [("x", "y"), (), ("z",)]
     assert processor.get_labels() == ["x", "y", "z"]
-    assert processor.main_metric == "f1"
+    assert processor.main_metric == "micro_f1"
     with pytest.raises(InputError, match=r"train.tsv: line 2: has the label 'y', which is none of x, z; correct"):
         TsvProcessor("text", labels=["x", "z"], is_multi_label=True, label_separator=";").get_train_examples(data_dir)
 
@@ -85,12 +90,67 @@ def test_scores(write):
         ("a\t \n", {}, r"line 3: has no label; complete the row"),
         ("", {"label_column": "text"}, r"--columns: label=text is the column of text_a=0, too"),
         ("", {"text_b_column": "1"}, r"--columns: label=-1 is the column of text_b=1, too"),
+        ("", {"text_a_column": None, "label_column": "0"}, "--columns: label=0 is the column of text_a=text, too"),
     ],
 )
 def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
     data_dir = write(train=f"text\tlabel\nfine\tx\n{rows}")
     with pytest.raises(InputError, match=message):
         TsvProcessor(**({"text_a_column": "0", "label_column": "-1"} | settings)).get_train_examples(data_dir)
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [("id\tText\tlabel", "b"), ("id\tsentence\tlabel", "b"), ("sentence1\tsentence2\tlabel", "a"),
+     ("body\tlabel", "a"), ("id\tkind\tReview Text", None), ("text\tsentence\tlabel", None)],
+)  # fmt: skip
+def test_the_text_column_is_named_or_its_name_is_known(write, header, text):
+    data_dir = write(train=f"{header}\na\tb\tx\nc\td\ty\n" if header.count("\t") == 2 else f"{header}\na\tx\nb\ty\n")
+    processor = TsvProcessor.from_settings({"columns": None})
+    if text:
+        assert processor.get_train_examples(data_dir)[0].text_a == text
+        return
+    with pytest.raises(InputError, match=r"^--columns: .*train.tsv has 3 columns, \w.*; name that of the text, --col"):
+        processor.get_train_examples(data_dir)
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ('fine\tx\n"say ""hi"""\ty\n', 3),
+        ('"fine"\tx\nbad\ty\n"new\nline"\ty\n', 2),
+        ('fine\tx\n"new\nline"\ty\n', 3),
+        ('fine\tx\n"a\ttab"\ty\n', 3),
+        ('"Fine" it says\tx\nbad "\ty\n', None),
+    ],
+)
+def test_fields_in_quotes_are_read_with_quoting_csv_and_warned_of_without(write, caplog, rows, line):
+    data_dir = write(train=f"text\tlabel\n{rows}")
+    with contextlib.suppress(InputError):
+        TsvProcessor.from_settings({"quoting": "none"}).get_train_examples(data_dir)
+    warned = [message for message in caplog.messages if "give --quoting=csv" in message]
+    assert [re.search(r"train.tsv: line (\d+): a field is in quotes", text)[1] for text in warned] == [str(line)][
+        : bool(line)
+    ]
+    expected = list(csv.reader(io.StringIO(rows), delimiter="\t"))
+    if line:
+        examples = TsvProcessor.from_settings({"quoting": "csv"}).get_train_examples(data_dir)
+        assert [[example.text_a, example.label] for example in examples] == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        ("sets/train.csv", "train.csv is there, but the task reads .tsv: convert it"),
+        ("train.tsv", "/train.tsv is there: give its folder as --data_dir"),
+        ("sets/other.tsv", "train.tsv: no such file; check the path"),
+    ],
+)
+def test_a_file_of_another_form_or_beside_the_folder_is_named(tmp_path, file, sentence):
+    (tmp_path / "sets").mkdir()
+    (tmp_path / file).touch()
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        TsvProcessor("text").get_train_examples(str(tmp_path / "sets"))
 
 
 def test_labels_that_are_given_keep_their_order_and_others_must_be_known(write):

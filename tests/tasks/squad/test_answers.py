@@ -64,10 +64,12 @@ def test_the_threshold_is_strict():
     assert choose_answers(*candidates, -1.001) == {"q": ""}
 
 
-def test_a_question_with_no_answer_at_all_is_answered_so():
-    candidates = in_one_window([0, 1, 2, 3], [0, 1, 2, 0], n_best_size=1)  # the original crashed
-    assert candidates.null_odds == {"q": CERTAINLY_NO_ANSWER} == {"q": 1000000.0}
-    assert choose_answers(*candidates, null_score_diff_threshold=2e6) == {"q": ""}
+def test_a_list_of_one_has_the_best_span_beside_no_answer():
+    candidates = in_one_window([9, 2, 1, 0], [8, 1, 2, 0], n_best_size=1)  # 17 and 4; the original crashed
+    assert [entry["text"] for entry in candidates.nbest["q"]] == ["", "a b"]
+    assert candidates.null_odds == {"q": 13.0}
+    assert choose_answers(*candidates, null_score_diff_threshold=13.0) == {"q": "a b"}
+    assert choose_answers(*candidates, null_score_diff_threshold=12.0) == {"q": ""}
 
 
 @pytest.mark.parametrize(("version_2", "text"), [(False, "empty"), (True, "")])
@@ -75,6 +77,7 @@ def test_an_empty_document_is_answered(version_2, text):
     candidates = extract_candidates([SquadExample("q", "?", [])], [], [], SquadRules(version_2_with_negative=version_2))
     assert candidates.nbest == {"q": [{"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}]}
     assert candidates.null_odds == ({"q": CERTAINLY_NO_ANSWER} if version_2 else {})
+    assert CERTAINLY_NO_ANSWER == 1000000.0
     assert choose_answers(*candidates) == {"q": text}
 
 

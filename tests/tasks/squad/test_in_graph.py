@@ -93,7 +93,8 @@ def script_windows(tokenizer, pairs, rules, logits_of):
     [
         (False, 4, 3, True, 7),
         (True, 40, 30, False, 7),
-        *in_test_long((False, 40, 1, True, 1009), (True, 20, 30, True, 1009), (True, 1, 8, True, 11)),
+        (True, 1, 8, True, 11),
+        *in_test_long((False, 40, 1, True, 1009), (True, 20, 30, True, 1009)),
     ],
 )
 def test_answers_are_those_of_run_squad(
@@ -135,7 +136,8 @@ def test_answers_are_those_of_run_squad(
             for window, result in zip(windows, results, strict=True)
             if window.example_index == number
         ]
-        best, *_ = plain_squad.spans(own, n_best_size, max_answer_length)
+        found_by_rules = (plain_squad.spans(own, size, max_answer_length) for size in (n_best_size, LENGTH))
+        best, *_ = next(filter(None, found_by_rules))  # of all positions if those of a list of one have none
         assert tuple(span) == plain_squad.pieces_of(best, own, LENGTH, STRIDE)
     assert 5 < num_cut < len(pairs)
 
