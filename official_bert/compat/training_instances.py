@@ -23,7 +23,7 @@ from official_bert.tokenization import FullTokenizer
 _BATCH_SIZE = 1024
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class TrainingInstance:
     """One sentence pair with its masks.
 
@@ -40,6 +40,18 @@ class TrainingInstance:
     masked_lm_positions: list[int]
     masked_lm_labels: list[str]
     is_random_next: bool
+
+    def __str__(self):
+        lines = (
+            ("tokens", self.tokens),
+            ("segment_ids", self.segment_ids),
+            ("is_random_next", [self.is_random_next]),
+            ("masked_lm_positions", self.masked_lm_positions),
+            ("masked_lm_labels", self.masked_lm_labels),
+        )
+        return "".join(f"{name}: {' '.join(map(str, values))}\n" for name, values in lines) + "\n"
+
+    __repr__ = __str__
 
 
 def create_training_instances(

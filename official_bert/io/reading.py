@@ -28,16 +28,16 @@ def read_lines(
     decompresses: bool = False,
     open_file: Callable = files.open_file,
 ) -> Iterator[str]:
-    """Yields the lines of a text file without "\\n".
+    """Yields the lines of a text file without "\\n", and without any "\\r", as the original's reader does.
 
-    Bytes that are not UTF-8 are left out, as in the original, or become U+FFFD; a warning counts the lines with them.
+    Bytes that are not UTF-8 are left out or become U+FFFD; a warning counts the lines with them.
     """
     num_corrupt = 0
     with open_file(path, "rb") as opened:
         is_gzip = decompresses and _begins_as_gzip(path, open_file)
         file = _Decompressed(path, opened) if is_gzip else opened
         for line in _checked_lines(path, file):
-            line = line.removesuffix(b"\n")
+            line = line.removesuffix(b"\n").replace(b"\r", b"")
             try:
                 yield line.decode("utf-8")
             except UnicodeDecodeError:
@@ -86,13 +86,14 @@ def _checked_lines(path: str, file) -> Iterator[bytes]:
     for beginning, name in _COMPRESSED.items():
         if start.startswith(beginning):
             raise InputError(f"{path}: is compressed with {name}; decompress it")
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start[:2].count(0) == 1:
+    has_every_other_byte_0 = start[:2].count(0) == 1 and start[2:].count(0) > 0.3 * len(start)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or has_every_other_byte_0:
         raise InputError(f"{path}: is UTF-16; save it as UTF-8")
     num_strange = len(_NO_TEXT.findall(start.decode("utf-8", "replace")))
     if num_strange > 16 and num_strange > 0.3 * len(start):
         raise InputError(f"{path}: is binary, or text in another encoding than UTF-8; save it as UTF-8 text")
     start += file.readline()
-    if b"\r" in start[:-1] and b"\n" not in start:
+    if start.count(b"\r") > 1 and b"\n" not in start:
         raise InputError(f'{path}: ends its lines with "\\r" alone; save it with "\\n" or "\\r\\n"')
     yield from itertools.chain(io.BytesIO(start), file)
 
