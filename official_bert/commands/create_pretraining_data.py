@@ -75,6 +75,7 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     num_shards = options.num_shards or shards.default_num_shards(_total_size(input_files))
     job = shard_job(options, output_file, num_shards, tokenizer)
     _keep_apart(options, job.outputs())
+    shards.check_places(job)
     shards.check_no_others(job, files.matching(f"{glob.escape(job.output_file)}-*-of-*"))
     log_files("Reading from input files", input_files)
     try:

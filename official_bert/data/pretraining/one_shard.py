@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import gzip
 import hashlib
 from bisect import bisect_left
@@ -55,7 +56,8 @@ def make_shard(
     """Writes the records of shard `number`, from 0, and returns its report; a text file that is absent has no text."""
     with contextlib.ExitStack() as stack:
         text = stack.enter_context(files.open_file(text_file)) if files.exists(text_file) else ()
-        opened = stack.enter_context(writing.replacing(record_file, "wb"))
+        # The caller has removed what is left in the folder, which has thousands of files: a list for each takes long.
+        opened = stack.enter_context(writing.replacing(record_file, "wb", removes_left=False))
         return write_shard(number, text, opened, tokenizer, config)
 
 
@@ -75,11 +77,15 @@ def write_shard(
     # Without name and time, equal records give equal bytes.
     zipped = gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=written, mtime=0) if config.is_compressed else None
     with zipped or contextlib.nullcontext(written) as compressed:
-        vocabulary = InstanceVocabulary.of(tokenizer.vocab)
-        for features, counted in shard_batches(number, documents, vocabulary, config):
+        for features, counted in shard_batches(number, documents, _vocabulary_of(tokenizer), config):
             compressed.write(b"".join(map(frame, encode_examples(features))))
             counts.update(counted)
     return {**counts, "bytes": written.num_bytes, "sha256": written.sha256.hexdigest()}
+
+
+@functools.lru_cache(1)  # for thousands of small shards
+def _vocabulary_of(tokenizer: FullTokenizer) -> InstanceVocabulary:
+    return InstanceVocabulary.of(tokenizer.vocab)
 
 
 def shard_batches(
