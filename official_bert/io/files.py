@@ -146,6 +146,8 @@ def expand(patterns: Iterable[str], flag: str) -> list[str]:
     """Returns the files that a list of names and globs matches, in the order of the list, sorted within each glob."""
     found = []
     for pattern in patterns:
+        if not pattern:
+            raise InputError(f"--{flag}: a name is empty; give one, or leave out its comma")
         names = matching(pattern)
         if not names and exists(pattern):  # brackets may be part of a name
             names = [pattern]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from official_bert.io import errors, files
 from official_bert.io.errors import InputError
 
-_SAMPLE_BYTES = 1 << 16
+_SAMPLE_BYTES, _PART_BYTES = 1 << 16, 1 << 20
 _GZIP = b"\x1f\x8b"
 _COMPRESSED = {_GZIP: "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 _NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")  # U+FFFD stands for bytes that are not UTF-8
@@ -46,6 +46,17 @@ def read_lines(
     if num_corrupt:
         done = "left out" if undecodable == "ignore" else "replaced"
         errors.warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_corrupt)
+
+
+def unpacked_size(path: str, open_file: Callable = files.open_file) -> int | None:
+    """Returns the number of bytes that a gzip file has when it is decompressed; None for any other file."""
+    if not _begins_as_gzip(path, open_file):
+        return None
+    with open_file(path, "rb") as opened:
+        file, size = _Decompressed(path, opened), 0
+        while part := file.read(_PART_BYTES):
+            size += len(part)
+    return size
 
 
 def _begins_as_gzip(path: str, open_file: Callable) -> bool:

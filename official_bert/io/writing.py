@@ -63,7 +63,7 @@ def is_same_file(path: str, other: str) -> bool:
 
 
 def _identity(path: str) -> Hashable | None:
-    """Returns what all names of a file share: its number in its file system; None for a local file that is not there."""
+    """Returns what all names of a file have in common; None for a local file that does not exist."""
     if files.is_remote(path):
         return path
     try:

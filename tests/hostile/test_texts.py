@@ -47,6 +47,20 @@ def sharded(folder):
     return corpus(folder, "a", "--generator=sharded", "--num_shards=2", "--num_workers=1")
 
 
+HALF_PAIR = b'{"text": "the cat"}\n{"text": "the \\ud800 cat"}\n'
+
+
+def json_lines(make):
+    """A run on pages of JSON, one of which has half of a surrogate pair."""
+    return written(
+        f"half a surrogate pair for {make.__name__}",
+        "corpus.txt",
+        HALF_PAIR,
+        lambda folder: [*make(folder), "--input_format=json_lines"],
+        r"""corpus.txt: line 2: the field "text" has '\ud800', half of a surrogate pair""",
+    )
+
+
 def train(folder):
     return classifier(folder, "--do_train")
 
@@ -77,6 +91,7 @@ ROWS = [
     written("gzip for questions", "qa.json", GZIP, triviaqa, "qa.json", "UTF-8"),
     written("corpus of blank lines", "corpus.txt", b"\n \n\t\n", corpus, "corpus.txt", "no text"),
     written("empty text", "corpus.txt", b"", vocabulary, "--input_file", "no word to learn from"),
+    *map(json_lines, (corpus, sharded, vocabulary)),
     written("no sentences", "corpus.txt", b"", features, "corpus.txt: is empty"),
 ]
 

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from absl import logging
 
@@ -110,8 +110,13 @@ def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokeni
     return ShardJob(output_file.removesuffix(COMPRESSED_SUFFIX), num_shards, tokenizer, config, described)
 
 
-def default_num_shards(num_bytes: int) -> int:
-    """Returns the number of shards for a text: of 32 MiB at most, or up to 16 of at least 1 MiB."""
+def default_num_shards(sizes: Mapping[str, int], open_file: Callable = files.open_file) -> int:
+    """Returns the number of shards for text files, by their sizes: of 32 MiB at most, or up to 16 of at least 1 MiB.
+
+    Of a gzip file, the decompressed text counts, for which it is read.
+    """
+    unpacked = {path: reading.unpacked_size(path, open_file) for path in sizes}
+    num_bytes = sum(sizes[path] if size is None else size for path, size in unpacked.items())
     return max(1, math.ceil(num_bytes / SHARD_BYTES), min(_FEWEST_SHARDS, num_bytes // _SMALLEST_SHARD_BYTES))
 
 
@@ -130,7 +135,9 @@ def check_places(job: ShardJob):
     for path in job.outputs():
         if os.path.islink(path) or files.is_special(path):
             what = "link" if os.path.islink(path) else "folder" if files.is_folder(path) else "device"
-            raise InputError(f"{path}: is a {what} in the place of an output; move it away, or name another --output_file")
+            raise InputError(
+                f"{path}: is a {what} in the place of an output; move it away, or name another --output_file"
+            )
     with writing.saying_why(job.manifest_file), contextlib.suppress(FileNotFoundError):
         os.lstat(writing.temporary_name(*os.path.split(job.manifest_file)))  # the longest name of all
 
