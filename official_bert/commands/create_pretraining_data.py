@@ -107,11 +107,11 @@ def _only_output(options: PretrainingDataOptions) -> str:
     return output_file
 
 
-def _sizes(input_files: list[str]) -> dict[str, int]:
+def _sizes(input_files: list[str]) -> list[tuple[str, int]]:
     for path in input_files:
         if files.is_special(path):
             raise InputError(f"{path}: has no size to choose the number of shards by; give --num_shards")
-    return {path: files.size(path) for path in input_files}
+    return [(path, files.size(path)) for path in input_files]
 
 
 def _keep_apart(options: PretrainingDataOptions, outputs: list[str]):

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import logging
 
@@ -110,13 +110,15 @@ def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokeni
     return ShardJob(output_file.removesuffix(COMPRESSED_SUFFIX), num_shards, tokenizer, config, described)
 
 
-def default_num_shards(sizes: Mapping[str, int], open_file: Callable = files.open_file) -> int:
-    """Returns the number of shards for text files, by their sizes: of 32 MiB at most, or up to 16 of at least 1 MiB.
+def default_num_shards(sizes: Iterable[tuple[str, int]], open_file: Callable = files.open_file) -> int:
+    """Returns the number of shards for files and their sizes: of 32 MiB of text at most, or up to 16 of at least 1 MiB.
 
     Of a gzip file, the decompressed text counts, for which it is read.
     """
-    unpacked = {path: reading.unpacked_size(path, open_file) for path in sizes}
-    num_bytes = sum(sizes[path] if size is None else size for path, size in unpacked.items())
+    num_bytes = 0
+    for path, size in sizes:
+        unpacked = reading.unpacked_size(path, open_file)
+        num_bytes += size if unpacked is None else unpacked
     return max(1, math.ceil(num_bytes / SHARD_BYTES), min(_FEWEST_SHARDS, num_bytes // _SMALLEST_SHARD_BYTES))
 
 

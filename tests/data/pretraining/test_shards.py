@@ -232,8 +232,8 @@ def test_the_number_of_shards_goes_by_the_size_of_the_text(tmp_path, num_bytes, 
     text, packed = tmp_path / "text", tmp_path / "packed"
     text.touch()
     packed.write_bytes(gzip.compress(bytes(3 << 20)) + gzip.compress(b"another member"))
-    assert shards.default_num_shards({str(text): num_bytes}) == expected
-    assert shards.default_num_shards({str(text): 6 << 20, str(packed): packed.stat().st_size}) == 9
+    assert shards.default_num_shards([(str(text), num_bytes)]) == expected
+    assert shards.default_num_shards([(str(text), 6 << 20), (str(packed), packed.stat().st_size)]) == 9
 
 
 @pytest.mark.parametrize("report", ["", "{", "[]", "{}", "\xff", '{"key": 1}'])
