@@ -42,14 +42,9 @@ class TrainingInstance:
     is_random_next: bool
 
     def __str__(self):
-        lines = (
-            ("tokens", self.tokens),
-            ("segment_ids", self.segment_ids),
-            ("is_random_next", [self.is_random_next]),
-            ("masked_lm_positions", self.masked_lm_positions),
-            ("masked_lm_labels", self.masked_lm_labels),
-        )
-        return "".join(f"{name}: {' '.join(map(str, values))}\n" for name, values in lines) + "\n"
+        names = ("tokens", "segment_ids", "is_random_next", "masked_lm_positions", "masked_lm_labels")
+        lists = vars(self) | {"is_random_next": [self.is_random_next]}
+        return "".join(f"{name}: {' '.join(map(str, lists[name]))}\n" for name in names) + "\n"
 
     __repr__ = __str__
 

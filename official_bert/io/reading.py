@@ -97,10 +97,12 @@ def _checked_lines(path: str, file) -> Iterator[bytes]:
     for beginning, name in _COMPRESSED.items():
         if start.startswith(beginning):
             raise InputError(f"{path}: is compressed with {name}; decompress it")
-    has_every_other_byte_0 = start[:2].count(0) == 1 and start[2:].count(0) > 0.3 * len(start)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or has_every_other_byte_0:
+    text = start.decode("utf-8", "replace")
+    # A text in UTF-8 may begin with a zero byte, too.
+    is_other = start[2:].count(0) > 0.3 * len(start) or text.count("\ufffd") > 1
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (start[:2].count(0) == 1 and is_other):
         raise InputError(f"{path}: is UTF-16; save it as UTF-8")
-    num_strange = len(_NO_TEXT.findall(start.decode("utf-8", "replace")))
+    num_strange = len(_NO_TEXT.findall(text))
     if num_strange > 16 and num_strange > 0.3 * len(start):
         raise InputError(f"{path}: is binary, or text in another encoding than UTF-8; save it as UTF-8 text")
     start += file.readline()

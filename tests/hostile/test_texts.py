@@ -17,6 +17,7 @@ GZIP = gzip.compress(CORPUS.encode())
 NO_TEXTS = {
     "UTF-16": (CORPUS.encode("utf-16"), "is UTF-16; save it as UTF-8"),
     "UTF-16 without its mark": (CORPUS.encode("utf-16-le"), "is UTF-16"),
+    "Chinese in UTF-16 without its mark": (("1 猫坐在公园里，火车正午离站。\n" * 20).encode("utf-16-le"), "is UTF-16"),
     "big-endian UTF-16 without its mark": (CORPUS.encode("utf-16-be"), "is UTF-16"),
     "carriage returns alone": (CORPUS.replace("\n", "\r").encode(), 'ends its lines with "\\r" alone'),
     "gzip": (GZIP, "is compressed with gzip; decompress it"),

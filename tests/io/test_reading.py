@@ -17,7 +17,6 @@ QUESTION = {"id": "q1", "answers": [], "title": None}
         (b"\xc3\r\xa9\n", ["\u00e9"]),  # and reads UTF-8 afterwards
         (b"one\ttext\rof a table", ["one\ttextof a table"]),
         (b"\0\nthe cat\n", ["\0", "the cat"]),  # no UTF-16, although its first character is a zero byte
-        (b"a\0b\n", ["a\0b"]),
     ],
 )
 def test_lines_end_at_newlines_only_and_broken_bytes_are_left_out(tmp_path, data, lines):
