@@ -190,6 +190,11 @@ def _in_our_words(message: str) -> str:
     message = re.sub(r"invalid literal for int\(\) with base \d+: .*", "must be a whole number", message)
     message = re.sub(r"could not convert string to float: .*", "must be a number", message)
     message = re.sub(r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", message)
+    message = re.sub(
+        r"(?s)^flag (--\w+)=.*: Unable to parse the value (.*) as a comma.*",
+        r"\1=\2: is no list of names with commas between them; rename what has a line break or a quote in its name",
+        message,
+    )
     message = re.sub(f"(?m)^flag (--\\w+)=None: {_MISSING}$", rf"\1: {_MISSING}", message)
     return re.sub(r"(?m)^flag (--\w+=)", r"\1", message)
 

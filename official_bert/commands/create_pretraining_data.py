@@ -72,9 +72,10 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     """Writes the record files of all shards and the manifest."""
     output_file = _only_output(options)
     input_files = files.expand(options.input_file, "input_file")
-    num_shards = options.num_shards or shards.default_num_shards(_total_size(input_files))
+    num_shards = options.num_shards or shards.default_num_shards(_sizes(input_files))
     job = shard_job(options, output_file, num_shards, tokenizer)
     _keep_apart(options, job.outputs())
+    shards.check_places(job)
     shards.check_no_others(job, files.matching(f"{glob.escape(job.output_file)}-*-of-*"))
     log_files("Reading from input files", input_files)
     try:
@@ -106,11 +107,11 @@ def _only_output(options: PretrainingDataOptions) -> str:
     return output_file
 
 
-def _total_size(input_files: list[str]) -> int:
+def _sizes(input_files: list[str]) -> list[tuple[str, int]]:
     for path in input_files:
         if files.is_special(path):
             raise InputError(f"{path}: has no size to choose the number of shards by; give --num_shards")
-    return sum(map(files.size, input_files))
+    return [(path, files.size(path)) for path in input_files]
 
 
 def _keep_apart(options: PretrainingDataOptions, outputs: list[str]):

@@ -36,7 +36,7 @@ def run(options: BeamDataOptions):
     options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     sizes = beam.sizes_of(options.input_file)
-    num_shards = options.num_shards or shards.default_num_shards(sum(sizes.values()))
+    num_shards = options.num_shards or shards.default_num_shards(sizes.items(), beam.open_file)
     job = shard_job(options, options.output_file[0], num_shards, tokenizer)
     shards.check_no_others(job, beam.shards_beside(job.output_file))
     log_files("Reading from input files", list(sizes))

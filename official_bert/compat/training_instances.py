@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _BATCH_SIZE = 1024
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class TrainingInstance:
     """One sentence pair with its masks.
 
@@ -47,12 +47,12 @@ class TrainingInstance:
     masked_lm_labels: list[str]
     is_random_next: bool
 
-    def __str__(self) -> str:
-        """Returns the original's lines."""
-        order = ("tokens", "segment_ids", "is_random_next", "masked_lm_positions", "masked_lm_labels")
-        values = [getattr(self, name) for name in order]
-        texts = [" ".join(map(str, value)) if isinstance(value, list) else value for value in values]
-        return "".join(f"{name}: {text}\n" for name, text in zip(order, texts, strict=True)) + "\n"
+    def __str__(self):
+        names = ("tokens", "segment_ids", "is_random_next", "masked_lm_positions", "masked_lm_labels")
+        lists = vars(self) | {"is_random_next": [self.is_random_next]}
+        return "".join(f"{name}: {' '.join(map(str, lists[name]))}\n" for name in names) + "\n"
+
+    __repr__ = __str__
 
 
 class MaskedLmInstance(NamedTuple):

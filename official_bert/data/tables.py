@@ -1,6 +1,6 @@
 """Reads the files of users: rows of TSV and CSV, lines of text or pairs, and the columns of CoNLL, also written.
 
-The readers remove a byte order mark and CRLF line ends, and name the file and line in their errors.
+The readers remove a byte order mark, and name the file and line in their errors.
 """
 
 import csv
@@ -103,7 +103,7 @@ def numbered_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -
     for line, text in enumerate(reading.read_lines(path, errors), start=1):
         if line == 1:
             text = text.removeprefix("\ufeff")
-        yield line, text.rstrip("\r")
+        yield line, text
 
 
 def _log_blank(path: str, num_blank: int):

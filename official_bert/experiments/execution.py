@@ -74,7 +74,7 @@ def execute(steps: list[Step], layout: Layout) -> list[str]:
 def _run(step: Step, layout: Layout) -> int:
     folder, output = layout.folder(step), layout.output(step)
     if read_result(layout, step) is not None:  # whose files were deleted, and are needed
-        files.remove(folder)
+        files.remove_folder(folder)
     is_resumed = files.exists(output)
     files.make_folder(output)
     if step.config:

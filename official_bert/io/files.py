@@ -7,12 +7,14 @@ tf.io.gfile.
 import glob as local_glob
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterable
 
 from official_bert.io.errors import InputError
 
 _PART_BYTES = 1 << 20
+_UNFINISHED = re.compile(r"\.lock|\..+\.(tmp-.+|sharded)")  # names of what runs work on, which no glob matches
 
 
 def is_remote(path: str) -> bool:
@@ -105,28 +107,47 @@ def rename(source: str, target: str):
 
 
 def remove(path: str):
-    """Deletes a file, or a folder with all that is in it."""
+    """Deletes a file; a folder, in which another may have put something, is refused."""
     if is_remote(path):
-        _gfile().rmtree(path) if is_folder(path) else _gfile().remove(path)
-    elif os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.remove(path)
+        _gfile().remove(path)
+        return
+    if os.path.isdir(path) and not os.path.islink(path):
+        raise InputError(f"{path}: is a folder in the place of a file; move it away")
+    os.remove(path)
+
+
+def remove_folder(path: str):
+    """Deletes a folder that this project has made, with all that is in it."""
+    _gfile().rmtree(path) if is_remote(path) else shutil.rmtree(path)
 
 
 def list_folder(path: str) -> list[str]:
     return _gfile().listdir(path) if is_remote(path) else os.listdir(path)
 
 
+def as_python_glob(pattern: str) -> str:
+    """Writes a glob in the form of Python's: `[^y]` is [!y], and a backslash takes the next character as it is."""
+    return re.sub(r"(?s)\\(.)|\[\^", lambda found: local_glob.escape(found[1]) if found[1] else "[!", pattern)
+
+
 def matching(pattern: str) -> list[str]:
-    """Returns the files that a glob matches, sorted by name (the original takes the file system's order)."""
-    return sorted(_gfile().glob(pattern) if is_remote(pattern) else local_glob.glob(pattern))
+    """Returns the files that a glob matches, as TensorFlow's, and so the original's: hidden ones, too.
+
+    They are sorted by name; the original takes the file system's order.
+    """
+    if is_remote(pattern):
+        found = _gfile().glob(pattern)
+    else:
+        found = local_glob.glob(as_python_glob(pattern), include_hidden=True)
+    return sorted(name for name in found if not _UNFINISHED.fullmatch(os.path.basename(name)))
 
 
 def expand(patterns: Iterable[str], flag: str) -> list[str]:
     """Returns the files that a list of names and globs matches, in the order of the list, sorted within each glob."""
     found = []
     for pattern in patterns:
+        if not pattern:
+            raise InputError(f"--{flag}: a name is empty; give one, or leave out its comma")
         names = matching(pattern)
         if not names and exists(pattern):  # brackets may be part of a name
             names = [pattern]

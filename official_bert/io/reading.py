@@ -16,7 +16,7 @@ from typing import Any, Literal
 from official_bert.io import errors, files
 from official_bert.io.errors import InputError
 
-_SAMPLE_BYTES = 1 << 16
+_SAMPLE_BYTES, _PART_BYTES = 1 << 16, 1 << 20
 _GZIP = b"\x1f\x8b"
 _COMPRESSED = {_GZIP: "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 _NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")  # U+FFFD stands for bytes that are not UTF-8
@@ -28,16 +28,16 @@ def read_lines(
     decompresses: bool = False,
     open_file: Callable = files.open_file,
 ) -> Iterator[str]:
-    """Yields the lines of a text file without "\\n".
+    """Yields the lines of a text file without "\\n", and without any "\\r", as the original's reader does.
 
-    Bytes that are not UTF-8 are left out, as in the original, or become U+FFFD; a warning counts the lines with them.
+    Bytes that are not UTF-8 are left out or become U+FFFD; a warning counts the lines with them.
     """
     num_corrupt = 0
     with open_file(path, "rb") as opened:
         is_gzip = decompresses and _begins_as_gzip(path, open_file)
         file = _Decompressed(path, opened) if is_gzip else opened
         for line in _checked_lines(path, file):
-            line = line.removesuffix(b"\n")
+            line = line.removesuffix(b"\n").replace(b"\r", b"")
             try:
                 yield line.decode("utf-8")
             except UnicodeDecodeError:
@@ -46,6 +46,17 @@ def read_lines(
     if num_corrupt:
         done = "left out" if undecodable == "ignore" else "replaced"
         errors.warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_corrupt)
+
+
+def unpacked_size(path: str, open_file: Callable = files.open_file) -> int | None:
+    """Returns the number of bytes that a gzip file has when it is decompressed; None for any other file."""
+    if not _begins_as_gzip(path, open_file):
+        return None
+    with open_file(path, "rb") as opened:
+        file, size = _Decompressed(path, opened), 0
+        while part := file.read(_PART_BYTES):
+            size += len(part)
+    return size
 
 
 def _begins_as_gzip(path: str, open_file: Callable) -> bool:
@@ -86,13 +97,16 @@ def _checked_lines(path: str, file) -> Iterator[bytes]:
     for beginning, name in _COMPRESSED.items():
         if start.startswith(beginning):
             raise InputError(f"{path}: is compressed with {name}; decompress it")
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start[:2].count(0) == 1:
+    text = start.decode("utf-8", "replace")
+    # A text in UTF-8 may begin with a zero byte, too.
+    is_other = start[2:].count(0) > 0.3 * len(start) or text.count("\ufffd") > 1
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (start[:2].count(0) == 1 and is_other):
         raise InputError(f"{path}: is UTF-16; save it as UTF-8")
-    num_strange = len(_NO_TEXT.findall(start.decode("utf-8", "replace")))
+    num_strange = len(_NO_TEXT.findall(text))
     if num_strange > 16 and num_strange > 0.3 * len(start):
         raise InputError(f"{path}: is binary, or text in another encoding than UTF-8; save it as UTF-8 text")
     start += file.readline()
-    if b"\r" in start[:-1] and b"\n" not in start:
+    if start.count(b"\r") > 1 and b"\n" not in start:
         raise InputError(f'{path}: ends its lines with "\\r" alone; save it with "\\n" or "\\r\\n"')
     yield from itertools.chain(io.BytesIO(start), file)
 

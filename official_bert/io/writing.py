@@ -1,17 +1,19 @@
 """Writes files and folders that appear under their names when they are complete, and never over an input.
 
-Until then an output is a file or folder beside its name, which begins with a dot, so that no glob of inputs matches it,
-and ends with the id of the process. Outputs that are no regular files (devices, FIFOs) are written directly, and a
+Until then an output is a file or folder beside its name, which begins with a dot and ends with the id of the process,
+and which no glob of inputs matches. Outputs that are no regular files (devices, FIFOs) are written directly, and a
 symbolic link stays: the file that it names is replaced.
 """
 
 import contextlib
 import errno
 import fnmatch
+import functools
 import glob as local_glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 from official_bert.io import errors, files
 from official_bert.io.errors import InputError
@@ -19,6 +21,7 @@ from official_bert.io.errors import InputError
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room or name another path"),
     errno.EPIPE: "keep the process that reads it running",
+    errno.ENAMETOOLONG: "give it a shorter name",
 }
 _TEMPORARY = re.compile(r"\..+\.tmp-(\d+)")
 
@@ -29,19 +32,25 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
     Scripts call it before they read anything, with the names and globs of `inputs` by the flag that names them. Links
     are followed. Devices and FIFOs are no regular files, and may be named twice.
     """
+    outputs = list(outputs)
     places = [files.real_path(output) for output in outputs]
+    existing = [_identity(output) for output in outputs]
+    times = Counter(places)
     for output, place in zip(outputs, places, strict=True):
-        if places.count(place) > 1 and not files.is_special(output):
+        if times[place] > 1 and not files.is_special(output):
             raise InputError(f"{output}: is an output twice; give each output a file of its own")
-        for flag, patterns in inputs.items():
-            for pattern in filter(None, patterns):
-                if any(is_same_file(name, output) for name in (pattern, *files.matching(pattern))):
+    for flag, patterns in inputs.items():
+        for pattern in filter(None, patterns):
+            read = {_identity(name) for name in (pattern, *files.matching(pattern))} - {None}
+            would_match = _matcher(pattern)
+            for output, place, identity in zip(outputs, places, existing, strict=True):
+                if identity in read:
                     if not files.is_special(output):
                         raise InputError(
                             f"{output}: is an input of this run, too (--{flag}), and would be overwritten; name "
                             "another output"
                         )
-                elif _would_match(pattern, output) or _would_match(pattern, place):
+                elif would_match(output) or would_match(place):
                     raise InputError(
                         f"{output}: --{flag}={pattern} matches it, so that the next run would read it; name "
                         "another output, or a narrower glob"
@@ -50,34 +59,43 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
 
 def is_same_file(path: str, other: str) -> bool:
     """Tells whether two paths name the same existing file."""
-    if files.is_remote(path) or files.is_remote(other):
-        return path == other
-    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
+    return _identity(path) is not None and _identity(path) == _identity(other)
 
 
-def _would_match(pattern: str, path: str) -> bool:
-    """Tells whether a glob would match a file that need not exist."""
+def _identity(path: str) -> Hashable | None:
+    """Returns what all names of a file have in common; None for a local file that does not exist."""
+    if files.is_remote(path):
+        return path
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Returns a function that tells whether a glob would match a file that need not exist."""
     folder, last = os.path.split(pattern)
-    if not local_glob.has_magic(pattern) or not fnmatch.fnmatchcase(os.path.basename(path), last):
-        return False
-    if os.path.basename(path).startswith(".") and not last.startswith("."):
-        return False
-    own = files.real_path(os.path.dirname(path))
-    return any(files.real_path(found) == own for found in ([folder] if folder == "" else files.matching(folder)))
+    if not local_glob.has_magic(files.as_python_glob(pattern)):
+        return lambda path: False
+    is_named = re.compile(fnmatch.translate(files.as_python_glob(last))).match
+    folders = {files.real_path(found) for found in ([folder] if folder == "" else files.matching(folder))}
+    place_of = functools.cache(files.real_path)
+    return lambda path: bool(is_named(os.path.basename(path))) and place_of(os.path.dirname(path)) in folders
 
 
 @contextlib.contextmanager
-def replacing(path: str, mode: str = "w"):
+def replacing(path: str, mode: str = "w", removes_left: bool = True):
     """Opens a temporary file beside `path`; on success it is renamed to `path`, on any failure it is deleted.
 
-    A file that a killed run left is deleted, too.
+    A file that a killed run left is deleted, too, for which the whole folder is listed, unless not `removes_left`.
     """
     if not path:
         raise InputError("the name of a file to be written is empty; give one")
     if files.exists(path) and files.is_folder(path):  # exists() refuses unknown schemes
         raise InputError(f"{path}: cannot be written, it is a folder; name a file")
     target = files.real_path(path)
-    temporary = None if files.is_special(path) else _temporary(target)
+    temporary = None if files.is_special(path) else _temporary(target, removes_left)
     try:
         if temporary and os.path.islink(target):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -131,7 +149,7 @@ def replacing_folder(path: str) -> Iterator[str]:
         raise _cannot_write(path, error) from error
     finally:
         with contextlib.suppress(Exception):
-            files.remove(temporary)
+            files.remove_folder(temporary)
 
 
 def append_line(path: str, line: str):
@@ -177,13 +195,14 @@ def remove_left(folder: str, pattern: str):
         if found and not _is_running(int(found[1])):
             errors.warn("%s: deleted, since a run that was killed left it", left)
             with contextlib.suppress(OSError):
-                files.remove(left)
+                (files.remove_folder if files.is_folder(left) else files.remove)(left)
 
 
-def _temporary(target: str) -> str:
+def _temporary(target: str, removes_left: bool = True) -> str:
     """Returns a temporary name beside `target`, without what killed processes left for the same one."""
     folder, name = os.path.split(target)
-    remove_left(folder, local_glob.escape(name))
+    if removes_left:
+        remove_left(folder, local_glob.escape(name))
     return temporary_name(folder, name)
 
 

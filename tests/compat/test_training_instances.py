@@ -65,6 +65,18 @@ def test_the_originals_instances(toy_instances):
     assert "".join(map(as_line, toy_instances())) == TOY_INSTANCES
 
 
+def test_an_instance_prints_as_the_originals(toy_instances):
+    expected = """\
+tokens: [CLS] a train left the [MASK] at noon . [SEP] [MASK] single cat document here . [SEP]
+segment_ids: 0 0 0 0 0 0 0 0 0 0 1 1 1 1 1 1 1
+is_random_next: True
+masked_lm_positions: 5 10 12
+masked_lm_labels: station one line
+
+"""
+    assert str(toy_instances()[0]) == repr(toy_instances()[0]) == expected
+
+
 def test_the_originals_whole_word_instances(toy_instances):
     instances = toy_instances(do_whole_word_mask=True)
     assert len(instances) == 12

@@ -57,7 +57,7 @@ def test_long_fields(write):
     assert rows(read_csv(write(f'1,"{text}"\n'.encode()))) == [(1, ["1", text])]
 
 
-@pytest.mark.parametrize("text", ['a,"b', 'a,"b"c\n', "a\nb,\rc\n"])
+@pytest.mark.parametrize("text", ['a,"b', 'a,"b"c\n'])
 def test_quotes_that_do_not_match(write, text):
     path = write(text.encode())
     line = text.strip().count("\n") + 1

@@ -58,17 +58,47 @@ def after_kill(folder: pathlib.Path, process: int) -> list[str]:
     return corpus(folder)
 
 
+def sharded(folder: pathlib.Path, output="rec") -> list[str]:
+    return corpus(folder, output, "--generator=sharded", "--num_shards=2")
+
+
+def full_folder(folder: pathlib.Path, name: str) -> list[str]:
+    """The flags of a run that finds a folder of the user's under the name of one of its files."""
+    (folder / name).mkdir(parents=True)
+    (folder / name / "mine").write_text("precious")
+    return sharded(folder)
+
+
+SHARD, SHARDS = "rec-00001-of-00002", ("rec-*", "rec.manifest.json")
+IN_THE_PLACE = "in the place of an output; move it away, or name another --output_file"
+IN_PLACE_OF_SHARDS = [
+    *(
+        row(f"{what}: {name}", make, f"{name}: is a {what} {IN_THE_PLACE}")
+        for what, name, make in (
+            ("folder", SHARD, lambda at: full_folder(at, SHARD)),
+            ("folder", "rec.manifest.json", lambda at: full_folder(at, "rec.manifest.json")),
+            ("link", SHARD, lambda at: sharded(at, link(at, SHARD, "classification/train.tsv")[:3])),
+            ("device", SHARD, lambda at: os.mkfifo(at / SHARD) or sharded(at)),
+        )
+    ),
+    row("a work file", lambda at: full_folder(at, ".rec.sharded/00000.txt"), "00000.txt: is a folder in the place"),
+    row("beside work files", lambda at: full_folder(at, ".rec.sharded/00000.mine"), leaves=SHARDS),
+    row("a name too long", lambda at: sharded(at, "a" * 236), "manifest.json: cannot", "too long); give it a shorter"),
+]
+
 OUTPUTS_THAT_ARE_INPUTS = [
     row("over a link", lambda at: corpus(at, link(at, "link", "corpus.txt")), over("input_file")),
     row("over a hard link", lambda at: corpus(at, hard_link(at, "other", "corpus.txt")), over("input_file")),
     row("where the glob reads", lambda at: corpus(at, "records.txt", input_file="*.txt"), "*.txt matches it"),
     row("where another name is read", corpus_in_a_linked_folder, "so that the next run would read it"),
     row("hidden from a glob", lambda at: corpus(at, ".a.txt", input_file="corpus*"), leaves=(".a.txt",)),
+    row("where the glob reads hidden files", lambda at: corpus(at, ".a.txt", input_file="*.txt"), "*.txt matches it"),
+    row("outside of a glob's set", lambda at: corpus(at, "b.txt", input_file="[^bv]*.txt"), leaves=("b.txt",)),
     row("twice", lambda at: corpus(at, f"a,{link(at, 'b', 'a')}"), "is an output twice"),
     row("over the weights", lambda at: features(at, WEIGHTS), over("init_checkpoint")),
     row("over an export", lambda at: predictions(at, "export/1/assets/vocab.txt"), over("model")),
     row("over a document", lambda at: triviaqa(at, "evidence/doc.txt"), over("data_dir")),
-    row("over its own checkpoint", lambda at: conversion(at, "."), over("bert_config_file")),
+    row("over its own checkpoint", lambda at: conversion(at, "."), over("model")),
 ]
 
 DOCUMENTS = [
@@ -100,7 +130,7 @@ INPUTS = [
     )
 ]
 
-OUTPUTS = [
+OUTPUTS = IN_PLACE_OF_SHARDS + [
     row(f"output that is a {what}", lambda at, path=path: features(at, path), says)
     for what, path, says in (
         ("folder", "classification", "classification: cannot be written, it is a folder"),
@@ -119,6 +149,10 @@ NAMES = [
         lambda at: corpus(at, input_file=str((at / "corpus.txt").rename(at / "a[1].txt"))),
         leaves=("a.tfrecord",),
     ),
+    row(
+        "a comma at the end", lambda at: corpus(at, input_file="corpus.txt,"), "--input_file: a name is empty; give one"
+    ),
+    row("a line break", lambda at: [*corpus(at), "--input_file=a\nb"], r"--input_file='a\nb': is no list of names"),
     row("question twice", lambda at: triviaqa(at, times=2), "qa.json: question q1: is there twice"),
 ]
 

@@ -17,6 +17,7 @@ GZIP = gzip.compress(CORPUS.encode())
 NO_TEXTS = {
     "UTF-16": (CORPUS.encode("utf-16"), "is UTF-16; save it as UTF-8"),
     "UTF-16 without its mark": (CORPUS.encode("utf-16-le"), "is UTF-16"),
+    "Chinese in UTF-16 without its mark": (("1 猫坐在公园里，火车正午离站。\n" * 20).encode("utf-16-le"), "is UTF-16"),
     "big-endian UTF-16 without its mark": (CORPUS.encode("utf-16-be"), "is UTF-16"),
     "carriage returns alone": (CORPUS.replace("\n", "\r").encode(), 'ends its lines with "\\r" alone'),
     "gzip": (GZIP, "is compressed with gzip; decompress it"),
@@ -45,6 +46,20 @@ def written(what, name, data, make, *says, **others):
 
 def sharded(folder):
     return corpus(folder, "a", "--generator=sharded", "--num_shards=2", "--num_workers=1")
+
+
+HALF_PAIR = b'{"text": "the cat"}\n{"text": "the \\ud800 cat"}\n'
+
+
+def json_lines(make):
+    """A run on pages of JSON, one of which has half of a surrogate pair."""
+    return written(
+        f"half a surrogate pair for {make.__name__}",
+        "corpus.txt",
+        HALF_PAIR,
+        lambda folder: [*make(folder), "--input_format=json_lines"],
+        r"""corpus.txt: line 2: the field "text" has '\ud800', half of a surrogate pair""",
+    )
 
 
 def train(folder):
@@ -77,6 +92,7 @@ ROWS = [
     written("gzip for questions", "qa.json", GZIP, triviaqa, "qa.json", "UTF-8"),
     written("corpus of blank lines", "corpus.txt", b"\n \n\t\n", corpus, "corpus.txt", "no text"),
     written("empty text", "corpus.txt", b"", vocabulary, "--input_file", "no word to learn from"),
+    *map(json_lines, (corpus, sharded, vocabulary)),
     written("no sentences", "corpus.txt", b"", features, "corpus.txt: is empty"),
 ]
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 
 import pytest
+import tensorflow as tf
 
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
@@ -18,6 +19,27 @@ def test_globs_are_sorted_within_the_order_of_the_list(tmp_path):
     assert [pathlib.Path(path).name for path in found] == ["b1", "b2", "a"]
     with pytest.raises(InputError, match=r"--input_file: no file matches '.*/c\*'"):
         files.expand([f"{tmp_path}/a", f"{tmp_path}/c*"], "input_file")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("[^y].txt", "* x"),
+        ("\\x.txt", "x"),
+        ("\\*.txt", "*"),
+        ("*.txt", "* .hidden x y"),
+        ("**.txt", "* .hidden x y"),
+        (".*.txt", ".hidden"),
+    ],
+)
+def test_a_glob_matches_what_tensorflows_does(tmp_path, pattern, found):
+    names = ["*.txt", ".hidden.txt", "x.txt", "y.txt"]
+    for name in [*names, ".x.txt.tmp-12", ".lock", ".rec.sharded"]:
+        (tmp_path / name).touch()
+    expected = [f"{tmp_path}/{name}.txt" for name in found.split()]
+    assert files.matching(f"{tmp_path}/{pattern}") == expected
+    assert sorted(tf.io.gfile.glob(f"{tmp_path}/{pattern}")) == expected
+    assert not set(files.matching(f"{tmp_path}/*")) - {f"{tmp_path}/{name}" for name in names}
 
 
 def test_what_cannot_be_opened_is_named(tmp_path):

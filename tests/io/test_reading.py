@@ -9,10 +9,20 @@ from official_bert.io.reading import field
 QUESTION = {"id": "q1", "answers": [], "title": None}
 
 
-def test_lines_end_at_newlines_only_and_broken_bytes_are_left_out(tmp_path):
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        ("a\u2028b\r\n".encode() + b"c\xffd\n\ne", ["a\u2028b", "cd", "", "e"]),
+        (b"a\rb c\n\rd\r\r\n", ["ab c", "d"]),  # the original's reader drops every carriage return
+        (b"\xc3\r\xa9\n", ["\u00e9"]),  # and reads UTF-8 afterwards
+        (b"one\ttext\rof a table", ["one\ttextof a table"]),
+        (b"\0\nthe cat\n", ["\0", "the cat"]),  # no UTF-16, although its first character is a zero byte
+    ],
+)
+def test_lines_end_at_newlines_only_and_broken_bytes_are_left_out(tmp_path, data, lines):
     path = tmp_path / "text"
-    path.write_bytes("a\u2028b\r\n".encode() + b"c\xffd\n\ne")
-    assert list(reading.read_lines(path)) == ["a\u2028b\r", "cd", "", "e"]
+    path.write_bytes(data)
+    assert list(reading.read_lines(path)) == lines
 
 
 def test_json_is_read_with_and_without_a_byte_order_mark(tmp_path):

@@ -21,6 +21,7 @@ from official_bert.data.pretraining.documents import FileDocuments, documents_of
 from official_bert.data.pretraining.one_shard import write_shard
 from official_bert.data.pretraining.shards import ShardJob, manifest_of
 from official_bert.io.errors import InputError
+from official_bert.io.files import as_python_glob
 
 LineReader = Callable[[str], Iterable[str]]
 
@@ -34,7 +35,7 @@ def open_file(path: str, mode: str = "rb"):
 def sizes_of(patterns: Sequence[str]) -> dict[str, int]:
     """Returns the files that names and globs match, sorted, with their numbers of bytes; raises InputError if none."""
     sizes = {}
-    for pattern, result in zip(patterns, FileSystems.match(list(patterns)), strict=True):
+    for pattern, result in zip(patterns, FileSystems.match([*map(as_python_glob, patterns)]), strict=True):
         if not result.metadata_list:
             raise InputError(f"--input_file: no file matches {pattern!r}; check the path or the glob")
         sizes |= {file.path: file.size_in_bytes for file in sorted(result.metadata_list, key=lambda file: file.path)}

@@ -6,6 +6,7 @@ on across the end of a file: only a blank line ends it.
 
 import collections
 import dataclasses
+import functools
 import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,6 +53,11 @@ def id_type(vocab: dict[str, int]) -> np.dtype:
     return np.min_scalar_type(max(vocab.values(), default=0))
 
 
+@functools.lru_cache(1)  # for thousands of small shards
+def _id_type_of(tokenizer: FullTokenizer) -> np.dtype:
+    return id_type(tokenizer.vocab)
+
+
 def read_documents(
     input_files: Sequence[str],
     tokenizer: FullTokenizer,
@@ -81,7 +87,7 @@ def encode_documents(
     on_progress: Callable[[int], None] = lambda tokens: None,
 ) -> Documents:
     """Tokenizes the lines of a text, without lines and documents that have no tokens."""
-    ids, lengths = array(id_type(tokenizer.vocab).char), array("q")
+    ids, lengths = array(_id_type_of(tokenizer).char), array("q")
     for block_ids, block_lengths in _encode_blocks(_blocks(lines), tokenizer, num_workers):
         ids.frombytes(block_ids.tobytes())
         lengths.frombytes(block_lengths.tobytes())
@@ -129,7 +135,7 @@ def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLine
     lines = [line.strip().replace("\n", " ") for line in lines]
     ids, lengths = tokenizer.encode_lines(lines)
     is_blank = np.array([not line for line in lines], bool)
-    return ids.astype(id_type(tokenizer.vocab)), np.where(is_blank, _BLANK_LINE, lengths)
+    return ids.astype(_id_type_of(tokenizer)), np.where(is_blank, _BLANK_LINE, lengths)
 
 
 def distribute(

@@ -1,7 +1,8 @@
 """The generator `sharded`: turns the text of one shard into its record file, and reports what is in it.
 
 The file depends on the text, the config, the seed and the number of the shard alone. All passes over all documents
-advance together, a pair at each step, so that numpy makes thousands of pairs in a call.
+advance together, a pair at each step, so that numpy makes thousands of pairs in a call. The last few, over the longest
+documents, go on one after the other, so that one huge document takes no longer than many.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import gzip
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -30,6 +33,8 @@ _TOKENS_AT_ONCE = 1 << 17  # in a batch of sequences, so that its arrays fit the
 _GZIP_LEVEL = 6
 _PAIRS, _ORDER = 1, 2  # what the streams of a shard are for
 _SCANS_AT_ONCE = 1 << 15  # bounds the memory: a scan is one pass over one document
+_FEW_SCANS = 64  # whose steps take Python less time than numpy
+_PAIRS_AT_ONCE = 1 << 12  # of one of these
 # The numbers of the draws in the stream of a scan, and in that of a pair.
 _IS_SHORT, _LENGTH, _FIRST_PAIR = 0, 1, 2
 _MIDDLE, _IS_RANDOM, _DOCUMENT, _SEGMENT, _KEY, _CUT_A, _CUT_B = 0, 1, 2, 3, 4, 1 << 8, 1 << 40
@@ -51,7 +56,8 @@ def make_shard(
     """Writes the records of shard `number`, from 0, and returns its report; a text file that is absent has no text."""
     with contextlib.ExitStack() as stack:
         text = stack.enter_context(files.open_file(text_file)) if files.exists(text_file) else ()
-        opened = stack.enter_context(writing.replacing(record_file, "wb"))
+        # The caller has removed what is left in the folder, which has thousands of files: a list for each takes long.
+        opened = stack.enter_context(writing.replacing(record_file, "wb", removes_left=False))
         return write_shard(number, text, opened, tokenizer, config)
 
 
@@ -71,11 +77,15 @@ def write_shard(
     # Without name and time, equal records give equal bytes.
     zipped = gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=written, mtime=0) if config.is_compressed else None
     with zipped or contextlib.nullcontext(written) as compressed:
-        vocabulary = InstanceVocabulary.of(tokenizer.vocab)
-        for features, counted in shard_batches(number, documents, vocabulary, config):
+        for features, counted in shard_batches(number, documents, _vocabulary_of(tokenizer), config):
             compressed.write(b"".join(map(frame, encode_examples(features))))
             counts.update(counted)
     return {**counts, "bytes": written.num_bytes, "sha256": written.sha256.hexdigest()}
+
+
+@functools.lru_cache(1)  # for thousands of small shards
+def _vocabulary_of(tokenizer: FullTokenizer) -> InstanceVocabulary:
+    return InstanceVocabulary.of(tokenizer.vocab)
 
 
 def shard_batches(
@@ -237,24 +247,57 @@ def _scan(
     starts, document_starts = documents.segment_starts, documents.document_starts
     first, document_end = document_starts[document], document_starts[document + 1]
     number = _FIRST_PAIR
-    while len(first):
-        pair_keys = random_streams.draw(keys, number)
-        number += 1
+    while len(first) > _FEW_SCANS:
         end = np.minimum(np.searchsorted(starts, starts[first] + target), document_end)
-        if use_next_sentence:
-            chunks = _with_next(documents, document, first, end, target, pair_keys)
-            # A's left-over segments are used again.
-            first = np.where(chunks.is_random_next, chunks.a_end, end)
-        else:
-            none = np.zeros(len(first), np.int64)
-            chunks = Chunks(document, first, end, document, none, none, none.astype(bool), pair_keys)
-            first = end
+        pair_keys = random_streams.draw(keys, number)
+        chunks = _chunks(documents, document, first, end, target, use_next_sentence, pair_keys)
         yield chunks
+        number += 1
+        # A's left-over segments are used again.
+        first = np.where(chunks.is_random_next, chunks.a_end, end)
         goes_on = first < document_end
         if not goes_on.all():
             first, document, document_end, target, keys = (
                 values[goes_on] for values in (first, document, document_end, target, keys)
             )
+    for scan in zip(document.tolist(), first.tolist(), target.tolist(), keys, strict=True):
+        yield from _rest_of_scan(documents, *scan, use_next_sentence, number)
+
+
+def _rest_of_scan(
+    documents: Documents, document: int, first: int, target: int, key, use_next_sentence: bool, number: int
+) -> Iterator[Chunks]:
+    """Yields the pairs of a scan from `number` on, some at a time: only where each begins is found one by one."""
+    starts = memoryview(documents.segment_starts)  # its items are Python integers
+    document_end = int(documents.document_starts[document + 1])
+    while first < document_end:
+        numbers = number + np.arange(min(_PAIRS_AT_ONCE, document_end - first))
+        number += len(numbers)
+        keys = random_streams.draw(key, numbers)
+        is_random = _is_random(keys) & use_next_sentence
+        middles = random_streams.draw(keys, _MIDDLE) >> np.uint64(32)
+        firsts, ends = [], []
+        for restarts, middle in zip(is_random.tolist(), middles.tolist(), strict=True):
+            end = min(bisect_left(starts, starts[first] + target, first + 1), document_end)
+            firsts.append(first)
+            ends.append(end)
+            first = first + 1 + (middle * (end - first - 1) >> 32) if restarts else end  # as `below`
+            if first == document_end:
+                break
+        same = np.full(len(firsts), document)
+        pair_keys = keys[: len(firsts)]
+        yield _chunks(documents, same, np.array(firsts), np.array(ends), target, use_next_sentence, pair_keys)
+
+
+def _chunks(documents, document, first, end, target, use_next_sentence, keys) -> Chunks:
+    if use_next_sentence:
+        return _with_next(documents, document, first, end, target, keys)
+    none = np.zeros(len(first), np.int64)
+    return Chunks(document, first, end, document, none, none, none.astype(bool), keys)
+
+
+def _is_random(keys: np.ndarray) -> np.ndarray:
+    return random_streams.uniform(random_streams.draw(keys, _IS_RANDOM)) < 0.5
 
 
 def _with_next(documents, document, first, end, target, keys) -> Chunks:
@@ -262,7 +305,7 @@ def _with_next(documents, document, first, end, target, keys) -> Chunks:
     starts, document_starts = documents.segment_starts, documents.document_starts
     size = end - first
     middle = first + 1 + random_streams.below(random_streams.draw(keys, _MIDDLE), np.maximum(size - 1, 1))
-    is_random = (size == 1) | (random_streams.uniform(random_streams.draw(keys, _IS_RANDOM)) < 0.5)
+    is_random = (size == 1) | _is_random(keys)
 
     num_others = max(len(documents) - 1, 1)
     other = random_streams.below(random_streams.draw(keys, _DOCUMENT), num_others)

@@ -48,7 +48,8 @@ _DETERMINING = (
     *OF_SHARDED_ALONE,
 )
 _SHARD_NAME = re.compile(r"-\d{5}-of-\d{5}(\.gz)?$")
-_WORK_NAME = re.compile(r"\.?\d{5}\.")  # the names in the work folder, and their temporary ones
+# The names in the work folder, and their temporary ones.
+_WORK_NAME = re.compile(r"\d{5}\.(txt|records|json)|\.\d{5}\.(records|json)\.tmp-\d+")
 _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16  # a smaller corpus has shards, too, for several processes
 
 
@@ -109,8 +110,15 @@ def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokeni
     return ShardJob(output_file.removesuffix(COMPRESSED_SUFFIX), num_shards, tokenizer, config, described)
 
 
-def default_num_shards(num_bytes: int) -> int:
-    """Returns the number of shards for a text: of 32 MiB at most, or up to 16 of at least 1 MiB."""
+def default_num_shards(sizes: Iterable[tuple[str, int]], open_file: Callable = files.open_file) -> int:
+    """Returns the number of shards for files and their sizes: of 32 MiB of text at most, or up to 16 of at least 1 MiB.
+
+    Of a gzip file, the decompressed text counts, for which it is read.
+    """
+    num_bytes = 0
+    for path, size in sizes:
+        unpacked = reading.unpacked_size(path, open_file)
+        num_bytes += size if unpacked is None else unpacked
     return max(1, math.ceil(num_bytes / SHARD_BYTES), min(_FEWEST_SHARDS, num_bytes // _SMALLEST_SHARD_BYTES))
 
 
@@ -122,6 +130,18 @@ def check_no_others(job: ShardJob, paths: Iterable[str]):
                 f"{path}: is a shard of a run with another number of shards or another ending; delete those files, or "
                 "name another --output_file"
             )
+
+
+def check_places(job: ShardJob):
+    """Raises InputError if an output could not get its name in the end: it is too long, or that of something else."""
+    for path in job.outputs():
+        if os.path.islink(path) or files.is_special(path):
+            what = "link" if os.path.islink(path) else "folder" if files.is_folder(path) else "device"
+            raise InputError(
+                f"{path}: is a {what} in the place of an output; move it away, or name another --output_file"
+            )
+    with writing.saying_why(job.manifest_file), contextlib.suppress(FileNotFoundError):
+        os.lstat(writing.temporary_name(*os.path.split(job.manifest_file)))  # the longest name of all
 
 
 def write_shards(
@@ -166,21 +186,21 @@ def _clear(job: ShardJob, keep_finished: bool):
                 kept |= {job.report_file(number), job.finished_file(number)}
     for name in files.list_folder(job.work_folder):
         path = os.path.join(job.work_folder, name)
-        if _WORK_NAME.match(name) and path not in kept:
+        if _WORK_NAME.fullmatch(name) and path not in kept:
             files.remove(path)
 
 
 def _make_all(job: ShardJob, num_workers: int) -> list[dict]:
     reports: dict[int, dict] = {}
     progress, start_secs = Progress("shards", job.num_shards), time.monotonic()
-    num_made, num_kept = 0, 0
+    num_records, num_made, num_kept = 0, 0, 0
     for number, report, is_kept in _reports_when_finished(job, num_workers):
         reports[number] = report
+        num_records += report["records"]
         num_made += 0 if is_kept else report["records"]
         num_kept += is_kept
         speed = num_made / (time.monotonic() - start_secs)
-        records = sum(report["records"] for report in reports.values())
-        progress(len(reports), f"{records} records, {speed:.0f} a second")
+        progress(len(reports), f"{num_records} records, {speed:.0f} a second")
     if num_kept:
         logging.info("kept %d finished shards of an earlier run", num_kept)
     return [reports[number] for number in range(job.num_shards)]
@@ -207,7 +227,7 @@ def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
     if not is_kept:
         made = make_shard(number, text_file, job.finished_file(number), job.tokenizer, job.config)
         report = {"key": key, **made}
-        with writing.replacing(job.report_file(number)) as file:
+        with writing.replacing(job.report_file(number), removes_left=False) as file:
             json.dump(report, file)
     if files.exists(text_file):
         files.remove(text_file)
@@ -225,11 +245,13 @@ def _kept_report(job: ShardJob, number: int, key: str) -> dict | None:
     path = job.report_file(number)
     if not files.exists(path):
         return None
-    with files.open_file(path) as file:
-        report = json.load(file)
+    try:
+        report = reading.as_object(reading.read_json(path), path)
+    except InputError:  # corrupt
+        return None
     for record_file in (job.finished_file(number), job.record_file(number)):
-        if report["key"] == key and files.exists(record_file):
-            if files.sha256(record_file) == report["sha256"]:
+        if report.get("key") == key and files.exists(record_file):
+            if files.sha256(record_file) == report.get("sha256"):
                 return report
             files.remove(record_file)  # corrupt
     return None

@@ -19,14 +19,16 @@ _BEGIN = re.compile(r'<doc\b(?P<attributes>(?:[^>"]|"[^"]*")*)>\s*')
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 _END = "</doc>"
 _LONG_CHARACTERS = 10_000
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 LineReader = Callable[[str], Iterator[str]]  # a function of a file's name
 
 # A mark of the end, the quotes and brackets that close behind it, white space, and what can begin a sentence.
 _BOUNDARY = re.compile(
-    r"""(?P<mark>[.!?…]+)['"’”»)\]]*\s+(?=['"‘“„«(\[¿¡]*(?P<next>[^\W_]))|(?P<wide>[。！？]+[」』”’）]*)\s*"""
+    r"""(?<![.!?…])(?P<mark>[.!?…]+)['"’”»)\]]*\s++(?=['"‘“„«(\[¿¡]*+(?P<next>[^\W_]))"""
+    r"""|(?P<wide>[。！？]+[」』”’）]*)\s*"""
 )
-_LAST_WORD = re.compile(r"[^\s(\[\"“‘]+$")
+_LAST_WORD = re.compile(r"(?s:.*[\s(\[\"“‘])?(.*)")
 
 # Words that a full stop abbreviates, in lower case and without it; a name or a number follows.
 _ABBREVIATIONS = frozenset(
@@ -64,11 +66,13 @@ def _lines(
         yield line
     if num_long:
         errors.warn(
-            "%s: %d lines have more than %d characters, of which a sequence takes the first or the last words only; "
-            "put one sentence on each line, or give --split_sentences",
+            "%s: %d %s have more than %d characters, of which a sequence takes the first or the last words only; "
+            "put one sentence on each line%s",
             path,
             num_long,
+            "sentences" if splits_sentences else "lines",
             _LONG_CHARACTERS,
+            "" if splits_sentences else ", or give --split_sentences",
         )
 
 
@@ -121,6 +125,11 @@ def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
         text = page.get("text") if isinstance(page, dict) else None
         if not isinstance(text, str):
             raise InputError(f'{path}: line {number}: has no field "text" with a text; give objects that have one')
+        if half := _HALF_PAIR.search(text):
+            raise InputError(
+                f'{path}: line {number}: the field "text" has {half[0]!a}, half of a surrogate pair, which is no '
+                "character; write both halves, or leave it out"
+            )
         paragraphs = [paragraph.strip() for paragraph in text.split("\n") if paragraph.strip()]
         if paragraphs and paragraphs[0] == page.get("title"):
             del paragraphs[0]
@@ -138,9 +147,10 @@ def split_sentences(paragraph: str) -> list[str]:
     The rules look at the mark, and at what stands before and behind it. Pre-training needs segments of text rather
     than a grammarian's sentences, so that a wrong boundary does little harm.
     """
-    sentences, start = [], 0
+    sentences, start, before = [], 0, 0
     for boundary in _BOUNDARY.finditer(paragraph):
-        if boundary["wide"] is None and not _ends_sentence(paragraph[start : boundary.start()], boundary):
+        words, before = paragraph[before : boundary.start()], boundary.end()
+        if boundary["wide"] is None and not _ends_sentence(words, boundary):
             continue
         sentences.append(paragraph[start : boundary.end()].strip())
         start = boundary.end()
@@ -148,15 +158,14 @@ def split_sentences(paragraph: str) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _ends_sentence(before: str, boundary: re.Match) -> bool:
-    """Tells whether a mark with white space behind it ends a sentence."""
+def _ends_sentence(words: str, boundary: re.Match) -> bool:
+    """Tells whether a mark with white space behind it, after these words, ends a sentence."""
     following = boundary["next"]
     if following.islower():
         return False
     if boundary["mark"] != ".":
         return True
-    last = _LAST_WORD.search(before)
-    word = last[0].lstrip("'").lower() if last else ""
+    word = _LAST_WORD.fullmatch(words)[1].lstrip("'").lower()
     if word in _ABBREVIATIONS:
         return word in _MAY_END and following.isupper()
     # An initial of a name, as in J. Smith; "I" is a word, and "U.S." ends sentences as often as not.

@@ -51,7 +51,7 @@ def test_reads_segments_and_documents(tmp_path, tokenizer):
 
 
 def test_what_ends_a_document(tmp_path, tokenizer):
-    first = toy.write_text(tmp_path, "\n \t\nthe cat\r\n\u00ad\nsat", name="a")  # U+00AD alone: no tokens, no end
+    first = toy.write_text(tmp_path, "\n \t\nthe ca\rt\r\n\u00ad\nsat", name="a")  # U+00AD alone: no tokens, no end
     second = toy.write_text(tmp_path, "\non the\n\u3000\nmat\n\n\n", name="b")
     third = toy.write_text(tmp_path, "it was", name="c")
     found = as_tokens(read_documents([first, second, third], tokenizer), tokenizer)

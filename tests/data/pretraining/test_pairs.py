@@ -83,9 +83,8 @@ def test_with_two_documents_the_other_one_is_drawn_and_with_one_the_same():
 def test_a_chunk_ends_where_the_target_is_reached():
     # Ten tokens are wanted: 4 + 2 + 4 reach them, whatever becomes of the chunk.
     documents = documents_of([4, 2, 4, 9], [7])
-    chunks = next(one_shard.make_chunks(documents, config_of(1, 10, False, 0.0), KEY))
-    assert chunks.a_first.tolist() == [0, 4]
-    assert chunks.a_end.tolist() == [3, 5]
+    _, a_first, a_end, *_ = chunks_of(documents, num_passes=1, max_num_tokens=10, with_next=False, short=0.0)
+    assert sorted(zip(a_first.tolist(), a_end.tolist(), strict=True)) == [(0, 3), (3, 4), (4, 5)]
 
 
 def test_a_short_pass_aims_at_every_shorter_length():
@@ -137,6 +136,21 @@ def test_scans_in_blocks_are_the_scans_at_once(monkeypatch):
     parts = one_shard.make_pairs(documents, config_of(), KEY)
     assert sorted(whole.keys.tolist()) == sorted(parts.keys.tolist())
     assert len(set(whole.keys.tolist())) == len(whole)
+
+
+@pytest.mark.parametrize("with_next", [True, False])
+def test_scans_one_after_the_other_are_the_scans_at_once(monkeypatch, with_next):
+    """As the last passes over the longest documents advance, in blocks that end within a document."""
+    documents = documents_of([3, 9, 4] * 400, *[[5, 20, 1]] * 30)
+    found = []
+    for few, at_once in ((0, 1), (10, 64), (1000, 7)):
+        monkeypatch.setattr(one_shard, "_FEW_SCANS", few)
+        monkeypatch.setattr(one_shard, "_PAIRS_AT_ONCE", at_once)
+        pairs = one_shard.make_pairs(documents, config_of(with_next=with_next), KEY)
+        found.append([values[np.argsort(pairs.keys)] for values in vars(pairs).values()])
+    for others in found[1:]:
+        for values, expected in zip(others, found[0], strict=True):
+            np.testing.assert_array_equal(values, expected)
 
 
 def test_a_length_without_room_for_both_sides_is_refused():

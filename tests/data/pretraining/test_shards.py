@@ -1,7 +1,9 @@
 """The files of all shards: the same for any number of processes and after kills, and never half of them."""
 
+import gzip
 import hashlib
 import json
+import os
 import pathlib
 import re
 import signal
@@ -226,8 +228,36 @@ def test_fewer_documents_than_shards(tmp_path):
 
 
 @pytest.mark.parametrize(("num_bytes", "expected"), [(0, 1), (6 << 20, 6), (24 << 20, 16), (13 << 30, 416)])
-def test_the_number_of_shards_goes_by_the_size_of_the_text(num_bytes, expected):
-    assert shards.default_num_shards(num_bytes) == expected
+def test_the_number_of_shards_goes_by_the_size_of_the_text(tmp_path, num_bytes, expected):
+    text, packed = tmp_path / "text", tmp_path / "packed"
+    text.touch()
+    packed.write_bytes(gzip.compress(bytes(3 << 20)) + gzip.compress(b"another member"))
+    assert shards.default_num_shards([(str(text), num_bytes)]) == expected
+    assert shards.default_num_shards([(str(text), 6 << 20), (str(packed), packed.stat().st_size)]) == 9
+
+
+@pytest.mark.parametrize("report", ["", "{", "[]", "{}", "\xff", '{"key": 1}'])
+def test_a_shard_with_a_corrupt_report_is_made_anew(corpus, whole, tmp_path, monkeypatch, report):
+    stopped_run(corpus, tmp_path, monkeypatch, after=3)
+    (tmp_path / ".out.sharded" / "00001.json").write_text(report, "latin-1")
+    assert made_by(corpus, tmp_path, monkeypatch) == [1, 3, 4, 5, 6]
+    assert hashes(tmp_path) == whole
+
+
+def test_the_folder_is_not_listed_for_each_shard(corpus, tmp_path, monkeypatch):
+    """Which takes the square of their number."""
+    listed, scandir = [], os.scandir
+
+    def counted(*arguments):
+        listed.append(arguments)
+        return scandir(*arguments)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    counts = []
+    for num_shards in (2, 9):
+        make(corpus, tmp_path, num_shards=num_shards, output_file=[f"{tmp_path}/out-of-{num_shards}"])
+        counts.append(len(listed))
+    assert counts[1] == 2 * counts[0]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from official_bert.data.pretraining import text_formats
 from official_bert.data.pretraining.text_formats import TEXT_FORMATS, line_reader, split_sentences
 from official_bert.io.errors import InputError
 from official_bert.options.shared import CorpusOptions
@@ -93,6 +94,17 @@ def test_lines_that_are_no_sentences_are_warned_of(tmp_path, caplog):
     caplog.clear()
     assert len(lines_of(tmp_path / "file", text, "text", splits_sentences=True)) == 1000
     assert not caplog.text
+    lines_of(tmp_path / "file", f"{text.lower()}\n", "text", splits_sentences=True)
+    assert "1 sentences have more than 10000 characters" in caplog.text
+    assert "give --split_sentences" not in caplog.text
+
+
+def test_the_words_before_a_mark_are_looked_at_once(monkeypatch):
+    """In a line without the end of a sentence, what stands before each mark would grow with the line."""
+    looked_at = []
+    monkeypatch.setattr(text_formats, "_ends_sentence", lambda words, boundary: looked_at.append(words))
+    split_sentences("the cat sat. " * 1000)
+    assert looked_at == ["the cat sat"] * 999
 
 
 @pytest.mark.parametrize(
