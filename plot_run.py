@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the loss, the accuracies and the learning rate of a training into a PNG file."""
+"""Draws the figures of a training, such as its loss and learning rate, into a PNG file."""
 
 from official_bert.cli import commands
 

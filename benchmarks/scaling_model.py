@@ -26,7 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from official_bert import BertConfig
 from official_bert.modeling.flops import training_flops
 
-RECORDS_PER_SEC = {128: 120_000, 512: 60_000}  # that a process parses (docs/reports/making_records.md)
+RECORDS_PER_SEC = 64_000  # that a process reads at either length (results/input_pipeline.jsonl)
 PARAMETERS = {"base": 110.1e6, "large": 336.2e6}  # with the heads of pre-training
 BYTES = 4  # of a gradient: float32
 LATENCY_SECS = 10e-6
@@ -65,7 +65,7 @@ def update_secs(
     reduce = 2 * (devices - 1) / devices * volume / machine.link
     reduce += 2 * (machines - 1) / machines * volume / machine.network + 2 * math.log2(machines) * LATENCY_SECS
     records = batch * (devices if shards_input else replicas)
-    return compute, reduce, records / RECORDS_PER_SEC[length]
+    return compute, reduce, records / RECORDS_PER_SEC
 
 
 def main():

@@ -18,6 +18,7 @@ import gc
 import json
 import os
 import pathlib
+import re
 import statistics
 import sys
 import time
@@ -242,6 +243,7 @@ def measure(size: str, variants: list[str], peer: bool, rounds: int) -> dict[str
     for variant in variants:
         dtype = VARIANTS[variant].dtype
         rows[variant] = {
+            "machine": machine(),
             "size": size,
             "model": f"{config.num_hidden_layers}/{config.hidden_size}",
             "batch_size": batch_size,
@@ -251,6 +253,14 @@ def measure(size: str, variants: list[str], peer: bool, rounds: int) -> dict[str
             "peer_secs": median.get((dtype, "peer")),
         }
     return rows
+
+
+def machine() -> str:
+    """Returns the processor, what it multiplies with, and how many of its cores this process has."""
+    facts = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+    (name,) = re.findall(r"^model name\s*: (.*)$", facts, re.MULTILINE)
+    found = [unit for unit in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if unit in facts.split()]
+    return f"{name} with {', '.join(found)}; cores: {len(os.sched_getaffinity(0))}"
 
 
 def print_table(rows: list[dict]):

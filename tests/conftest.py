@@ -2,16 +2,21 @@
 
 A marker says what a test needs; an environment variable that is 1 says that all of that kind must be there, so that
 a test without it runs, and fails. Tests of one module that lack the same are skipped as one, with the reason and the
-command that mends it. Ctrl-C reaches every test, also in a run that a shell has started in the background.
+command that mends it. Ctrl-C reaches every test, also in a run that a shell has started in the background. Between two
+files a process lets go of models and of the memory that its heap keeps.
 """
 
 import collections
+import ctypes
 import os
 import signal
+import sys
 
 import pytest
 
 from tests import shared
+
+os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)  # with it, scripts print what TensorFlow has to say
 
 NEEDS = {
     "needs_shared": ("REQUIRE_SHARED", shared.absent_of_shared),
@@ -47,6 +52,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # have names late in the alphabet; begun last, one of them would run alone for minutes.
     kept = [item for item in items if item not in surplus]
     items[:] = sorted(kept, key=lambda item: item.path, reverse=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
+    """The training scripts, which tests run in their own process, tell the heap to return nothing to the system."""
+    if nextitem and nextitem.path != item.path and "tensorflow" in sys.modules:
+        from official_bert.training import memory
+
+        memory.forget_models()
+        getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)
 
 
 @pytest.fixture(scope="session", autouse=True)

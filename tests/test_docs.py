@@ -1,10 +1,13 @@
-"""The pages: links lead somewhere, guides are short, every public name and every promise's test is there."""
+"""The pages: links lead somewhere, guides are short, public names, rows of figures and tests of promises are there."""
 
 import ast
 import functools
+import importlib
+import json
 import pathlib
 import re
 import subprocess
+from collections.abc import Iterable
 
 import pytest
 
@@ -65,6 +68,100 @@ def test_the_python_code_for_those_who_migrate_runs(tmp_path):
         exec(block.replace("/tmp/released", str(folder)), names)
     assert with_head["logits"].shape == (2, 2)
     assert int(with_head["model"].optimizer.iterations) == 3
+
+
+def rows(name: str) -> list[dict]:
+    lines = (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def ends(values: Iterable[float]) -> tuple[float, float]:
+    """The least and the greatest."""
+    values = list(values)
+    return min(values), max(values)
+
+
+def leads(name: str, model: str = "") -> list[float]:
+    """Those of our step of pre-training, in all variants of a model, or of all models."""
+    return [row["peer_secs"] / row["step_secs"] for row in rows(name) if row["model"].startswith(model)]
+
+
+def leads_of_the_trial(dtype: str) -> list[float]:
+    return [row[end] for row in rows("training_step_trial") if row["dtype"] == dtype for end in row if "lead" in end]
+
+
+def leads_in_fine_tuning() -> list[float]:
+    """Those of an update, in the report's table, which another test compares with the rows."""
+    report = (ROOT / "docs" / "reports" / "fine_tuning.md").read_text(encoding="utf-8")
+    return [float(lead) for lead in re.findall(r"\| ([\d.]+)x / [\d.]+x \|$", report, re.MULTILINE)]
+
+
+ALL_LEADS = [*leads("training_step"), *leads("training_step_avx512"), *leads_of_the_trial("float32")]
+BOTH = ("training_step", "training_step_avx512")
+STEPS = {(row["model"], row["variant"]): row["step_secs"] for row in rows("training_step_nine_rounds")}
+XLA_GAINS = [secs / STEPS[model, "XLA"] for (model, variant), secs in STEPS.items() if variant == "plain"]
+FIGURES = [
+    ("README.md", "is {:.1f} to {:.1f} times as fast as that of Hugging Face", ends(ALL_LEADS)),
+    ("README.md", "{:.1f} to {:.1f} times in bfloat16", ends(leads_of_the_trial("bfloat16"))),
+    ("docs/performance.md", "up to {:.1f} times as fast", [max(XLA_GAINS)]),
+    ("docs/performance.md", "became {:.1f} to {:.1f} times as fast", ends(
+        row["usual_secs"] / row["kept_secs"] for row in rows("freed_memory") if row["what"] == "step"
+    )),
+    ("docs/performance.md", "became {:.1f} times as fast", [row["gain"] for row in rows("packed_sequences")]),
+    ("docs/scaling_out.md", "about {:,} records a second", [
+        round(min(row["records_per_sec"]), -3) for row in rows("input_pipeline") if row["length"] == 128
+    ]),
+    ("docs/reports/comparison.md", "{:.1f} to {:.1f} times ours", ends(ALL_LEADS)),
+    ("docs/reports/comparison.md", "{:.2f} to {:.2f} times ours", ends(leads_in_fine_tuning())),
+    ("docs/reports/comparison.md", "{:.1f} to {:.1f} times with 12 layers", ends(
+        lead for name in BOTH for lead in leads(name, "12/")
+    )),
+    ("docs/reports/comparison.md", "{:.1f} to {:.1f} times with 2 layers", ends(
+        lead for name in BOTH for lead in leads(name, "2/")
+    )),
+]  # fmt: skip
+# What a guide says of a measurement; where it is not in the table, it has no row.
+MEASURED = re.compile(r"[\d.]+ times (?:as|in|ours)\b|\d records a second|(?:half|third) (?:the|more) time")
+
+
+@pytest.mark.parametrize(("page", "sentence", "values"), FIGURES)
+def test_figures_are_those_of_the_rows(page, sentence, values):
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert sentence.format(*values) in text
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_a_figure_of_a_guide_has_rows(page):
+    text = " ".join(prose(page).split())
+    for name, sentence, values in FIGURES:
+        if ROOT / name == page:
+            text = text.replace(sentence.format(*values), "")
+    assert MEASURED.findall(text) == []
+
+
+def test_the_memory_on_a_tpu_is_that_of_the_rows():
+    known = {
+        f"| {row['model']} | {row['length']} | {row['batch_size']} | {row['argument_bytes'] / 2**30:.2f} "
+        f"| {row['hbm_bytes'] / 2**30:.1f} |"
+        for row in rows("tpu_compile")
+    }
+    shown = re.findall(r"^\| (?:base|large) .*$", (ROOT / "docs" / "tpu.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(shown) == 5
+    assert set(shown) <= known
+
+
+@pytest.mark.parametrize(
+    ("script", "function", "page"),
+    [("training_step", "print_table", "training_step"), ("finetuning", "print_tables", "fine_tuning")],
+)
+def test_the_table_of_a_report_is_what_its_benchmark_prints(script, function, page, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    compared = [row for row in rows(script) if row["variant"] in ("", "plain", "XLA")]
+    getattr(importlib.import_module(script), function)(compared)
+    printed = [line.casefold() for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert len(printed) > 7
+    report = (ROOT / "docs" / "reports" / f"{page}.md").read_text(encoding="utf-8")
+    assert set(printed) <= set(report.casefold().splitlines())
 
 
 RELIABILITY = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ import venv
 
 import pytest
 
+import official_bert
 from official_bert.cli.commands import COMMANDS
 from tests.shared import ROOT
 
@@ -88,7 +89,7 @@ def test_every_module_is_in_the_wheel(unpacked):
 def test_metadata(unpacked):
     (metadata,) = unpacked.glob("*.dist-info/METADATA")
     lines = metadata.read_text(encoding="utf-8").splitlines()
-    assert "Name: official-bert" in lines
+    assert {"Name: official-bert", f"Version: {official_bert.__version__}"} <= set(lines)
     assert "License-Expression: Apache-2.0" in lines
     required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")]
     assert len([line for line in required if "extra ==" not in line]) == len(requirements(""))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from absl import flags as absl_flags
 
+from official_bert import __version__
 from official_bert.cli import flags
 from official_bert.io.errors import did_you_mean
 
@@ -116,7 +117,7 @@ COMMANDS = {
     "plot_run": Command(
         "running.PlotOptions",
         "commands.plot_run.run",
-        "Draws the loss, the accuracies and the learning rate of a training into a PNG file.",
+        "Draws the figures of a training, such as its loss and learning rate, into a PNG file.",
     ),
     "run_experiment": Command(
         "running.ExperimentOptions",
@@ -132,6 +133,9 @@ def main():
     if name in ("-h", "-help", "--help", "help"):
         with flags.quiet_reader():
             print(overview())
+        return
+    if name == "--version":
+        print(f"{PROGRAM} {__version__}")
         return
     command = name.replace("-", "_")
     if command not in COMMANDS:
@@ -169,6 +173,7 @@ def overview() -> str:
             *lines,
             "",
             f"{PROGRAM} COMMAND --help lists the flags of a command. A hyphen in its name stands for an underscore.",
+            f"{PROGRAM} --version prints the version.",
         ]
     )
 

@@ -1,13 +1,14 @@
 """Draws the curves of a run: the runner of plot_run.py.
 
-In: an output folder of a training script. Out: a PNG file with a panel each for losses, accuracies and learning rate.
+In: an output folder of a training script. Out: a PNG file with a panel for each unit: losses, accuracies, learning
+rate, norm of the gradient, speed, memory.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from absl import logging
 
@@ -64,6 +65,17 @@ def _events(path: str) -> Iterator[dict]:
         raise InputError(f"{path}: is no event file of TensorBoard ({error}); remove it") from None
 
 
+_SCORES = "accuracy and other scores"
+_PANELS = {
+    "loss": ("loss",),
+    _SCORES: (),
+    "learning rate": ("learning_rate",),
+    "norm of the gradient": ("gradient_norm",),
+    "tokens a second": ("tokens_per_second",),
+    "memory, MB": ("memory_mb",),
+    "loss scale": ("loss_scale",),
+    "skipped updates": ("skipped_updates",),
+}  # title -> how the names of its curves end; all other curves are scores
 _NOT_DRAWN = ("examples_per_second", "global_step", "masked_lm_perplexity")
 _SAME_AS_LOSS = ("eval_loss",)  # the original's second key of the same quantity
 
@@ -78,16 +90,11 @@ def run(options: PlotOptions):
 
 def panels_of(training: Curves, evaluation: Curves) -> dict[str, Curves]:
     """Sorts the curves into panels: title of a panel -> label of a curve -> its points."""
-    panels: dict[str, Curves] = {"loss": {}, "accuracy and other scores": {}, "learning rate": {}}
-    places: dict[str, Callable[[str], bool]] = {
-        "loss": lambda name: name.endswith("loss"),
-        "learning rate": lambda name: name == "learning_rate",
-        "accuracy and other scores": lambda name: True,
-    }
+    panels: dict[str, Curves] = {title: {} for title in _PANELS}
     for curves, form in ((training, "{}"), (evaluation, "{} (evaluation)")):
         for name, points in curves.items():
             if name not in (*_NOT_DRAWN, *_SAME_AS_LOSS):
-                title = next(title for title, is_here in places.items() if is_here(name))
+                title = next((title for title, ends in _PANELS.items() if name.endswith(ends)), _SCORES)
                 panels[title][form.format(name.removeprefix("eval_"))] = points
     return {title: curves for title, curves in panels.items() if curves}
 

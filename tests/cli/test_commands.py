@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+import official_bert as package
 from official_bert.cli import commands
 from tests.shared import ROOT
 
@@ -30,6 +31,10 @@ def test_without_a_command_it_lists_them(words):
     assert lines[0] == "usage: official-bert COMMAND [--flag=value ...]"
     listed = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
     assert listed == [[name, command.summary] for name, command in commands.COMMANDS.items()]
+
+
+def test_the_version_is_that_of_the_package():
+    assert official_bert("--version").stdout == f"official-bert {package.__version__}\n[]\n"
 
 
 @pytest.mark.parametrize("name", ["run_ner", "run-ner"])

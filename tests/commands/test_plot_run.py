@@ -53,11 +53,16 @@ def test_a_folder_without_figures_is_refused(tmp_path):
 
 def test_every_figure_has_its_panel():
     training = {"loss": {1: 7.0}, "learning_rate": {1: 0.1}, "accuracy": {1: 0.5}, "examples_per_second": {1: 9.0}}
+    training |= {"tokens_per_second": {1: 400.0}, "gradient_norm": {1: 3.0}}
+    training |= {"memory_mb": {1: 900.0}, "gpu_memory_mb": {1: 70.0}}
     evaluation = {"loss": {1: 6.0}, "eval_loss": {1: 6.0}, "eval_f1": {1: 0.25}}
     assert plot_run.panels_of(training, evaluation) == {
         "loss": {"loss": {1: 7.0}, "loss (evaluation)": {1: 6.0}},
         "accuracy and other scores": {"accuracy": {1: 0.5}, "f1 (evaluation)": {1: 0.25}},
         "learning rate": {"learning_rate": {1: 0.1}},
+        "norm of the gradient": {"gradient_norm": {1: 3.0}},
+        "tokens a second": {"tokens_per_second": {1: 400.0}},
+        "memory, MB": {"memory_mb": {1: 900.0}, "gpu_memory_mb": {1: 70.0}},
     }
     assert list(plot_run.panels_of({"loss": {1: 7.0}}, {})) == ["loss"]
 

@@ -47,6 +47,13 @@ def models_are_loaded_once(monkeypatch):
     monkeypatch.setattr(model, "SavedModel", of_batch_size)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def models_are_forgotten():
+    """A process runs many files."""
+    yield
+    loaded_once.cache_clear()
+
+
 @pytest.fixture
 def make(tmp_path_factory):
     """A function from a kind of task to its export."""
