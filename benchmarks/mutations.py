@@ -30,9 +30,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "mutations.jsonl"
 LIMIT_SECS = 600
 PYTEST = ["-x", "-rfE", "-m", "not long", "-p", "no:cacheprovider", "--timeout=300", "--timeout-method=signal"]
-# The tests of a change run in a process of their own, forked from one that has already loaded what takes seconds.
+# The tests of a change run in a process of their own, forked from one that has loaded what takes seconds.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tensorflow", "tensorflow_text", "keras", "pytest"])
+LOADED = ["tensorflow", "tensorflow_text", "keras", "pytest"]
 
 # A file of official_bert/, and what pytest is given of tests/; below them changes, "old -> new", of a text that stands
 # once in the file. A change without effect has no place here.
@@ -308,7 +308,8 @@ def changes() -> Iterator[Change]:
             yield Change(file, *line.strip().split(" -> "), tests)
         else:
             file, _, named = line.partition(": ")
-            tests = " ".join(f"tests/{word}" if ".py" in word else word for word in named.split())
+            are_there = ((word, (ROOT / "tests" / word).exists()) for word in named.split())
+            tests = " ".join(f"tests/{word}" if is_there else word for word, is_there in are_there)
 
 
 def problems() -> Iterator[str]:
@@ -317,10 +318,8 @@ def problems() -> Iterator[str]:
         count = (ROOT / "official_bert" / change.file).read_text(encoding="utf-8").count(change.old)
         if count != 1:
             yield f"row {number}: {change.file} has {change.old!r} {count} times"
-        for place in filter(lambda word: ".py" in word, change.tests.split()):
-            path, _, test = place.partition("::")
-            if not (ROOT / path).exists() or f"def {test.partition('[')[0]}" not in (ROOT / path).read_text("utf-8"):
-                yield f"row {number}: no {place}"
+        missing = [word for word in change.tests.split() if "/" in word and not word.startswith("tests/")]
+        yield from (f"row {number}: no tests/{name}" for name in missing)
 
 
 def copy_tracked(folder: pathlib.Path):
@@ -397,17 +396,21 @@ def main():
 
 
 def try_all(chosen: list[Change], path: pathlib.Path, num_jobs: int):
+    PROCESSES.set_forkserver_preload(LOADED)
     known = read_results(path)
     pool = concurrent.futures.ThreadPoolExecutor(num_jobs)
-    with tempfile.TemporaryDirectory() as folder, open(path, "a", encoding="utf-8") as file, pool:
+    with tempfile.TemporaryDirectory() as folder, open(path, "a", encoding="utf-8") as file:
         copy_tracked(pathlib.Path(folder))
         compileall.compile_dir(folder, quiet=1)
         todo = [pool.submit(tried, folder, change) for change in chosen if change not in known]
-        for future in concurrent.futures.as_completed(todo):
-            row = future.result()
-            print(f"{row['result']:8}  {row['file']}: {row['old']} -> {row['new']}", flush=True)
-            file.write(json.dumps(row) + "\n")
-            file.flush()
+        try:
+            for future in concurrent.futures.as_completed(todo):
+                row = future.result()
+                print(f"{row['result']:8}  {row['file']}: {row['old']} -> {row['new']}", flush=True)
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error, too
     known = read_results(path)
     survivors = [change for change in chosen if known[change]["result"] == "survived"]
     print(f"\n{len(chosen) - len(survivors)} of {len(chosen)} were caught, {1 - len(survivors) / len(chosen):.1%}\n")

@@ -7,10 +7,13 @@ import tensorflow as tf
 
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError
 from official_bert.modeling import (
+    attention,
+    bert,
     create_attention_mask_from_input_mask,
     create_initializer,
     gather_indexes,
     get_shape_list,
+    layers,
 )
 
 CONFIG = BertConfig(vocab_size=99, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=37)
@@ -42,6 +45,14 @@ def test_missing_mask_is_ones_and_missing_segments_are_zeros(model):
     np.testing.assert_array_equal(bare.pooled_output, given.pooled_output)
     assert len(bare.all_encoder_layers) == 5
     assert bare.sequence_output is bare.all_encoder_layers[-1]
+
+
+def test_every_dropout_has_draws_of_its_own(model, monkeypatch):
+    indices = []
+    for module in (attention, bert, layers):
+        monkeypatch.setattr(module, "dropout", lambda x, rate, seed, index: indices.append(index) or x)
+    model(IDS, training=True)
+    assert len(indices) == 1 + 3 * 5 == len(set(indices))
 
 
 def test_padding_does_not_reach_the_tokens(model):
