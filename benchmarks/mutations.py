@@ -156,7 +156,7 @@ checkpoints/huggingface.py: checkpoints/test_huggingface.py
 checkpoints/tf1.py: checkpoints/test_tf1.py
     if checksum != zlib.crc32(content[: -_CHECKSUM.size]): -> if False:
     LARGEST_WEIGHT = 1e6 -> LARGEST_WEIGHT = 1e30
-    listdir(folder), key=lambda name: name.endswith(".index")) -> listdir(folder))
+    listdir(folder), key=lambda name: name -> listdir(folder), key=lambda name: not name
     key=lambda name: not name.endswith(".index") -> key=lambda name: name.endswith(".index")
 checkpoints/manager.py: checkpoints/test_manager.py
     keep_max: int = 5 -> keep_max: int = 4
@@ -233,7 +233,7 @@ training/precision.py: training/test_precision.py -k scale_is
     tf.where(is_applied, self._num_good + 1, 0) -> self._num_good + 1
 training/step.py: training/test_step.py
     gradients = clip_by_global_norm(gradients, norm=norm) -> pass
-    tf.where(index > 0, folded, seed) -> folded
+    tf.where(index > 0, folded, seed) -> seed
 training/trainer.py: training/test_trainer.py
     self.optimizer.global_step.assign(self.checkpoints.latest_step()) -> pass
     checkpoints.restore_input(batches.state) -> pass

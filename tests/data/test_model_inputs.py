@@ -39,6 +39,11 @@ def test_inputs_of_seven_tokens(tokenizer, text_a, text_b, tokens, segments):
     assert num_first == segments.count("0")
 
 
+def test_of_two_texts_of_one_length_the_second_is_cut(tokenizer):
+    made = model_input(tokenizer, "the cat sat", "the cat sat", 8)
+    assert made.tokens == ["[CLS]", "the", "cat", "sat", "[SEP]", "the", "cat", "[SEP]"]
+
+
 def test_features_are_padded_with_zeros(tokenizer):
     inputs = [model_input(tokenizer, "The cat", "sat", 8), model_input(tokenizer, "", None, 8)]
     batch = padded_features(inputs, tokenizer, 8)

@@ -37,6 +37,7 @@ def test_initial_weights_are_a_cut_normal(model):
     # A normal cut at two deviations has 0.8796 of the deviation.
     np.testing.assert_allclose(np.std(model.embeddings.position_embeddings.numpy()), 0.02 * 0.8796, rtol=0.03)
     np.testing.assert_allclose(np.std(create_initializer(0.5)((20000,)).numpy()), 0.5 * 0.8796, rtol=0.03)
+    np.testing.assert_allclose(np.std(create_initializer()((20000,)).numpy()), 0.02 * 0.8796, rtol=0.03)
 
 
 def test_missing_mask_is_ones_and_missing_segments_are_zeros(model):

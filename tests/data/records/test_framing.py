@@ -97,6 +97,7 @@ def test_a_name_that_ends_in_gz_is_compressed(tmp_path):
     packed = (tmp_path / "a.gz").read_bytes()
     assert gzip.decompress(packed) == (tmp_path / "plain").read_bytes()
     assert packed == (tmp_path / "b.gz").read_bytes()
+    assert packed[:8] == b"\x1f\x8b\x08\0\0\0\0\0"  # neither a name nor a time
     assert [number for number, _ in read_examples(str(tmp_path / "a.gz"))] == [0, 1, 2, 3, 4]
 
 
