@@ -101,8 +101,9 @@ tokenization.py: test_tokenization.py
     [row, num_first : len(ids)] -> [row, num_first - 1 : len(ids)]
 tokenizer_config.py: test_tokenization.py data/test_model_inputs.py
     len(tokens_a) > len(tokens_b) -> len(tokens_a) >= len(tokens_b)
-data/pretraining/exact.py: commands/test_create_pretraining_data.py
+data/pretraining/exact.py: compat/test_training_instances.py
     2 + randbelow(max_num_tokens - 1, getrandbits) -> 2 + randbelow(max_num_tokens, getrandbits)
+data/pretraining/exact.py: commands/test_create_pretraining_data.py
     first = middle  # -> first = end  #
     if a_length > b_length -> if a_length >= b_length
     if draw() < 0.8 -> if draw() < 0.801
@@ -286,7 +287,6 @@ config.py: test_config.py
     0 <= value < 1 -> 0 <= value <= 1
 cli/flags.py: cli/test_flags.py
     lambda value: value is not None, _MISSING -> lambda value: True, _MISSING
-    not holds(math.inf) -> False
 model_source.py: test_model_source.py
     if given != trained and not trained.startswith(_UNUSED_PIECE) -> if given != trained
 """
