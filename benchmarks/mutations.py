@@ -59,11 +59,12 @@ options/data_tools.py: test_original_flags.py
     12345, check -> 1234, check
 modeling/layers.py: modeling/test_layers.py modeling/test_bert.py
     LAYER_NORM_EPSILON = 1e-12 -> LAYER_NORM_EPSILON = 1e-6
-    (6.0 * 0.044715 -> (3.0 * 0.044715
     TruncatedNormal(stddev=initializer_range) -> RandomNormal(stddev=initializer_range)
     initializer_range: float = 0.02 -> initializer_range: float = 0.2
     x * (1.0 / (1.0 - rate)) -> x
     (index * _STRIDE + 2**31) -> (_STRIDE + 2**31)
+modeling/layers.py: training/test_step.py
+    (6.0 * 0.044715 -> (3.0 * 0.044715
 modeling/attention.py: modeling/test_bert.py modeling/test_attention.py
     MASKED = -10000.0 -> MASKED = -10.0
     self.head_size**-0.5 -> self.head_size**-1.0
@@ -323,7 +324,7 @@ def tried(original: str, change: Change) -> dict:
     if not timed_out and process.exitcode not in (0, 1, 2):  # 2 is a module that cannot be imported
         raise RuntimeError(f"{change.tests}: pytest ended with status {process.exitcode}:\n{output}")
     result = "timeout" if timed_out else "caught" if process.exitcode else "survived"
-    failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", output, re.MULTILINE)
     secs = round(time.monotonic() - start, 1)
     return change._asdict() | {"result": result, "failed": failed and failed[1], "secs": secs}
 
