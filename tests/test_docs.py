@@ -6,6 +6,7 @@ import importlib
 import json
 import pathlib
 import re
+import runpy
 import subprocess
 from collections.abc import Iterable
 
@@ -185,6 +186,11 @@ def test_every_promise_names_a_test():
     assert len(promises) > 15
     for promise in promises:
         assert re.search(r"`(\w+/)*test_\w+(\.py)?`", promise), promise
+
+
+def test_every_change_of_the_table_of_mutations_has_its_place():
+    mutations = runpy.run_path(str(ROOT / "benchmarks" / "mutations.py"))
+    assert list(mutations["problems"]()) == []
 
 
 @pytest.mark.long

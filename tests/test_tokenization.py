@@ -144,7 +144,15 @@ def test_a_fitting_or_unknown_checkpoint_passes(do_lower_case, checkpoint):
 
 @pytest.mark.parametrize(
     ("do_lower_case", "name", "kind"),
-    [(False, "chinese_L-12_H-768_A-12", "uncased"), (True, "cased_L-24_H-1024_A-16", "cased")],
+    [
+        (False, "uncased_L-24_H-1024_A-16", "uncased"),
+        (False, "uncased_L-12_H-768_A-12", "uncased"),
+        (False, "multilingual_L-12_H-768_A-12", "uncased"),
+        (False, "chinese_L-12_H-768_A-12", "uncased"),
+        (True, "cased_L-12_H-768_A-12", "cased"),
+        (True, "cased_L-24_H-1024_A-16", "cased"),
+        (True, "multi_cased_L-12_H-768_A-12", "cased"),
+    ],
 )
 def test_a_checkpoint_of_the_other_case_is_refused(do_lower_case, name, kind):
     with pytest.raises(

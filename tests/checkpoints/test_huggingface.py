@@ -19,6 +19,8 @@ def test_names_and_layout_of_what_is_written(tmp_path):
     huggingface.write(str(tmp_path), weights, CONFIG)
     written = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
     assert len(written) == 46
+    with safetensors.safe_open(tmp_path / "model.safetensors", framework="numpy") as opened:
+        assert opened.metadata() == {"format": "pt"}  # without which transformers refuses the file
     np.testing.assert_array_equal(
         written["bert.encoder.layer.1.intermediate.dense.weight"],
         weights["bert/encoder/layer_1/intermediate/dense/kernel"].T,

@@ -369,7 +369,7 @@ def test_a_checkpoint_is_found_by_prefix_folder_and_state_file(tmp_path):
     assert tf.train.latest_checkpoint(path) == str(tmp_path / "model.ckpt-5")
 
 
-def test_all_checkpoints_can_go_and_other_files_stay(tmp_path):
+def test_all_checkpoints_can_go_and_other_files_stay(tmp_path, monkeypatch):
     manager = CheckpointManager(str(tmp_path), {"global_step": tf.Variable(0, dtype=tf.int64)})
     checkpoint_folder.remove_all(str(tmp_path))  # nothing there
     manager.save(1, tf.train.Checkpoint(position=tf.Variable(0)))
@@ -377,6 +377,9 @@ def test_all_checkpoints_can_go_and_other_files_stay(tmp_path):
     (tmp_path / "model.ckpt-3.writing").mkdir()
     (tmp_path / "model.ckpt-3.writing" / "part.index").write_text("")
     (tmp_path / "eval_results.txt").write_text("")
+    deleted, delete = [], checkpoint_folder._delete
+    monkeypatch.setattr(checkpoint_folder, "_delete", lambda path: deleted.append(path) or delete(path))
     checkpoint_folder.remove_all(str(tmp_path))
+    assert deleted[0] == str(tmp_path / "checkpoint")  # a kill leaves no list of files that are gone
     assert [path.name for path in tmp_path.iterdir()] == ["eval_results.txt"]
     assert manager.latest is None

@@ -41,7 +41,7 @@ def test_a_failure_starts_all_again(tmp_path):
     program = f"""
 if {IS_SECOND}:
     time.sleep(2)
-    sys.exit(0 if len(os.listdir({str(tmp_path)!r})) > 1 else 3)
+    sys.exit(0 if len(os.listdir({str(tmp_path)!r})) > 1 else 1)
 starts = len(os.listdir({str(tmp_path)!r}))
 open({str(tmp_path)!r} + f'/first{{starts}}', 'w').close()
 if starts == 0:
@@ -49,7 +49,7 @@ if starts == 0:
 """
     ran = launched(program)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first0", "first1"]
-    assert "The workers ended: worker 0 with status 75, worker 1 with status 3" in ran.stderr
+    assert "The workers ended: worker 0 with status 75, worker 1 with status 1" in ran.stderr
     assert "Starting all workers again (restart 1 of 3)" in ran.stderr
 
 

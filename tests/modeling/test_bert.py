@@ -7,10 +7,13 @@ import tensorflow as tf
 
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError
 from official_bert.modeling import (
+    attention,
+    bert,
     create_attention_mask_from_input_mask,
     create_initializer,
     gather_indexes,
     get_shape_list,
+    layers,
 )
 
 CONFIG = BertConfig(vocab_size=99, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=37)
@@ -34,6 +37,7 @@ def test_initial_weights_are_a_cut_normal(model):
     # A normal cut at two deviations has 0.8796 of the deviation.
     np.testing.assert_allclose(np.std(model.embeddings.position_embeddings.numpy()), 0.02 * 0.8796, rtol=0.03)
     np.testing.assert_allclose(np.std(create_initializer(0.5)((20000,)).numpy()), 0.5 * 0.8796, rtol=0.03)
+    np.testing.assert_allclose(np.std(create_initializer()((20000,)).numpy()), 0.02 * 0.8796, rtol=0.03)
 
 
 def test_missing_mask_is_ones_and_missing_segments_are_zeros(model):
@@ -42,6 +46,14 @@ def test_missing_mask_is_ones_and_missing_segments_are_zeros(model):
     np.testing.assert_array_equal(bare.pooled_output, given.pooled_output)
     assert len(bare.all_encoder_layers) == 5
     assert bare.sequence_output is bare.all_encoder_layers[-1]
+
+
+def test_every_dropout_has_draws_of_its_own(model, monkeypatch):
+    indices = []
+    for module in (attention, bert, layers):
+        monkeypatch.setattr(module, "dropout", lambda x, rate, seed, index: indices.append(index) or x)
+    model(IDS, training=True)
+    assert len(indices) == 1 + 3 * 5 == len(set(indices))
 
 
 def test_padding_does_not_reach_the_tokens(model):

@@ -86,6 +86,12 @@ def test_int8_multiplies_whole_numbers(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_layer_norm_of_small_values():
+    x = 1e-6 * normal(3, 8).astype(np.float64)
+    expected = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-12)
+    np.testing.assert_allclose(layers.layer_norm()(x.astype(np.float32)), expected, rtol=1e-3)
+
+
 @pytest.mark.parametrize("width", [64, 63])  # two decisions share a random word, the last of an odd count has one alone
 def test_share_of_zeros_and_scale_of_the_rest(width):
     x = tf.ones([3999, width])

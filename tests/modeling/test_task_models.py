@@ -127,6 +127,7 @@ def test_weights_have_the_originals_names(model_class, arguments, prefix, output
     variables = named_variables(model_class(CONFIG, *arguments))
     found = {name: tuple(variable.shape) for name, variable in variables.items() if not name.startswith("bert/")}
     assert found == {f"{prefix}output_weights": (outputs, 48), f"{prefix}output_bias": (outputs,)}
+    assert np.abs(variables[f"{prefix}output_weights"].numpy()).max() <= 0.04 + 1e-7, "a normal cut at two deviations"
 
 
 def random_batch(*shape):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training.loop import compiled_steps
-from official_bert.training.step import TrainingStep
+from official_bert.training.step import TrainingStep, micro_batch_seed, step_seed
 from tests.golden_model import (
     TRAINING_LOSSES,
     assert_state_as_recorded,
@@ -95,6 +95,13 @@ def test_going_on_from_the_half_of_the_originals_run(golden):  # noqa: F811
     count = run.settings["steps"] - half
     assert run.several(count) == pytest.approx(sum(recorded["losses"][half:]), abs=count * TRAINING_LOSSES)
     assert_state_as_recorded(run.variables, recorded)
+
+
+def test_micro_batches_have_seeds_of_their_own():
+    seed = step_seed(1, tf.constant(2), 3)
+    seeds = [tuple(micro_batch_seed(seed, tf.constant(index)).numpy()) for index in range(3)]
+    assert seeds[0] == tuple(seed.numpy())  # a whole batch, which is a single micro-batch, draws as without them
+    assert len(set(seeds)) == 3
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.9])

@@ -90,6 +90,15 @@ def test_files_that_cannot_be_written_are_named(tmp_path, names, message):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_examples_go_into_the_files_in_turn(tmp_path):
+    paths = [str(tmp_path / name) for name in "ab"]
+    with open_example_files(paths) as written:
+        written.write(features(0, 3))
+        written.write(features(3, 3))
+    found = [[example["weight"].tolist() for _, example in read_examples(path)] for path in paths]
+    assert found == [[[0.0], [2.0], [4.0]], [[1.0], [3.0], [5.0]]]
+
+
 def test_a_name_that_ends_in_gz_is_compressed(tmp_path):
     for name in ("plain", "a.gz", "b.gz"):
         with open_example_files([str(tmp_path / name)]) as written:
@@ -97,6 +106,7 @@ def test_a_name_that_ends_in_gz_is_compressed(tmp_path):
     packed = (tmp_path / "a.gz").read_bytes()
     assert gzip.decompress(packed) == (tmp_path / "plain").read_bytes()
     assert packed == (tmp_path / "b.gz").read_bytes()
+    assert packed[:8] == b"\x1f\x8b\x08\0\0\0\0\0"  # neither a name nor a time
     assert [number for number, _ in read_examples(str(tmp_path / "a.gz"))] == [0, 1, 2, 3, 4]
 
 

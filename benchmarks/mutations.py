@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""Changes one important line of the package at a time, and tells whether a test notices.
+
+In: the table below. Out: a JSON line for each change, with the first test that failed, then the share of the changes
+that were caught, and a table of the survivors. A change whose result is in the file is not tried again. The tests run
+in copies of the tracked files, as they were at the start; first see that `make test` passes.
+"""
+
+import argparse
+import compileall
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "mutations.jsonl"
+LIMIT_SECS = 600
+PYTEST = ["-x", "-rfE", "-m", "not long", "-p", "no:cacheprovider", "--timeout=300", "--timeout-method=signal"]
+# The tests of a change run in a process of their own, forked from one that has loaded what takes seconds.
+PROCESSES = multiprocessing.get_context("forkserver")
+LOADED = ["tensorflow", "tensorflow_text", "keras", "pytest"]
+
+# A file of official_bert/, and what pytest is given of tests/; below them changes, "old -> new", of a text that stands
+# once in the file. A change without effect has no place here.
+TABLE = r"""
+optimization/adam.py: optimization/test_adam.py
+    "layer_norm", "bias") -> "layer_norm")
+    CLIP_NORM = 1.0 -> CLIP_NORM = 2.0
+    epsilon: float = 1e-6 -> epsilon: float = 1e-8
+    m / (tf.sqrt(v) + epsilon), m, v -> m / tf.sqrt(v + epsilon), m, v
+    (1.0 - beta_2) * tf.square(gradient) -> (1.0 - beta_1) * tf.square(gradient)
+    self.global_step + 1, tf.float32) -> self.global_step, tf.float32)
+    not any(re.search( -> not any(re.match(
+optimization/schedules.py: optimization/test_schedules.py
+    step < self.num_warmup_steps, -> step <= self.num_warmup_steps,
+    self.peak * step / -> self.peak * (step + 1) /
+    WSD_DECAY_PROPORTION = 0.1 -> WSD_DECAY_PROPORTION = 0.2
+options/training.py: test_original_flags.py optimization
+    adam_epsilon: float = option(1e-6 -> adam_epsilon: float = option(1e-8
+    0.01, -> 0.1,
+options/fine_tuning.py: test_original_flags.py
+    max_answer_length: int = option(30 -> max_answer_length: int = option(40
+    0.1, -> 0.2,
+options/data_tools.py: test_original_flags.py
+    12345, check -> 1234, check
+modeling/layers.py: modeling/test_layers.py modeling/test_bert.py
+    LAYER_NORM_EPSILON = 1e-12 -> LAYER_NORM_EPSILON = 1e-6
+    TruncatedNormal(stddev=initializer_range) -> RandomNormal(stddev=initializer_range)
+    initializer_range: float = 0.02 -> initializer_range: float = 0.2
+    x * (1.0 / (1.0 - rate)) -> x
+    (index * _STRIDE + 2**31) -> (_STRIDE + 2**31)
+modeling/layers.py: training/test_step.py
+    (6.0 * 0.044715 -> (3.0 * 0.044715
+modeling/attention.py: modeling/test_bert.py modeling/test_attention.py
+    MASKED = -10000.0 -> MASKED = -10.0
+    self.head_size**-0.5 -> self.head_size**-1.0
+    ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3)) -> ops.matmul(weights, value)
+    position[None, :] > position[:, None] -> position[None, :] >= position[:, None]
+modeling/encoder.py: modeling/test_layers.py modeling/test_bert.py
+    _DROPOUTS_PER_LAYER = 3 -> _DROPOUTS_PER_LAYER = 2
+modeling/bert.py: modeling/test_bert.py
+    input_mask = ops.ones_like(input_ids) -> input_mask = ops.cast(input_ids > 5, "int32")
+    not training or not any(rates) -> not training and not any(rates)
+modeling/heads.py: modeling/test_task_models.py modeling/test_pretrainer.py
+    CLASSIFIER_DROPOUT = 0.1 -> CLASSIFIER_DROPOUT = 0.2
+    HEAD_INITIALIZER_RANGE = 0.02 -> HEAD_INITIALIZER_RANGE = 0.2
+    ops.sum(vectors * is_token, axis=1) -> ops.sum(vectors, axis=1)
+    vectors, -float("inf")) -> vectors, 0.0)
+modeling/losses.py: modeling/test_pretrainer.py tasks/pretraining/test_objective.py
+    MASKED_LM_EPSILON = 1e-5 -> MASKED_LM_EPSILON = 1e-1
+modeling/flops.py: modeling/test_flops.py
+    - 2 * num_sequences * num_frozen_layers -> - 3 * num_sequences * num_frozen_layers
+tokenization.py: test_tokenization.py
+    \u3400-\u4dbf -> \u3401-\u4dbf
+    in ("Cc", "Cf") -> in ("Cc",)
+    unicodedata.category(char) == "Mn" -> unicodedata.category(char)[0] == "M"
+    len(word) > self.max_input_chars_per_word -> len(word) >= self.max_input_chars_per_word
+    self.strip_accents = do_lower_case if strip_accents is None else strip_accents -> self.strip_accents = do_lower_case
+    normalize("NFD" -> normalize("NFKD"
+    "multilingual_L-12_H-768_A-12", -> "multilingual_L-12_H-768_A-16",
+    if char in "\0\ufffd" -> if char in "\0"
+    [row, num_first : len(ids)] -> [row, num_first - 1 : len(ids)]
+tokenizer_config.py: test_tokenization.py data/test_model_inputs.py
+    len(tokens_a) > len(tokens_b) -> len(tokens_a) >= len(tokens_b)
+data/pretraining/exact.py: compat/test_training_instances.py
+    2 + randbelow(max_num_tokens - 1, getrandbits) -> 2 + randbelow(max_num_tokens, getrandbits)
+data/pretraining/exact.py: commands/test_create_pretraining_data.py
+    first = middle  # -> first = end  #
+    if a_length > b_length -> if a_length >= b_length
+    if draw() < 0.8 -> if draw() < 0.801
+    len(drawn) + len(word) <= count -> len(drawn) + len(word) < count
+    shuffle(order, rng.getrandbits) -> pass
+    round(length * masked_lm_prob) -> int(length * masked_lm_prob)
+data/pretraining/one_shard.py: data/pretraining/test_pairs.py data/pretraining/test_one_shard.py
+    other += other >= document -> other += other > document
+    max_num_tokens - max_num_tokens // 2  # -> max_num_tokens // 2  #
+    stream(config.random_seed, number, _PAIRS) -> stream(config.random_seed, _PAIRS)
+data/pretraining/masks.py: data/pretraining/test_masks.py
+    np.clip(wanted, 1, max_predictions_per_seq) -> np.clip(wanted, 0, max_predictions_per_seq)
+    starts[:, 1] |= candidates[:, 1] -> pass
+    total + size_here[:, column] <= num_wanted -> total + size_here[:, column] < num_wanted
+    (input_mask > 0) & ~np.isin(ids, self._special) -> input_mask > 0
+    stream(self._seed, passes, records) -> stream(self._seed, records)
+data/pretraining/documents.py: data/pretraining/test_documents.py
+    paths[num_documents % len(paths)] -> paths[(num_documents + 1) % len(paths)]
+    numbers.append(count - goes_on) -> numbers.append(count)
+data/pretraining/vocabulary.py: data/pretraining/test_vocabulary.py
+    longer[:num_free] -> longer[: num_free - 1]
+data/pretraining/shards.py: data/pretraining/test_shards.py
+    if files.exists(job.manifest_file): -> if False:
+    if report["key"] == key and -> if
+data/records/framing.py: data/records/test_framing.py data/records/test_examples.py
+    0xA282EAD8 -> 0xA282EAD9
+    framed[(k - self.num_written) % -> framed[k %
+    if _read(file, _CHECKSUM.size) != _checksum(data): -> if not _read(file, _CHECKSUM.size):
+    fileobj=file, mtime=0) -> fileobj=file)
+data/records/pretraining_input.py: data/records/test_pretraining_input.py
+    RECORDS_SHUFFLED = 100 -> RECORDS_SHUFFLED = 10
+    dataset.shuffle(RECORDS_SHUFFLED, seed=seed) -> dataset.shuffle(RECORDS_SHUFFLED, seed=0)
+    (parsed[name] < limit.below) -> (parsed[name] <= limit.below)
+    key += ("shuffles each pass",) -> pass
+data/tables.py: data/test_tables.py
+    text.removeprefix("\ufeff") -> text
+    tag[0] == "I" and tag[1:] != before[1:] -> tag[0] == "I"
+checkpoints/names.py: checkpoints/test_names.py checkpoints/test_huggingface.py
+    {huggingface}.weight", transposed=True) -> {huggingface}.weight")
+    tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in SLOTS -> tf1 == GLOBAL_STEP
+checkpoints/huggingface.py: checkpoints/test_huggingface.py
+    np.ascontiguousarray(tensor.T) if entry.transposed -> np.ascontiguousarray(tensor) if entry.transposed
+    tensor = tensor.T if entry.transposed else tensor -> pass
+    {"format": "pt"} -> {"format": "tf"}
+checkpoints/tf1.py: checkpoints/test_tf1.py
+    if checksum != zlib.crc32(content[: -_CHECKSUM.size]): -> if False:
+    LARGEST_WEIGHT = 1e6 -> LARGEST_WEIGHT = 1e30
+    listdir(folder), key=lambda name: name -> listdir(folder), key=lambda name: not name
+checkpoints/tf1.py: checkpoints/test_manager.py
+    key=lambda name: not name.endswith(".index") -> key=lambda name: name.endswith(".index")
+checkpoints/manager.py: checkpoints/test_manager.py
+    self._check_inputs(self._step(checkpoint)) -> pass
+    tf1.append_checksum(temporary) -> pass
+    self._wait_for_all()  # -> pass  #
+checkpoints/folder.py: checkpoints/test_manager.py
+    key=lambda name: name != STATE_NAME) -> key=lambda name: name == STATE_NAME)
+checkpoints/loading.py: checkpoints/test_loading.py
+    not in variables and not names.is_training_state(name) -> not in variables
+    name.startswith(names.ENCODER)] -> name.startswith("cls")]
+io/writing.py: io/test_files.py checkpoints/test_manager.py
+    temporary = None if files.is_special(path) else _temporary(target) -> temporary = None
+io/processes.py: io/test_processes.py
+    signal.raise_signal(arrived[0]) -> pass
+tasks/squad/answers.py: tasks/squad/test_answers.py
+    (num_tokens <= rules.max_answer_length) -> (num_tokens < rules.max_answer_length)
+    null_odds[qas_id] > null_score_diff_threshold -> null_odds[qas_id] >= null_score_diff_threshold
+    if text in seen: -> if False:
+    return min(nulls, key= -> return max(nulls, key=
+    CERTAINLY_NO_ANSWER = 1000000.0 -> CERTAINLY_NO_ANSWER = 0.0
+    kind="stable")[:n_best_size] -> kind="stable")[: n_best_size - 1]
+tasks/squad/windows.py: tasks/squad/test_windows.py
+    is_better = score > best[window] -> is_better = score >= best[window]
+    max_seq_length - len(query) - 3 -> max_seq_length - len(query) - 4
+    answer[1] >= start + length -> answer[1] > start + length
+    end - len(answer) + 2) -> end - len(answer) + 1)
+tasks/squad/in_graph.py: tasks/squad/test_in_graph.py
+    odds <= rules.null_score_diff_threshold -> odds < rules.null_score_diff_threshold
+tasks/squad/examples.py: tasks/squad/test_examples.py
+    [^ \t\r\n\u202f]+ -> [^ \t\r\n]+
+    end = start + len(text) - 1 -> end = start + len(text)
+metrics/classification.py: metrics/test_classification.py
+    np.cumsum(counts) - (counts - 1) / 2 -> np.cumsum(counts)
+    targets.astype(np.int64) * num_labels + predictions -> predictions.astype(np.int64) * num_labels + targets
+metrics/squad.py: metrics/test_squad.py
+    \b(a|an|the)\b -> \b(a|the)\b
+    null_odds[qas_id] > null_odds_threshold -> null_odds[qas_id] >= null_odds_threshold
+metrics/entities.py: metrics/test_entities.py
+    before in "BI" and type_ == type_before -> before in "BI"
+tasks/classification/glue.py: tasks/classification/test_glue.py
+    labelled = Layout(text_a=3, label=1, has_header=False) -> labelled = Layout(text_a=3, label=1)
+    labels = ("contradiction", "entailment", "neutral") -> labels = ("entailment", "contradiction", "neutral")
+    _HIGHEST_SCORE = 5.0 -> _HIGHEST_SCORE = 10.0
+    "contradictory": "contradiction" -> "contradictory": "neutral"
+tasks/classification/task.py: tasks/classification/test_task.py
+    real * ops.take(weights -> real + ops.take(weights
+tasks/classification/tsv.py: tasks/classification/test_tsv.py
+    sorted(found, key=lambda label: (int(label), label)) -> sorted(found)
+tasks/tagging/windows.py: tasks/tagging/test_windows.py
+    start + room, side="right") -> start + room, side="left")
+    for prefix in "BI" -> for prefix in "IB"
+tasks/choice/examples.py: tasks/choice/test_choice.py
+    f"{start} {ending}" -> f"{ending} {start}"
+tasks/pretraining/objective.py: tasks/pretraining/test_objective.py
+    if self.use_next_sentence_loss else 0.0 -> if not self.use_next_sentence_loss else 0.0
+training/batches.py: training/test_example_batches.py
+    LENGTH_MULTIPLE = 8 -> LENGTH_MULTIPLE = 4
+    default_rng([seed, epoch]) -> default_rng([seed])
+    if position != self._drawn: -> if False:
+training/loop.py: training/test_loop.py
+    FIRST_LOG_STEPS = 10 -> FIRST_LOG_STEPS = 5
+    step == self.num_train_steps or any( -> any(
+training/precision.py: training/test_precision.py -k scale_is
+    GROWTH_UPDATES = 2000 -> GROWTH_UPDATES = 1000
+    self._scale * 0.5 -> self._scale * 0.25
+    tf.where(is_applied, self._num_good + 1, 0) -> self._num_good + 1
+training/step.py: training/test_step.py
+    gradients = clip_by_global_norm(gradients, norm=norm) -> pass
+    tf.where(index > 0, folded, seed) -> seed
+training/trainer.py: training/test_trainer.py
+    checkpoints.restore_input(batches.state) -> pass
+training/distribution.py: training/test_distribution.py
+    slice(replica * size, (replica + 1) * size) -> slice(0, size)
+training/workers.py: training/test_workers.py
+    0 <= index < len(hosts[role]) -> 0 <= index <= len(hosts[role])
+training/periodic_evaluation.py: training/test_periodic_evaluation.py
+    evaluated > best_step -> evaluated >= best_step
+    line["step"] <= first_step -> line["step"] < first_step
+training/reporting.py: training/test_reporting.py
+    self._sums[GRADIENT_NORM] / self._num_steps -> self._sums[GRADIENT_NORM]
+training/run_log.py: training/test_run_log.py
+    b"\n" * is_half + line -> line
+graph_text/tokenizer.py: graph_text/test_tokenizer.py
+    normalize_utf8(strings, "NFD") -> normalize_utf8(strings, "NFKD")
+    unit="UTF8_CHAR") > self._max_word_chars -> unit="UTF8_CHAR") >= self._max_word_chars
+graph_text/text_reader.py: graph_text/test_text_reader.py
+    segments[0].row_lengths() + 2 -> segments[0].row_lengths() + 1
+    0.01 * tf.cast( -> -0.01 * tf.cast(
+serving/signatures.py: serving/test_signatures.py
+    (lowest >= 0) & (highest < limit) -> (lowest >= 0) & (highest <= limit)
+    lengths % num_choices == 0 -> lengths % num_choices >= 0
+serving/export.py: serving/test_export.py
+    default=0) + 1) -> default=0) + 2)
+    _gfile.rmtree(temporary) -> pass
+experiments/table.py: experiments/test_table.py
+    NOISE_ERRORS = 2.0 -> NOISE_ERRORS = 1.0
+    statistics.stdev(values) -> statistics.pstdev(values)
+experiments/execution.py: experiments/test_execution.py
+    return pending[::-1] -> return pending
+fine_tuning/search.py: fine_tuning/test_search.py
+    range(first_seed, first_seed + restarts) -> range(restarts)
+    return bool(metric), -math.inf -> return bool(metric), math.inf
+fine_tuning/finetuner.py: fine_tuning/test_finetuner.py training/test_trainer.py
+    int(num_train_steps * options.warmup_proportion) -> round(num_train_steps * options.warmup_proportion)
+    range(options.freeze_layers) -> range(options.freeze_layers + 1)
+commands/launch.py: commands/test_launch.py
+    {"type": "worker", "index": index} -> {"type": "worker", "index": 0}
+    if all(status == 1 for status in statuses) -> if any(status == 1 for status in statuses)
+compat/input_functions.py: compat/test_input_functions.py
+    dataset.repeat().shuffle(_BUFFER_SIZE) -> dataset.shuffle(_BUFFER_SIZE).repeat()
+config.py: test_config.py
+    "gelu": "gelu_new", "gelu_erf": "gelu" -> "gelu": "gelu", "gelu_erf": "gelu_new"
+    0 <= value < 1 -> 0 <= value <= 1
+cli/flags.py: cli/test_flags.py
+    lambda value: value is not None, _MISSING -> lambda value: True, _MISSING
+"""
+
+
+class Change(NamedTuple):
+    """A change of one place in a file of official_bert/, and the arguments of pytest that choose tests for it."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+def changes() -> Iterator[Change]:
+    file = tests = ""
+    for line in filter(None, TABLE.splitlines()):
+        if line.startswith(" "):
+            yield Change(file, *line.strip().split(" -> "), tests)
+        else:
+            file, _, named = line.partition(": ")
+            are_there = ((word, (ROOT / "tests" / word).exists()) for word in named.split())
+            tests = " ".join(f"tests/{word}" if is_there else word for word, is_there in are_there)
+
+
+def problems() -> Iterator[str]:
+    """Yields what is wrong with the table: places that are not there, or not once, and tests that do not exist."""
+    for number, change in enumerate(changes(), 1):
+        count = (ROOT / "official_bert" / change.file).read_text(encoding="utf-8").count(change.old)
+        if count != 1:
+            yield f"row {number}: {change.file} has {change.old!r} {count} times"
+        missing = [word for word in change.tests.split() if "/" in word and not word.startswith("tests/")]
+        yield from (f"row {number}: no tests/{name}" for name in missing)
+
+
+def copy_tracked(folder: pathlib.Path):
+    """Copies the tracked files, with `shared` beside them, where tests look for it."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        target = folder / "tree" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target)
+    if (ROOT.parent / "shared").exists():
+        (folder / "shared").symlink_to((ROOT.parent / "shared").resolve())
+
+
+def tried(original: str, change: Change) -> dict:
+    """Makes a change in a copy, runs its tests there, and returns what happened."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(original, folder, symlinks=True, dirs_exist_ok=True)
+        path = pathlib.Path(folder, "tree", "official_bert", change.file)
+        path.write_text(path.read_text(encoding="utf-8").replace(change.old, change.new), encoding="utf-8")
+        process = PROCESSES.Process(target=run_tests, args=(change.tests, folder))
+        process.start()
+        process.join(LIMIT_SECS)
+        if timed_out := process.is_alive():
+            os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+        output = pathlib.Path(folder, "output").read_text(encoding="utf-8", errors="replace")
+    if not timed_out and process.exitcode not in (0, 1, 2):  # 2 is a module that cannot be imported
+        raise RuntimeError(f"{change.tests}: pytest ended with status {process.exitcode}:\n{output}")
+    result = "timeout" if timed_out else "caught" if process.exitcode else "survived"
+    failed = re.search(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", output, re.MULTILINE)
+    secs = round(time.monotonic() - start, 1)
+    return change._asdict() | {"result": result, "failed": failed and failed[1], "secs": secs}
+
+
+def run_tests(tests: str, folder: str):
+    """Runs pytest in a copy, and ends this process with its status; the output goes into a file beside the copy."""
+    os.setsid()
+    output = os.open(os.path.join(folder, "output"), os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    tree = os.path.join(folder, "tree")
+    os.chdir(tree)
+    sys.path[0] = tree
+    sys.exit(pytest.main([*PYTEST, *shlex.split(tests)]))
+
+
+def numbers_of(text: str) -> list[int]:
+    """Returns the numbers in a list such as 3,7-20, in its order."""
+    bounds = [list(map(int, part.split("-"))) for part in text.split(",")]
+    return [number for part in bounds for number in range(part[0], part[-1] + 1)]
+
+
+def read_results(path: pathlib.Path) -> dict[Change, dict]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {Change(*(row[name] for name in Change._fields)): row for row in map(json.loads, lines)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", help="numbers of changes, from 1, such as 3,7-20; by default all")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="the file that the rows are added to")
+    parser.add_argument("--jobs", type=int, default=1, help="the number of changes that are tried at a time")
+    parser.add_argument("--check", action="store_true", help="only check that the table fits the files")
+    flags = parser.parse_args()
+
+    if faults := list(problems()):
+        sys.exit("\n".join(faults))
+    table = list(changes())
+    print(f"{len(table)} changes in {len({change.file for change in table})} files")
+    if not flags.check:
+        chosen = [table[number - 1] for number in numbers_of(flags.rows)] if flags.rows else table
+        try_all(chosen, flags.results, flags.jobs)
+
+
+def try_all(chosen: list[Change], path: pathlib.Path, num_jobs: int):
+    PROCESSES.set_forkserver_preload(LOADED)
+    known = read_results(path)
+    pool = concurrent.futures.ThreadPoolExecutor(num_jobs)
+    with tempfile.TemporaryDirectory() as folder, open(path, "a", encoding="utf-8") as file:
+        copy_tracked(pathlib.Path(folder))
+        compileall.compile_dir(folder, quiet=1)
+        todo = [pool.submit(tried, folder, change) for change in chosen if change not in known]
+        try:
+            for future in concurrent.futures.as_completed(todo):
+                row = future.result()
+                print(f"{row['result']:8}  {row['file']}: {row['old']} -> {row['new']}", flush=True)
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error, too
+    known = read_results(path)
+    survivors = [change for change in chosen if known[change]["result"] == "survived"]
+    print(f"\n{len(chosen) - len(survivors)} of {len(chosen)} were caught, {1 - len(survivors) / len(chosen):.1%}\n")
+    print("| file | change | tests |\n|---|---|---|")
+    for file, old, new, tests in survivors:
+        print(f"| {file} | `{old}` to `{new}` | {tests} |")
+
+
+if __name__ == "__main__":
+    main()
