@@ -138,7 +138,6 @@ def test_what_is_written_is_read_again_and_complete_for_hugging_face(tmp_path):
         ("[]", "tokenizer_config.json: is no object"),
         ("{", "tokenizer_config.json: line 1, column 2: no JSON"),
         ({"do_lower_case": "no"}, "tokenizer_config.json: do_lower_case is 'no'; write true or false"),
-        ({"do_lower_case": None}, "tokenizer_config.json: do_lower_case is None"),
         ({"tokenizer_class": "RobertaTokenizer"}, r"is of a RobertaTokenizer; only models with WordPieces"),
     ],
 )

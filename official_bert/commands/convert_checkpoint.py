@@ -71,8 +71,14 @@ def _tokenizer_config(
     """Returns how text is tokenized: by the flag, by the folder of the checkpoint, or else by the vocabulary."""
     if vocab_file is None:
         return None
-    known = source.tokenizer_config() or TokenizerConfig.guessed(load_vocab(vocab_file))
-    given = options.do_lower_case
+    known, given = source.tokenizer_config(), options.do_lower_case
+    if known is None:
+        known = TokenizerConfig.guessed(load_vocab(vocab_file))
+        if given is None:
+            does = "" if known.do_lower_case else "not "
+            logging.warning(
+                "No flag says whether text is lower-cased: by its capitals, %s is %sfor it", vocab_file, does
+            )
     return dataclasses.replace(
         known,
         do_lower_case=known.do_lower_case if given is None else given,

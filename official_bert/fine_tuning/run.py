@@ -15,6 +15,7 @@ from typing import Any
 from official_bert import model_dir
 from official_bert.checkpoints.folder import latest_checkpoint, with_best
 from official_bert.config import BertConfig
+from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet
 from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, frozen_weights, log_set
@@ -39,6 +40,11 @@ class Sets:
     train: EncodedSet | None
     dev: Mapping[str, EncodedSet]
     test: Mapping[str, EncodedSet]
+
+    @property
+    def all(self) -> list[EncodedSet]:
+        """The sets, in the order in which the run needs them."""
+        return [*filter(None, [self.train]), *self.dev.values(), *self.test.values()]
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -69,6 +75,7 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
         if task.predicts_without_model:
             run_log.write_start(folder, own, own.random_seed, strategy)
             return _predict_without_model(own, task, sets)
+        check_unknown_in(tokenizer, sets.all[0], own.max_seq_length)
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts)
         _write_records(own, sets)  # none of a model that cannot be used
         if options.do_train:

@@ -18,7 +18,7 @@ from absl import logging
 from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.names import families_of
 from official_bert.config import BertConfig
-from official_bert.data.model_inputs import check_vocabulary
+from official_bert.data.model_inputs import check_unknown_in, check_vocabulary
 from official_bert.features import EncodedSet
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
@@ -128,7 +128,7 @@ class _Model:
     _signatures: Mapping[str, Callable]
 
     def __init__(self, batch_size: int):
-        self._batch_size = batch_size
+        self._batch_size, self._is_used = batch_size, False
 
     @property
     def reads_text(self) -> bool:
@@ -150,6 +150,9 @@ class _Model:
         self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
     ) -> dict[str, np.ndarray]:
         """Runs a signature of tensors on every example of a set; see tasks/clients.py."""
+        if not self._is_used:
+            self._is_used = True
+            check_unknown_in(self.tokenizer, encoded, self.max_seq_length)
         return predict(
             lambda inputs: self(signature, inputs),
             tf.distribute.get_strategy(),
