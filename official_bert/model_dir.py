@@ -63,7 +63,8 @@ class ModelFolder:
 
     def _find(self, name: str) -> str | None:
         paths = (os.path.join(folder, name) for folder in self._folders)
-        return next(filter(files.exists, paths), None)
+        found = next(filter(files.exists, paths), None)
+        return found and files.check_model_file(found)
 
     def tokenizer_config(self) -> TokenizerConfig | None:
         """Reads how text is tokenized."""

@@ -156,7 +156,8 @@ class FullTokenizer:
         config = TokenizerConfig.read(folder) or TokenizerConfig()
         if config.do_lower_case is None:
             raise unknown_casing(os.path.join(folder, TOKENIZER_CONFIG_NAME))
-        return cls(os.path.join(folder, "vocab.txt"), config.do_lower_case, config.strip_accents)
+        vocab_file = files.check_model_file(os.path.join(folder, "vocab.txt"))
+        return cls(vocab_file, config.do_lower_case, config.strip_accents)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the WordPieces of a text, without special tokens and without truncation."""

@@ -37,7 +37,7 @@ class TokenizerConfig:
         path = os.path.join(folder, TOKENIZER_CONFIG_NAME)
         if not files.exists(path):
             return None
-        content = reading.as_object(reading.read_json(path), path)
+        content = reading.as_object(reading.read_json(files.check_model_file(path)), path)
         for name in ("do_lower_case", "strip_accents"):
             if not any(content.get(name) is value for value in (True, False, None)):
                 raise InputError(f"{path}: {name} is {content[name]!r}; write true or false")

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from official_bert.checkpoints import open_checkpoint
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_dir import ModelFolder, TaskRecord, holds_checkpoints, write, write_record
-from official_bert.tokenization import load_vocab
+from official_bert.tokenization import FullTokenizer, load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 from tests.shared import shared
@@ -85,6 +86,35 @@ def test_a_corrupt_record_is_refused(tmp_path, content, sentence):
     (tmp_path / "task.json").write_text(content)
     with pytest.raises(InputError, match=sentence):
         ModelFolder(str(tmp_path)).task()
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("config.json", lambda folder: ModelFolder(folder)),
+        ("config.json", lambda folder: BertConfig.from_json_file(f"{folder}/config.json")),
+        ("task.json", lambda folder: ModelFolder(folder)),
+        ("labels.txt", lambda folder: ModelFolder(folder)),
+        ("tokenizer_config.json", lambda folder: TokenizerConfig.read(folder)),
+        ("vocab.txt", lambda folder: FullTokenizer.from_pretrained(folder)),
+        ("model.safetensors", open_checkpoint),
+        ("model.safetensors.index.json", open_checkpoint),
+        ("bert_model.ckpt.index", open_checkpoint),
+        ("checkpoint", open_checkpoint),
+    ],
+)
+def test_a_file_that_may_never_end_is_not_read(tmp_path, name, read):
+    """A FIFO, too, is no regular file; with /dev/null, this test ends even if the file is read."""
+    (tmp_path / name).symlink_to("/dev/null")
+    with pytest.raises(InputError, match=f"{name}: is no regular file, but a device or a pipe; put the model's own"):
+        read(str(tmp_path))
+    if name.endswith((".json", ".txt")):
+        (tmp_path / name).unlink()
+        size = 1 << (26 if name.endswith(".json") else 30)
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(size + 1)
+        with pytest.raises(InputError, match=f"{name}: has more than {size >> 20} MiB; put"):
+            read(str(tmp_path))
 
 
 @pytest.mark.parametrize(

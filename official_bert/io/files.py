@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from official_bert.io.errors import InputError
 
 _PART_BYTES = 1 << 20
+_LARGEST_MODEL_FILES = {".json": 1 << 26, ".txt": 1 << 30}  # which are read as a whole; weights are not
 
 
 def is_remote(path: str) -> bool:
@@ -98,6 +99,19 @@ def real_path(path: str) -> str:
 def is_special(path: str) -> bool:
     """Tells whether a path is a device, a FIFO or a socket, which is written directly."""
     return not is_remote(path) and os.path.exists(path) and not os.path.isfile(path)
+
+
+def check_model_file(path: str) -> str:
+    """Returns the path of a file of a model's folder, which must be a regular file whose size can be what it is for.
+
+    A device or a FIFO may never end, and who reads one waits, or fills the memory.
+    """
+    if is_special(path) and not is_folder(path):
+        raise InputError(f"{path}: is no regular file, but a device or a pipe; put the model's own file there")
+    largest = _LARGEST_MODEL_FILES.get(os.path.splitext(path)[1])
+    if largest and exists(path) and size(path) > largest:
+        raise InputError(f"{path}: has more than {largest >> 20} MiB; put the model's own file there")
+    return path
 
 
 def rename(source: str, target: str):

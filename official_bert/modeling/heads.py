@@ -130,9 +130,14 @@ def head_seed(training, dropout_seed):
     return (draw_seed() if dropout_seed is None else dropout_seed) if training else None
 
 
-def head_dropout(x, seed):
-    """Returns float32 like `x`, with the dropout before the head of a fine-tuned model."""
-    return dropout(ops.cast(x, "float32"), CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
+def head_dropout(config: BertConfig, x, seed):
+    """Returns float32 like `x`, with the dropout before the head of a fine-tuned model.
+
+    Its rate is the original's constant, whatever the configuration says of the encoder's dropout, unless it has the
+    field `classifier_dropout`.
+    """
+    own = getattr(config, "classifier_dropout", None)
+    return dropout(ops.cast(x, "float32"), CLASSIFIER_DROPOUT if own is None else own, seed, _HEAD_DROPOUT_INDEX)
 
 
 def add_output_weights(

@@ -99,7 +99,7 @@ def _logits(model: HeadedModel, features, training, dropout_seed, output: str):
     # the same seed.
     first_token_only = output == "pooled_output" and not training
     encoded = model.bert(features, training=training, dropout_seed=seed, first_token_only=first_token_only)
-    return linear_logits(model, head_dropout(getattr(encoded, output), seed))
+    return linear_logits(model, head_dropout(model.config, getattr(encoded, output), seed))
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
