@@ -68,6 +68,9 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     """Builds the task and the model, whose kernels and tables are stored in `dtype`, and loads the weights."""
     source = ModelSource(options)
     checkpoint = source.checkpoint
+    theirs, their_labels = (source.task, None) if source.task else source.dir.huggingface_task()
+    if not options.task_name:
+        source.task = theirs
     task_name = options.task_name or _task_name(source)
     family = registry.family_of(task_name)
     if source.task and family == source.task.family and not registry.is_same(task_name, source.task.task_name):
@@ -78,7 +81,7 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     options = source.options
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = source.config, source.tokenizer
-    task = _make_task(source).for_checkpoint(checkpoint.shapes, tokenizer, config)
+    task = _make_task(source, their_labels).for_checkpoint(checkpoint.shapes, tokenizer, config)
     with precision.stored_in(dtype):
         model = task.build_model(config, use_one_hot_embeddings=False)
     load_checkpoint(model, checkpoint).check_complete(
@@ -101,10 +104,11 @@ def _task_name(source: ModelSource) -> str:
     return "pretraining"
 
 
-def _make_task(source: ModelSource) -> ServedTask:
-    """Makes the task with the labels that the flags give, or with those beside the checkpoint."""
+def _make_task(source: ModelSource, their_labels: list[str] | None) -> ServedTask:
+    """Makes the task with the labels that the flags give, those beside the checkpoint, or Hugging Face's."""
     options, beside = source.options, source.labels
-    settings = (source.task.settings if source.task else {}) | vars(options) | {"checkpoint_labels": beside}
+    settings = (source.task.settings if source.task else {}) | vars(options)
+    settings["checkpoint_labels"] = beside or their_labels
     task = registry.make_task(options.task_name, settings)
     known = task.labels
     if beside and known is not None and list(map(str, known)) != beside:

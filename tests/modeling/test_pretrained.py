@@ -497,6 +497,31 @@ def test_a_folder_with_another_checkpoint_is_refused(tmp_path, form, there):
         BertModel(SMALL).save_pretrained(str(tmp_path / "new"), "torch")
 
 
+@pytest.mark.parametrize(("form", "there"), [("tf1", "bert_model.ckpt.index"), ("huggingface", "model.safetensors")])
+def test_a_checkpoint_of_another_model_is_not_replaced(tmp_path, form, there):
+    BertPretrainer(SMALL).save_pretrained(str(tmp_path), form)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    larger = BertConfig.from_dict(SMALL.to_dict() | {"num_hidden_layers": SMALL.num_hidden_layers + 1})
+    for model in (BertModel(SMALL), BertPretrainer(larger)):
+        with pytest.raises(InputError, match=f"holds another checkpoint \\({there}\\), which would be lost; name"):
+            model.save_pretrained(str(tmp_path), form)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_labels_stay_with_a_model(tmp_path):
+    model = BertClassifier(SMALL, 2)
+    for labels in (["a"], ["a", "a"], ["a", "b\nc"], ["a", ""]):
+        with pytest.raises(InputError, match="labels: must be 2 different texts, one for each output of the model"):
+            model.save_pretrained(str(tmp_path / "refused"), labels=labels)
+    assert not (tmp_path / "refused").exists()
+    model.save_pretrained(str(tmp_path / "first"), labels=["b", "a"])
+    BertClassifier.from_pretrained(str(tmp_path / "first")).save_pretrained(str(tmp_path / "second"), "huggingface")
+    assert json.loads((tmp_path / "second" / "config.json").read_text())["id2label"] == {"0": "b", "1": "a"}
+    (tmp_path / "second" / "labels.txt").unlink()
+    BertTagger.from_pretrained(str(tmp_path / "second")).save_pretrained(str(tmp_path / "third"))
+    assert (tmp_path / "third" / "labels.txt").read_text() == "b\na\n"
+
+
 def test_hugging_face_has_no_name_for_further_weights(tmp_path):
     class Mine(BertClassifier):
         def build(self, input_shape=None):
