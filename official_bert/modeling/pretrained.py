@@ -13,7 +13,8 @@ from official_bert import model_dir
 from official_bert.checkpoints import huggingface, load_checkpoint, loading, named_variables, names, open_checkpoint
 from official_bert.checkpoints.loading import Checkpoint
 from official_bert.config import BertConfig
-from official_bert.io import writing
+from official_bert.features import ENCODER_INPUTS
+from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME, VOCAB_NAME, ModelFolder, TaskRecord
 from official_bert.modeling.layers import Dense
@@ -23,6 +24,7 @@ from official_bert.tokenizer_config import TokenizerConfig
 
 PACKAGE = "official_bert"  # Keras' name for the models of this project in a file
 FORMATS = {"tf1": f"{loading.TF1_NAME}.index", "huggingface": huggingface.WEIGHTS_FILE}
+_OTHER_BACKEND = "KERAS_BACKEND={}: models can be used with it, but not trained; set KERAS_BACKEND=tensorflow"
 # What may be missing, because fine-tuning learns it.
 _DRAWN = ("bert/pooler/", "bilstm", *names.HEADS)
 
@@ -32,6 +34,7 @@ class ConfiguredModel(keras.Model):
 
     config: BertConfig
     use_one_hot_embeddings: bool
+    axes: tuple[None, ...] = (None,)  # of an example's token ids, as keras.Input takes them
     has_open_outputs = False  # whether the constructor has the argument `num_outputs`
     huggingface_class = ""  # of transformers, for a head of one linear layer
     labels: tuple[str, ...] | None = None  # beside the checkpoint of `from_pretrained`, in the order of the outputs
@@ -113,6 +116,26 @@ class ConfiguredModel(keras.Model):
             raise InputError(f"labels: must be {number} different texts, one for each output of the model")
         return TaskRecord(*TASKS_OF_CLASSES[self.huggingface_class], {})
 
+    def compile(self, *arguments, **keywords):
+        """Does what Keras' compile does, with TensorFlow, which our training needs."""
+        if keras.backend.backend() != "tensorflow":
+            raise InputError(_OTHER_BACKEND.format(keras.backend.backend()))
+        super().compile(*arguments, **keywords)
+
+    def export(self, filepath, *arguments, input_signature=None, **keywords):
+        """Does what Keras' export does; the model need not have been called.
+
+        Without a signature, the inputs are `input_ids`, `input_mask` and `segment_ids`, int32[B, S] (of choices
+        [B, N, S]), and the outputs those of a call; of several outputs the tensors by their names.
+        """
+        if input_signature is not None:
+            return super().export(filepath, *arguments, input_signature=input_signature, **keywords)
+        inputs = {name: keras.Input(self.axes, dtype="int32", name=name) for name in ENCODER_INPUTS}
+        outputs = self(inputs)
+        if hasattr(outputs, "_asdict"):
+            outputs = {name: value for name, value in outputs._asdict().items() if keras.utils.is_keras_tensor(value)}
+        keras.Model(inputs, outputs, name=self.name).export(filepath, *arguments, **keywords)
+
     def get_config(self) -> dict:
         """Returns the arguments of the constructor, the compute type and the numbers of the frozen layers."""
         if callable(self.config.hidden_act):
@@ -153,6 +176,17 @@ class ConfiguredModel(keras.Model):
     def _all_layers(self) -> list[keras.layers.Layer]:
         """Returns the model and all layers in it, in an order that follows from the configuration."""
         return list(self._flatten_layers())
+
+
+def check_config(config):
+    """Refuses what is no configuration, and warns of a backend with which a model cannot be trained."""
+    if not isinstance(config, BertConfig):
+        raise TypeError(
+            f"config: must be a BertConfig, as of BertConfig.from_size('base') or BertConfig.from_json_file(path), got "
+            f"{config!r:.60}"
+        )
+    if keras.backend.backend() != "tensorflow":
+        errors.warn(_OTHER_BACKEND.format(keras.backend.backend()))
 
 
 def in_context(training: bool | None) -> dict:

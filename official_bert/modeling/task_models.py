@@ -163,6 +163,7 @@ class BertChoice(HeadedModel):
     """A multiple-choice model: one score for each of N texts or pairs. Devlin et al. (2019), section 4.4."""
 
     default_name = "choice"
+    axes = (None, None)
     num_outputs = 1
     huggingface_class = MODEL_CLASSES["choice"]
 
