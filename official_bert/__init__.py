@@ -82,15 +82,9 @@ class _FinderOfKeras:
         if name != "keras":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec and spec.loader:
+        if spec := importlib.util.find_spec(name):
             execute = spec.loader.exec_module
-
-            def exec_module(module):
-                execute(module)
-                _register()
-
-            spec.loader.exec_module = exec_module
+            spec.loader.exec_module = lambda module: (execute(module), _register())
         return spec
 
 

@@ -257,7 +257,7 @@ class ModelSource:
         if settings.do_lower_case is None:
             errors.warn(
                 "The records do not say whether their text was lower-cased, so tokenizer_config.json in %s leaves it "
-                "open, and who uses the model must say it; give --do_lower_case or --nodo_lower_case",
+                "open: give --do_lower_case or --nodo_lower_case",
                 options.output_dir,
             )
         tokenizer = FullTokenizer(vocab_file, settings.do_lower_case)
@@ -267,16 +267,12 @@ class ModelSource:
 
 def _as_recorded(settings: TokenizerConfig, path: str) -> TokenizerConfig:
     """Returns the settings of a run's tokenizer with what the manifest of a record file says, if it has one."""
-    found = manifest_beside(path)
-    if found is None:
+    if (found := manifest_beside(path)) is None:
         return settings
     manifest_file, manifest = found
     flags = reading.field(manifest, "flags", dict, manifest_file)
-    made = dataclasses.replace(
-        settings,
-        do_lower_case=reading.field(flags, "do_lower_case", bool, manifest_file),
-        strip_accents=flags.get("strip_accents"),
-    )
+    lower = reading.field(flags, "do_lower_case", bool, manifest_file)
+    made = dataclasses.replace(settings, do_lower_case=lower, strip_accents=flags.get("strip_accents"))
     for name in ("do_lower_case", "strips_accents"):
         ours, theirs = getattr(settings, name), getattr(made, name)
         if ours not in (None, theirs):

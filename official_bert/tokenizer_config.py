@@ -52,11 +52,6 @@ class TokenizerConfig:
         is_length = isinstance(length, int) and not isinstance(length, bool) and 0 < length < _LARGEST_LENGTH
         return cls(content.get("do_lower_case", True), content.get("strip_accents"), length if is_length else None)
 
-    @classmethod
-    def guessed(cls, vocabulary: Iterable[str]) -> Self:
-        """Returns the likely settings of a vocabulary: a cased one has capital letters."""
-        return cls(not has_capital_pieces(vocabulary))
-
     def to_json_string(self) -> str:
         """Returns the content of a tokenizer_config.json, with which transformers' AutoTokenizer gives our tokens."""
         special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
@@ -73,8 +68,7 @@ def has_capital_pieces(vocabulary: Iterable[str]) -> bool:
 def unknown_casing(path: str) -> InputError:
     """Returns the error of a use of a tokenizer_config.json that leaves the casing open."""
     return InputError(
-        f"{path}: leaves open whether the model's text is lower-cased; write true or false for do_lower_case there, or "
-        "give --do_lower_case or --nodo_lower_case"
+        f"{path}: leaves open whether text is lower-cased; write true or false as do_lower_case there, or give the flag"
     )
 
 

@@ -9,7 +9,7 @@ from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_dir import ModelFolder, TaskRecord, holds_checkpoints, write, write_record
 from official_bert.tokenization import FullTokenizer, load_vocab
-from official_bert.tokenizer_config import TokenizerConfig
+from official_bert.tokenizer_config import TokenizerConfig, has_capital_pieces
 from tests import toy
 from tests.shared import shared
 
@@ -185,14 +185,14 @@ def test_ideographs_that_form_words_are_warned_of(tmp_path, caplog):
 
 def test_a_vocabulary_with_capitals_is_cased():
     uncased = ["[PAD]", "[UNK]", "<S>", "the", "##ing", "é", "猫"]
-    assert TokenizerConfig.guessed(uncased) == TokenizerConfig(True)
-    assert TokenizerConfig.guessed([*uncased, "The"]).do_lower_case is False
+    assert not has_capital_pieces(uncased)
+    assert has_capital_pieces([*uncased, "The"])
     # A slip among thousands of pieces is no sign of a cased vocabulary.
-    assert TokenizerConfig.guessed([f"piece{number}" for number in range(3000)] + ["T"]).do_lower_case is True
+    assert not has_capital_pieces([f"piece{number}" for number in range(3000)] + ["T"])
 
 
 @pytest.mark.needs_shared("data/vocab")
 @pytest.mark.parametrize(("name", "is_uncased"), [("uncased", True), ("cased", False), ("chinese", True)])
 def test_the_released_vocabularies_are_told_apart(name, is_uncased):
     vocabulary = load_vocab(str(shared("data", "vocab", f"{name}_vocab.txt")))
-    assert TokenizerConfig.guessed(vocabulary).do_lower_case is is_uncased
+    assert has_capital_pieces(vocabulary) is not is_uncased

@@ -224,15 +224,10 @@ def check_free(folder: str, ours: str, shapes: Mapping[str, tuple[int, ...]]):
     Its readers would take the other one or, if the file `ours` has other weights than these by name, it would be lost.
     """
     there = sorted(name.rstrip("/") for name in files.list_folder(folder)) if files.is_folder(folder) else []
-    others = [
-        name
-        for name in there
-        if name.endswith(".index")
-        or huggingface.is_weights_file(name)
-        or name in ("checkpoint", BEST_FOLDER, huggingface.SHARDS_FILE)
-    ]
-    if others == [ours] and open_checkpoint(folder).shapes == shapes:
-        return
-    for name in sorted(others, key=lambda name: name == ours):
-        done = "lost" if name == ours else "read instead"
-        raise InputError(f"{folder}: holds another checkpoint ({name}), which would be {done}; name another folder")
+    others = ("checkpoint", BEST_FOLDER, huggingface.SHARDS_FILE)
+    for name in there:
+        path = os.path.join(folder, name.removesuffix(".index"))
+        is_checkpoint = name.endswith(".index") or huggingface.is_weights_file(name) or name in others
+        if is_checkpoint and (name != ours or open_checkpoint(path).shapes != shapes):
+            done = "lost" if name == ours else "read instead"
+            raise InputError(f"{folder}: holds another checkpoint ({name}), which would be {done}; name another folder")

@@ -142,8 +142,7 @@ def check_casing(tokenizer: FullTokenizer, vocab_file: str):
 
 def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray):
     """Warns if too many of the tokens of the first texts, whose ids are of any shape, are [UNK]."""
-    frame = [tokenizer.vocab.get(piece) for piece in ("[PAD]", "[CLS]", "[SEP]")]
-    of_text = ids[~np.isin(ids, [number for number in frame if number is not None])]
+    of_text = ids[~np.isin(ids, [tokenizer.vocab.get(piece, 0) for piece in ("[PAD]", "[CLS]", "[SEP]")])]
     if of_text.size >= _FEWEST_TOKENS:
         warn_of_unknown(np.mean(of_text == tokenizer.vocab["[UNK]"]))
 
@@ -157,11 +156,7 @@ def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int)
 def warn_of_unknown(share: float):
     """Warns of a share of [UNK] that no vocabulary has for text of its own language and casing."""
     if share > _UNKNOWN_SHARE:
-        warn(
-            "%.0f %% of the tokens of the first texts are [UNK]: is the vocabulary that of the text's language, and "
-            "--do_lower_case that of the vocabulary?",
-            100 * share,
-        )
+        warn("%.0f %% of the first tokens are [UNK]: does the vocabulary fit the text and its casing?", 100 * share)
 
 
 def log_example(tokens: Sequence[str], is_first: bool, details: Callable[[], Iterable[str]]):

@@ -42,11 +42,6 @@ class Sets:
     test: Mapping[str, EncodedSet]
 
     @property
-    def all(self) -> list[EncodedSet]:
-        """The sets, in the order in which the run needs them."""
-        return [*filter(None, [self.train]), *self.dev.values(), *self.test.values()]
-
-    @property
     def counts(self) -> Mapping[str, int]:
         """Returns the sizes of the training set, as of `counts_of`; empty without training."""
         return {} if self.train is None else counts_of(self.train)
@@ -75,7 +70,8 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
         if task.predicts_without_model:
             run_log.write_start(folder, own, own.random_seed, strategy)
             return _predict_without_model(own, task, sets)
-        check_unknown_in(tokenizer, sets.all[0], own.max_seq_length)
+        first = next(iter((sets.dev or sets.test).values())) if sets.train is None else sets.train
+        check_unknown_in(tokenizer, first, own.max_seq_length)
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts)
         _write_records(own, sets)  # none of a model that cannot be used
         if options.do_train:

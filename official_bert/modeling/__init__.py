@@ -13,12 +13,6 @@ from official_bert.modeling.task_models import (
     PretrainingOutput,
 )
 
-_GONE = (
-    *("assert_rank", "attention_layer", "dropout", "embedding_lookup", "embedding_postprocessor", "layer_norm"),
-    *("get_assignment_map_from_checkpoint", "layer_norm_and_dropout", "reshape_from_matrix", "reshape_to_matrix"),
-    "transformer_model",
-)
-
 __all__ = [
     "BertChoice",
     "BertClassifier",
@@ -40,5 +34,5 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    hint = "; docs/migrating_from_tf1.md shows what stands in the place of the original's functions"
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint if name in _GONE else ''}")
+    hint = "docs/migrating_from_tf1.md shows what stands in the place of the original's names"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {hint}")

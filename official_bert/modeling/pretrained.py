@@ -13,6 +13,7 @@ from official_bert import model_dir
 from official_bert.checkpoints import huggingface, load_checkpoint, loading, named_variables, names, open_checkpoint
 from official_bert.checkpoints.loading import Checkpoint
 from official_bert.config import BertConfig
+from official_bert.data.model_inputs import check_vocabulary
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
@@ -24,7 +25,6 @@ from official_bert.tokenizer_config import TokenizerConfig
 
 PACKAGE = "official_bert"  # Keras' name for the models of this project in a file
 FORMATS = {"tf1": f"{loading.TF1_NAME}.index", "huggingface": huggingface.WEIGHTS_FILE}
-_OTHER_BACKEND = "KERAS_BACKEND={}: models can be used with it, but not trained; set KERAS_BACKEND=tensorflow"
 # What may be missing, because fine-tuning learns it.
 _DRAWN = ("bert/pooler/", "bilstm", *names.HEADS)
 
@@ -95,7 +95,7 @@ class ConfiguredModel(keras.Model):
             if unknown:
                 raise InputError(f"format={format!r}: has no name for {unknown[0]}; save the model as tf1")
         if tokenizer is not None:
-            _check_vocabulary(tokenizer, self.config)
+            check_vocabulary(tokenizer, self.config.vocab_size, "tokenizer")
         tensors = {name: variable.numpy() for name, variable in variables.items()}
         with writing.replacing_folder(folder) as temporary:
             settings = None
@@ -115,12 +115,6 @@ class ConfiguredModel(keras.Model):
         if number < 2 or len(labels) != number or len({*labels, ""}) <= number or "\n" in "".join(labels):
             raise InputError(f"labels: must be {number} different texts, one for each output of the model")
         return TaskRecord(*TASKS_OF_CLASSES[self.huggingface_class], {})
-
-    def compile(self, *arguments, **keywords):
-        """Does what Keras' compile does, with TensorFlow, which our training needs."""
-        if keras.backend.backend() != "tensorflow":
-            raise InputError(_OTHER_BACKEND.format(keras.backend.backend()))
-        super().compile(*arguments, **keywords)
 
     def export(self, filepath, *arguments, input_signature=None, **keywords):
         """Does what Keras' export does; the model need not have been called.
@@ -186,7 +180,8 @@ def check_config(config):
             f"{config!r:.60}"
         )
     if keras.backend.backend() != "tensorflow":
-        errors.warn(_OTHER_BACKEND.format(keras.backend.backend()))
+        backend = keras.backend.backend()
+        errors.warn("KERAS_BACKEND=%s: models can be used, but not trained; set KERAS_BACKEND=tensorflow", backend)
 
 
 def in_context(training: bool | None) -> dict:
@@ -225,12 +220,3 @@ def _num_outputs(checkpoint: Checkpoint) -> int:
     raise InputError(
         f"{checkpoint.path}: has no {huggingface.LINEAR_HEAD}, and no {LABELS_NAME} lies beside it; give num_outputs"
     )
-
-
-def _check_vocabulary(tokenizer: FullTokenizer, config: BertConfig):
-    num_ids = 1 + max(tokenizer.vocab.values())
-    if num_ids > config.vocab_size:
-        raise InputError(
-            f"tokenizer: its vocabulary has {num_ids} lines, and the model was made for vocab_size "
-            f"{config.vocab_size}; give the tokenizer of the model"
-        )

@@ -114,7 +114,6 @@ def write_exact_manifests(options: PretrainingDataOptions):
     known = {
         "generator": EXACT,
         "flags": {name: getattr(options, name) for name in _DETERMINING if name not in OF_SHARDED_ALONE},
-        "vocabulary_sha256": files.sha256(options.vocab_file),
     }
     for path in options.output_file:
         if not files.is_special(path):
