@@ -97,7 +97,7 @@ def fine_tune(arguments: argparse.Namespace):
     record = model_dir.TaskRecord("tsv", "classification", settings)
     model_dir.write_beside(arguments.output_dir, None, None, record, names)
     path = os.path.join(arguments.output_dir, "model.keras")
-    model.save(path)  # keras.models.load_model reads it after `from official_bert import BertClassifier`
+    model.save(path)  # keras.models.load_model reads it after `import official_bert`
     print(f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, labels.txt, task.json, vocab.txt and others")
     print(f"to answer texts, one a line: python predict.py --model={shlex.quote(arguments.output_dir)}")
 

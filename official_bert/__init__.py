@@ -1,9 +1,11 @@
 """The original 2018 BERT release on TensorFlow 2 and Keras 3.
 
-The public names below are resolved when they are first used: importing the package loads no TensorFlow.
+The public names below are resolved when they are first used: importing the package loads no TensorFlow. Where Keras is
+imported, before or after, it knows our classes and loads a .keras file with them.
 """
 
 import importlib
+import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
@@ -59,12 +61,34 @@ __version__ = "0.1.0"
 def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_PUBLIC[name]), name)
-    if _PUBLIC[name] in _SAVED_BY_KERAS and "tensorflow" in sys.modules:  # other backends lack the optimizer
-        for module in _SAVED_BY_KERAS:
-            importlib.import_module(module)
-    return value
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
 
 
 def __dir__():
     return [*globals(), *_PUBLIC]
+
+
+def _register():
+    """Registers the classes that Keras saves; other backends than TensorFlow lack the optimizer."""
+    if "tensorflow" in sys.modules:
+        for module in _SAVED_BY_KERAS:
+            importlib.import_module(module)
+
+
+class _FinderOfKeras:
+    """Finds Keras once, as all others do, and lets our classes be registered when its import is complete."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "keras":
+            return None
+        sys.meta_path.remove(self)
+        if spec := importlib.util.find_spec(name):
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (execute(module), _register())
+        return spec
+
+
+if "keras" in sys.modules:
+    _register()
+else:
+    sys.meta_path.insert(0, _FinderOfKeras())

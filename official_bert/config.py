@@ -7,7 +7,7 @@ import copy
 import json
 import math
 
-from official_bert.io import reading
+from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 
 # Turc et al. (2019), table 1, and Devlin et al. (2019), section 3: layers, hidden size, heads.
@@ -21,7 +21,8 @@ SIZES = {
 }
 # The values of the field "attention_direction", which only models of the second kind have.
 BIDIRECTIONAL, LEFT_TO_RIGHT = "bidirectional", "left_to_right"
-FURTHER_FIELDS = ("attention_direction", "num_bilstm_layers")  # that the original does not know
+# That the original does not know.
+FURTHER_FIELDS = ("attention_direction", "num_bilstm_layers", "classifier_dropout")
 # Name -> Hugging Face's name; the functions are Keras' of the same name, unless modeling/layers.py has one. The
 # original's gelu is the tanh form, and Hugging Face's is the erf form.
 ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
@@ -57,9 +58,12 @@ class BertConfig:
         type_vocab_size: the number of segment ids (released models have 2).
         initializer_range: the standard deviation of the initial weights.
 
-    Two more fields, which from_dict and the files take, are only there if they differ from the original's model:
-    `attention_direction`, "left_to_right" for a model whose tokens attend to the left only, and `num_bilstm_layers`,
-    the number of bidirectional LSTM layers between the encoder and the head of a fine-tuned model.
+    The dropout before the head of a fine-tuned model is 0.1, as in the original, whatever these rates are.
+
+    Three more fields, which from_dict and the files take, are only there if they differ from the original's model:
+    `attention_direction`, "left_to_right" for a model whose tokens attend to the left only; `num_bilstm_layers`, the
+    number of bidirectional LSTM layers between the encoder and the head of a fine-tuned model; and
+    `classifier_dropout`, Hugging Face's name for another dropout rate before that head.
     """
 
     def __init__(
@@ -136,7 +140,7 @@ class BertConfig:
             InputError: the file is missing or not a JSON object, or it describes a Hugging Face model that this project
                 does not support.
         """
-        json_object = reading.as_object(reading.read_json(json_file), json_file)
+        json_object = reading.as_object(reading.read_json(files.check_model_file(json_file)), json_file)
         if "model_type" in json_object:
             json_object = _from_huggingface_fields(json_object, json_file)
         try:
@@ -165,7 +169,7 @@ class BertConfig:
                 f"attention_direction: is {self.direction}, which Hugging Face's BERT would not keep; only "
                 "bidirectional models can be converted"
             )
-        known = vars(BertConfig(self.vocab_size))
+        known = (*vars(BertConfig(self.vocab_size)), "classifier_dropout")
         fields = {key: value for key, value in self.to_dict().items() if key in known}
         activation = self.hidden_act or "linear"
         if not isinstance(activation, str) or activation.lower() not in ACTIVATIONS:
@@ -196,8 +200,8 @@ class BertConfig:
                 raise InputError(f"{source}: {name} is missing; add it to the config file")
             if not _is_int(value) or value <= 0:
                 raise InputError(f"{source}: {name} must be a positive whole number, got {_short(value)}")
-        for name in _DROPOUT_FIELDS:
-            value = getattr(self, name)
+        for name in (*_DROPOUT_FIELDS, "classifier_dropout"):
+            value = getattr(self, name, None)
             if value is not None and not (_is_number(value) and 0 <= value < 1):
                 raise InputError(f"{source}: {name} must be a number from 0 to below 1, got {_short(value)}")
         if not _is_number(self.initializer_range) or self.initializer_range < 0:
@@ -236,6 +240,8 @@ def _from_huggingface_fields(json_object: dict, source: str) -> dict:
     _refuse_unlike(json_object, "layer_norm_eps", _LAYER_NORM_EPSILON, source)
     _refuse_unlike(json_object, "is_decoder", False, source)
     defaults = vars(BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act="gelu"))
+    if json_object.get("classifier_dropout") is not None:
+        defaults["classifier_dropout"] = None
     fields = {key: json_object.get(key, default) for key, default in defaults.items()}
     activation = fields["hidden_act"]
     if not isinstance(activation, str) or activation not in _FROM_HUGGING_FACE:

@@ -17,6 +17,8 @@ from official_bert.config import BertConfig
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field
+from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
+from official_bert.options.serving import TASKS_OF_CLASSES
 from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig
 
 BEST_FOLDER = "best"  # the subfolder of an output_dir with the checkpoint that had the best metric
@@ -63,7 +65,8 @@ class ModelFolder:
 
     def _find(self, name: str) -> str | None:
         paths = (os.path.join(folder, name) for folder in self._folders)
-        return next(filter(files.exists, paths), None)
+        found = next(filter(files.exists, paths), None)
+        return found and files.check_model_file(found)
 
     def tokenizer_config(self) -> TokenizerConfig | None:
         """Reads how text is tokenized."""
@@ -96,6 +99,23 @@ class ModelFolder:
                 f"{self.labels_file}: must name each label once, on a line of its own; restore what the training wrote"
             )
         return labels
+
+    def huggingface_task(self) -> tuple[TaskRecord | None, list[str] | None]:
+        """Returns the task and the labels that a config.json of Hugging Face tells, None for those that it does not."""
+        if os.path.basename(self.config_file or "") != HUGGINGFACE_CONFIG_NAME:
+            return None, None
+        content = reading.read_json(self.config_file)
+        architectures = content.get("architectures")
+        known = [name for name in TASKS_OF_CLASSES if isinstance(architectures, list) and name in architectures]
+        if not known:
+            return None, None
+        ids = reading.as_object(content.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"}), self.config_file)
+        kinds = {"multi_label_classification": MULTI, "regression": SCORE}
+        kind = SCORE if len(ids) == 1 else kinds.get(str(content.get("problem_type")), SINGLE)
+        task_name, family = TASKS_OF_CLASSES[known[0]]
+        record = TaskRecord(task_name, family, {"label_type": kind} if family == "classification" else {})
+        labels = [field(ids, str(number), str, f"{self.config_file}: id2label") for number in range(len(ids))]
+        return record, None if kind == SCORE else labels
 
 
 def write(folder: str, config: BertConfig, *beside):

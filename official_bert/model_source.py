@@ -10,20 +10,21 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
 from official_bert.config import BertConfig, read_config
 from official_bert.data.model_inputs import check_vocabulary
+from official_bert.data.records.record_files import SHARD_NAME, manifest_beside
 from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
 from official_bert.model_dir import ModelFolder, TaskRecord, holds_checkpoints
 from official_bert.options.fields import kind_of
 from official_bert.tokenization import FullTokenizer
-from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig
+from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, unknown_casing
 
 if TYPE_CHECKING:
     from official_bert.checkpoints.loading import Checkpoint
@@ -185,6 +186,8 @@ class ModelSource:
             if given is None:
                 if known is not None:
                     return known
+                if field.name == "do_lower_case" and tokenizer and fallback is not None:
+                    raise unknown_casing(source)
                 longest = tokenizer.model_max_length if tokenizer else None
                 return min(fallback, longest) if field.name == "max_seq_length" and longest else fallback
             if known is not None and given != known and field.name in _FIXED:
@@ -235,10 +238,11 @@ class ModelSource:
             f"are {', '.join(names)}; name the labels in the model's order, or {remedy}"
         )
 
-    def vocabulary(self) -> tuple[str | None, TokenizerConfig | None]:
+    def vocabulary(self, records: Iterable[str] = ()) -> tuple[str | None, TokenizerConfig | None]:
         """Returns the path of a pre-training's vocabulary and how text is tokenized, for the folder of its model.
 
-        Both are None, with a warning, if the pre-training has no vocabulary.
+        Both are None, with a warning, if the pre-training has no vocabulary. How the text of the `records` was
+        tokenized the manifests beside these files say, else the flags; no vocabulary tells.
         """
         options, vocab_file = self.options, self.options.vocab_file
         if vocab_file is None:
@@ -247,12 +251,36 @@ class ModelSource:
                 options.output_dir,
             )
             return None, None
-        tokenizer = FullTokenizer(vocab_file)
+        settings = self.tokenizer_config
+        for path in sorted({SHARD_NAME.sub("", name): name for name in records}.values()):
+            settings = _as_recorded(settings, path)
+        if settings.do_lower_case is None:
+            errors.warn(
+                "The records do not say whether their text was lower-cased, so tokenizer_config.json in %s leaves it "
+                "open: give --do_lower_case or --nodo_lower_case",
+                options.output_dir,
+            )
+        tokenizer = FullTokenizer(vocab_file, settings.do_lower_case)
         check_vocabulary(tokenizer, self.config.vocab_size, vocab_file)
-        if options.do_lower_case is not None:
-            return vocab_file, self.tokenizer_config
-        guessed = TokenizerConfig.guessed(tokenizer.vocab).do_lower_case
-        return vocab_file, dataclasses.replace(self.tokenizer_config, do_lower_case=guessed)
+        return vocab_file, settings
+
+
+def _as_recorded(settings: TokenizerConfig, path: str) -> TokenizerConfig:
+    """Returns the settings of a run's tokenizer with what the manifest of a record file says, if it has one."""
+    if (found := manifest_beside(path)) is None:
+        return settings
+    manifest_file, manifest = found
+    flags = reading.field(manifest, "flags", dict, manifest_file)
+    lower = reading.field(flags, "do_lower_case", bool, manifest_file)
+    made = dataclasses.replace(settings, do_lower_case=lower, strip_accents=flags.get("strip_accents"))
+    for name in ("do_lower_case", "strips_accents"):
+        ours, theirs = getattr(settings, name), getattr(made, name)
+        if ours not in (None, theirs):
+            raise InputError(
+                f"{manifest_file}: the text of {path} was made into records with {name}={theirs}, and a flag, the "
+                f"model's {TOKENIZER_CONFIG_NAME} or another file of records says {ours}; correct what is wrong"
+            )
+    return made
 
 
 def _check_recorded(field: dataclasses.Field, value, source: str | None):

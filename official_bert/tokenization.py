@@ -16,7 +16,7 @@ import numpy as np
 
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
-from official_bert.tokenizer_config import TokenizerConfig, joined
+from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, joined, unknown_casing
 
 NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")  # of a vocabulary that makes model inputs
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")  # the pieces of model inputs that stand for no part of the text
@@ -154,7 +154,10 @@ class FullTokenizer:
                 raise InputError(f"{folder}: no folder and no checkpoint is there; give the folder of a model")
             folder = os.path.dirname(folder)
         config = TokenizerConfig.read(folder) or TokenizerConfig()
-        return cls(os.path.join(folder, "vocab.txt"), config.do_lower_case, config.strip_accents)
+        if config.do_lower_case is None:
+            raise unknown_casing(os.path.join(folder, TOKENIZER_CONFIG_NAME))
+        vocab_file = files.check_model_file(os.path.join(folder, "vocab.txt"))
+        return cls(vocab_file, config.do_lower_case, config.strip_accents)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the WordPieces of a text, without special tokens and without truncation."""

@@ -18,16 +18,16 @@ _CASED_SHARE = 0.001  # an uncased vocabulary has no capitals but in control tok
 class TokenizerConfig:
     """The settings of a model's tokenizer.
 
-    `strip_accents` of None means the value of do_lower_case; `model_max_length`, the number of positions of the model,
-    is None for no limit.
+    `do_lower_case` of None, null in the file, means that it is not known, and is asked for. `strip_accents` of None
+    means the value of do_lower_case; `model_max_length`, the number of positions of the model, is None for no limit.
     """
 
-    do_lower_case: bool = True
+    do_lower_case: bool | None = True
     strip_accents: bool | None = None
     model_max_length: int | None = None
 
     @property
-    def strips_accents(self) -> bool:
+    def strips_accents(self) -> bool | None:
         """Whether accents are removed, by whichever setting."""
         return self.do_lower_case if self.strip_accents is None else self.strip_accents
 
@@ -37,9 +37,9 @@ class TokenizerConfig:
         path = os.path.join(folder, TOKENIZER_CONFIG_NAME)
         if not files.exists(path):
             return None
-        content = reading.as_object(reading.read_json(path), path)
-        for name, allowed in (("do_lower_case", (True, False)), ("strip_accents", (True, False, None))):
-            if not any(content.get(name, allowed[0]) is value for value in allowed):
+        content = reading.as_object(reading.read_json(files.check_model_file(path)), path)
+        for name in ("do_lower_case", "strip_accents"):
+            if not any(content.get(name) is value for value in (True, False, None)):
                 raise InputError(f"{path}: {name} is {content[name]!r}; write true or false")
         tokenizer_class = content.get("tokenizer_class") or "BertTokenizer"
         if tokenizer_class not in ("BertTokenizer", "BertTokenizerFast"):
@@ -52,18 +52,24 @@ class TokenizerConfig:
         is_length = isinstance(length, int) and not isinstance(length, bool) and 0 < length < _LARGEST_LENGTH
         return cls(content.get("do_lower_case", True), content.get("strip_accents"), length if is_length else None)
 
-    @classmethod
-    def guessed(cls, vocabulary: Iterable[str]) -> Self:
-        """Returns the likely settings of a vocabulary: a cased one has capital letters."""
-        pieces = [piece for piece in vocabulary if not piece.startswith(("[", "<"))]
-        num_cased = sum(piece != piece.lower() for piece in pieces)
-        return cls(num_cased <= _CASED_SHARE * len(pieces))
-
     def to_json_string(self) -> str:
         """Returns the content of a tokenizer_config.json, with which transformers' AutoTokenizer gives our tokens."""
         special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
         settings = dataclasses.asdict(self) | special
         return json.dumps(settings | {"tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer"}, indent=2)
+
+
+def has_capital_pieces(vocabulary: Iterable[str]) -> bool:
+    """Tells whether a vocabulary has capital letters, as one of text that was not lower-cased has."""
+    pieces = [piece for piece in vocabulary if not piece.startswith(("[", "<"))]
+    return sum(piece != piece.lower() for piece in pieces) > _CASED_SHARE * len(pieces)
+
+
+def unknown_casing(path: str) -> InputError:
+    """Returns the error of a use of a tokenizer_config.json that leaves the casing open."""
+    return InputError(
+        f"{path}: leaves open whether text is lower-cased; write true or false as do_lower_case there, or give the flag"
+    )
 
 
 def joined(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[list, int]:

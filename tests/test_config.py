@@ -93,6 +93,9 @@ def test_hugging_face_config_keeps_only_our_fields(tmp_path):
     assert (config.hidden_size, config.num_hidden_layers, config.type_vocab_size) == (384, 6, 2)
     again = BertConfig.from_json_file(write(tmp_path, config.to_json_string()))
     assert again.to_dict() == config.to_dict()
+    own = BertConfig.from_json_file(write(tmp_path, HUGGING_FACE | {"classifier_dropout": 0.3}))
+    assert own.to_dict() == config.to_dict() | {"classifier_dropout": 0.3}
+    assert own.to_huggingface_dict()["classifier_dropout"] == 0.3
 
 
 def test_hugging_face_activations(tmp_path):
@@ -158,6 +161,7 @@ def test_malformed_files_are_named(tmp_path, content, sentence):
         ("attention_probs_dropout_prob", "none", "attention_probs_dropout_prob"),
         ("initializer_range", float("nan"), "initializer_range must be 0 or positive, got nan"),
         ("num_attention_heads", 7, r"hidden_size \(768\) must be a multiple of num_attention_heads \(7\)"),
+        ("classifier_dropout", 1, "classifier_dropout must be a number from 0 to below 1"),
         ("hidden_act", "swish", "hidden_act must be one of gelu, gelu_erf, relu, tanh, linear, got 'swish'"),
     ],
 )

@@ -53,7 +53,7 @@ def test_the_reference_and_the_type_checkers_have_every_public_name():
     reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^::: official_bert\.(\w+)$", reference, re.MULTILINE)) == official_bert.__all__
     source = ast.parse((ROOT / "official_bert" / "__init__.py").read_text(encoding="utf-8"))
-    (checked,) = (node for node in source.body if isinstance(node, ast.If))
+    checked = next(node for node in source.body if isinstance(node, ast.If))
     imported = {alias.name: node.module for node in checked.body for alias in node.names}
     assert imported == official_bert._PUBLIC
     assert sorted(imported) == official_bert.__all__

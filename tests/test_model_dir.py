@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from official_bert.checkpoints import open_checkpoint
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_dir import ModelFolder, TaskRecord, holds_checkpoints, write, write_record
-from official_bert.tokenization import load_vocab
-from official_bert.tokenizer_config import TokenizerConfig
+from official_bert.tokenization import FullTokenizer, load_vocab
+from official_bert.tokenizer_config import TokenizerConfig, has_capital_pieces
 from tests import toy
 from tests.shared import shared
 
@@ -88,6 +89,35 @@ def test_a_corrupt_record_is_refused(tmp_path, content, sentence):
 
 
 @pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("config.json", lambda folder: ModelFolder(folder)),
+        ("config.json", lambda folder: BertConfig.from_json_file(f"{folder}/config.json")),
+        ("task.json", lambda folder: ModelFolder(folder)),
+        ("labels.txt", lambda folder: ModelFolder(folder)),
+        ("tokenizer_config.json", lambda folder: TokenizerConfig.read(folder)),
+        ("vocab.txt", lambda folder: FullTokenizer.from_pretrained(folder)),
+        ("model.safetensors", open_checkpoint),
+        ("model.safetensors.index.json", open_checkpoint),
+        ("bert_model.ckpt.index", open_checkpoint),
+        ("checkpoint", open_checkpoint),
+    ],
+)
+def test_a_file_that_may_never_end_is_not_read(tmp_path, name, read):
+    """A FIFO, too, is no regular file; with /dev/null, this test ends even if the file is read."""
+    (tmp_path / name).symlink_to("/dev/null")
+    with pytest.raises(InputError, match=f"{name}: is no regular file, but a device or a pipe; put the model's own"):
+        read(str(tmp_path))
+    if name.endswith((".json", ".txt")):
+        (tmp_path / name).unlink()
+        size = 1 << (26 if name.endswith(".json") else 30)
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(size + 1)
+        with pytest.raises(InputError, match=f"{name}: has more than {size >> 20} MiB; put"):
+            read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
     ("task_name", "settings", "expected"),
     [
         ("tsv", {"regression": True, "multi_label": False}, {"label_type": "score"}),
@@ -138,7 +168,6 @@ def test_what_is_written_is_read_again_and_complete_for_hugging_face(tmp_path):
         ("[]", "tokenizer_config.json: is no object"),
         ("{", "tokenizer_config.json: line 1, column 2: no JSON"),
         ({"do_lower_case": "no"}, "tokenizer_config.json: do_lower_case is 'no'; write true or false"),
-        ({"do_lower_case": None}, "tokenizer_config.json: do_lower_case is None"),
         ({"tokenizer_class": "RobertaTokenizer"}, r"is of a RobertaTokenizer; only models with WordPieces"),
     ],
 )
@@ -156,14 +185,14 @@ def test_ideographs_that_form_words_are_warned_of(tmp_path, caplog):
 
 def test_a_vocabulary_with_capitals_is_cased():
     uncased = ["[PAD]", "[UNK]", "<S>", "the", "##ing", "é", "猫"]
-    assert TokenizerConfig.guessed(uncased) == TokenizerConfig(True)
-    assert TokenizerConfig.guessed([*uncased, "The"]).do_lower_case is False
+    assert not has_capital_pieces(uncased)
+    assert has_capital_pieces([*uncased, "The"])
     # A slip among thousands of pieces is no sign of a cased vocabulary.
-    assert TokenizerConfig.guessed([f"piece{number}" for number in range(3000)] + ["T"]).do_lower_case is True
+    assert not has_capital_pieces([f"piece{number}" for number in range(3000)] + ["T"])
 
 
 @pytest.mark.needs_shared("data/vocab")
 @pytest.mark.parametrize(("name", "is_uncased"), [("uncased", True), ("cased", False), ("chinese", True)])
 def test_the_released_vocabularies_are_told_apart(name, is_uncased):
     vocabulary = load_vocab(str(shared("data", "vocab", f"{name}_vocab.txt")))
-    assert TokenizerConfig.guessed(vocabulary).do_lower_case is is_uncased
+    assert has_capital_pieces(vocabulary) is not is_uncased

@@ -17,6 +17,7 @@ from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptio
 from official_bert.options.serving import ExportOptions, ExtractionOptions
 from official_bert.options.training import PretrainingOptions
 from official_bert.tasks import registry
+from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 
@@ -142,6 +143,14 @@ def test_accents_follow_the_case_where_the_folder_does_not_name_them(make):
         resolved(classification(model=folder, strip_accents=True), "classification")
 
 
+def test_a_casing_that_nobody_knows_is_asked_for(make):
+    folder = make(tokenizer=TokenizerConfig(None))
+    for use in (lambda: resolved(classification(model=str(folder))), lambda: FullTokenizer.from_pretrained(folder)):
+        with pytest.raises(InputError, match=r"tokenizer_config.json: leaves open whether .*; write true or false"):
+            use()
+    assert resolved(classification(model=str(folder), do_lower_case=False)).do_lower_case is False
+
+
 def test_another_vocabulary_is_refused_but_for_pieces_that_no_training_used(make, tmp_path):
     folder = make(pieces=[*toy.VOCABULARY, "[unused1]"])
     (tmp_path / "mine").mkdir()
@@ -192,7 +201,8 @@ def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, c
         found(do_lower_case=True)
     (folder / "tokenizer_config.json").unlink()
     assert found(do_lower_case=False, strip_accents=True)[1] == TokenizerConfig(False, True, 512)
-    assert found()[1] == TokenizerConfig(True, None, 512)  # the vocabulary has no capitals
+    assert found()[1] == TokenizerConfig(None, None, 512)  # the vocabulary has no capitals, but the text may have
+    assert "tokenizer_config.json in absent leaves it open" in caplog.text
     (tmp_path / "alone.json").write_text(json.dumps(toy.BERT_CONFIG))
     alone = str(tmp_path / "alone.json")
     (tmp_path / "vocab.txt").unlink()

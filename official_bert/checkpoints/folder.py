@@ -8,7 +8,7 @@ import re
 import tensorflow as tf
 from absl import logging
 
-from official_bert.io import writing
+from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import BEST_FOLDER, STATE_NAME
 
@@ -134,6 +134,7 @@ def _listed(folder: str) -> list[str]:
     state_file = os.path.join(folder, STATE_NAME)
     if not _gfile.exists(state_file):
         return []
+    files.check_model_file(state_file)
     try:
         state = tf.train.get_checkpoint_state(folder)
     except ValueError:  # an empty file, or a binary one

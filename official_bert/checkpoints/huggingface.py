@@ -34,12 +34,15 @@ class HuggingFaceCheckpoint:
         """Opens the weights of a folder, or a model.safetensors file."""
         self.path = path
         self._tensors = {}  # Hugging Face name -> open file
-        for file in _weight_files(path):
+        for file, listed in _weight_files(path).items():
             try:
-                opened = safetensors.safe_open(file, framework="numpy")
+                opened = safetensors.safe_open(files.check_model_file(file), framework="numpy")
             except (safetensors.SafetensorError, OSError) as error:
                 raise InputError(f"{file}: cannot be read as safetensors ({error}); fetch the file again") from None
-            self._tensors |= dict.fromkeys(opened.keys(), opened)
+            stored = opened.keys()
+            if absent := set(listed or ()).difference(stored):
+                raise InputError(f"{file}: lacks {min(absent)}, which {SHARDS_FILE} says is there; fetch both again")
+            self._tensors |= dict.fromkeys(listed or stored, opened)
 
         self._entries = {}
         for name in self._tensors:
@@ -138,12 +141,16 @@ def _architecture(heads: list[str], linear_class: str) -> str:
     return linear_class if LINEAR_HEAD in heads else "BertModel"
 
 
-def _weight_files(path: str) -> list[str]:
+def _weight_files(path: str) -> dict[str, list[str]]:
+    """Returns the files of weights with the names of the tensors that each is read for; no names for all that it has.
+
+    A shard may have a copy of a tensor that the index says to read from another.
+    """
     if path.endswith(".safetensors"):
-        return [path]
+        return {path: []}
     whole, index = os.path.join(path, WEIGHTS_FILE), os.path.join(path, SHARDS_FILE)
     if os.path.exists(whole):
-        return [whole]
+        return {whole: []}
     if os.path.exists(index):
         return _shards(index)
     for name in PICKLED_FILES:
@@ -155,11 +162,13 @@ def _weight_files(path: str) -> list[str]:
     raise InputError(f"{path}: has no {WEIGHTS_FILE}")
 
 
-def _shards(index: str) -> list[str]:
-    shards = field(reading.read_json(index), "weight_map", dict, index).values()
-    for shard in shards:
+def _shards(index: str) -> dict[str, list[str]]:
+    found = {}
+    weight_map = field(reading.read_json(files.check_model_file(index)), "weight_map", dict, index)
+    for name, shard in weight_map.items():
         if not isinstance(shard, str) or shard != os.path.basename(shard) or not shard.endswith(".safetensors"):
             raise InputError(
                 f"{index}: weight_map names {shard!r}, which is no safetensors file beside it; fetch the file again"
             )
-    return [os.path.join(os.path.dirname(index), shard) for shard in sorted(set(shards))]
+        found.setdefault(os.path.join(os.path.dirname(index), shard), []).append(name)
+    return found

@@ -218,12 +218,16 @@ def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
     tf1.write(os.path.join(folder, TF1_NAME), tensors)
 
 
-def check_free(folder: str, ours: str):
-    """Refuses a folder whose readers would take another checkpoint than the one that is to be written there."""
+def check_free(folder: str, ours: str, shapes: Mapping[str, tuple[int, ...]]):
+    """Refuses a folder with another checkpoint than an earlier one of the model that is to be written there.
+
+    Its readers would take the other one or, if the file `ours` has other weights than these by name, it would be lost.
+    """
     there = sorted(name.rstrip("/") for name in files.list_folder(folder)) if files.is_folder(folder) else []
+    others = ("checkpoint", BEST_FOLDER, huggingface.SHARDS_FILE)
     for name in there:
-        is_checkpoint = name.endswith(".index") or huggingface.is_weights_file(name)
-        if name != ours and (is_checkpoint or name in ("checkpoint", BEST_FOLDER, huggingface.SHARDS_FILE)):
-            raise InputError(
-                f"{folder}: holds another checkpoint ({name}), which would be read instead; name another folder"
-            )
+        path = os.path.join(folder, name.removesuffix(".index"))
+        is_checkpoint = name.endswith(".index") or huggingface.is_weights_file(name) or name in others
+        if is_checkpoint and (name != ours or open_checkpoint(path).shapes != shapes):
+            done = "lost" if name == ours else "read instead"
+            raise InputError(f"{folder}: holds another checkpoint ({name}), which would be {done}; name another folder")

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
+from official_bert.io import files
 from official_bert.io.errors import InputError, brief
 
 _MARK = b"checksum"
@@ -140,6 +141,8 @@ class Tf1Checkpoint:
     def __init__(self, prefix: str):
         """Opens the checkpoint with this prefix."""
         self.path = prefix
+        for file in _gfile.glob([f"{prefix}.index", f"{prefix}.data-*"]):
+            files.check_model_file(file)
         try:
             self._reader = tf.train.load_checkpoint(prefix)
         except _READING_FAILS as error:

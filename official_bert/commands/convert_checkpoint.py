@@ -18,7 +18,7 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import CONFIG_NAME, LABELS_NAME, TASK_NAME, VOCAB_NAME, ModelFolder
 from official_bert.options.serving import FAMILIES, MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab
-from official_bert.tokenizer_config import TokenizerConfig
+from official_bert.tokenizer_config import TokenizerConfig, has_capital_pieces
 
 
 def run(options: ConversionOptions):
@@ -71,8 +71,10 @@ def _tokenizer_config(
     """Returns how text is tokenized: by the flag, by the folder of the checkpoint, or else by the vocabulary."""
     if vocab_file is None:
         return None
-    known = source.tokenizer_config() or TokenizerConfig.guessed(load_vocab(vocab_file))
-    given = options.do_lower_case
+    known, given = source.tokenizer_config(), options.do_lower_case
+    if known is None:
+        known = TokenizerConfig(not has_capital_pieces(load_vocab(vocab_file)))
+        logging.info("%s: without a flag, its capitals say do_lower_case=%s", vocab_file, known.do_lower_case)
     return dataclasses.replace(
         known,
         do_lower_case=known.do_lower_case if given is None else given,

@@ -10,6 +10,7 @@ import random
 
 from absl import logging
 
+from official_bert.data.model_inputs import FIRST_TEXTS, check_casing, check_unknown
 from official_bert.data.pretraining import shards
 from official_bert.data.pretraining.documents import Documents, read_documents
 from official_bert.data.pretraining.exact import create_instances
@@ -34,6 +35,7 @@ def run(options: PretrainingDataOptions) -> random.Random | None:
     options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     vocabulary = InstanceVocabulary.of(tokenizer.vocab)
+    check_casing(tokenizer, options.vocab_file)
     if options.generator == SHARDED:
         _run_sharded(options, tokenizer)
         return None
@@ -58,6 +60,7 @@ def _run_exact(
             input_files, tokenizer, options.num_workers, Progress("tokens read"), reader_of(options)
         )
         _log_corpus(documents)
+        check_unknown(tokenizer, documents.ids[: documents.segment_starts[:FIRST_TEXTS][-1]])
         rng = random.Random(options.random_seed)
         progress = Progress("documents visited", options.dupe_factor * len(documents))
         instances, order = create_instances(
@@ -65,6 +68,7 @@ def _run_exact(
         )
         log_files("Writing to output files", options.output_file)
         write_features(instances.batches(order), example_files, tokenizer.inv_vocab)
+    shards.write_exact_manifests(options)
     return rng
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pathlib
 
+from official_bert.data.model_inputs import check_casing
 from official_bert.data.pretraining import shards
 from official_bert.data.pretraining.shards import log_manifest, shard_job
 from official_bert.data.pretraining.text_formats import reader_of
@@ -35,6 +36,7 @@ def run(options: BeamDataOptions):
         )
     options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
+    check_casing(tokenizer, options.vocab_file)
     sizes = beam.sizes_of(options.input_file)
     num_shards = options.num_shards or shards.default_num_shards(sizes.items(), beam.open_file)
     job = shard_job(options, options.output_file[0], num_shards, tokenizer)

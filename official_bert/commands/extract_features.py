@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import load_checkpoint
-from official_bert.data.model_inputs import ModelInput, log_example, model_input, padded_features
+from official_bert.data.model_inputs import ModelInput, check_unknown, log_example, model_input, padded_features
 from official_bert.data.tables import TextLine, read_sentences
 from official_bert.features import ENCODER_INPUTS, encoder_features
 from official_bert.io import files, writing
@@ -105,6 +105,8 @@ def run(options: ExtractionOptions):
                 for sentence in sentences
             ]
             features = padded_features(inputs, tokenizer, options.max_seq_length)
+            if sentences is first:
+                check_unknown(tokenizer, features["input_ids"])
             _log_first(sentences, inputs, features)
             _write(file, sentences, inputs, layers, encode(features))
             progress(sentences[-1].line_index + 1)

@@ -7,12 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.features import encoder_features
+from official_bert.features import EncodedSet, encoder_features
 from official_bert.io.errors import InputError, warn
 from official_bert.tokenization import NEEDED_PIECES, FullTokenizer
-from official_bert.tokenizer_config import joined
+from official_bert.tokenizer_config import has_capital_pieces, joined
 
 _SHOWN_TOKENS = 20
+_UNKNOWN_SHARE, _FEWEST_TOKENS = 0.2, 100  # of the tokens of a text; fewer are no sample
+FIRST_TEXTS = 1000  # whose tokens are looked at
 
 
 class RaggedRows:
@@ -127,6 +129,34 @@ def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str)
         )
     if num_ids < vocab_size:
         warn("%s: has %d lines, fewer than the model's vocab_size %d: is it whole?", vocab_file, num_ids, vocab_size)
+    check_casing(tokenizer, vocab_file)
+
+
+def check_casing(tokenizer: FullTokenizer, vocab_file: str):
+    """Warns if text is lower-cased although the vocabulary has capitals, or is not although it has none."""
+    lower, has_capitals = tokenizer.basic_tokenizer.do_lower_case, has_capital_pieces(tokenizer.vocab)
+    if lower is not None and lower == has_capitals:
+        fault = "has capitals, but the text is lower-cased" if lower else "has no capitals, but the text keeps its own"
+        warn("%s: %s: is --do_lower_case=%s right?", vocab_file, fault, lower)
+
+
+def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray):
+    """Warns if too many of the tokens of the first texts, whose ids are of any shape, are [UNK]."""
+    of_text = ids[~np.isin(ids, [tokenizer.vocab.get(piece, 0) for piece in ("[PAD]", "[CLS]", "[SEP]")])]
+    if of_text.size >= _FEWEST_TOKENS:
+        warn_of_unknown(np.mean(of_text == tokenizer.vocab["[UNK]"]))
+
+
+def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int):
+    """Does what `check_unknown` does for the first texts of a set, padded to `length` tokens."""
+    rows = np.arange(min(FIRST_TEXTS, len(encoded.lengths)))
+    check_unknown(tokenizer, encoded.features(rows, length)["input_ids"])
+
+
+def warn_of_unknown(share: float):
+    """Warns of a share of [UNK] that no vocabulary has for text of its own language and casing."""
+    if share > _UNKNOWN_SHARE:
+        warn("%.0f %% of the first tokens are [UNK]: does the vocabulary fit the text and its casing?", 100 * share)
 
 
 def log_example(tokens: Sequence[str], is_first: bool, details: Callable[[], Iterable[str]]):

@@ -50,7 +50,7 @@ def pretrain(options: PretrainingOptions):
     train, dev = (
         task.encode(task.read(data_files, name)[""], None, options.max_seq_length, name) for name in ("train", "dev")
     )
-    vocabulary = source.vocabulary() if options.do_train else ()
+    vocabulary = source.vocabulary(train.files) if options.do_train else ()
     with output_folder(options.output_dir, strategy) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         build = functools.partial(task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy))

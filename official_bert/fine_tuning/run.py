@@ -15,6 +15,7 @@ from typing import Any
 from official_bert import model_dir
 from official_bert.checkpoints.folder import latest_checkpoint, with_best
 from official_bert.config import BertConfig
+from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet
 from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, frozen_weights, log_set
@@ -69,6 +70,8 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
         if task.predicts_without_model:
             run_log.write_start(folder, own, own.random_seed, strategy)
             return _predict_without_model(own, task, sets)
+        first = next(iter((sets.dev or sets.test).values())) if sets.train is None else sets.train
+        check_unknown_in(tokenizer, first, own.max_seq_length)
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts)
         _write_records(own, sets)  # none of a model that cannot be used
         if options.do_train:

@@ -14,7 +14,9 @@ from collections.abc import Iterable
 from official_bert.io.errors import InputError
 
 _PART_BYTES = 1 << 20
-_UNFINISHED = re.compile(r"\.lock|\..+\.(tmp-.+|sharded)")  # names of what runs work on, which no glob matches
+# Names of what runs work on, and of manifests that lie beside records; no glob matches them.
+_OURS = re.compile(r"\.lock|\..+\.(tmp-.+|sharded|manifest\.json)")
+_LARGEST_MODEL_FILES = {".json": 1 << 26, ".txt": 1 << 30}  # which are read as a whole; weights are not
 
 
 def is_remote(path: str) -> bool:
@@ -102,6 +104,19 @@ def is_special(path: str) -> bool:
     return not is_remote(path) and os.path.exists(path) and not os.path.isfile(path)
 
 
+def check_model_file(path: str) -> str:
+    """Returns the path of a file of a model's folder, which must be a regular file whose size can be what it is for.
+
+    A device or a FIFO may never end, and who reads one waits, or fills the memory.
+    """
+    if is_special(path) and not is_folder(path):
+        raise InputError(f"{path}: is no regular file, but a device or a pipe; put the model's own file there")
+    largest = _LARGEST_MODEL_FILES.get(os.path.splitext(path)[1])
+    if largest and exists(path) and size(path) > largest:
+        raise InputError(f"{path}: has more than {largest >> 20} MiB; put the model's own file there")
+    return path
+
+
 def rename(source: str, target: str):
     _gfile().rename(source, target, overwrite=True) if is_remote(source) else os.replace(source, target)
 
@@ -139,7 +154,7 @@ def matching(pattern: str) -> list[str]:
         found = _gfile().glob(pattern)
     else:
         found = local_glob.glob(as_python_glob(pattern), include_hidden=True)
-    return sorted(name for name in found if not _UNFINISHED.fullmatch(os.path.basename(name)))
+    return sorted(name for name in found if not _OURS.fullmatch(os.path.basename(name)))
 
 
 def expand(patterns: Iterable[str], flag: str) -> list[str]:

@@ -31,3 +31,8 @@ __all__ = [
     "get_activation",
     "get_shape_list",
 ]
+
+
+def __getattr__(name: str):
+    hint = "docs/migrating_from_tf1.md shows what stands in the place of the original's names"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {hint}")

@@ -12,7 +12,7 @@ from official_bert.modeling.attention import pooled_vectors
 from official_bert.modeling.encoder import Encoder
 from official_bert.modeling.inputs import checked_encoder_inputs, given_features
 from official_bert.modeling.layers import Dense, DenseLayer, create_initializer, draw_seed, dropout, layer_norm
-from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, in_context
+from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, check_config, in_context
 
 
 class BertOutput(NamedTuple):
@@ -112,6 +112,7 @@ class BertModel(ConfiguredModel):
         name: str = "bert",
         recompute_layers: bool = False,
         packed_sequences: bool = False,
+        **others,
     ):
         """Builds the model and draws its weights.
 
@@ -121,7 +122,14 @@ class BertModel(ConfiguredModel):
             recompute_layers: whether the backward pass computes each layer again instead of keeping its inner values,
                 which takes more time and less memory.
             packed_sequences: whether padding is left out of the encoder's computation; its outputs are 0 there.
+            **others: none; a TypeError names those of the original's graph, such as `is_training`.
         """
+        if others:
+            raise TypeError(
+                f"{', '.join(others)}: no argument of BertModel; docs/migrating_from_tf1.md shows what stands in the "
+                "place of the original's"
+            )
+        check_config(config)
         config.validate()
         super().__init__(name=name)
         self.config = copy.deepcopy(config)

@@ -54,7 +54,7 @@ class _FeatureHead(keras.layers.Layer):
             x = ops.sum(vectors * (exponentials / ops.sum(exponentials))[:, None], axis=2)
         else:
             x = ops.reshape(vectors, (*ops.shape(vectors)[:2], self.bilstm.input_width))
-        return linear_logits(self, head_dropout(self.bilstm(x, input_mask), dropout_seed))
+        return linear_logits(self, head_dropout(self.config, self.bilstm(x, input_mask), dropout_seed))
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)

@@ -11,6 +11,7 @@ from keras import ops
 
 from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS
+from official_bert.io.errors import InputError
 from official_bert.modeling.attention import pooled_vectors
 from official_bert.modeling.bert import BertModel
 from official_bert.modeling.inputs import checked_features, given_features
@@ -23,7 +24,7 @@ from official_bert.modeling.layers import (
     gather_indexes,
     layer_norm,
 )
-from official_bert.modeling.pretrained import ConfiguredModel, in_context
+from official_bert.modeling.pretrained import ConfiguredModel, check_config, in_context
 
 CLASSIFIER_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02
@@ -102,6 +103,7 @@ class HeadedModel(ConfiguredModel):
         packed_sequences: bool = False,
     ):
         """Builds the model and draws its weights; arguments and errors are those of BertModel."""
+        check_config(config)
         super().__init__(name=name or self.default_name)
         encoder_class = self.bilstm_class if config.num_layers_on_top else BertModel
         self.bert = encoder_class(
@@ -117,6 +119,8 @@ class HeadedModel(ConfiguredModel):
         Token ids alone, lists, arrays and tensors of other integers do as well, and `attention_mask` and
         `token_type_ids`, transformers' names for `input_mask` and `segment_ids`.
         """
+        if getattr(training, "shape", ()):
+            raise InputError("training: is an array; give a mask by its name, as in model(ids, input_mask=mask)")
         given = given_features(features, keywords, self.feature_names)
         return super().__call__(self.checked(given), dropout_seed=dropout_seed, **in_context(training))
 
@@ -130,9 +134,14 @@ def head_seed(training, dropout_seed):
     return (draw_seed() if dropout_seed is None else dropout_seed) if training else None
 
 
-def head_dropout(x, seed):
-    """Returns float32 like `x`, with the dropout before the head of a fine-tuned model."""
-    return dropout(ops.cast(x, "float32"), CLASSIFIER_DROPOUT, seed, _HEAD_DROPOUT_INDEX)
+def head_dropout(config: BertConfig, x, seed):
+    """Returns float32 like `x`, with the dropout before the head of a fine-tuned model.
+
+    Its rate is the original's constant, whatever the configuration says of the encoder's dropout, unless it has the
+    field `classifier_dropout`.
+    """
+    own = getattr(config, "classifier_dropout", None)
+    return dropout(ops.cast(x, "float32"), CLASSIFIER_DROPOUT if own is None else own, seed, _HEAD_DROPOUT_INDEX)
 
 
 def add_output_weights(

@@ -4,6 +4,7 @@ The folder has the format of the original's releases or of Hugging Face.
 """
 
 import os
+from collections.abc import Sequence
 from typing import Literal, Self
 
 import keras
@@ -12,10 +13,13 @@ from official_bert import model_dir
 from official_bert.checkpoints import huggingface, load_checkpoint, loading, named_variables, names, open_checkpoint
 from official_bert.checkpoints.loading import Checkpoint
 from official_bert.config import BertConfig
-from official_bert.io import writing
+from official_bert.data.model_inputs import check_vocabulary
+from official_bert.features import ENCODER_INPUTS
+from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import LABELS_NAME, VOCAB_NAME, ModelFolder
+from official_bert.model_dir import LABELS_NAME, VOCAB_NAME, ModelFolder, TaskRecord
 from official_bert.modeling.layers import Dense
+from official_bert.options.serving import TASKS_OF_CLASSES
 from official_bert.tokenization import FullTokenizer, write_vocabulary
 from official_bert.tokenizer_config import TokenizerConfig
 
@@ -30,8 +34,10 @@ class ConfiguredModel(keras.Model):
 
     config: BertConfig
     use_one_hot_embeddings: bool
+    axes: tuple[None, ...] = (None,)  # of an example's token ids, as keras.Input takes them
     has_open_outputs = False  # whether the constructor has the argument `num_outputs`
     huggingface_class = ""  # of transformers, for a head of one linear layer
+    labels: tuple[str, ...] | None = None  # beside the checkpoint of `from_pretrained`, in the order of the outputs
 
     @classmethod
     def from_pretrained(cls, folder: str, **arguments) -> Self:
@@ -52,42 +58,77 @@ class ConfiguredModel(keras.Model):
         model = cls(config, **arguments)
         report = load_checkpoint(model, checkpoint)
         report.check_complete(_DRAWN, "so that it is no whole encoder; give a checkpoint of a BERT model")
+        if cls.has_open_outputs:
+            labels = _labels(checkpoint) or ()
+            model.labels = tuple(labels) if len(labels) == model.num_outputs else None
         return model
 
     def save_pretrained(
-        self, folder: str, format: Literal["tf1", "huggingface"] = "tf1", tokenizer: FullTokenizer | None = None
+        self,
+        folder: str,
+        format: Literal["tf1", "huggingface"] = "tf1",
+        tokenizer: FullTokenizer | None = None,
+        labels: Sequence[str] | None = None,
     ):
         """Writes the weights and the configuration into a folder; on any failure, nothing is there.
 
         Of layers with LoRA the sum is written, which gives the model's own outputs.
 
         Args:
-            folder: need not exist; it must not hold another checkpoint.
+            folder: need not exist; it must not hold another checkpoint than an earlier one of a model with the same
+                weights by name and shape, which is replaced.
             format: "tf1" writes bert_model.ckpt and bert_config.json, as the original's releases have them;
                 "huggingface" writes model.safetensors and config.json.
             tokenizer: the tokenizer of the model, whose vocabulary is written to vocab.txt; None for none.
+            labels: what the outputs of a classifier or tagger stand for, in their order, one label for a text or token.
+                With a tokenizer, official_bert.Predictor can then answer from the folder. None for those that the
+                checkpoint of `from_pretrained` has, if any.
         """
         if format not in FORMATS:
             raise InputError(f"format={format!r}: must be one of {', '.join(FORMATS)}")
-        loading.check_free(folder, FORMATS[format])
         variables = _variables(self)
+        loading.check_free(folder, FORMATS[format], {name: tuple(value.shape) for name, value in variables.items()})
+        record = None if labels is None else self._record_of(labels)
+        labels = self.labels if labels is None else labels
         if format == "huggingface":
             unknown = [name for name in variables if names.to_huggingface(name) is None]
             if unknown:
                 raise InputError(f"format={format!r}: has no name for {unknown[0]}; save the model as tf1")
         if tokenizer is not None:
-            _check_vocabulary(tokenizer, self.config)
+            check_vocabulary(tokenizer, self.config.vocab_size, "tokenizer")
         tensors = {name: variable.numpy() for name, variable in variables.items()}
         with writing.replacing_folder(folder) as temporary:
+            settings = None
             if tokenizer is not None:
                 write_vocabulary(tokenizer.vocab, os.path.join(temporary, VOCAB_NAME))
                 basic, length = tokenizer.basic_tokenizer, self.config.max_position_embeddings
                 settings = TokenizerConfig(basic.do_lower_case, basic.strip_accents, length)
-                model_dir.write_beside(temporary, None, settings)
+            model_dir.write_beside(temporary, None, settings, record, labels)
             if format == "tf1":
                 loading.write(temporary, tensors, self.config)
             else:
-                huggingface.write(temporary, tensors, self.config, self.huggingface_class)
+                huggingface.write(temporary, tensors, self.config, self.huggingface_class, labels)
+
+    def _record_of(self, labels: Sequence[str]) -> TaskRecord:
+        """Returns what Predictor needs to know of a classifier or tagger with these labels."""
+        number = self.num_outputs if self.has_open_outputs else 0
+        if number < 2 or len(labels) != number or len({*labels, ""}) <= number or "\n" in "".join(labels):
+            raise InputError(f"labels: must be {number} different texts, one for each output of the model")
+        return TaskRecord(*TASKS_OF_CLASSES[self.huggingface_class], {})
+
+    def export(self, filepath, *arguments, input_signature=None, **keywords):
+        """Does what Keras' export does; the model need not have been called.
+
+        Without a signature, the inputs are `input_ids`, `input_mask` and `segment_ids`, int32[B, S] (of choices
+        [B, N, S]), and the outputs those of a call; of several outputs the tensors by their names.
+        """
+        if input_signature is not None:
+            return super().export(filepath, *arguments, input_signature=input_signature, **keywords)
+        inputs = {name: keras.Input(self.axes, dtype="int32", name=name) for name in ENCODER_INPUTS}
+        outputs = self(inputs)
+        if hasattr(outputs, "_asdict"):
+            outputs = {name: value for name, value in outputs._asdict().items() if keras.utils.is_keras_tensor(value)}
+        keras.Model(inputs, outputs, name=self.name).export(filepath, *arguments, **keywords)
 
     def get_config(self) -> dict:
         """Returns the arguments of the constructor, the compute type and the numbers of the frozen layers."""
@@ -131,6 +172,18 @@ class ConfiguredModel(keras.Model):
         return list(self._flatten_layers())
 
 
+def check_config(config):
+    """Refuses what is no configuration, and warns of a backend with which a model cannot be trained."""
+    if not isinstance(config, BertConfig):
+        raise TypeError(
+            f"config: must be a BertConfig, as of BertConfig.from_size('base') or BertConfig.from_json_file(path), got "
+            f"{config!r:.60}"
+        )
+    if keras.backend.backend() != "tensorflow":
+        backend = keras.backend.backend()
+        errors.warn("KERAS_BACKEND=%s: models can be used, but not trained; set KERAS_BACKEND=tensorflow", backend)
+
+
 def in_context(training: bool | None) -> dict:
     """Returns the keyword argument `training` for Keras, without which a call follows the calling context."""
     return {} if training is None else {"training": training}
@@ -152,22 +205,18 @@ def _variables(model) -> dict:
     }
 
 
+def _labels(checkpoint: Checkpoint) -> list[str] | None:
+    """Returns the labels beside a checkpoint."""
+    folder = ModelFolder(checkpoint.path)
+    return folder.labels() or folder.huggingface_task()[1]
+
+
 def _num_outputs(checkpoint: Checkpoint) -> int:
     """Returns the number of outputs of the head in a checkpoint, or of the labels beside it."""
     if huggingface.LINEAR_HEAD in checkpoint.shapes:
         return checkpoint.shapes[huggingface.LINEAR_HEAD][0]
-    labels = ModelFolder(checkpoint.path).labels()
-    if labels:
+    if labels := _labels(checkpoint):
         return len(labels)
     raise InputError(
         f"{checkpoint.path}: has no {huggingface.LINEAR_HEAD}, and no {LABELS_NAME} lies beside it; give num_outputs"
     )
-
-
-def _check_vocabulary(tokenizer: FullTokenizer, config: BertConfig):
-    num_ids = 1 + max(tokenizer.vocab.values())
-    if num_ids > config.vocab_size:
-        raise InputError(
-            f"tokenizer: its vocabulary has {num_ids} lines, and the model was made for vocab_size "
-            f"{config.vocab_size}; give the tokenizer of the model"
-        )

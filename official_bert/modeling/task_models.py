@@ -99,7 +99,7 @@ def _logits(model: HeadedModel, features, training, dropout_seed, output: str):
     # the same seed.
     first_token_only = output == "pooled_output" and not training
     encoded = model.bert(features, training=training, dropout_seed=seed, first_token_only=first_token_only)
-    return linear_logits(model, head_dropout(getattr(encoded, output), seed))
+    return linear_logits(model, head_dropout(model.config, getattr(encoded, output), seed))
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
@@ -163,6 +163,7 @@ class BertChoice(HeadedModel):
     """A multiple-choice model: one score for each of N texts or pairs. Devlin et al. (2019), section 4.4."""
 
     default_name = "choice"
+    axes = (None, None)
     num_outputs = 1
     huggingface_class = MODEL_CLASSES["choice"]
 

@@ -201,6 +201,7 @@ MODEL_CLASSES = {
     "choice": "BertForMultipleChoice",
 }
 FAMILIES = {"tsv": "classification", "ner": "tagging", "swag": "choice"}  # by a task of each
+TASKS_OF_CLASSES = {MODEL_CLASSES[family]: (task, family) for task, family in FAMILIES.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -160,8 +160,8 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     )
     do_lower_case: bool | None = option(
         fallback=None,
-        help="Whether the text of the records was lower-cased, for the tokenizer_config.json in --output_dir. Without "
-        "this flag the tokenizer_config.json beside the vocabulary tells, or else whether the vocabulary has capitals.",
+        help="Whether the text of the records was lower-cased, for the tokenizer_config.json in --output_dir. It must "
+        "be given only where neither the manifest beside the records nor the folder of the model says it.",
     )
     strip_accents: bool | None = option(
         fallback=None,

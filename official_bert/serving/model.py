@@ -18,7 +18,7 @@ from absl import logging
 from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.names import families_of
 from official_bert.config import BertConfig
-from official_bert.data.model_inputs import check_vocabulary
+from official_bert.data.model_inputs import check_unknown_in, check_vocabulary
 from official_bert.features import EncodedSet
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
@@ -68,6 +68,9 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     """Builds the task and the model, whose kernels and tables are stored in `dtype`, and loads the weights."""
     source = ModelSource(options)
     checkpoint = source.checkpoint
+    theirs, their_labels = (source.task, None) if source.task else source.dir.huggingface_task()
+    if not options.task_name:
+        source.task = theirs
     task_name = options.task_name or _task_name(source)
     family = registry.family_of(task_name)
     if source.task and family == source.task.family and not registry.is_same(task_name, source.task.task_name):
@@ -78,7 +81,7 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     options = source.options
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = source.config, source.tokenizer
-    task = _make_task(source).for_checkpoint(checkpoint.shapes, tokenizer, config)
+    task = _make_task(source, their_labels).for_checkpoint(checkpoint.shapes, tokenizer, config)
     with precision.stored_in(dtype):
         model = task.build_model(config, use_one_hot_embeddings=False)
     load_checkpoint(model, checkpoint).check_complete(
@@ -101,10 +104,11 @@ def _task_name(source: ModelSource) -> str:
     return "pretraining"
 
 
-def _make_task(source: ModelSource) -> ServedTask:
-    """Makes the task with the labels that the flags give, or with those beside the checkpoint."""
+def _make_task(source: ModelSource, their_labels: list[str] | None) -> ServedTask:
+    """Makes the task with the labels that the flags give, those beside the checkpoint, or Hugging Face's."""
     options, beside = source.options, source.labels
-    settings = (source.task.settings if source.task else {}) | vars(options) | {"checkpoint_labels": beside}
+    settings = (source.task.settings if source.task else {}) | vars(options)
+    settings["checkpoint_labels"] = beside or their_labels
     task = registry.make_task(options.task_name, settings)
     known = task.labels
     if beside and known is not None and list(map(str, known)) != beside:
@@ -128,7 +132,7 @@ class _Model:
     _signatures: Mapping[str, Callable]
 
     def __init__(self, batch_size: int):
-        self._batch_size = batch_size
+        self._batch_size, self._is_used = batch_size, False
 
     @property
     def reads_text(self) -> bool:
@@ -150,6 +154,9 @@ class _Model:
         self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
     ) -> dict[str, np.ndarray]:
         """Runs a signature of tensors on every example of a set; see tasks/clients.py."""
+        if not self._is_used:
+            self._is_used = True
+            check_unknown_in(self.tokenizer, encoded, self.max_seq_length)
         return predict(
             lambda inputs: self(signature, inputs),
             tf.distribute.get_strategy(),

@@ -122,6 +122,15 @@ def test_shards(tmp_path):
     checkpoint = huggingface.HuggingFaceCheckpoint(str(tmp_path))
     assert checkpoint.read("bert/pooler/dense/bias").tolist() == [1, 2]
     assert checkpoint.read("bert/pooler/dense/kernel").tolist() == [[1, 3], [2, 4]]
+    # The index says which copy counts, and what is not in it is left over from another conversion.
+    shards["model-00002-of-00002.safetensors"] |= {name: np.float32([9]) for name in ("bert.pooler.dense.bias", "old")}
+    safetensors.numpy.save_file(shards["model-00002-of-00002.safetensors"], str(tmp_path / file))
+    checkpoint = huggingface.HuggingFaceCheckpoint(str(tmp_path))
+    assert checkpoint.read("bert/pooler/dense/bias").tolist() == [1, 2]
+    assert sorted(checkpoint.shapes) == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
+    safetensors.numpy.save_file({"old": np.float32([9])}, str(tmp_path / file))
+    with pytest.raises(InputError, match=r"00002-of-00002\.safetensors: lacks bert.pooler.dense.weight, which model"):
+        huggingface.HuggingFaceCheckpoint(str(tmp_path))
 
     os.remove(tmp_path / "model-00002-of-00002.safetensors")
     with pytest.raises(InputError, match=r"00002-of-00002\.safetensors: cannot be read"):

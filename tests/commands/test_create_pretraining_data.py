@@ -1,12 +1,17 @@
 """create_pretraining_data.py: the original's files, byte for byte, its log, and what is refused."""
 
+import glob
 import json
 
 import pytest
 
 from official_bert.commands import create_pretraining_data
 from official_bert.data.records.framing import read_examples, read_records
+from official_bert.io.errors import InputError
+from official_bert.model_source import resolve
 from official_bert.options.data_tools import PretrainingDataOptions
+from official_bert.options.training import PretrainingOptions
+from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 from tests.scripts import end_of, flag_list, run_script
 from tests.shared import GOLDEN, ROOT, recording
@@ -84,6 +89,35 @@ def test_accents_and_case_are_flags(tmp_path, arguments):
         create_pretraining_data.run(options_of(arguments | flags))
         labels = {int(example["masked_lm_ids"][0]) for _, example in read_examples(arguments["output_file"])}
         assert labels == {expected}
+
+
+@pytest.mark.parametrize(("generator", "ending"), [("exact", ""), ("sharded", "-00000-of-00001")])
+def test_a_pretraining_learns_from_beside_the_records_how_their_text_was_read(
+    tmp_path, arguments, generator, ending, caplog
+):
+    """A cased vocabulary and the default of this script gave a model that its folder called cased."""
+    config_file, out = tmp_path / "bert_config.json", arguments["output_file"]
+    config_file.write_text(json.dumps(toy.BERT_CONFIG | {"vocab_size": len(toy.VOCABULARY) + 1}))
+    arguments["vocab_file"] = toy.write_vocabulary(tmp_path, [*toy.VOCABULARY, "The"])
+    create_pretraining_data.run(options_of(arguments | {"generator": generator, "strip_accents": False}))
+    assert "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?" in caplog.text
+    assert (glob.glob(f"{out}*") == [out]) is (generator == "exact")  # no glob may find more
+
+    def found(**flags):
+        files = {"vocab_file": arguments["vocab_file"], "bert_config_file": str(config_file)}
+        options = PretrainingOptions(input_file=[out], output_dir="absent", **files, **flags)
+        return resolve(options).vocabulary([out + ending])[1]
+
+    assert found() == found(do_lower_case=True, strip_accents=False) == TokenizerConfig(True, False, 512)
+    for flag, name in (("do_lower_case", "do_lower_case"), ("strip_accents", "strips_accents")):
+        value = flag == "strip_accents"
+        with pytest.raises(
+            InputError, match=f"into records with {name}={not value}, and a flag, .* says {value}; corr"
+        ):
+            found(**{flag: value})
+    with open(out + ending, "ab") as file:
+        file.write(b"other records")
+    assert found() == TokenizerConfig(None, None, 512)
 
 
 def options_of(arguments) -> PretrainingDataOptions:

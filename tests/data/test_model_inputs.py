@@ -8,6 +8,7 @@ from absl import logging
 
 from official_bert.data.model_inputs import (
     ModelInputs,
+    check_unknown,
     check_vocabulary,
     log_example,
     model_input,
@@ -84,6 +85,27 @@ def test_features_are_padded_to_the_length_asked_for():
     }
     assert {values.dtype.name for values in batch.values()} == {"int32"}
     assert inputs.features(np.array([0]), 3)["input_ids"].tolist() == [[2, 9, 3]]
+
+
+def test_a_vocabulary_of_another_casing_or_language_is_warned_of(tmp_path, caplog):
+    for pieces, lower, expected in (
+        (["the"], False, "vocab.txt: has no capitals, but the text keeps its own: is --do_lower_case=False right?"),
+        (["the", "The"], True, "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?"),
+        (["the"], True, ""),
+        (["the", "The"], False, ""),
+    ):
+        caplog.clear()
+        path = toy.write_vocabulary(tmp_path, [*toy.VOCABULARY[:5], *pieces])
+        check_vocabulary(FullTokenizer(path, lower), 5 + len(pieces), path)
+        assert [message[-len(expected) :] for message in caplog.messages] == [expected] * bool(expected)
+    caplog.clear()
+    tokenizer = FullTokenizer(path)
+    for num_unknown, num_texts in ((20, 1), (40, 1), (21, 1), (24, 4)):  # of 100 tokens, or of 99 of each text
+        ids = np.full((num_texts, 110), 5)
+        ids[:, 0], ids[:, 1], ids[:, 102:], ids[:, 2 : 2 + num_unknown] = 2, 3, 0, 1
+        check_unknown(tokenizer, ids)
+        check_unknown(tokenizer, ids[:1, :101])
+    assert [message[:4] for message in caplog.messages] == ["40 %", "21 %", "24 %"]
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 import collections
 import json
 import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -20,12 +22,14 @@ from official_bert import (
     FullTokenizer,
     InputError,
     keras_optimizer,
+    modeling,
 )
 from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from tests import toy
 from tests.checkpoints.sample import CONFIG as SMALL
 from tests.checkpoints.sample import encoder_shapes, pretraining_shapes, random_weights
+from tests.shared import ROOT, in_test_long
 
 CONFIG = BertConfig.from_dict(toy.BERT_CONFIG)
 IDS = np.random.default_rng(1).integers(5, len(toy.VOCABULARY), (6, 7)).astype(np.int32)
@@ -278,6 +282,12 @@ def test_features_are_a_dict_or_keywords(kind):
         ("classifier", (IDS,), {"input_ids": IDS}, "input_ids: given twice, with its name and without"),
         ("classifier", ({},), {}, "got nothing$"),
         (
+            "classifier",
+            (IDS, MASK),
+            {},
+            r"training: is an array; give a mask by its name, as in model\(ids, input_mask",
+        ),
+        (
             "encoder",
             ({"input_ids": IDS, "input_masks": MASK},),
             {},
@@ -318,6 +328,45 @@ def test_wrong_features_are_refused_in_one_sentence(make, positional, keywords, 
     with pytest.raises(InputError, match=message) as refusal:
         model(*positional, **keywords)
     assert "\n" not in str(refusal.value)
+
+
+def test_what_is_no_configuration_or_of_the_original_is_named(monkeypatch, caplog):
+    for made in (BertModel, BertSpans, lambda config: BertClassifier(config, 2)):
+        for config in (None, {}, "base"):
+            with pytest.raises(TypeError, match=r"config: must be a BertConfig, as of BertConfig.from_size.*, got "):
+                made(config)
+    with pytest.raises(TypeError, match=r"^is_training, input_ids: no argument of .* docs/migrating_from_tf1.md"):
+        BertModel(CONFIG, is_training=True, input_ids=IDS)
+    with pytest.raises(AttributeError, match=r"'layer_norm'; docs/migrating_from_tf1.md shows"):
+        _ = modeling.layer_norm
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    MODELS["classifier"]()
+    assert "KERAS_BACKEND=jax: models can be used, but not trained; set KERAS_BACKEND=tensorflow" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["encoder", "pretrainer", *in_test_long("classifier", "choice", "spans")])
+def test_an_export_needs_no_call_before(tmp_path, kind):
+    model = MODELS[kind]()
+    model.export(tmp_path, verbose=False)
+    batch = features(model)
+    batch["segment_ids"] = 1 - batch["input_mask"]
+    loaded = tf.saved_model.load(tmp_path)
+    answers, expected = loaded.serve(batch), model(batch)
+    if kind in ("encoder", "pretrainer"):
+        expected = {name: value for name, value in expected._asdict().items() if hasattr(value, "shape")}
+        assert answers.keys() == expected.keys()
+    for one, other in zip(keras.tree.flatten(answers), keras.tree.flatten(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("order", ["official_bert, keras", *in_test_long("keras, official_bert")])
+def test_keras_knows_our_classes_after_import_of_the_package(tmp_path, order):
+    model = MODELS["classifier"]()
+    model.compile(keras_optimizer(1e-3, 2, 0))
+    model.save(tmp_path / "model.keras")
+    code = f"import {order}; print(type(keras.models.load_model({str(tmp_path / 'model.keras')!r})).__name__)"
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert finished.stdout == "BertClassifier\n", finished.stderr
 
 
 @pytest.mark.parametrize("make", [lambda: Parent("init"), Outer])
@@ -475,7 +524,7 @@ def test_the_vocabulary_goes_with_the_model(tmp_path):
     assert again.encode(text) == tokenizer.encode(text)
     assert again.encode("park") == [len(toy.VOCABULARY)]
 
-    with pytest.raises(InputError, match=r"vocabulary has 52 lines, .* vocab_size 20"):
+    with pytest.raises(InputError, match=r"tokenizer: has 52 lines, .* vocab_size 20"):
         BertModel(SMALL).save_pretrained(str(tmp_path / "other"), tokenizer=tokenizer)
     assert not (tmp_path / "other").exists()
 
@@ -495,6 +544,31 @@ def test_a_folder_with_another_checkpoint_is_refused(tmp_path, form, there):
     assert os.listdir(tmp_path) == [there]
     with pytest.raises(InputError, match="format='torch': must be one of tf1, huggingface"):
         BertModel(SMALL).save_pretrained(str(tmp_path / "new"), "torch")
+
+
+@pytest.mark.parametrize(("form", "there"), [("tf1", "bert_model.ckpt.index"), ("huggingface", "model.safetensors")])
+def test_a_checkpoint_of_another_model_is_not_replaced(tmp_path, form, there):
+    BertPretrainer(SMALL).save_pretrained(str(tmp_path), form)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    larger = BertConfig.from_dict(SMALL.to_dict() | {"num_hidden_layers": SMALL.num_hidden_layers + 1})
+    for model in (BertModel(SMALL), BertPretrainer(larger)):
+        with pytest.raises(InputError, match=f"holds another checkpoint \\({there}\\), which would be lost; name"):
+            model.save_pretrained(str(tmp_path), form)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_labels_stay_with_a_model(tmp_path):
+    model = BertClassifier(SMALL, 2)
+    for labels in (["a"], ["a", "a"], ["a", "b\nc"], ["a", ""]):
+        with pytest.raises(InputError, match="labels: must be 2 different texts, one for each output of the model"):
+            model.save_pretrained(str(tmp_path / "refused"), labels=labels)
+    assert not (tmp_path / "refused").exists()
+    model.save_pretrained(str(tmp_path / "first"), labels=["b", "a"])
+    BertClassifier.from_pretrained(str(tmp_path / "first")).save_pretrained(str(tmp_path / "second"), "huggingface")
+    assert json.loads((tmp_path / "second" / "config.json").read_text())["id2label"] == {"0": "b", "1": "a"}
+    (tmp_path / "second" / "labels.txt").unlink()
+    BertTagger.from_pretrained(str(tmp_path / "second")).save_pretrained(str(tmp_path / "third"))
+    assert (tmp_path / "third" / "labels.txt").read_text() == "b\na\n"
 
 
 def test_hugging_face_has_no_name_for_further_weights(tmp_path):

@@ -85,10 +85,11 @@ def test_the_classifiers_dropout_is_its_own():
     assert len(np.unique(plain.round(5), axis=0)) == 1, "equal rows, equal logits"
     assert len(np.unique(first.round(5), axis=0)) > 1, "every row has a mask of its own"
 
-    model = BertClassifier(CONFIG, 48)
-    model.output_weights.assign(np.eye(48))
-    dropped = model(random_batch(100, 8), training=True, dropout_seed=seed).numpy()
-    assert abs((dropped == 0).mean() - 0.1) < 0.02
+    for own, share in (({}, 0.1), ({"classifier_dropout": 0.4}, 0.4), ({"classifier_dropout": 0}, 0.0)):
+        model = BertClassifier(BertConfig.from_dict(CONFIG.to_dict() | own), 48)
+        model.output_weights.assign(np.eye(48))
+        dropped = model(random_batch(100, 8), training=True, dropout_seed=seed).numpy()
+        assert abs((dropped == 0).mean() - share) < 0.02
 
 
 def test_spans_are_the_originals():

@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 
+import numpy as np
 import pytest
 
-from official_bert import Predictor, model_dir
+from official_bert import BertClassifier, BertConfig, FullTokenizer, Predictor, model_dir
 from official_bert.io.errors import InputError
 from official_bert.serving.model import InMemoryModel, SavedModel
 from official_bert.tasks import registry
@@ -46,6 +47,39 @@ def test_the_head_of_an_unknown_task_is_not_guessed(tmp_path):
     exported.make_checkpoint(tmp_path, "mrpc")
     with pytest.raises(InputError, match=r"has the head of a task, and no task.json says of which; export it"):
         Predictor(str(tmp_path))
+
+
+NAMES = ["no", "yes", "perhaps"]
+
+
+@pytest.mark.parametrize(
+    ("form", "lost", "problem", "num_outputs"),
+    [
+        ("tf1", [], None, 3),
+        ("huggingface", [], None, 3),
+        ("huggingface", ["task.json"], None, 3),
+        ("huggingface", ["task.json", "labels.txt"], None, 3),  # as transformers saves it
+        ("huggingface", ["task.json", "labels.txt"], "multi_label_classification", 3),
+        ("huggingface", ["task.json", "labels.txt"], None, 1),
+    ],
+)
+def test_a_model_of_python_or_of_hugging_face_answers_by_its_labels(tmp_path, form, lost, problem, num_outputs):
+    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path))
+    model, folder = BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), num_outputs), tmp_path / "model"
+    model.output_weights.assign(np.random.default_rng(5).normal(size=model.output_weights.shape))
+    model.save_pretrained(str(folder), form, tokenizer, NAMES if num_outputs == 3 else None)
+    for name in lost:
+        (folder / name).unlink(missing_ok=True)
+    if problem:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"problem_type": problem}))
+    answer = Predictor(str(folder))("the cat sat", "on the mat")
+    (logits,) = np.float64(model(tokenizer("the cat sat", "on the mat")))
+    if num_outputs == 1:
+        assert answer["score"] == pytest.approx(logits[0], abs=1e-5)
+        return
+    expected = 1 / (1 + np.exp(-logits)) if problem else np.exp(logits) / np.exp(logits).sum()
+    assert answer["probabilities"] == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=1e-5)
 
 
 def test_casing_and_threshold_come_from_the_folder(tmp_path):

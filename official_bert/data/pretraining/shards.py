@@ -18,16 +18,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import logging
 
+from official_bert.data.model_inputs import warn_of_unknown
 from official_bert.data.pretraining.documents import distribute, no_text
 from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, make_shard
 from official_bert.data.pretraining.pool import worker_processes
 from official_bert.data.pretraining.settings import mask_config_of_records, pair_config
 from official_bert.data.records.framing import COMPRESSED_SUFFIX
-from official_bert.data.records.record_files import MANIFEST_SUFFIX
+from official_bert.data.records.record_files import MANIFEST_SUFFIX, SHARD_NAME, hidden_manifest
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.options.data_tools import SHARDED, RecordsOptions
+from official_bert.options.data_tools import EXACT, SHARDED, PretrainingDataOptions, RecordsOptions
 from official_bert.tokenization import FullTokenizer
 
 SHARD_BYTES = 32 << 20  # of text, the size of the shards of a large corpus
@@ -47,7 +48,6 @@ _DETERMINING = (
     "split_sentences",
     *OF_SHARDED_ALONE,
 )
-_SHARD_NAME = re.compile(r"-\d{5}-of-\d{5}(\.gz)?$")
 # The names in the work folder, and their temporary ones.
 _WORK_NAME = re.compile(r"\d{5}\.(txt|records|json)|\.\d{5}\.(records|json)\.tmp-\d+")
 _SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16  # a smaller corpus has shards, too, for several processes
@@ -110,6 +110,20 @@ def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokeni
     return ShardJob(output_file.removesuffix(COMPRESSED_SUFFIX), num_shards, tokenizer, config, described)
 
 
+def write_exact_manifests(options: PretrainingDataOptions):
+    """Writes beside each record file of the generator `exact` how it was made, since its name does not tell."""
+    known = {
+        "generator": EXACT,
+        "flags": {name: getattr(options, name) for name in _DETERMINING if name not in OF_SHARDED_ALONE},
+    }
+    for path in options.output_file:
+        if not files.is_special(path):
+            shard = {"file": os.path.basename(path), "bytes": files.size(path)}
+            with writing.replacing(hidden_manifest(path)) as file:
+                json.dump(known | {"shards": [shard]}, file, indent=1)
+                file.write("\n")
+
+
 def default_num_shards(sizes: Iterable[tuple[str, int]], open_file: Callable = files.open_file) -> int:
     """Returns the number of shards for files and their sizes: of 32 MiB of text at most, or up to 16 of at least 1 MiB.
 
@@ -125,7 +139,7 @@ def default_num_shards(sizes: Iterable[tuple[str, int]], open_file: Callable = f
 def check_no_others(job: ShardJob, paths: Iterable[str]):
     """Raises InputError if a path is a shard of another number of shards, which the same glob would match."""
     for path in sorted(set(paths).difference(job.outputs())):
-        if _SHARD_NAME.search(path):
+        if SHARD_NAME.search(path):
             raise InputError(
                 f"{path}: is a shard of a run with another number of shards or another ending; delete those files, or "
                 "name another --output_file"
@@ -325,3 +339,4 @@ def log_manifest(manifest: dict, job: ShardJob):
     logging.info(", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
     logging.info("*** Wrote %d files %s-?????-of-?????, and %s ***", job.num_shards, job.output_file, job.manifest_file)
     logging.info("Wrote %d total instances", counts["records"])
+    warn_of_unknown(shares.get("unknown_tokens", 0.0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,14 +13,16 @@ from absl import logging
 
 from official_bert.data.model_inputs import log_example
 from official_bert.data.records.framing import ExampleFiles, is_compressed, open_example_files
-from official_bert.io import files
+from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
+from official_bert.io.reading import as_object, field
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 MANIFEST_SUFFIX = ".manifest.json"  # beside sharded record files; a glob may match it although it is none
+SHARD_NAME = re.compile(r"-\d{5}-of-\d{5}(\.gz)?$")  # the end of a sharded file's name
 _EXAMPLES_AT_ONCE = 1_000
 _EXAMPLES_BETWEEN_LINES = 10_000
 _LOGGED_EXAMPLES = 20
@@ -79,6 +83,27 @@ def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
     if not records:
         raise InputError(f"--{flag}: no file of records matches {','.join(named)!r}; check the path or the glob")
     return records
+
+
+def hidden_manifest(path: str) -> str:
+    """Returns the name of the manifest of a record file that is no shard; globs leave it out."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}{MANIFEST_SUFFIX}")
+
+
+def manifest_beside(path: str) -> tuple[str, dict] | None:
+    """Returns the path and the content of the manifest that describes a record file; None if it has none.
+
+    A manifest says nothing about a file of another size, which was made later under the same name.
+    """
+    for manifest_file in (hidden_manifest(path), SHARD_NAME.sub("", path) + MANIFEST_SUFFIX):
+        if files.exists(manifest_file):
+            manifest = as_object(reading.read_json(manifest_file), manifest_file)
+            known = {"file": os.path.basename(path), "bytes": files.size(path)}
+            shards = field(manifest, "shards", list, manifest_file)
+            if any(known.items() <= as_object(shard, manifest_file).items() for shard in shards):
+                return manifest_file, manifest
+    return None
 
 
 def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
