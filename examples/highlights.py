@@ -117,6 +117,12 @@ class HighlightTask(Task):
 class HighlightClient(TextClient):
     """Asks for the scores of the sentences of a text."""
 
+    def is_cut(self, texts):
+        (text,), model = texts, self.model
+        return len(_input(text, model.tokenizer, 10**6)[0]) > len(
+            _input(text, model.tokenizer, model.max_seq_length)[0]
+        )
+
     def answers(self, requests):
         if self.model.reads_text:
             return super().answers(requests)

@@ -11,8 +11,11 @@ import tensorflow as tf
 from official_bert.config import BertConfig
 from official_bert.data.records.framing import encode_examples, frame, varint
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
+from official_bert.options.serving import TENSORS
 
 PADDING_ID = 0
+LABEL_IDS = "label_ids"
+TENSOR_SIGNATURE = "serving_tensors"  # the name of our serving_default where that is an Estimator's
 
 # Names of the strings of a request, and their shapes: ("question", [None]), ("endings", [None, 4]).
 TextInputs = Mapping[str, Sequence[int | None]]
@@ -44,12 +47,15 @@ def text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
     return {name: np.full((1, *shape[1:]), text, object) for name, shape in inputs.items()}
 
 
-def tensor_signatures(outputs: Outputs, config: BertConfig, num_choices: int | None = None) -> dict[str, Callable]:
+def tensor_signatures(
+    outputs: Outputs, config: BertConfig, num_choices: int | None = None, separator: int | None = None
+) -> dict[str, Callable]:
     """Returns the signatures that every export of tensors has, all with the same outputs, by name.
 
     - `serving_default`: `input_ids`, `input_mask`, `segment_ids`, int32[batch, length], with `num_choices`
       int32[batch, choices, length].
-    - `serving_ids`: `input_ids` alone; id 0 is padding, and all tokens are in segment 0.
+    - `serving_ids`: `input_ids` alone; id 0 is padding, and the tokens behind the first `separator`, the id of [SEP],
+      are in segment 1; without one all tokens are in segment 0.
     - `serving_examples`: `examples`, string[batch], records in the form of the training files, of any length; only the
       three encoder features are read, which contain the choices one after another.
     """
@@ -67,13 +73,39 @@ def tensor_signatures(outputs: Outputs, config: BertConfig, num_choices: int | N
     @tf.function(input_signature=[specs["input_ids"]])
     def serving_ids(input_ids):
         mask = tf.cast(input_ids != PADDING_ID, tf.int32)
-        return answer({"input_ids": input_ids, "input_mask": mask, "segment_ids": tf.zeros_like(input_ids)})
+        segments = tf.zeros_like(input_ids)
+        if separator is not None:
+            num_before = tf.cumsum(tf.cast(input_ids == separator, tf.int32), axis=-1, exclusive=True)
+            segments = mask * tf.minimum(num_before, 1)
+        return answer({"input_ids": input_ids, "input_mask": mask, "segment_ids": segments})
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
     def serving_examples(examples):
         return answer(parsed(examples, num_choices))
 
     return {"serving_default": serving_default, "serving_ids": serving_ids, "serving_examples": serving_examples}
+
+
+def estimator_signatures(found: Mapping[str, Callable], default: str) -> dict[str, Callable]:
+    """Returns signatures whose `serving_default` is that of an Estimator's export of run_classifier.py's model.
+
+    It has the output `probabilities` alone, which REST sends without its name, and by a value of ESTIMATOR_SIGNATURES
+    the inputs `examples`, or those of `serving_default` and `label_ids`, int32[batch], which is not read. The former
+    `serving_default` is `serving_tensors`.
+    """
+    tensors, of_records = found["serving_default"], found["serving_examples"]
+    specs = [tf.TensorSpec([None], tf.int32, LABEL_IDS), *tensors.input_signature]
+
+    @tf.function(input_signature=specs)
+    def with_labels(label_ids, input_ids, input_mask, segment_ids):
+        return {"probabilities": tensors(input_ids, input_mask, segment_ids)["probabilities"]}
+
+    @tf.function(input_signature=of_records.input_signature)
+    def of_examples(examples):
+        return {"probabilities": of_records(examples)["probabilities"]}
+
+    default_signature = with_labels if default == TENSORS else of_examples
+    return {**found, "serving_default": default_signature, TENSOR_SIGNATURE: tensors}
 
 
 def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
@@ -175,6 +207,15 @@ def tensor_requests(length: int, num_choices: int | None = None) -> list[Request
         ("serving_ids", {"input_ids": features["input_ids"]}),
         ("serving_examples", {"examples": np.array(encode_examples(flat), object)}),
     ]
+
+
+def estimator_requests(requests: Iterable[Request], default: str) -> list[Request]:
+    """Returns requests for the signatures of `estimator_signatures`."""
+    found = dict(requests)
+    tensors = found.pop("serving_default")
+    labelled = tensors | {LABEL_IDS: np.zeros(1, np.int32)}
+    first = labelled if default == TENSORS else found["serving_examples"]
+    return [("serving_default", first), (TENSOR_SIGNATURE, tensors), *found.items()]
 
 
 def _features_of_ones(shape: tuple[int, ...]) -> dict[str, np.ndarray]:

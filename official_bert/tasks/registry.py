@@ -4,6 +4,7 @@ The classes of the families import Keras, so a class is imported only when a tas
 """
 
 import importlib
+import sys
 import traceback
 from typing import Any, NamedTuple
 
@@ -67,7 +68,7 @@ class Entry(NamedTuple):
         except Exception as error:
             if isinstance(error, InputError) or not is_outside(self.name):
                 raise
-            raise _failure(self.name, "making the task fails", error) from error
+            raise failure(self.name, "making the task fails", error) from error
 
 
 _TASKS = (
@@ -148,7 +149,7 @@ def load(task_name: str) -> type:
             raise InputError(
                 f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
             ) from error
-        raise _failure(task_name, "importing it fails", error) from error
+        raise failure(task_name, "importing it fails", error) from error
     outside_class, location = getattr(module, class_name, None), module.__spec__.origin or module_name
     if not isinstance(outside_class, type):
         raise InputError(f"--task_name={task_name}: {location} defines no class {class_name!r}; correct the name")
@@ -176,12 +177,14 @@ def _check_contract(task_name: str, outside_class: type):
         )
 
 
-def _failure(task_name: str, what: str, error: Exception) -> InputError:
+def failure(task_name: str, what: str, error: Exception) -> InputError:
     """Returns the error of a class outside this package, with the place in its file where it was raised."""
     if isinstance(error, SyntaxError):
         place, reason = f"{error.filename}, line {error.lineno}", error.msg
     else:
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        frames, module = traceback.extract_tb(error.__traceback__), task_name.partition(":")[0]
+        own = getattr(sys.modules.get(module), "__file__", None)
+        last = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1])
         place, reason = f"{last.filename}, line {last.lineno}", error
     return InputError(f"--task_name={task_name}: {what} ({type(error).__name__} in {place}: {reason}); correct it")
 
