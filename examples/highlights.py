@@ -118,10 +118,8 @@ class HighlightClient(TextClient):
     """Asks for the scores of the sentences of a text."""
 
     def is_cut(self, texts):
-        (text,), model = texts, self.model
-        return len(_input(text, model.tokenizer, 10**6)[0]) > len(
-            _input(text, model.tokenizer, model.max_seq_length)[0]
-        )
+        lengths = [len(_input(texts[0], self.model.tokenizer, most)[0]) for most in (self.model.max_seq_length, 10**6)]
+        return lengths[0] < lengths[1]
 
     def answers(self, requests):
         if self.model.reads_text:
