@@ -26,7 +26,7 @@ from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
 from official_bert.graph_text.text_reader import TextReader
 from official_bert.io import files, reading, writing
-from official_bert.io.errors import InputError, brief
+from official_bert.io.errors import InputError
 from official_bert.io.reading import field, is_of_kind
 from official_bert.model_dir import LABELS_NAME
 from official_bert.options.fine_tuning import AUTO, SquadServing
@@ -45,17 +45,14 @@ _SETTINGS = {"export_text": bool, "max_seq_length": int, "do_lower_case": bool, 
 
 
 class TrainedModel(NamedTuple):
-    """A task with its trained model; its options are completed by what the folder of the checkpoint knows.
-
-    `facts` are what tells the checkpoint from others: its path, its step and the metrics of its evaluations.
-    """
+    """A task with its trained model; its options are completed by what the folder of the checkpoint knows."""
 
     options: ServedOptions
     task: ServedTask
     model: keras.Model
     config: BertConfig
     tokenizer: FullTokenizer
-    facts: dict[str, Any]
+    facts: dict[str, Any]  # what tells the checkpoint from others: path, step, metrics of its evaluations
 
 
 class Record(NamedTuple):
@@ -104,6 +101,11 @@ def _check_settings(settings: dict[str, Any], where: str):
 def export_model(built: TrainedModel) -> str:
     """Exports a model with its weights and returns the folder of the version."""
     options: ExportOptions = built.options
+    is_classifier = registry.family_of(options.task_name) == registry.CLASSIFICATION and built.task.labels
+    if options.estimator_signatures and (options.export_text or not is_classifier):
+        raise InputError(
+            "--estimator_signatures: is for tensor models with labels, as run_classifier.py trains them; leave it out"
+        )
     _warn_of_other_versions(options, options.task_name)
     with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         content = _text_content(built, folder) if options.export_text else _tensor_content(built)
@@ -187,7 +189,7 @@ def check_export(task_name: str, task: ServedTask, model: keras.Model, config: B
         for signature in task_signatures(task, model, config, tokenizer).values():
             signature.get_concrete_function()
     except NotImplementedError as error:
-        logging.warning("--task_name=%s: its model cannot be exported (%s)", task_name, brief(error))
+        logging.warning("--task_name=%s: its model cannot be exported (%s)", task_name, type(error).__name__)
     except Exception as error:
         raise registry.failure(task_name, "its model could not be exported after the training", error) from error
 
@@ -209,16 +211,8 @@ def _tensor_content(built: TrainedModel) -> _Content:
     requests = signatures.tensor_requests(length, task.num_choices)
     requests += [signatures.position_request(name, length) for name in task.further_signatures(model)]
     if default:
-        if (
-            task.num_choices
-            or "probabilities" not in found["serving_default"].get_concrete_function().structured_outputs
-        ):
-            raise InputError(
-                f"--estimator_signatures={default}: is for a classifier with labels, as run_classifier.py trains it, "
-                f"not for --task_name={options.task_name}; leave it out"
-            )
         found = signatures.estimator_signatures(found, default)
-        requests = signatures.estimator_requests(requests, default)
+        requests = [(name.replace("serving_default", signatures.TENSOR_SIGNATURE), inputs) for name, inputs in requests]
     with files.open_file(options.vocab_file, "rb") as file:
         vocabulary = {"assets/vocab.txt": file.read()}
     return _Content(found, [request for request in requests if request[0] in found], None, vocabulary)
@@ -228,8 +222,6 @@ def _text_content(built: TrainedModel, folder: str) -> _Content:
     """Makes the signatures of strings; their vocabulary is an asset, which is written into `folder`."""
     options, task, model, _, full, _ = built
     check_text_export(task)
-    if options.estimator_signatures:
-        raise InputError("--estimator_signatures: an Estimator's signatures take no text; leave off --export_text")
     # Imported here because exports of tensors do not need tensorflow_text.
     from official_bert.graph_text.tokenizer import TextTokenizer
 

@@ -94,8 +94,7 @@ def _known_of_sentences(source: ModelSource) -> dict[str, Any]:
 def _facts(source: ModelSource) -> dict[str, Any]:
     """Returns the path and the step of a checkpoint, and the evaluations beside it that are of this step."""
     checkpoint = source.checkpoint
-    step = int(checkpoint.read(GLOBAL_STEP)) if GLOBAL_STEP in checkpoint.shapes else None
-    metrics = {}
+    step, metrics = int(checkpoint.read(GLOBAL_STEP)) if GLOBAL_STEP in checkpoint.shapes else None, {}
     for path in source.dir.evaluations():
         with contextlib.suppress(ValueError):  # of a file that others have changed
             values = {name: float(value) for name, value in (line.split(" = ") for line in reading.read_lines(path))}

@@ -31,19 +31,13 @@ Vectors = Callable[[tf.Tensor], tf.Tensor]
 
 
 class SentenceModules(NamedTuple):
-    """What a folder of sentence-transformers says of the way from a text to its vector; the defaults are a plain one's.
+    """What a folder of sentence-transformers says of the way from text to vector; the defaults are a plain folder's."""
 
-    Attributes:
-        encoder: the folder of the encoder, which is the folder itself or lies in it.
-        layers: type and folder of each module behind the pooling.
-        lowers: whether a text is lower-cased before the tokenizer reads it.
-    """
-
-    encoder: str
-    layers: tuple[tuple[str, str], ...] = ((_NORMALIZE, ""),)
+    encoder: str  # its folder
+    layers: tuple[tuple[str, str], ...] = ((_NORMALIZE, ""),)  # type and folder of each module behind the pooling
     pooling: str = "mean"
     max_seq_length: int | None = None
-    lowers: bool = False
+    lowers: bool = False  # whether a text is lower-cased before the tokenizer reads it
 
     @classmethod
     def read(cls, folder: str) -> SentenceModules:
@@ -56,10 +50,8 @@ class SentenceModules(NamedTuple):
         kinds = [field(one, "type", str, path) for one in listed]
         kinds = [kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind for kind in kinds]
         if kinds[:2] != ["Transformer", "Pooling"] or not {DENSE, _NORMALIZE}.issuperset(kinds[2:]):
-            raise InputError(
-                f"{path}: lists the modules {', '.join(kinds)}; only a Transformer and a Pooling, then Dense and "
-                "Normalize, can be used"
-            )
+            known = "Transformer, Pooling, then Dense and Normalize"
+            raise InputError(f"{path}: lists the modules {', '.join(kinds)}; only {known} can be used")
         encoder, pooling, *others = (os.path.join(folder, field(one, "path", str, path)) for one in listed)
         prompt = _settings(folder, "config_sentence_transformers.json").get("default_prompt_name")
         if prompt is not None:
@@ -86,25 +78,33 @@ def _pooling_of(folder: str) -> str:
     modes += [name.removeprefix("pooling_mode_") for name, is_on in settings.items() if "_mode_" in name and is_on]
     found = {_POOLINGS.get(mode, mode) for mode in modes}
     if len(found) != 1 or not found <= POOLINGS.keys():
-        raise InputError(
-            f"{folder}/config.json: the pooling is {' with '.join(sorted(map(str, found))) or 'not named'}; only one "
-            f"of {', '.join(POOLINGS)} can be used"
-        )
+        said = " with ".join(sorted(map(str, found))) or "not named"
+        raise InputError(f"{folder}: the pooling is {said}; only one of {', '.join(POOLINGS)} can be used")
     return found.pop()
 
 
-def _dense(folder: str) -> tuple[Vectors, int]:
-    """Returns the function of a Dense module, and the width of its vectors."""
+def _layers_of(found: SentenceModules, normalize: bool | None) -> list[Vectors]:
+    """Returns the functions behind the pooling."""
+    kept = ((kind, folder) for kind, folder in found.layers if kind == DENSE or normalize is not False)
+    layers = [_dense(folder) if kind == DENSE else normalized for kind, folder in kept]
+    if layers[-1:] != [normalized]:
+        if normalize:
+            layers.append(normalized)
+        elif normalize is None:
+            logging.warning("%s: its vectors are not of norm 1; give normalize=True for cosines", found.encoder)
+    return layers
+
+
+def _dense(folder: str) -> Vectors:
+    """Returns the function of a Dense module."""
     module, _, name = str(_settings(folder).get("activation_function", "")).rpartition(".")
     if not module.startswith("torch.nn.") or name not in _ACTIVATIONS:
-        raise InputError(
-            f"{folder}: the activation {name!r} is unknown; {', '.join(_ACTIVATIONS)} of torch can be used"
-        )
+        raise InputError(f"{folder}: the activation {name!r} is not one of {', '.join(_ACTIVATIONS)} of torch")
     weights, activate = open_checkpoint(folder), keras.activations.get(_ACTIVATIONS[name])
     if set(weights.shapes) not in ({"linear.weight"}, {"linear.weight", "linear.bias"}):
         raise InputError(f"{folder}: its weights are not those of a Dense; fetch them again")
     kernel, bias = weights.read("linear.weight"), weights.read("linear.bias") if len(weights.shapes) == 2 else 0.0
-    return (lambda vectors: activate(tf.matmul(vectors, kernel, transpose_b=True) + bias)), len(kernel)
+    return lambda vectors: activate(tf.matmul(vectors, kernel, transpose_b=True) + bias)
 
 
 class SentenceEncoder:
@@ -141,36 +141,16 @@ class SentenceEncoder:
         self.model = BertModel.from_pretrained(found.encoder)
         self.tokenizer = FullTokenizer.from_pretrained(found.encoder)
         longest = self.model.config.max_position_embeddings
-        self.max_seq_length = (
-            min(found.max_seq_length or longest, longest) if max_seq_length is None else max_seq_length
-        )
+        self.max_seq_length = max_seq_length or min(found.max_seq_length or longest, longest)
         if self.max_seq_length > longest:
             raise InputError(
                 f"max_seq_length={max_seq_length}: the model was made for sequences up to {longest} tokens"
             )
         self._pooling, self._lowers = pooling or found.pooling, found.lowers
-        self._layers, self._width = self._layers_of(found, normalize)
+        self._layers = _layers_of(found, normalize)
         # One trace for all shapes.
         signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}
         self._encode = tf.function(self._vectors, input_signature=[signature])
-
-    def _layers_of(self, found: SentenceModules, normalize: bool | None) -> tuple[list[Vectors], int]:
-        """Returns the functions behind the pooling, and the width of the vectors."""
-        layers, width = [], self.model.config.hidden_size
-        for kind, folder in found.layers:
-            if kind == DENSE:
-                dense, width = _dense(folder)
-                layers.append(dense)
-            elif normalize is not False:
-                layers.append(normalized)
-        if normalize and layers[-1:] != [normalized]:
-            layers.append(normalized)
-        if normalize is None and layers[-1:] != [normalized]:
-            logging.warning(
-                "%s: its modules.json does not divide vectors by their norms; give normalize=True for cosines",
-                found.encoder,
-            )
-        return layers, width
 
     def encode(self, texts: str | Iterable[str], batch_size: int = 32) -> np.ndarray:
         """Returns the vectors of texts in their order, float32[n, width]; a single text is a list of one.
@@ -183,7 +163,8 @@ class SentenceEncoder:
         if self._lowers:
             texts = [text.lower() for text in texts]
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # characters tell enough about tokens
-        vectors = np.empty((len(texts), self._width), np.float32)
+        width = self._encode.get_concrete_function().structured_outputs.shape[-1]
+        vectors = np.empty((len(texts), width), np.float32)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             batch = [texts[row] for row in rows]

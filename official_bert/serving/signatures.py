@@ -14,7 +14,6 @@ from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.options.serving import TENSORS
 
 PADDING_ID = 0
-LABEL_IDS = "label_ids"
 TENSOR_SIGNATURE = "serving_tensors"  # the name of our serving_default where that is an Estimator's
 
 # Names of the strings of a request, and their shapes: ("question", [None]), ("endings", [None, 4]).
@@ -86,17 +85,16 @@ def tensor_signatures(
     return {"serving_default": serving_default, "serving_ids": serving_ids, "serving_examples": serving_examples}
 
 
-def estimator_signatures(found: Mapping[str, Callable], default: str) -> dict[str, Callable]:
-    """Returns signatures whose `serving_default` is that of an Estimator's export of run_classifier.py's model.
+def estimator_signatures(found: dict[str, Callable], default: str) -> dict[str, Callable]:
+    """Returns signatures whose `serving_default`, now `serving_tensors`, is that of an Estimator's export.
 
-    It has the output `probabilities` alone, which REST sends without its name, and by a value of ESTIMATOR_SIGNATURES
-    the inputs `examples`, or those of `serving_default` and `label_ids`, int32[batch], which is not read. The former
-    `serving_default` is `serving_tensors`.
+    It has the output `probabilities` alone, which REST sends without its name, and the inputs `examples`, or those that
+    it had and `label_ids`, int32[batch], which is not read.
     """
     tensors, of_records = found["serving_default"], found["serving_examples"]
-    specs = [tf.TensorSpec([None], tf.int32, LABEL_IDS), *tensors.input_signature]
+    label_ids = tf.TensorSpec([None], tf.int32, "label_ids")
 
-    @tf.function(input_signature=specs)
+    @tf.function(input_signature=[label_ids, *tensors.input_signature])
     def with_labels(label_ids, input_ids, input_mask, segment_ids):
         return {"probabilities": tensors(input_ids, input_mask, segment_ids)["probabilities"]}
 
@@ -104,8 +102,7 @@ def estimator_signatures(found: Mapping[str, Callable], default: str) -> dict[st
     def of_examples(examples):
         return {"probabilities": of_records(examples)["probabilities"]}
 
-    default_signature = with_labels if default == TENSORS else of_examples
-    return {**found, "serving_default": default_signature, TENSOR_SIGNATURE: tensors}
+    return found | {"serving_default": with_labels if default == TENSORS else of_examples, TENSOR_SIGNATURE: tensors}
 
 
 def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
@@ -207,15 +204,6 @@ def tensor_requests(length: int, num_choices: int | None = None) -> list[Request
         ("serving_ids", {"input_ids": features["input_ids"]}),
         ("serving_examples", {"examples": np.array(encode_examples(flat), object)}),
     ]
-
-
-def estimator_requests(requests: Iterable[Request], default: str) -> list[Request]:
-    """Returns requests for the signatures of `estimator_signatures`."""
-    found = dict(requests)
-    tensors = found.pop("serving_default")
-    labelled = tensors | {LABEL_IDS: np.zeros(1, np.int32)}
-    first = labelled if default == TENSORS else found["serving_examples"]
-    return [("serving_default", first), (TENSOR_SIGNATURE, tensors), *found.items()]
 
 
 def _features_of_ones(shape: tuple[int, ...]) -> dict[str, np.ndarray]:

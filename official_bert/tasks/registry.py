@@ -4,6 +4,7 @@ The classes of the families import Keras, so a class is imported only when a tas
 """
 
 import importlib
+import re
 import sys
 import traceback
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
 
 CLASSIFICATION = "classification"
+_IN_USER_CODE = re.compile(r'^    File "(.+?)", line (\d+)', re.MULTILINE)
 
 
 class Family(NamedTuple):
@@ -179,14 +181,16 @@ def _check_contract(task_name: str, outside_class: type):
 
 def failure(task_name: str, what: str, error: Exception) -> InputError:
     """Returns the error of a class outside this package, with the place in its file where it was raised."""
+    kind, reason = type(error).__name__, str(error)
     if isinstance(error, SyntaxError):
-        place, reason = f"{error.filename}, line {error.lineno}", error.msg
+        places, reason = [(error.filename, error.lineno)], error.msg
+    elif places := _IN_USER_CODE.findall(reason):  # an error in a graph, whose lines TensorFlow tells in the message
+        kind, _, reason = reason.strip().splitlines()[-1].strip().partition(": ")
     else:
-        frames, module = traceback.extract_tb(error.__traceback__), task_name.partition(":")[0]
-        own = getattr(sys.modules.get(module), "__file__", None)
-        last = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1])
-        place, reason = f"{last.filename}, line {last.lineno}", error
-    return InputError(f"--task_name={task_name}: {what} ({type(error).__name__} in {place}: {reason}); correct it")
+        places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    own = getattr(sys.modules.get(task_name.partition(":")[0]), "__file__", None)
+    ((file, line),) = [place for place in places if place[0] == own][-1:] or places[-1:]
+    return InputError(f"--task_name={task_name}: {what} ({kind} in {file}, line {line}: {reason}); correct it")
 
 
 def _plain(task_name: str) -> str:

@@ -185,8 +185,8 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
         ("tsv", "swag", {}, "--labels: are not known"),
         ("swag", "mrpc", {}, "output_weights has shape .* in the checkpoint and .* in the model"),
         ("sts-b", "sts-b", {"export_dir": __file__}, "no folder can be made there"),
-        ("squad", "squad", {"estimator_signatures": "tensors"}, "is for a classifier with labels"),
-        ("mrpc", "mrpc", {"estimator_signatures": "examples", "export_text": True}, "signatures take no text"),
+        ("squad", "squad", {"estimator_signatures": "tensors"}, "is for tensor models with labels"),
+        ("mrpc", "mrpc", {"estimator_signatures": "examples", "export_text": True}, "is for tensor models with labels"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, others, sentence):

@@ -127,33 +127,21 @@ def test_modules_of_a_folder_are_computed_unless_an_argument_says_otherwise(fold
 
 
 @pytest.mark.parametrize(
-    ("modules", "modes", "settings", "beside", "message"),
+    ("behind", "modes", "beside", "message"),
     [
-        (["Transformer", "Pooling"], ["lasttoken"], {}, {}, "the pooling is lasttoken; only one of mean, cls, max"),
-        (["Transformer", "Pooling"], ["cls_token", "max_tokens"], {}, {}, "the pooling is cls with max; only one"),
-        (["Transformer", "Pooling"], [], {}, {}, "the pooling is not named; only one"),
-        (["Transformer", "Pooling", "LSTM"], ["cls_token"], {}, {}, "lists the modules Transformer, Pooling, LSTM; on"),
-        (["my.models.Transformer", "Pooling"], ["cls_token"], {}, {}, "lists the modules my.models.Transformer, Pool"),
-        (["Transformer", "Pooling"], ["cls_token"], {"max_seq_length": "9"}, {}, "its max_seq_length is '9'; write"),
-        (
-            ["Transformer", "Pooling"],
-            ["cls_token"],
-            {},
-            {"config_sentence_transformers.json": {"default_prompt_name": "query"}},
-            "puts the prompt 'query' before each text",
-        ),
-        (
-            ["Transformer", "Pooling", "Dense"],
-            ["cls_token"],
-            {},
-            {"2_Dense/config.json": {"activation_function": "torch.nn.modules.activation.Mish"}},
-            "2_Dense: the activation 'Mish' is unknown; Identity, Tanh,",
-        ),
-        (["Transformer", "Pooling"], ["cls_token"], {}, {"modules.json": {"idx": 0}}, '"type" is missing'),
+        ([], ["lasttoken"], {}, "the pooling is lasttoken; only one of mean, cls, max"),
+        ([], ["cls_token", "max_tokens"], {}, "the pooling is cls with max; only one"),
+        ([], [], {}, "the pooling is not named; only one"),
+        (["LSTM"], ["cls_token"], {}, "lists the modules Transformer, Pooling, LSTM; only Transformer, Pooling, then"),
+        (["my.Dense"], ["cls_token"], {}, "lists the modules Transformer, Pooling, my.Dense; only"),
+        ([], ["cls_token"], {"sentence_bert_config.json": {"max_seq_length": "9"}}, "its max_seq_length is '9'; write"),
+        ([], ["cls_token"], {"config_sentence_transformers.json": {"default_prompt_name": "q"}}, "puts the prompt 'q'"),
+        (["Dense"], ["cls_token"], {"2_Dense/config.json": {"activation_function": "torch.nn.Mish"}}, "'Mish' is not"),
+        ([], ["cls_token"], {"modules.json": {"idx": 0}}, '"type" is missing'),
     ],
 )
-def test_modules_that_are_unknown_are_refused(folder, tmp_path, modules, modes, settings, beside, message):
-    made = of_sentence_transformers(folder, tmp_path / "made", modules, modes, **settings)
+def test_modules_that_are_unknown_are_refused(folder, tmp_path, behind, modes, beside, message):
+    made = of_sentence_transformers(folder, tmp_path / "made", ["Transformer", "Pooling", *behind], modes)
     for name, content in beside.items():
         (made / name).write_text(json.dumps(content))
     with pytest.raises(InputError, match=message):
