@@ -36,6 +36,9 @@ TEXT_SIGNATURE = "serving_text"
 TIMEOUT_SECS = 60
 
 
+JSON_TYPE = {"Content-Type": "application/json"}  # without it a server may take a request for a web page's
+
+
 class RefusedError(Exception):
     """The server refused a request, or gave no answer that can be read; the message says which."""
 
@@ -69,7 +72,7 @@ def rest_call(url: str, request: Any) -> dict:
     """Sends a JSON request, or a GET request if it is None, and returns the JSON answer."""
     data = None if request is None else json.dumps(request).encode()
     try:
-        with urllib.request.urlopen(url, data, timeout=TIMEOUT_SECS) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, data, JSON_TYPE), timeout=TIMEOUT_SECS) as response:
             answer = json.load(response)
     except urllib.error.HTTPError as error:
         body = error.read()

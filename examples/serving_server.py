@@ -171,7 +171,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                 or spec.version.value not in (0, self._model.version)
                 or spec.version_label
             ):
-                raise RequestError(404, f"Servable not found for request: {spec}")
+                raise RequestError(404, f"Servable not found for request: {spec.name}")
             inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
             outputs = self._model.predict(spec.signature_name or DEFAULT_SIGNATURE, inputs)
         except RequestError as error:
