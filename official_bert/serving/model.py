@@ -257,16 +257,16 @@ class SavedModel(_Model):
                 f"{os.path.join(self.path, RECORD_FILE)}: export_text is {self.reads_text}, but the model's signatures "
                 f"are {', '.join(self.inputs)}; put the export's own file back"
             )
-        if hasattr(model, "labels"):  # not in exports of earlier versions
-            own = [label.decode() for label in model.labels().numpy()]
-            if self.labels not in (None, own):
-                raise InputError(f"{path}: the model's labels are {', '.join(own)}; put the export's own file back")
-        if self.record.labels not in (None, record_of_labels(self.labels)):
-            raise InputError(f"{path}: {RECORD_FILE} was written with other labels; put the export's own files back")
         if self.labels is None:
             if _OF_LABELS & self.outputs:
                 raise InputError(f"{path}: no such file, but the model answers labels; put it back")
             return
+        if hasattr(model, "labels"):  # not in exports of earlier versions
+            own = [label.decode() for label in model.labels().numpy()]
+            if self.labels != own:
+                raise InputError(f"{path}: the model's labels are {', '.join(own)}; put the export's own file back")
+        if self.record.labels not in (None, record_of_labels(self.labels)):
+            raise InputError(f"{path}: {RECORD_FILE} was written with other labels; put the export's own files back")
         shape = outputs["probabilities"].shape if "probabilities" in outputs else None
         if shape is not None and shape.rank and shape[-1] not in (None, len(self.labels)):
             raise InputError(

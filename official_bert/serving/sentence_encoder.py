@@ -141,7 +141,8 @@ class SentenceEncoder:
         self.model = BertModel.from_pretrained(found.encoder)
         self.tokenizer = FullTokenizer.from_pretrained(found.encoder)
         longest = self.model.config.max_position_embeddings
-        self.max_seq_length = max_seq_length or min(found.max_seq_length or longest, longest)
+        said = min(found.max_seq_length or longest, longest)
+        self.max_seq_length = said if max_seq_length is None else max_seq_length
         if self.max_seq_length > longest:
             raise InputError(
                 f"max_seq_length={max_seq_length}: the model was made for sequences up to {longest} tokens"

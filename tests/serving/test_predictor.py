@@ -296,63 +296,6 @@ def test_what_is_no_export_and_no_setting_is_said(tmp_path, make):
         Predictor(None)
 
 
-def rewritten(*names):
-    """A function that gives labels.txt these lines."""
-    return lambda extra: (extra / "labels.txt").write_text("".join(f"{name}\n" for name in names))
-
-
-def recorded(**fields):
-    """A function that changes export.json: fields that it has, or else settings."""
-
-    def change(extra):
-        record = json.loads((extra / "export.json").read_text())
-        for name, value in fields.items():
-            (record if name in record else record["settings"])[name] = value
-        (extra / "export.json").write_text(json.dumps(record))
-
-    return change
-
-
-def repeat_a_piece(extra):
-    path = extra.parent / "assets" / "vocab.txt"
-    path.write_text(path.read_text().replace("\ncat\n", "\nthe\n"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "flags", "change", "sentence"),
-    [
-        ("ner", {}, rewritten("O", "O", "O"), "labels.txt: must name each label once"),
-        (
-            "ner",
-            {},
-            rewritten("O", "I-X", "B-X"),
-            "labels.txt: the model's labels are O, B-X, I-X; put the export's own",
-        ),
-        ("ner", {}, rewritten(*exported.TAGS, "B-Y"), "labels.txt: the model's labels are O, B-X, I-X; put the export"),
-        ("ner", {}, recorded(labels={"number": 3, "sha256": "0"}), "labels.txt: .*export.json was written with other"),
-        ("mrpc", {"export_text": True}, rewritten("1", "0"), "labels.txt: the model's labels are 0, 1; put"),
-        (
-            "mrpc",
-            {},
-            recorded(multi_label=True),
-            "its record says that the labels are multi, but the model's are singl",
-        ),
-        (
-            "tsv",
-            {},
-            recorded(label_type="score"),
-            "its record says that the labels are score, but the model's are mult",
-        ),
-        ("mrpc", {"export_text": True}, repeat_a_piece, "vocab.txt: line .*: repeats 'the'; put the export's own file"),
-    ],
-)
-def test_a_changed_file_of_an_export_is_named(tmp_path, make, kind, flags, change, sentence):
-    version = shutil.copytree(make(kind, **flags).path, tmp_path / "1")
-    change(version / "assets.extra")
-    with pytest.raises(InputError, match=sentence):
-        Predictor(tmp_path)
-
-
 def test_an_export_of_an_earlier_version_is_read(tmp_path, make, monkeypatch):
     """Neither its record nor its graph knows the labels."""
     made = make("mrpc")
