@@ -211,9 +211,7 @@ def test_exports(damage, version, tmp_path):
 
 def test_a_vocabulary_that_the_graph_cannot_read(tmp_path_factory, tmp_path):
     text_version = exported.shared_export(tmp_path_factory, "mrpc", export_text=True).path
-    damage = written(
-        "repeated", VOCAB, "\n".join([*toy.VOCABULARY[:-1], "the"]), "line 50: repeats 'the'; put"
-    )
+    damage = written("repeated", VOCAB, "\n".join([*toy.VOCABULARY[:-1], "the"]), "line 50: repeats 'the'; put")
     assert damage.says in refusal(damage, text_version, tmp_path / "1")
 
 
