@@ -122,7 +122,7 @@ data/pretraining/vocabulary.py: data/pretraining/test_vocabulary.py
     longer[:num_free] -> longer[: num_free - 1]
 data/pretraining/shards.py: data/pretraining/test_shards.py
     if files.exists(job.manifest_file): -> if False:
-    if report["key"] == key and -> if
+    if report.get("key") == key and -> if
 data/records/framing.py: data/records/test_framing.py data/records/test_examples.py
     0xA282EAD8 -> 0xA282EAD9
     framed[(k - self.num_written) % -> framed[k %
@@ -159,7 +159,7 @@ checkpoints/loading.py: checkpoints/test_loading.py
     not in variables and not names.is_training_state(name) -> not in variables
     name.startswith(names.ENCODER)] -> name.startswith("cls")]
 io/writing.py: io/test_files.py checkpoints/test_manager.py
-    temporary = None if files.is_special(path) else _temporary(target) -> temporary = None
+    temporary = None if files.is_special(path) else _temporary(target, removes_left) -> temporary = None
 io/processes.py: io/test_processes.py
     signal.raise_signal(arrived[0]) -> pass
 tasks/squad/answers.py: tasks/squad/test_answers.py

@@ -117,6 +117,10 @@ class HighlightTask(Task):
 class HighlightClient(TextClient):
     """Asks for the scores of the sentences of a text."""
 
+    def is_cut(self, texts):
+        lengths = [len(_input(texts[0], self.model.tokenizer, most)[0]) for most in (self.model.max_seq_length, 10**6)]
+        return lengths[0] < lengths[1]
+
     def answers(self, requests):
         if self.model.reads_text:
             return super().answers(requests)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A small server to try an exported model with; for production use TensorFlow Serving.
 
-It understands the prediction requests of TensorFlow Serving, REST and gRPC, and serves the newest version of a
-SavedModel to programs of this machine. It needs requirements-serving.txt and nothing of this project.
+It answers TensorFlow Serving's prediction requests, REST and gRPC, for the newest version of a SavedModel, to programs
+of this machine. It has no batching, no labels of versions, no `:classify` and `:regress`, and words of its own for
+errors. It needs requirements-serving.txt and nothing of this project.
 
     python examples/serving_server.py --model_name=mrpc --model_base_path=/tmp/exports/mrpc --rest_api_port=8501
 """
@@ -30,7 +31,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 DEFAULT_SIGNATURE = "serving_default"
-PATH = re.compile(r"/v1/models/([^/:]+)(:predict)?")
+PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict)?")
 
 
 class RequestError(Exception):
@@ -59,9 +60,10 @@ class Model:
     def predict(self, signature_name: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs a signature, and returns its outputs by name, [batch, ...] each."""
         specs = self.specs(signature_name)
-        missing = [name for name in sorted(specs) if name not in inputs]
-        if missing:
-            raise RequestError(400, f"missing input: {', '.join(missing)}")
+        missing, unknown = sorted(specs.keys() - inputs.keys()), sorted(inputs.keys() - specs.keys())
+        for fault, names in (("missing", missing), ("unknown", unknown)):
+            if names:
+                raise RequestError(400, f"{fault} input: {', '.join(names)}")
         try:
             tensors = {name: tf.constant(inputs[name], spec.dtype) for name, spec in specs.items()}
             outputs = self._signatures[signature_name](**tensors)
@@ -82,7 +84,9 @@ def rest_answer(model: Model, request: dict) -> dict:
         inputs = _named(request["inputs"], specs)
     else:
         rows = [_named(row, specs) for row in request["instances"]]
-        inputs = {name: [row[name] for row in rows] for name in specs if all(name in row for row in rows)}
+        if any(row.keys() != rows[0].keys() for row in rows):
+            raise RequestError(400, "all instances must have the same inputs")
+        inputs = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     outputs = {name: _json(values) for name, values in model.predict(signature_name, inputs).items()}
     if len(outputs) == 1:  # it is sent without its name
         return {"outputs" if by_column else "predictions": next(iter(outputs.values()))}
@@ -115,12 +119,13 @@ def _json(values: np.ndarray) -> list:
 
 
 class RestHandler(http.server.BaseHTTPRequestHandler):
-    """Answers /v1/models/NAME[:predict]; an error is {"error": message}."""
+    """Answers /v1/models/NAME[/versions/NUMBER][:predict]; an error is {"error": message}."""
 
     model: Model
 
     def do_GET(self):
         status = {"version": str(self.model.version), "state": "AVAILABLE"}
+        status["status"] = {"error_code": "OK", "error_message": ""}
         self._send(None, lambda: {"model_version_status": [status]})
 
     def do_POST(self):
@@ -130,8 +135,8 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         """A request leaves no line."""
 
     def _prediction(self) -> dict:
-        if self.headers.get_content_type() != "application/json":  # so that no web page can ask this server
-            raise RequestError(415, "the header Content-Type must be application/json")
+        if "Origin" in self.headers:  # a browser sends it with what a web page asks
+            raise RequestError(403, "web pages are not answered")
         try:
             return rest_answer(self.model, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         except ValueError as error:
@@ -140,7 +145,8 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
     def _send(self, verb: str | None, answer: Callable[[], dict]):
         path = PATH.fullmatch(self.path)
         try:
-            if not path or path.groups() != (self.model.name, verb):
+            name, version, found = path.groups() if path else (None, None, None)
+            if (name, found) != (self.model.name, verb) or version not in (None, str(self.model.version)):
                 raise RequestError(404, f"Servable not found for request: {self.command} {self.path}")
             status, content = 200, answer()
         except RequestError as error:
@@ -160,8 +166,12 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
     def Predict(self, request, context):
         spec, answer = request.model_spec, predict_pb2.PredictResponse()
         try:
-            if spec.name != self._model.name:
-                raise RequestError(404, f"Servable not found for request: Latest({spec.name})")
+            if (
+                spec.name != self._model.name
+                or spec.version.value not in (0, self._model.version)
+                or spec.version_label
+            ):
+                raise RequestError(404, f"Servable not found for request: {spec.name}")
             inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
             outputs = self._model.predict(spec.signature_name or DEFAULT_SIGNATURE, inputs)
         except RequestError as error:

@@ -91,14 +91,19 @@ class ModelFolder:
 
     def labels(self) -> list[str] | None:
         """Reads the labels."""
-        if self.labels_file is None:
-            return None
-        labels = list(reading.read_lines(self.labels_file))
-        if not labels or "" in labels or len(set(labels)) < len(labels):
-            raise InputError(
-                f"{self.labels_file}: must name each label once, on a line of its own; restore what the training wrote"
-            )
-        return labels
+        return None if self.labels_file is None else read_labels(self.labels_file)
+
+    def evaluations(self) -> list[str]:
+        """Returns the files with the metrics of evaluations."""
+        return [path for folder in self._folders for path in files.matching(os.path.join(folder, "eval_results*.txt"))]
+
+
+def read_labels(path: str) -> list[str]:
+    """Reads the labels of a model's folder or of an export."""
+    labels = list(reading.read_lines(path))
+    if not labels or "" in labels or len(set(labels)) < len(labels):
+        raise InputError(f"{path}: must name each label once, on a line of its own; restore what the training wrote")
+    return labels
 
     def huggingface_task(self) -> tuple[TaskRecord | None, list[str] | None]:
         """Returns the task and the labels that a config.json of Hugging Face tells, None for those that it does not."""

@@ -13,7 +13,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from absl import logging
@@ -79,13 +79,19 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
 def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor, options: PredictOptions):
     is_conversation = STANDARD in (options.input_file, options.output_file)
     progress, done, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
-    to_texts = _json_reader(predictor) if options.input_format == JSON else lambda line: line.split("\t")
+    is_json = options.input_format == JSON
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         requests, errors = [], {}
+        further = [{} for _ in lines]  # the fields of an answer that are not of the model
         for row, line in enumerate(lines):
             try:
-                texts = to_texts(_decoded(line, is_first=not done and not row))
+                line = _decoded(line, is_first=not done and not row)
+                if is_json:
+                    found = _json_object(line, predictor.columns)
+                    further[row] |= {"id": found["id"]} if "id" in found else {}
+                texts = _texts_of(found, predictor) if is_json else line.split("\t")
                 predictor.check(texts)
+                further[row] |= {"truncated": True} if predictor.is_cut(texts) else {}
                 requests.append(texts)
             except InputError as error:
                 errors[row] = error
@@ -104,11 +110,11 @@ def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor,
                 )
             answer = errors[row] if row in errors else next(answers)
             try:
-                line = _json_line(answer)
+                line = _json_line(answer, further[row])
             except InputError as error:
                 if options.on_error == STOP:
                     raise
-                errors[row], line = error, _json_line(error)
+                errors[row], line = error, _json_line(error, further[row])
             lines_out.write(line)
         lines_out.flush()
         done += len(lines)
@@ -126,25 +132,21 @@ def _decoded(line: bytes, is_first: bool) -> str:
     return text.removeprefix("\ufeff") if is_first else text
 
 
-def _json_reader(predictor: Predictor) -> Callable[[str], Sequence[str]]:
-    required = predictor.columns[: predictor.num_required]
+def _json_object(line: str, columns: Sequence[str]) -> dict:
+    found = reading.parse_json(line, has_lines=False)
+    if not isinstance(found, dict):
+        raise InputError(f"no JSON object; give one with the fields {', '.join(columns)}")
+    return found
 
-    def texts(line: str) -> list[str]:
-        found = reading.parse_json(line, has_lines=False)
-        if not isinstance(found, dict):
-            raise InputError(f"no JSON object; give one with the fields {', '.join(predictor.columns)}")
-        missing = [name for name in required if found.get(name) is None]
-        if missing:
-            raise InputError(f"the fields {', '.join(missing)} are missing")
-        given = [(name, found[name]) for name in predictor.columns if found.get(name) is not None]
-        for name, text in given:
-            if not isinstance(text, str):
-                raise InputError(f"the field {name} is no text")
-            if any("\ud800" <= letter <= "\udfff" for letter in text):
-                raise InputError(f"the field {name} has half of a surrogate pair")
-        return [text for _, text in given]
 
-    return texts
+def _texts_of(found: dict, predictor: Predictor) -> list[str]:
+    missing = [name for name in predictor.columns[: predictor.num_required] if found.get(name) is None]
+    if missing:
+        raise InputError(f"the fields {', '.join(missing)} are missing")
+    given = {name: found[name] for name in predictor.columns if found.get(name) is not None}
+    if others := [name for name, text in given.items() if not isinstance(text, str)]:
+        raise InputError(f"the field {others[0]} is no text")
+    return list(given.values())
 
 
 def _answers(predictor: Predictor, requests: Sequence[Sequence[str]]) -> Iterator[dict | InputError]:
@@ -160,11 +162,12 @@ def _answers(predictor: Predictor, requests: Sequence[Sequence[str]]) -> Iterato
         yield from _answers(predictor, [request])
 
 
-def _json_line(answer: dict | InputError) -> bytes:
+def _json_line(answer: dict | InputError, further: dict) -> bytes:
+    """Returns the line of an answer, with its further fields, of which `truncated` is only of a model's answer."""
     if isinstance(answer, InputError):
-        answer = {"error": str(answer)}
+        answer, further = {"error": str(answer)}, {name: further[name] for name in further if name == "id"}
     try:
-        return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        return json.dumps(further | answer, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     except ValueError:
         raise InputError(
             "the model gives numbers that are not finite; its checkpoint is corrupt, or its training diverged"

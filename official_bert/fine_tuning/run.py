@@ -25,6 +25,7 @@ from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, resolve
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.shared import MULTI_WORKER
+from official_bert.serving.export import check_export
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
@@ -73,6 +74,8 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
         first = next(iter((sets.dev or sets.test).values())) if sets.train is None else sets.train
         check_unknown_in(tokenizer, first, own.max_seq_length)
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts)
+        if own.do_train and registry.is_outside(entry.family) and not distribution.is_tpu(strategy):
+            check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)
         _write_records(own, sets)  # none of a model that cannot be used
         if options.do_train:
             _write_model_files(own, source, entry, task)

@@ -15,6 +15,7 @@ from official_bert.options.shared import (
 )
 
 POOLINGS = ("mean", "cls", "max")
+TENSORS, EXAMPLES = "tensors", "examples"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,6 +139,13 @@ class ExportOptions(ServedOptions):
         "its size, and is faster on devices that multiply it: newer GPUs and CPUs with AMX or AVX512_BF16. Inputs and "
         "outputs stay the same.",
     )
+    estimator_signatures: str | None = option(
+        None,
+        choices=(TENSORS, EXAMPLES),
+        help="With a classifier, make serving_default the signature that an Estimator's export of run_classifier.py's "
+        "model had, with the output probabilities alone, so that its clients need no change. tensors takes the ids, "
+        "the mask, the segments and label_ids, which is ignored; examples takes serialized tf.Examples.",
+    )
 
 
 TSV, JSON = "tsv", "json"
@@ -182,7 +190,8 @@ class PredictOptions(PredictorOptions):
         basic=True,
         choices=(TSV, JSON),
         help="The form of a line. tsv: texts, separated by tabs. json: an object that names its texts: text_a and "
-        "text_b; text (ner); question and context; or context and ending0 to ending3. Its other fields are ignored.",
+        "text_b; text (ner); question and context; or context and ending0 to ending3. The answer gets its id, if it "
+        "has one; its other fields are ignored.",
     )
     on_error: str = option(
         STOP,

@@ -1,19 +1,21 @@
 """Exports a model and its weights as the next version in a folder that a server watches, and reads the record of one.
 
 In: a task, its model, and options for tokenizing text. Out, in export_dir/<version>/: a SavedModel of tensors or of raw
-text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json and warm-up requests in assets.extra.
+text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json and warm-up requests in assets.extra. The
+graph, too, has the labels, so that a file that was changed is noticed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import importlib
 import json
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import keras
@@ -42,14 +44,27 @@ RECORD_FILE = "assets.extra/export.json"
 _SETTINGS = {"export_text": bool, "max_seq_length": int, "do_lower_case": bool, "strip_accents": bool}
 
 
+class TrainedModel(NamedTuple):
+    """A task with its trained model; its options are completed by what the folder of the checkpoint knows."""
+
+    options: ServedOptions
+    task: ServedTask
+    model: keras.Model
+    config: BertConfig
+    tokenizer: FullTokenizer
+    facts: dict[str, Any]  # what tells the checkpoint from others: path, step, metrics of its evaluations
+
+
 class Record(NamedTuple):
-    """The content of an export's record file."""
+    """The content of an export's record file; exports of earlier versions lack the last two."""
 
     task_name: str
     family: str
     settings: dict[str, Any]  # by flag name, what a client needs
     flags: dict[str, Any]  # to repeat the export
     versions: dict[str, str]  # of packages
+    labels: dict[str, Any] | None = None  # their number, and the SHA-256 digest of labels.txt; None without labels
+    checkpoint: dict[str, Any] | None = None  # the facts of a TrainedModel, and the digest of the weights
 
     @classmethod
     def read(cls, version: str) -> Self:
@@ -61,7 +76,8 @@ class Record(NamedTuple):
             )
         content = reading.read_json(path)
         kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
-        record = cls(**{name: field(content, name, kinds[name], path) for name in cls._fields})
+        kinds |= {name: dict for name in ("labels", "checkpoint") if is_of_kind(content, dict) and content.get(name)}
+        record = cls(**{name: field(content, name, kind, path) for name, kind in kinds.items()})
         _check_settings(record.settings, f"{path}: settings")
         return record
 
@@ -82,29 +98,31 @@ def _check_settings(settings: dict[str, Any], where: str):
             raise InputError(f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew")
 
 
-def export_model(
-    options: ExportOptions, task_name: str, task: ServedTask, model: keras.Model, config: BertConfig
-) -> str:
+def export_model(built: TrainedModel) -> str:
     """Exports a model with its weights and returns the folder of the version."""
-    _warn_of_other_versions(options, task_name)
+    options: ExportOptions = built.options
+    is_classifier = registry.family_of(options.task_name) == registry.CLASSIFICATION and built.task.labels
+    if options.estimator_signatures and (options.export_text or not is_classifier):
+        raise InputError(
+            "--estimator_signatures: is for tensor models with labels, as run_classifier.py trains them; leave it out"
+        )
+    _warn_of_other_versions(options, options.task_name)
     with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
-        if options.export_text:
-            content = _text_content(options, task, model, folder)
-        else:
-            content = _tensor_content(options, task, model, config)
-        record = record_of(options, task_name, task, options.export_text)
+        content = _text_content(built, folder) if options.export_text else _tensor_content(built)
+        weights = {name: variable.value for name, variable in named_variables(built.model).items()}
+        facts = built.facts | {"weights_sha256": _digest_of_weights(weights)}
+        record = record_of(built, options.export_text)._replace(checkpoint=facts)
         extra_files = content.extra_files | {
-            "assets.extra/bert_config.json": config.to_json_string().encode(),
+            "assets.extra/bert_config.json": built.config.to_json_string().encode(),
             RECORD_FILE: json.dumps(record._asdict(), indent=2).encode(),
             signatures.WARMUP_FILE: signatures.warmup_records(content.requests),
         }
-        if task.labels:
-            lines = "".join(f"{label}\n" for label in task.labels)
-            extra_files[f"assets.extra/{LABELS_NAME}"] = lines.encode()
-        weights = {name: variable.value for name, variable in named_variables(model).items()}
+        labels = list(map(str, built.task.labels or ()))
+        if labels:
+            extra_files[f"assets.extra/{LABELS_NAME}"] = _lines(labels)
         names = ", ".join(content.signatures)
         logging.info("Compiling the signatures %s ...", names)
-        exported = ExportedModel(content.signatures, weights, content.resources)
+        exported = ExportedModel(content.signatures, weights, content.resources, labels)
         logging.info("Writing the SavedModel ...")
         version = export_version(options.export_dir, exported, content.signatures, extra_files)
     logging.info("Exported %s with the signatures %s", version, names)
@@ -148,12 +166,32 @@ def import_text_ops(what: str):
         ) from error
 
 
-def task_signatures(task: ServedTask, model: keras.Model, config: BertConfig) -> dict[str, Callable]:
-    """Returns the signatures of token ids and of records, by name: tf.functions with input signatures."""
+def task_signatures(
+    task: ServedTask, model: keras.Model, config: BertConfig, tokenizer: FullTokenizer
+) -> dict[str, Callable]:
+    """Returns the signatures of token ids and of records, by name: tf.functions with input signatures.
+
+    Of ids alone the segments of a pair follow, unless the task does not say by its `text_inputs` what it reads.
+    """
     outputs = functools.partial(task.serving_outputs, model)
-    return signatures.tensor_signatures(outputs, config, task.num_choices) | {
+    separator = tokenizer.vocab["[SEP]"] if len(task.text_inputs) > 1 else None
+    found = signatures.tensor_signatures(outputs, config, task.num_choices, separator)
+    if not task.text_inputs:
+        del found["serving_ids"]
+    return found | {
         name: signatures.position_signature(outputs, config) for name, outputs in task.further_signatures(model).items()
     }
+
+
+def check_export(task_name: str, task: ServedTask, model: keras.Model, config: BertConfig, tokenizer: FullTokenizer):
+    """Traces the signatures of a task outside this package, which may fail, before its model is trained."""
+    try:
+        for signature in task_signatures(task, model, config, tokenizer).values():
+            signature.get_concrete_function()
+    except NotImplementedError as error:
+        logging.warning("--task_name=%s: its model cannot be exported (%s)", task_name, type(error).__name__)
+    except Exception as error:
+        raise registry.failure(task_name, "its model could not be exported after the training", error) from error
 
 
 class _Content(NamedTuple):
@@ -165,23 +203,28 @@ class _Content(NamedTuple):
     extra_files: dict[str, bytes]
 
 
-def _tensor_content(options: ExportOptions, task: ServedTask, model: keras.Model, config: BertConfig) -> _Content:
+def _tensor_content(built: TrainedModel) -> _Content:
     """Makes the signatures of token ids and of records."""
-    length = options.max_seq_length
+    options, task, model, config, tokenizer, _ = built
+    length, default = options.max_seq_length, options.estimator_signatures
+    found = task_signatures(task, model, config, tokenizer)
     requests = signatures.tensor_requests(length, task.num_choices)
     requests += [signatures.position_request(name, length) for name in task.further_signatures(model)]
+    if default:
+        found = signatures.estimator_signatures(found, default)
+        requests = [(name.replace("serving_default", signatures.TENSOR_SIGNATURE), inputs) for name, inputs in requests]
     with files.open_file(options.vocab_file, "rb") as file:
         vocabulary = {"assets/vocab.txt": file.read()}
-    return _Content(task_signatures(task, model, config), requests, None, vocabulary)
+    return _Content(found, [request for request in requests if request[0] in found], None, vocabulary)
 
 
-def _text_content(options: ExportOptions, task: ServedTask, model: keras.Model, folder: str) -> _Content:
+def _text_content(built: TrainedModel, folder: str) -> _Content:
     """Makes the signatures of strings; their vocabulary is an asset, which is written into `folder`."""
+    options, task, model, _, full, _ = built
     check_text_export(task)
     # Imported here because exports of tensors do not need tensorflow_text.
     from official_bert.graph_text.tokenizer import TextTokenizer
 
-    full = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
     tokenizer = TextTokenizer(full, folder)
     reader = TextReader(tokenizer, full.vocab, options.max_seq_length)
     answer = functools.partial(task.serving_text, model, reader=reader)
@@ -194,29 +237,56 @@ def _text_content(options: ExportOptions, task: ServedTask, model: keras.Model, 
     return _Content(found, [(name, request) for name in found], tokenizer, {})
 
 
-def record_of(options: ServedOptions, task_name: str, task: ServedTask, export_text: bool = False) -> Record:
+def record_of(built: TrainedModel, export_text: bool = False) -> Record:
     """Returns the content of export.json: the settings for clients, and the flags to repeat the export with."""
+    options = built.options
     reading = {name: getattr(options, name) for name in ("max_seq_length", "do_lower_case", "strip_accents")}
     return Record(
-        task_name=registry.canonical_name(task_name),
-        family=registry.family_of(task_name),
-        settings=reading | {"export_text": export_text} | task.settings(),
+        task_name=registry.canonical_name(options.task_name),
+        family=registry.family_of(options.task_name),
+        settings=reading | {"export_text": export_text} | built.task.settings(),
         flags=dataclasses.asdict(options),
         versions=package_versions(),
+        labels=record_of_labels(built.task.labels),
     )
+
+
+def record_of_labels(labels: Sequence | None) -> dict[str, Any] | None:
+    """Returns what a record says of the labels of a model."""
+    return {"number": len(labels), "sha256": hashlib.sha256(_lines(labels)).hexdigest()} if labels else None
+
+
+def _lines(labels: Sequence) -> bytes:
+    """Returns the content of labels.txt."""
+    return "".join(f"{label}\n" for label in labels).encode()
+
+
+def _digest_of_weights(weights: Mapping[str, tf.Variable]) -> str:
+    digest = hashlib.sha256()
+    for name, variable in sorted(weights.items()):
+        digest.update(name.encode())
+        digest.update(variable.numpy().tobytes())
+    return digest.hexdigest()
 
 
 class ExportedModel(tf.Module):
     """The variables of an export: each weight that the signatures read, once, and a tokenizer's tables, `resources`.
 
-    A Keras model would become a SavedModel that Python can load and TensorFlow Serving cannot.
+    A Keras model would become a SavedModel that Python can load and TensorFlow Serving cannot. `labels`, if there are
+    any, is a function without arguments, by which the graph knows them.
     """
 
     def __init__(
-        self, signatures: Mapping[str, Callable], weights: Mapping[str, tf.Variable], resources: tf.Module | None = None
+        self,
+        signatures: Mapping[str, Callable],
+        weights: Mapping[str, tf.Variable],
+        resources: tf.Module | None = None,
+        labels: Sequence[str] = (),
     ):
         super().__init__()
         self.resources = resources
+        if labels:
+            self.labels = tf.function(lambda: tf.constant(list(labels)), input_signature=[], autograph=False)
         graphs = [signature.get_concrete_function().graph for signature in signatures.values()]
         read = {id(variable) for graph in graphs for variable in graph.variables}
         self.model_weights = {name: variable for name, variable in weights.items() if id(variable) in read}

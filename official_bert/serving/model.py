@@ -8,36 +8,39 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import load_checkpoint
-from official_bert.checkpoints.names import families_of
-from official_bert.config import BertConfig
+from official_bert.checkpoints.names import GLOBAL_STEP, families_of
 from official_bert.data.model_inputs import check_unknown_in, check_vocabulary
 from official_bert.features import EncodedSet
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
-from official_bert.model_dir import LABELS_NAME, ModelFolder
+from official_bert.model_dir import LABELS_NAME, ModelFolder, read_labels
 from official_bert.model_source import ModelSource, check_config_beside
 from official_bert.options.serving import ExportOptions, ServedOptions
 from official_bert.options.shared import FLOAT32
 from official_bert.serving.export import (
     RECORD_FILE,
     Record,
+    TrainedModel,
     export_model,
     import_text_ops,
     record_of,
+    record_of_labels,
     task_signatures,
     versions,
 )
+from official_bert.serving.sentence_encoder import DENSE, SentenceModules
+from official_bert.serving.signatures import TENSOR_SIGNATURE
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tasks.clients import Row
+from official_bert.tasks.embedding import EMBEDDING
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import precision
 from official_bert.training.distribution import log_devices
@@ -47,21 +50,10 @@ _OF_LABELS = {"label", "labels", "tags"}  # outputs whose strings are labels
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
-class TrainedModel(NamedTuple):
-    """A task with its trained model; its options are completed by what the folder of the checkpoint knows."""
-
-    options: ServedOptions
-    task: ServedTask
-    model: keras.Model
-    config: BertConfig
-    tokenizer: FullTokenizer
-
-
 def export(options: ExportOptions):
     """Exports a checkpoint."""
     log_devices()
-    built = build(options, options.dtype)
-    export_model(built.options, built.options.task_name, built.task, built.model, built.config)
+    export_model(build(options, options.dtype))
 
 
 def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
@@ -77,7 +69,8 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
         raise InputError(
             f"--task_name={task_name}: {source.dir.task_file} says {source.task.task_name}; leave the flag out"
         )
-    source.complete(family, task_name=task_name)
+    known = _known_of_sentences(source) if family == EMBEDDING else {}
+    source.complete(family, task_name=task_name, **known)
     options = source.options
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = source.config, source.tokenizer
@@ -89,7 +82,28 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
         f"which --task_name={task_name} needs; give a checkpoint that was trained on the task",
     )
     check_config_beside(checkpoint.path, config)
-    return TrainedModel(options, task, model, config, tokenizer)
+    return TrainedModel(options, task, model, config, tokenizer, _facts(source))
+
+
+def _known_of_sentences(source: ModelSource) -> dict[str, Any]:
+    """Returns what a folder of sentence-transformers says in place of flags that are not given."""
+    found, options = SentenceModules.read(source.dir.path), source.options
+    if DENSE in dict(found.layers):
+        raise InputError(f"{source.dir.path}: has a Dense module, which SentenceEncoder reads and an export does not")
+    said = {"pooling": found.pooling, "normalize": bool(found.layers), "max_seq_length": found.max_seq_length}
+    return {name: value for name, value in said.items() if getattr(options, name) is None}
+
+
+def _facts(source: ModelSource) -> dict[str, Any]:
+    """Returns the path and the step of a checkpoint, and the evaluations beside it that are of this step."""
+    checkpoint = source.checkpoint
+    step, metrics = int(checkpoint.read(GLOBAL_STEP)) if GLOBAL_STEP in checkpoint.shapes else None, {}
+    for path in source.dir.evaluations():
+        with contextlib.suppress(ValueError):  # of a file that others have changed
+            values = {name: float(value) for name, value in (line.split(" = ") for line in reading.read_lines(path))}
+            if values.pop(GLOBAL_STEP, None) == step:
+                metrics[os.path.basename(path)] = values
+    return {"path": checkpoint.path, "step": step, "metrics": metrics}
 
 
 def _task_name(source: ModelSource) -> str:
@@ -195,12 +209,12 @@ class InMemoryModel(_Model):
         super().__init__(batch_size)
         built = build(ServedOptions(model=folder))
         self.path = folder
-        self.record = record_of(built.options, built.options.task_name, built.task)
+        self.record = record_of(built)
         self.tokenizer = built.tokenizer
         self.labels = list(map(str, built.task.labels)) if built.task.labels else None
         self._signatures = {
             name: signature.get_concrete_function()
-            for name, signature in task_signatures(built.task, built.model, built.config).items()
+            for name, signature in task_signatures(built.task, built.model, built.config, built.tokenizer).items()
         }
         self.inputs = {
             name: tuple(spec.name for spec in signature.structured_input_signature[0])
@@ -219,15 +233,18 @@ class SavedModel(_Model):
         self.record = Record.read(self.path)
         settings = self.record.settings
         labels_file = os.path.join(self.path, "assets.extra", LABELS_NAME)
-        self.labels = list(reading.read_lines(labels_file)) if files.exists(labels_file) else None
+        self.labels = read_labels(labels_file) if files.exists(labels_file) else None
         vocab_file = os.path.join(self.path, "assets", "vocab.txt")
         self.tokenizer = FullTokenizer(vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"])
         if self.reads_text:
             import_text_ops(f"{self.path}: reads raw text, and")
+            _check_pieces(vocab_file)
         try:
             with _quiet():
                 model = tf.saved_model.load(self.path)
-            self._signatures = model.signatures
+            self._signatures = dict(model.signatures)
+            if TENSOR_SIGNATURE in self._signatures:  # serving_default is that of an Estimator
+                self._signatures["serving_default"] = self._signatures.pop(TENSOR_SIGNATURE)
             self.inputs = {
                 name: tuple(function.structured_input_signature[1]) for name, function in self._signatures.items()
             }
@@ -238,26 +255,40 @@ class SavedModel(_Model):
         embeddings = getattr(model, "model_weights", {}).get(_WORD_EMBEDDINGS)
         if embeddings is not None:
             check_vocabulary(self.tokenizer, embeddings.shape[0], vocab_file)
-        self._check_graph(labels_file, outputs)
+        self._check_graph(labels_file, outputs, model)
 
-    def _check_graph(self, path: str, outputs: Mapping[str, tf.TensorSpec]):
+    def _check_graph(self, path: str, outputs: Mapping[str, tf.TensorSpec], model):
         """Checks the record and the labels, of a path, against the graph."""
-        signature = "serving_text" if self.reads_text else "serving_ids"
-        if signature not in self.inputs:
+        if self.reads_text != ("serving_text" in self.inputs):
             raise InputError(
-                f"{os.path.join(self.path, RECORD_FILE)}: export_text is {self.reads_text}, but the model has no "
-                f"signature {signature}; put the export's own file back"
+                f"{os.path.join(self.path, RECORD_FILE)}: export_text is {self.reads_text}, but the model's signatures "
+                f"are {', '.join(self.inputs)}; put the export's own file back"
             )
         if self.labels is None:
             if _OF_LABELS & self.outputs:
                 raise InputError(f"{path}: no such file, but the model answers labels; put it back")
             return
+        if hasattr(model, "labels"):  # not in exports of earlier versions
+            own = [label.decode() for label in model.labels().numpy()]
+            if self.labels != own:
+                raise InputError(f"{path}: the model's labels are {', '.join(own)}; put the export's own file back")
+        if self.record.labels not in (None, record_of_labels(self.labels)):
+            raise InputError(f"{path}: {RECORD_FILE} was written with other labels; put the export's own files back")
         shape = outputs["probabilities"].shape if "probabilities" in outputs else None
         if shape is not None and shape.rank and shape[-1] not in (None, len(self.labels)):
             raise InputError(
                 f"{path}: has {len(self.labels)} labels, but the model has {shape[-1]} outputs; put the export's own "
                 "file back"
             )
+
+
+def _check_pieces(vocab_file: str):
+    """Refuses a vocabulary that the graph's table cannot hold."""
+    seen = set()
+    for number, piece in enumerate(reading.read_lines(vocab_file), 1):
+        if piece in seen:
+            raise InputError(f"{vocab_file}: line {number}: repeats {piece!r}; put the export's own file back")
+        seen.add(piece)
 
 
 def open_model(model_dir: str, batch_size: int) -> SavedModel | InMemoryModel:

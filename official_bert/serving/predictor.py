@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import numbers
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from official_bert.io.errors import InputError
+from official_bert.options.fields import kind_of
 from official_bert.options.serving import POOLER, PredictorOptions
 from official_bert.serving.model import InMemoryModel, SavedModel, open_model
 from official_bert.tasks import registry
@@ -15,6 +18,12 @@ from official_bert.tasks.clients import Texts
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 _NOT_RECORDED = ("pooling",)  # settings of a client that an export does not record
+_KINDS = {
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    bool: (bool, "True or False"),
+    str: (str, "a text"),
+}
 
 
 class Predictor:
@@ -31,7 +40,7 @@ class Predictor:
         path: the folder of the loaded version.
     """
 
-    def __init__(self, model_dir: str, batch_size: int = 32, **settings: Any):
+    def __init__(self, model_dir: str | os.PathLike, batch_size: int = 32, **settings: Any):
         """Loads a model.
 
         Args:
@@ -41,14 +50,16 @@ class Predictor:
             **settings: further flags of predict.py that change the answers of a model, such as
                 null_score_diff_threshold=-1.5.
         """
-        known = [field.name for field in dataclasses.fields(PredictorOptions) if field.name != "model"]
+        known = {field.name: field for field in dataclasses.fields(PredictorOptions) if field.name != "model"}
         for name in settings:
             if name not in known:
                 raise InputError(f"{name}: Predictor has no such setting; it has {', '.join(known)}")
-        if batch_size < 1:
-            raise InputError(f"batch_size={batch_size}: must be positive")
         given = {name: value for name, value in settings.items() if value is not None}
-        model = open_model(model_dir, batch_size)
+        for name, value in (given | {"batch_size": batch_size}).items():
+            _check_value(known[name], value)
+        if not isinstance(model_dir, (str, os.PathLike)):
+            raise InputError(f"model_dir={model_dir!r}: must be the path of a folder")
+        model = open_model(os.fspath(model_dir), batch_size)
         record = model.record
         _check_settings(given, model)
         self.path, self._batch_size, self._task_name = model.path, batch_size, record.task_name
@@ -121,7 +132,15 @@ class Predictor:
 
     def check(self, texts: Texts):
         """Validates a request; raises InputError if the model cannot answer it."""
+        for name, text in zip(self.columns, texts, strict=False):
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise InputError(f"the field {name} has half of a surrogate pair")
         self._client.check(texts)
+
+    def is_cut(self, texts: Texts) -> bool:
+        """Tells whether the model reads only a part of a request, whose other tokens have no effect."""
+        # A client of the user's own may lack it.
+        return getattr(self._client, "is_cut", lambda _: False)(texts)
 
 
 def _as_requests(texts: Sequence) -> tuple[list[Texts], bool]:
@@ -142,6 +161,20 @@ def _as_request(request: Any) -> Texts:
             "as a list"
         )
     return tuple(texts)
+
+
+def _check_value(field: dataclasses.Field, value: Any):
+    """Refuses the value of an argument that its flag would refuse."""
+    (kind, name), choices, check = _KINDS[kind_of(field)], field.metadata["choices"], field.metadata["check"]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        fault = f"must be {name}"
+    elif choices and value not in choices:
+        fault = f"must be one of {', '.join(choices)}"
+    elif check and not check[0](value):
+        fault = check[1]
+    else:
+        return
+    raise InputError(f"{field.name}={value!r}: {fault}")
 
 
 def _check_settings(given: Mapping[str, Any], model: SavedModel | InMemoryModel):

@@ -11,8 +11,10 @@ import tensorflow as tf
 from official_bert.config import BertConfig
 from official_bert.data.records.framing import encode_examples, frame, varint
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
+from official_bert.options.serving import TENSORS
 
 PADDING_ID = 0
+TENSOR_SIGNATURE = "serving_tensors"  # the name of our serving_default where that is an Estimator's
 
 # Names of the strings of a request, and their shapes: ("question", [None]), ("endings", [None, 4]).
 TextInputs = Mapping[str, Sequence[int | None]]
@@ -44,12 +46,15 @@ def text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
     return {name: np.full((1, *shape[1:]), text, object) for name, shape in inputs.items()}
 
 
-def tensor_signatures(outputs: Outputs, config: BertConfig, num_choices: int | None = None) -> dict[str, Callable]:
+def tensor_signatures(
+    outputs: Outputs, config: BertConfig, num_choices: int | None = None, separator: int | None = None
+) -> dict[str, Callable]:
     """Returns the signatures that every export of tensors has, all with the same outputs, by name.
 
     - `serving_default`: `input_ids`, `input_mask`, `segment_ids`, int32[batch, length], with `num_choices`
       int32[batch, choices, length].
-    - `serving_ids`: `input_ids` alone; id 0 is padding, and all tokens are in segment 0.
+    - `serving_ids`: `input_ids` alone; id 0 is padding, and the tokens behind the first `separator`, the id of [SEP],
+      are in segment 1; without one all tokens are in segment 0.
     - `serving_examples`: `examples`, string[batch], records in the form of the training files, of any length; only the
       three encoder features are read, which contain the choices one after another.
     """
@@ -67,13 +72,37 @@ def tensor_signatures(outputs: Outputs, config: BertConfig, num_choices: int | N
     @tf.function(input_signature=[specs["input_ids"]])
     def serving_ids(input_ids):
         mask = tf.cast(input_ids != PADDING_ID, tf.int32)
-        return answer({"input_ids": input_ids, "input_mask": mask, "segment_ids": tf.zeros_like(input_ids)})
+        segments = tf.zeros_like(input_ids)
+        if separator is not None:
+            num_before = tf.cumsum(tf.cast(input_ids == separator, tf.int32), axis=-1, exclusive=True)
+            segments = mask * tf.minimum(num_before, 1)
+        return answer({"input_ids": input_ids, "input_mask": mask, "segment_ids": segments})
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
     def serving_examples(examples):
         return answer(parsed(examples, num_choices))
 
     return {"serving_default": serving_default, "serving_ids": serving_ids, "serving_examples": serving_examples}
+
+
+def estimator_signatures(found: dict[str, Callable], default: str) -> dict[str, Callable]:
+    """Returns signatures whose `serving_default`, now `serving_tensors`, is that of an Estimator's export.
+
+    It has the output `probabilities` alone, which REST sends without its name, and the inputs `examples`, or those that
+    it had and `label_ids`, int32[batch], which is not read.
+    """
+    tensors, of_records = found["serving_default"], found["serving_examples"]
+    label_ids = tf.TensorSpec([None], tf.int32, "label_ids")
+
+    @tf.function(input_signature=[label_ids, *tensors.input_signature])
+    def with_labels(label_ids, input_ids, input_mask, segment_ids):
+        return {"probabilities": tensors(input_ids, input_mask, segment_ids)["probabilities"]}
+
+    @tf.function(input_signature=of_records.input_signature)
+    def of_examples(examples):
+        return {"probabilities": of_records(examples)["probabilities"]}
+
+    return found | {"serving_default": with_labels if default == TENSORS else of_examples, TENSOR_SIGNATURE: tensors}
 
 
 def position_signature(outputs: Outputs, config: BertConfig) -> Callable:

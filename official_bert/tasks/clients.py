@@ -59,6 +59,9 @@ class Client(Protocol):
     def check(self, texts: Texts):
         """Validates a request; raises InputError if the model cannot answer it."""
 
+    def is_cut(self, texts: Texts) -> bool:
+        """Tells whether the model reads only a part of a request."""
+
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns an answer of plain Python values, ready for JSON, for each request; all have passed `check`."""
 
@@ -95,6 +98,10 @@ class TextClient:
             noun = "text" if most == 1 else "texts"
             raise InputError(f"the model takes {wanted} {noun} ({', '.join(self.columns)}), {len(texts)} given")
 
+    def is_cut(self, texts: Texts) -> bool:
+        """Tells whether `encode` cuts a text or a pair."""
+        return num_tokens(self.model.tokenizer, texts) > self.model.max_seq_length
+
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         if self.model.reads_text:
             rows = self.model.run_texts(self.texts_by_input(requests))
@@ -114,6 +121,12 @@ class TextClient:
     def answer(self, row: Row) -> dict:
         """Makes the answer from the outputs for one request."""
         return {name: plain(value) for name, value in row.items()}
+
+
+def num_tokens(tokenizer, texts: Texts) -> int:
+    """Returns the number of tokens of a text or a pair, special ones included, before anything is cut."""
+    first, second = ([len(tokenizer.encode(text)) for text in texts] + [0])[:2]
+    return first + second + (3 if second else 2)
 
 
 def pair_encoder(tokenizer, max_seq_length: int) -> Callable[[Texts], tuple[list[int], int]]:

@@ -4,6 +4,8 @@ The classes of the families import Keras, so a class is imported only when a tas
 """
 
 import importlib
+import re
+import sys
 import traceback
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor, refuse_tsv_flags
 
 CLASSIFICATION = "classification"
+_IN_USER_CODE = re.compile(r'^    File "(.+?)", line (\d+)', re.MULTILINE)
 
 
 class Family(NamedTuple):
@@ -73,7 +76,7 @@ class Entry(NamedTuple):
         except Exception as error:
             if isinstance(error, InputError) or not is_outside(self.name):
                 raise
-            raise _failure(self.name, "making the task fails", error) from error
+            raise failure(self.name, "making the task fails", error) from error
 
 
 _TASKS = (
@@ -154,7 +157,7 @@ def load(task_name: str) -> type:
             raise InputError(
                 f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
             ) from error
-        raise _failure(task_name, "importing it fails", error) from error
+        raise failure(task_name, "importing it fails", error) from error
     outside_class, location = getattr(module, class_name, None), module.__spec__.origin or module_name
     if not isinstance(outside_class, type):
         raise InputError(f"--task_name={task_name}: {location} defines no class {class_name!r}; correct the name")
@@ -182,14 +185,18 @@ def _check_contract(task_name: str, outside_class: type):
         )
 
 
-def _failure(task_name: str, what: str, error: Exception) -> InputError:
+def failure(task_name: str, what: str, error: Exception) -> InputError:
     """Returns the error of a class outside this package, with the place in its file where it was raised."""
+    kind, reason = type(error).__name__, str(error)
     if isinstance(error, SyntaxError):
-        place, reason = f"{error.filename}, line {error.lineno}", error.msg
+        places, reason = [(error.filename, error.lineno)], error.msg
+    elif places := _IN_USER_CODE.findall(reason):  # an error in a graph, whose lines TensorFlow tells in the message
+        kind, _, reason = reason.strip().splitlines()[-1].strip().partition(": ")
     else:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place, reason = f"{last.filename}, line {last.lineno}", error
-    return InputError(f"--task_name={task_name}: {what} ({type(error).__name__} in {place}: {reason}); correct it")
+        places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    own = getattr(sys.modules.get(task_name.partition(":")[0]), "__file__", None)
+    ((file, line),) = [place for place in places if place[0] == own][-1:] or places[-1:]
+    return InputError(f"--task_name={task_name}: {what} ({kind} in {file}, line {line}: {reason}); correct it")
 
 
 def _plain(task_name: str) -> str:

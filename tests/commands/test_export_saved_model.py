@@ -1,6 +1,7 @@
 """Tests that exports of every kind of task give the scripts' predictions, from Python and from a C program."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 
@@ -37,6 +38,16 @@ def examples_of(features: dict[str, np.ndarray]) -> np.ndarray:
     return np.array(encode_examples(flat | {"unique_ids": np.ones((len(flat["input_ids"]), 1), np.int32)}), object)
 
 
+def segments_of(ids: np.ndarray, kind: str) -> np.ndarray:
+    """Segment 1 from the token behind the first [SEP] of a pair to its last token."""
+    segments = np.zeros_like(ids)
+    for row, of_row in zip(segments.reshape(-1, ids.shape[-1]), ids.reshape(-1, ids.shape[-1]), strict=True):
+        ends = np.flatnonzero(of_row == toy.VOCABULARY.index("[SEP]"))
+        if len(ends) and kind != "ner":
+            row[ends[0] + 1 :] = of_row[ends[0] + 1 :] != 0
+    return segments
+
+
 def test_every_signature_answers_as_the_scripts_do(made, c_program):
     kind = made.options.task_name
     signatures = signatures_of(made.path)
@@ -44,11 +55,11 @@ def test_every_signature_answers_as_the_scripts_do(made, c_program):
     for size, length in SHAPES:
         features = batch(kind, size, length)
         wanted = expected(made, features)
-        unsegmented = features | {"segment_ids": np.zeros_like(features["segment_ids"])}
+        of_ids = features | {"segment_ids": segments_of(features["input_ids"], kind)}
         for name, inputs, answer in (
             ("serving_default", features, wanted),
             ("serving_examples", {"examples": examples_of(features)}, wanted),
-            ("serving_ids", {"input_ids": features["input_ids"]}, expected(made, unsegmented)),
+            ("serving_ids", {"input_ids": features["input_ids"]}, expected(made, of_ids)),
         ):
             assert_same(call(signatures[name], inputs), answer)
             requests.append((name, inputs))
@@ -81,10 +92,48 @@ def test_what_lies_beside_the_model(made):
     record = json.loads((extra / "export.json").read_text())
     assert record["task_name"] == made.options.task_name
     assert record["flags"]["max_seq_length"] == 24
+    digest = hashlib.sha256()
+    for name, variable in sorted(named_variables(made.model).items()):
+        digest.update(name.encode() + variable.numpy().tobytes())
+    checkpoint = made.options.init_checkpoint
+    assert record["checkpoint"] == {
+        "path": checkpoint, "step": None, "metrics": {}, "weights_sha256": digest.hexdigest()
+    }  # fmt: skip
     if made.task.labels:
-        assert (extra / "labels.txt").read_text().splitlines() == made.task.labels
+        labels = (extra / "labels.txt").read_bytes()
+        assert labels.decode().splitlines() == made.task.labels
+        digest = hashlib.sha256(labels).hexdigest()
+        assert record["labels"] == {"number": len(made.task.labels), "sha256": digest}
     else:
         assert not (extra / "labels.txt").exists()
+        assert record["labels"] is None
+
+
+def test_the_record_has_the_step_and_its_metrics(tmp_path):
+    """An evaluation of other weights than those of the checkpoint is left out."""
+    _, model = make_checkpoint(tmp_path, "mrpc")
+    weights = {name: variable.numpy() for name, variable in named_variables(model).items()}
+    tf1.write(str(tmp_path / "model.ckpt"), weights | {"global_step": np.int64(7)})
+    (tmp_path / "eval_results.txt").write_text("eval_accuracy = 0.75\neval_loss = 0.5\nglobal_step = 7\n")
+    (tmp_path / "eval_results_mm.txt").write_text("eval_accuracy = 0.5\nglobal_step = 6\n")
+    (tmp_path / "eval_results_x.txt").write_text("none\n")
+    facts = serving_model.build(export_options(tmp_path, "mrpc")).facts
+    metrics = {"eval_results.txt": {"eval_accuracy": 0.75, "eval_loss": 0.5}}
+    assert facts == {"path": str(tmp_path / "model.ckpt"), "step": 7, "metrics": metrics}
+
+
+@pytest.mark.parametrize("default", ["tensors", "examples"])
+def test_a_client_of_an_estimators_export_is_answered(tmp_path_factory, c_program, default):
+    """By the default signature, whose only output is `probabilities`, and our own client by its own."""
+    made = exported.shared_export(tmp_path_factory, "mrpc", estimator_signatures=default)
+    features = batch("mrpc", 7, 9)
+    labelled = features | {"label_ids": np.arange(7, dtype=np.int32)}
+    inputs = labelled if default == "tensors" else {"examples": examples_of(labelled | {"label_ids": np.ones((7, 1))})}
+    wanted = expected(made, features)
+    found = call(signatures_of(made.path)["serving_default"], inputs)
+    assert_same(found, {"probabilities": wanted["probabilities"]})
+    assert_same(c_runner.run(c_program, made.path, [("serving_default", inputs)])[0], found)
+    assert_same(serving_model.SavedModel(str(made.path))("serving_default", features), wanted)
 
 
 def test_masked_words_are_those_of_the_pretraining_model(tmp_path_factory, c_program):
@@ -136,6 +185,8 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
         ("tsv", "swag", {}, "--labels: are not known"),
         ("swag", "mrpc", {}, "output_weights has shape .* in the checkpoint and .* in the model"),
         ("sts-b", "sts-b", {"export_dir": __file__}, "no folder can be made there"),
+        ("squad", "squad", {"estimator_signatures": "tensors"}, "is for tensor models with labels"),
+        ("mrpc", "mrpc", {"estimator_signatures": "examples", "export_text": True}, "is for tensor models with labels"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, others, sentence):

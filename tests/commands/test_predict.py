@@ -61,6 +61,20 @@ def test_json_texts_may_hold_tabs_and_line_ends(tmp_path, squad_dir):
     (answer,) = answers_to(tmp_path, squad_dir, json.dumps(request).encode(), input_format="json", max_query_length=8)
     cut = request["context"][answer["start"] : answer["end"]]
     assert answer["answer"] == " ".join(cut.split())
+    assert (answer["id"], "truncated" in answer) == (7, False)
+
+
+def test_an_id_and_a_cut_are_told(tmp_path, squad_dir):
+    good = {"question": "who ? " * 5, "context": "the cat", "id": {"of": ["any", 3, None]}}
+    lines = [good, {"question": "who ?", "id": "x"}, {"question": "who ?", "context": "the cat"}]
+    data = "\n".join(map(json.dumps, lines)).encode()
+    flags = {"input_format": "json", "on_error": "report", "max_query_length": 8}
+    first, second, third = answers_to(tmp_path, squad_dir, data, **flags)
+    assert (first["id"], first["truncated"]) == (good["id"], True)
+    assert second == {"id": "x", "error": "the fields context are missing"}
+    assert third.keys() == {"answer", "start", "end", "score", "probability"}
+    (answer,) = answers_to(tmp_path, squad_dir, (good["question"] + "\tthe cat").encode(), max_query_length=8)
+    assert {"id": good["id"]} | answer == first
 
 
 BAD_JSON = [

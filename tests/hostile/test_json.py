@@ -174,10 +174,19 @@ EXPORTS = [
     record("record: an unknown family", "there is no module 'nonsense'", family="nonsense:Task"),
     record("record: a list as flags", '"flags" is not an object', flags=[]),
     record("record: a length of 0", "max_seq_length must be positive", settings={"max_seq_length": 0}),
-    record("record: text that is none", "no signature serving_text", settings={"export_text": True}),
+    record(
+        "record: text that is none",
+        "export_text is True, but the model's signatures are",
+        settings={"export_text": True},
+    ),
     record("record: three texts", "has 3 as num_texts", settings={"num_texts": 3}),
     written("labels: absent", LABELS, None, "labels.txt: no such file, but the model answers labels"),
-    written("labels: one more", LABELS, "0\n1\n2\n", "labels.txt: has 3 labels, but the model has 2 outputs"),
+    written("labels: one more", LABELS, "0\n1\n2\n", "labels.txt: the model's labels are 0, 1; put"),
+    written("labels: in another order", LABELS, "1\n0\n", "labels.txt: the model's labels are 0, 1; put"),
+    written("labels: repeated", LABELS, "0\n0\n", "labels.txt: must name each label once"),
+    record("labels: of another record", "was written with other labels", labels={"number": 2, "sha256": "0"}),
+    record("labels: another kind", "the labels are multi, but the model's are single", settings={"multi_label": True}),
+    record("labels: a score", "the labels are score, but the model's are single", settings={"label_type": "score"}),
     written("vocabulary: of a larger model", VOCAB, MORE_PIECES, f"made for vocab_size {len(toy.VOCABULARY)}"),
     written("vocabulary: no [CLS]", VOCAB, "the\n[SEP]\n[UNK]\n", "vocab.txt: lacks [CLS]"),
     written("weights: no index", "variables/variables.index", None, "is no complete SavedModel ("),
@@ -198,6 +207,12 @@ def test_exports(damage, version, tmp_path):
     said = refusal(damage, version, tmp_path / "1")
     assert damage.says in said
     assert "\n" not in said
+
+
+def test_a_vocabulary_that_the_graph_cannot_read(tmp_path_factory, tmp_path):
+    text_version = exported.shared_export(tmp_path_factory, "mrpc", export_text=True).path
+    damage = written("repeated", VOCAB, "\n".join([*toy.VOCABULARY[:-1], "the"]), "line 50: repeats 'the'; put")
+    assert damage.says in refusal(damage, text_version, tmp_path / "1")
 
 
 def test_an_export_of_squad(tmp_path_factory, tmp_path):

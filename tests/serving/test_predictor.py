@@ -5,9 +5,11 @@ import csv
 import functools
 import json
 import shutil
+import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert.data.tables import read_conll
 from official_bert.fine_tuning.run import fine_tune
@@ -285,8 +287,59 @@ def test_what_is_no_export_and_no_setting_is_said(tmp_path, make):
     (version / "assets.extra" / "export.json").unlink()
     with pytest.raises(InputError, match=r"export.json: is missing, and with it how text is read"):
         Predictor(str(exports))
-    with pytest.raises(InputError, match="batch_size=0: must be positive"):
-        Predictor(str(exports), batch_size=0)
+    for argument, value, fault in (
+        ("batch_size", 0, "must be at least 1, and at most 4194304"),
+        ("batch_size", "3", "must be a whole number"),
+        ("batch_size", None, "must be a whole number"),
+        ("batch_size", True, "must be a whole number"),
+        ("n_best_size", 1.5, "must be a whole number"),
+        ("null_score_diff_threshold", "-1", "must be a number"),
+        ("version_2_with_negative", 1, "must be True or False"),
+        ("pooling", "mean", "must be one of pooler, none"),
+    ):
+        with pytest.raises(InputError, match=f"^{argument}={value!r}: {fault}"):
+            Predictor(str(exports), **{argument: value})
+    with pytest.raises(InputError, match="model_dir=None: must be the path of a folder"):
+        Predictor(None)
+
+
+def test_an_export_of_an_earlier_version_is_read(tmp_path, make, monkeypatch):
+    """Neither its record nor its graph knows the labels."""
+    made = make("mrpc")
+    version = shutil.copytree(made.path, tmp_path / "1")
+    path = version / "assets.extra" / "export.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({name: record[name] for name in record if name not in ("labels", "checkpoint")}))
+    load = tf.saved_model.load
+
+    def load_without_labels(folder):
+        loaded = load(folder)
+        return types.SimpleNamespace(signatures=loaded.signatures, model_weights=loaded.model_weights)
+
+    monkeypatch.setattr(tf.saved_model, "load", load_without_labels)
+    assert_alike(Predictor(tmp_path)("the cat", "the mat"), predictor_of(made)("the cat", "the mat"))
+
+
+@pytest.mark.parametrize("export_text", [False, True])
+def test_half_of_a_surrogate_pair_is_no_text(make, export_text):
+    with pytest.raises(InputError, match="the field text_b has half of a surrogate pair"):
+        predictor_of(make("mrpc", export_text=export_text)).classify("the cat", "\ud800")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "longer"),
+    [
+        ("mrpc", ("a " * 20, "a"), ("a " * 20, "a a")),
+        ("pretraining", ("[MASK] " * 22,), ("[MASK] " * 23,)),
+        ("swag", ("a " * 20, "a", "a", "a", "a"), ("a " * 20, "a", "a", "a", "a a")),
+        ("squad", ("a " * 8, "a " * 90), ("a " * 9, "a")),
+        ("ner", ("a " * 90,), None),
+    ],
+)
+def test_a_request_that_is_longer_than_the_model_reads(make, kind, fits, longer):
+    predictor = predictor_of(make(kind), **({"max_query_length": 8} if kind == "squad" else {}))
+    assert not predictor.is_cut(fits)
+    assert longer is None or predictor.is_cut(longer)
 
 
 def test_a_call_takes_a_text_a_pair_or_a_list_of_either(make):

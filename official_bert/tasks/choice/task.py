@@ -24,7 +24,7 @@ from official_bert.tasks.choice.examples import (
     EncodedChoices,
     encoded_choices,
 )
-from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num_tokens, numbers
 
 
 class ChoiceTask(Task):
@@ -104,6 +104,11 @@ class ChoiceClient(TextClient):
 
     def __init__(self, model: ServedModel):
         super().__init__(model, ("context", *(f"ending{k}" for k in range(NUM_CHOICES))))
+
+    def is_cut(self, texts: Texts) -> bool:
+        context, *endings = texts
+        longest = max(num_tokens(self.model.tokenizer, (context, ending)) for ending in endings)
+        return longest > self.model.max_seq_length
 
     def encode(self, requests: Sequence[Texts]) -> EncodedChoices:
         """Encodes requests; each choice and its context are cut together to the model's length."""

@@ -18,6 +18,7 @@ from official_bert.metrics import classification
 from official_bert.metrics.classification import confusion_matrix, precision_recall_f1
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
+from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
 from official_bert.tasks.classification.glue import PROCESSORS
@@ -276,6 +277,15 @@ class ClassificationTask(Task):
         num_texts = settings.get("num_texts")
         if num_texts not in (None, 1, 2):
             raise InputError(f"{model.path}: its record has {num_texts!r} as num_texts; export it anew")
+        own = MULTI if "labels" in model.outputs else SCORE if "score" in model.outputs else SINGLE
+        said = {settings.get("label_type", own)}
+        # Exports of an earlier version have these two instead.
+        said |= {kind for name, kind in (("multi_label", MULTI), ("regression", SCORE)) if settings.get(name) is True}
+        if said != {own}:
+            raise InputError(
+                f"{model.path}: its record says that the labels are {', '.join(sorted(map(str, said - {own})))}, but "
+                f"the model's are {own}; put the export's own file back"
+            )
         return ClassificationClient(model, settings["labels"], num_texts)
 
 

@@ -12,7 +12,7 @@ from official_bert.data.model_inputs import ModelInputs, RaggedRows
 from official_bert.features import MASKED_LM_POSITIONS
 from official_bert.io.errors import InputError
 from official_bert.options.serving import NO_POOLING, POOLED, POOLER, SEQUENCE
-from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers, pair_encoder, rows_of
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num_tokens, numbers, pair_encoder, rows_of
 from official_bert.tokenization import FullTokenizer
 
 MASK = "[MASK]"
@@ -51,6 +51,9 @@ class PretrainingClient(TextClient):
                 )
         elif self._answer_name not in self.model.outputs:
             raise InputError(f"has no {MASK}, and the model was exported without a pooler; give --pooling={NO_POOLING}")
+
+    def is_cut(self, texts: Texts) -> bool:
+        return num_tokens(self._tokenizer, texts) > self.model.max_seq_length
 
     def postprocess(self, texts: Texts, answer: dict, top_k: int = 5) -> list:
         """Returns the words for the [MASK] of a text; a list of such lists if it has several.

@@ -32,6 +32,10 @@ class SquadClient(TextClient):
             )
         rules.check_room()
 
+    def is_cut(self, texts: Texts) -> bool:
+        """Tells whether the question is cut; a context is read in windows, as a whole."""
+        return len(self.model.tokenizer.encode(texts[0])) > self._rules.max_query_length
+
     def postprocess(self, texts: Texts, answer: dict) -> dict:
         """Returns `answer`, `start`, `end`, and `score`: the probability, or from an export of text the logits' sum."""
         brief = {name: answer[name] for name in ("answer", "start", "end")}

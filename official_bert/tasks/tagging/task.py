@@ -208,6 +208,10 @@ class TaggingClient(TextClient):
     def __init__(self, model: ServedModel):
         super().__init__(model, ("text",))
 
+    def is_cut(self, texts: Texts) -> bool:
+        """A text is read in windows, as a whole."""
+        return False
+
     def postprocess(self, texts: Texts, answer: dict) -> list[dict]:
         """Returns the entities of a text: `entity_group` (the type), `word` (the text), `start` and `end`."""
         (text,), words = texts, answer["tags"]
