@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from absl import logging
@@ -18,13 +18,15 @@ from official_bert.io.progress import Progress
 if TYPE_CHECKING:
     import tensorflow as tf
 
+T = TypeVar("T")
+
 MANIFEST_SUFFIX = ".manifest.json"  # beside sharded record files; a glob may match it although it is none
 _EXAMPLES_AT_ONCE = 1_000
 _EXAMPLES_BETWEEN_LINES = 10_000
 _LOGGED_EXAMPLES = 20
 # What tf.data.Dataset.skip leaves out: all records, or the whole file unread.
 _ALL, _NONE_READ = (1 << 31) - 1, -1
-_FILES_OPENED_TOGETHER = 16  # which hides the latency of remote ones
+_FILES_OPENED_TOGETHER = 16
 
 
 def write_encoded_set(path: str, num_examples: int, records: Callable[[np.ndarray], Mapping[str, np.ndarray]]):
@@ -85,9 +87,21 @@ def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
     """Returns a dataset of the arguments of `records_of` for each file, whose first bytes are read now."""
     import tensorflow as tf
 
+    return tf.data.Dataset.from_tensor_slices((list(files), for_each(is_compressed, files)))
+
+
+def sizes_and_times(files: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Returns the number of bytes of each file, and when it was written, in nanoseconds."""
+    import tensorflow as tf
+
+    found = for_each(tf.io.gfile.stat, files)
+    return {file: (stat.length, stat.mtime_nsec) for file, stat in zip(files, found, strict=True)}
+
+
+def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
+    """Returns what `read` returns for each file, several at a time, which hides the latency of remote ones."""
     with concurrent.futures.ThreadPoolExecutor(_FILES_OPENED_TOGETHER) as pool:
-        compressed = list(pool.map(is_compressed, files))
-    return tf.data.Dataset.from_tensor_slices((list(files), compressed))
+        return list(pool.map(read, files))
 
 
 def untuned() -> tf.data.Options:
