@@ -35,7 +35,7 @@ def pretrain(options: PretrainingOptions):
     Raises:
         InputError: an option or a file cannot be used.
     """
-    source = resolve(options)
+    given, source = options, resolve(options)
     options = source.options
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
@@ -58,7 +58,7 @@ def pretrain(options: PretrainingOptions):
         dev.check(config)
     written = sizes_and_times(train.files)
     contents = {"bert_config_file": config.to_dict(), "input_file": {name: size for name, (size, _) in written.items()}}
-    with output_folder(options, strategy, contents) as folder:
+    with output_folder(given, strategy, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         build = functools.partial(task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy))
         steps = options.num_train_steps, options.num_warmup_steps

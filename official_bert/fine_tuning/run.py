@@ -58,7 +58,7 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
     Returns the task's main metric on the first evaluated set; None without an evaluation.
     """
     entry = registry.find(options.task_name, options.script)
-    source = resolve(options, entry.family)
+    given, source = options, resolve(options, entry.family)
     options = source.options
     _check_flags(options)
     source.check_task(options.task_name, registry.is_same)
@@ -69,7 +69,7 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
     strategy = distribution.make_strategy(options)
     _check_run(source)
     contents = {"bert_config_file": config.to_dict(), "vocab_file": tokenizer.vocab}
-    with output_folder(options, strategy, contents) as folder:
+    with output_folder(given, strategy, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
         sets = _encode(own, task, tokenizer, _read(source, task))

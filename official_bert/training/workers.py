@@ -186,18 +186,18 @@ def _named(error: tf.errors.OpError, strategy: tf.distribute.Strategy) -> str:
 
 @contextlib.contextmanager
 def output_folder(
-    options: TrainingOptions, strategy: tf.distribute.Strategy, contents: Mapping[str, object]
+    given: TrainingOptions, strategy: tf.distribute.Strategy, contents: Mapping[str, object]
 ) -> Iterator[str]:
     """Yields the folder that this worker writes to: of the chief --output_dir, locked, else a temporary one.
 
-    Before that the workers compare their flags, and the `contents` of files by the names of flags.
+    Before that the workers compare the flags that they were given, and the `contents` of files by the names of flags.
     """
     with explaining_lost_workers(strategy):
-        flags = {f"--{name}": value for name, value in dataclasses.asdict(options).items()}
+        flags = {f"--{name}": value for name, value in dataclasses.asdict(given).items()}
         check_equal(strategy, flags | {f"the content of --{name}": value for name, value in contents.items()})
         if is_chief(strategy):
-            with locked(options.output_dir):
-                yield options.output_dir
+            with locked(given.output_dir):
+                yield given.output_dir
                 wait_for_all(strategy)
         else:
             with tempfile.TemporaryDirectory() as folder, _quiet():
