@@ -135,9 +135,11 @@ class TrainingReport:
             metrics |= self._loss_scale.metrics()
         if max(metrics.values()) > _LARGEST and max(self.metrics.values(), default=0.0) <= _LARGEST:
             logging.warning(
-                "The training diverges: the loss is %.4g at step %d; stop it, and lower --learning_rate or lengthen its "
-                "warm-up", metrics["loss"], self._step,
-            )  # fmt: skip
+                "The training diverges: the loss is %.4g at step %d; stop it, and lower --learning_rate or lengthen "
+                "its warm-up",
+                metrics["loss"],
+                self._step,
+            )
         self.metrics = metrics
         past = _Interval(*(end - start for end, start in zip(self._now(), self._since, strict=True)))
         speeds = self._speeds(past)
