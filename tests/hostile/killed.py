@@ -14,6 +14,7 @@ import sys
 from typing import NamedTuple
 
 import tensorflow  # noqa: F401
+from tensorflow.python.lib.io import _pywrap_file_io
 
 import official_bert
 import official_bert.commands.create_pretraining_data
@@ -23,7 +24,9 @@ import official_bert.serving.model
 from tests.scripts import end_of
 
 START, RUN, SAVE, RENAME = "start-up", "run", "save", "rename"
-_RENAMES = {"RenameFile", "DeleteFile", "DeleteRecursively", "rename", "replace", "remove", "unlink"}
+# The functions of the system and of TensorFlow themselves: lists, sets and texts have methods of these names.
+_RENAMES = {os.rename, os.replace, os.remove, os.unlink, os.rmdir}
+_RENAMES |= {_pywrap_file_io.RenameFile, _pywrap_file_io.DeleteFile, _pywrap_file_io.DeleteRecursively}
 _WRITES = {"write", "writelines", "open", "close", "CreateDir", "RecursivelyCreateDir"}
 _PACKAGE = f"{os.path.dirname(official_bert.__file__)}{os.sep}"
 
@@ -105,7 +108,7 @@ def _kind_of(frame, event: str, function, has_written: bool) -> str | None:
         return RUN if has_written else START
     if event != "c_call":
         return None
-    if function.__name__ in _RENAMES and not isinstance(function.__self__, str | bytes):
+    if function in _RENAMES:
         return RENAME
     is_save_op = function.__name__ == "TFE_Py_FastPathExecute" and code.co_name in ("save_v2", "merge_v2_checkpoints")
     if is_save_op or (function.__name__ in _WRITES and code.co_filename.startswith(_PACKAGE)):
