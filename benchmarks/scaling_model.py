@@ -16,6 +16,8 @@ gradients at once, behind the backward pass, so nothing of the all-reduce is hid
     python benchmarks/scaling_model.py
 """
 
+import functools
+import json
 import math
 import pathlib
 import sys
@@ -26,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from official_bert import BertConfig
 from official_bert.modeling.flops import training_flops
 
-RECORDS_PER_SEC = {128: 120_000, 512: 60_000}  # that a process parses (docs/reports/making_records.md)
+ROWS = pathlib.Path(__file__).parent / "results" / "input_pipeline.jsonl"
 PARAMETERS = {"base": 110.1e6, "large": 336.2e6}  # with the heads of pre-training
 BYTES = 4  # of a gradient: float32
 LATENCY_SECS = 10e-6
@@ -65,7 +67,15 @@ def update_secs(
     reduce = 2 * (devices - 1) / devices * volume / machine.link
     reduce += 2 * (machines - 1) / machines * volume / machine.network + 2 * math.log2(machines) * LATENCY_SECS
     records = batch * (devices if shards_input else replicas)
-    return compute, reduce, records / RECORDS_PER_SEC[length]
+    return compute, reduce, records / records_per_sec(length)
+
+
+@functools.cache
+def records_per_sec(length: int) -> float:
+    """Returns how many records with masks a process parses, by the slowest row of this length."""
+    rows = map(json.loads, ROWS.read_text().splitlines())
+    of_length = [row for row in rows if row["max_seq_length"] == length and not row["dynamic_masking"]]
+    return min(row["records_per_sec"] for row in of_length)
 
 
 def main():
